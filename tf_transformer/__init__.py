@@ -1,0 +1,47 @@
+"""tf_transformer: the Transformer for TensorFlow and Keras.
+
+Names are imported when they are first used, so that `import tf_transformer` and the command's
+`--help` answer at once: TensorFlow alone takes seconds to import.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "functional": (
+        "create_look_ahead_mask",
+        "create_masks",
+        "create_padding_mask",
+        "scaled_dot_product_attention",
+    ),
+    "layers": (
+        "Decoder",
+        "DecoderLayer",
+        "Encoder",
+        "EncoderLayer",
+        "MultiHeadAttention",
+        "Positional_Encoding",
+        "TokenEmbedding",
+        "point_wise_feed_forward_network",
+    ),
+    "models": ("Transformer",),
+    "generation": ("greedy_decode",),
+    "tokenizers": ("BPETokenizer", "GraphBPE"),
+    "data": ("load_corpus", "split_pairs"),
+    "training": ("InverseSquareRootSchedule", "MaskedAccuracy", "SmoothedCrossentropy"),
+    "export": ("Translator",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]
+
+
+def __getattr__(name):
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'tf_transformer' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tf_transformer.{_HOME_OF[name]}"), name)
+
+
+def __dir__():
+    return __all__

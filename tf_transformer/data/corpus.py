@@ -1,0 +1,69 @@
+"""The parallel corpora that come with the package."""
+
+import gzip
+from importlib import resources
+
+_FILES = {"en-zh": "en-zh.tsv.gz", "en-fr": "en-fr.tsv.gz"}
+_REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
+
+
+def load_corpus(name):
+    """Reads an embedded corpus of sentence pairs from Tatoeba (CC-BY 2.0 FR).
+
+    Many sentences appear in several pairs with other translations: divide the pairs with
+    `split_pairs`, or test sentences leak into training.
+
+    Args:
+        name: "en-zh" (29,155 pairs), "en-fr" (25,000 short pairs), or "zh-en" or "fr-en", the same
+            pairs the other way round.
+
+    Returns:
+        List of `(source, target)` pairs of strings.
+
+    Raises:
+        ValueError: there is no corpus of that name.
+
+    Example:
+        >>> load_corpus("en-zh")[0]
+        ('Hi.', '嗨。')
+    """
+    rows = _read_rows(name)
+    if name in _REVERSED:
+        return [(other, english) for english, other, _ in rows]
+    return [(english, other) for english, other, _ in rows]
+
+
+def load_attributions(name):
+    """Reads who wrote each sentence of an embedded corpus.
+
+    The licence asks for this text wherever the sentences are passed on; `corpora/README.md`
+    explains it.
+
+    Args:
+        name: a name that `load_corpus` takes.
+
+    Returns:
+        List of strings, one for each pair of `load_corpus(name)`, in the same order. The English
+        sentence is named first, whatever the direction.
+
+    Raises:
+        ValueError: there is no corpus of that name.
+
+    Example:
+        >>> load_attributions("en-zh")[0]
+        'CC-BY 2.0 (France) Attribution: tatoeba.org #538123 (CM) & #891077 (Martha)'
+    """
+    return [attribution for _, _, attribution in _read_rows(name)]
+
+
+def _read_rows(name):
+    stored = _REVERSED.get(name, name)
+    if stored not in _FILES:
+        names = ", ".join(sorted([*_FILES, *_REVERSED]))
+        raise ValueError(
+            f"name: expected one of {names}, received {name!r}; "
+            "read a corpus of your own with read_tsv or read_files"
+        )
+    packed = resources.files(__package__).joinpath("corpora", _FILES[stored]).read_bytes()
+    lines = gzip.decompress(packed).decode("utf-8").rstrip("\n").split("\n")
+    return [line.split("\t") for line in lines]

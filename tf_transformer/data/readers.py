@@ -1,0 +1,129 @@
+"""Reading sentence pairs from files, plain or gzipped.
+
+Lines end at a line feed and nowhere else: `str.splitlines` also cuts at a lone carriage
+return, U+2028 or U+0085, which shifts every later line of one file against the other, silently.
+"""
+
+import gzip
+import zlib
+from pathlib import Path
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_files(source_file, target_file):
+    """Reads two files whose lines correspond, the layout of WMT and of Multi30k.
+
+    Args:
+        source_file: string or path of a UTF-8 text file, one sentence a line; may be gzipped.
+        target_file: the same for the other language.
+
+    Returns:
+        List of `(source, target)` pairs of strings, white space around them stripped.
+
+    Raises:
+        FileNotFoundError: one of the files is missing.
+        ValueError: a file is empty, damaged or not UTF-8; the line counts differ; a line is blank.
+
+    Example:
+        >>> import os, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> english, french = os.path.join(folder, "text.en"), os.path.join(folder, "text.fr")
+        >>> for path, text in ((english, "Hi."), (french, "Salut !")):
+        ...     with open(path, "w", encoding="utf-8") as file:
+        ...         _ = file.write(text)
+        >>> read_files(english, french)
+        [('Hi.', 'Salut !')]
+    """
+    sources = _read_lines(source_file, "source_file")
+    targets = _read_lines(target_file, "target_file")
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"target_file: expected as many lines as source_file, received {len(sources)} lines in "
+            f"{source_file} and {len(targets)} in {target_file}; line n of one must translate "
+            "line n of the other"
+        )
+    pairs = []
+    for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1):
+        _check_not_blank(source, "source_file", source_file, number)
+        _check_not_blank(target, "target_file", target_file, number)
+        pairs.append((source.strip(), target.strip()))
+    return pairs
+
+
+def read_tsv(path):
+    """Reads one file of lines `source<TAB>target`; further columns are ignored.
+
+    Args:
+        path: string or path of a UTF-8 text file; may be gzipped.
+
+    Returns:
+        List of `(source, target)` pairs of strings, white space around them stripped.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: the file is empty, damaged or not UTF-8; a line has fewer than two columns, or
+            a blank one among the first two.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "pairs.tsv")
+        >>> with open(path, "w", encoding="utf-8") as file:
+        ...     _ = file.write("Hi.\\tSalut !\\tsaid by Tom")
+        >>> read_tsv(path)
+        [('Hi.', 'Salut !')]
+    """
+    pairs = []
+    for number, line in enumerate(_read_lines(path, "path"), start=1):
+        columns = line.split("\t")
+        if len(columns) < 2:
+            raise ValueError(
+                f"path: expected at least 2 columns separated by a tab, received {len(columns)} "
+                f"on line {number} of {path}; write source<TAB>target"
+            )
+        for side in columns[:2]:
+            _check_not_blank(side, "path", path, number)
+        pairs.append((columns[0].strip(), columns[1].strip()))
+    return pairs
+
+
+def _read_lines(path, argument):
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")
+    content = path.read_bytes()
+    # By content, not by name: a gzipped file that lost its ending is still read.
+    if content.startswith(_GZIP_MAGIC):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(
+                f"{argument}: expected a whole gzip file, but {path} is damaged ({error}); "
+                "fetch it again"
+            ) from error
+    content = content.removeprefix(b"\xef\xbb\xbf")  # a byte order mark is not text
+    if not content.strip():
+        raise ValueError(
+            f"{argument}: expected at least one line of text, but {path} is empty; "
+            "check that it was written to the end"
+        )
+    lines = content.removesuffix(b"\n").split(b"\n")
+    return [_decode(line, argument, path, number) for number, line in enumerate(lines, start=1)]
+
+
+def _decode(line, argument, path, number):
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{argument}: expected UTF-8, received byte 0x{line[error.start]:02x} at byte "
+            f"{error.start + 1} of line {number} of {path}; convert the file to UTF-8"
+        ) from error
+
+
+def _check_not_blank(side, argument, path, number):
+    if not side.strip():
+        raise ValueError(
+            f"{argument}: expected text on both sides of every pair, received a blank side on "
+            f"line {number} of {path}; remove that pair"
+        )

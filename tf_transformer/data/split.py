@@ -1,0 +1,122 @@
+"""Dividing sentence pairs into training, validation and test sets without a leak."""
+
+import hashlib
+import unicodedata
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Split:
+    """Three lists of `(source, target)` pairs that share no sentence.
+
+    Args:
+        train: list of pairs to learn from.
+        validation: list of pairs to choose a model by.
+        test: list of pairs to report.
+
+    Example:
+        >>> Split(train=[("a", "b")], validation=[], test=[]).train
+        [('a', 'b')]
+    """
+
+    train: list
+    validation: list
+    test: list
+
+
+def split_pairs(pairs, test_share=0.04, validation_share=0.02):
+    """Divides pairs so that no sentence of one set, on either side, occurs in another.
+
+    Pairs that share a sentence form a group, and so do the groups that these link; a group goes
+    whole to one set, chosen by a hash of its text. Sentences that differ only in case, width
+    (Unicode NFKC) or white space count as one. The result depends on the set of pairs alone: not
+    on a seed, the order of the pairs, or which language is the source. So it can be made again
+    anywhere, and models for both directions have the same test set.
+
+    Args:
+        pairs: iterable of `(source, target)` pairs of strings.
+        test_share: float in [0, 1), the share of the groups that goes to the test set.
+        validation_share: float in [0, 1), the same for the validation set.
+
+    Returns:
+        A `Split`; each list keeps the order of `pairs`, and every pair is in one of them.
+
+    Raises:
+        ValueError: a share is negative, or the two leave nothing for training.
+
+    Example:
+        >>> pairs = [(f"a {n}", f"b {n}") for n in range(1000)] + [("a 7", "b seven")]
+        >>> split = split_pairs(pairs)
+        >>> len(split.train), len(split.validation), len(split.test)
+        (940, 22, 39)
+    """
+    if test_share < 0 or validation_share < 0 or test_share + validation_share >= 1:
+        raise ValueError(
+            "test_share, validation_share: expected two shares of at least 0 with a sum below 1, "
+            f"received {test_share} and {validation_share}; 0.04 and 0.02 are the defaults"
+        )
+    pairs = list(pairs)
+    split = Split(train=[], validation=[], test=[])
+    for pair, group in zip(pairs, _group_names(pairs), strict=True):
+        draw = _uniform(group)
+        if draw < test_share:
+            split.test.append(pair)
+        elif draw < test_share + validation_share:
+            split.validation.append(pair)
+        else:
+            split.train.append(pair)
+    return split
+
+
+def group_references(pairs):
+    """Gathers every translation of each source, as BLEU with several references wants them.
+
+    Args:
+        pairs: iterable of `(source, target)` pairs of strings.
+
+    Returns:
+        `(sources, references)`: the list of distinct sources in order of first appearance, and
+        for each the list of its distinct targets.
+
+    Example:
+        >>> group_references([("Hi.", "嗨。"), ("Run.", "跑。"), ("Hi.", "你好。")])
+        (['Hi.', 'Run.'], [['嗨。', '你好。'], ['跑。']])
+    """
+    # A dict, not a set, for the targets: it removes repeats and keeps the order.
+    targets_of = {}
+    for source, target in pairs:
+        targets_of.setdefault(source, {})[target] = None
+    return list(targets_of), [list(targets) for targets in targets_of.values()]
+
+
+def _group_names(pairs):
+    """The smallest sentence of each pair's group, by union-find over the sentences.
+
+    Both languages share one set of nodes: that cannot miss a leak, and it makes the groups the
+    same in both directions.
+    """
+    parent = {}
+
+    def find(sentence):
+        while parent[sentence] != sentence:
+            parent[sentence] = parent[parent[sentence]]  # halve the path for the next search
+            sentence = parent[sentence]
+        return sentence
+
+    keys = [(_comparable(source), _comparable(target)) for source, target in pairs]
+    for source, target in keys:
+        roots = [find(parent.setdefault(side, side)) for side in (source, target)]
+        # The smaller sentence stays the root, so a root is its group's name whatever the order.
+        parent[max(roots)] = min(roots)
+    return [find(source) for source, _ in keys]
+
+
+def _comparable(sentence):
+    # Case folding can undo NFKC (and the other way round), hence once before and once after.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", sentence).casefold())
+    return " ".join(folded.split())
+
+
+def _uniform(name):
+    """A number in [0, 1) that depends on the text alone, unlike `hash`, which changes each run."""
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8")).digest()[:6], "big") / 2**48

@@ -1,0 +1,15 @@
+"""Stateless maths on tensors: what the layers are made of."""
+
+from tf_transformer.functional.attention import scaled_dot_product_attention
+from tf_transformer.functional.masks import (
+    create_look_ahead_mask,
+    create_masks,
+    create_padding_mask,
+)
+
+__all__ = [
+    "create_look_ahead_mask",
+    "create_masks",
+    "create_padding_mask",
+    "scaled_dot_product_attention",
+]

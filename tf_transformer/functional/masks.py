@@ -1,0 +1,130 @@
+"""Masks: who may attend to whom, and the one place where the two conventions meet.
+
+Axes: B batch, N heads, T target (query) length, S source (key) length.
+
+The notes mark what is *blocked* with a float 1.0; Keras and PyTorch mark what *may be attended to*
+with True. The dtype of a mask says which of the two it is, and `blocked_scores` is the only
+function of this library that translates between them.
+"""
+
+import tensorflow as tf
+
+
+def create_padding_mask(seq):
+    """Mark the padding of a batch of token ids: 1.0 where `seq == 0`.
+
+    Args:
+        seq: integer tensor (B, T) of token ids, 0 = padding.
+
+    Returns:
+        float32 tensor (B, 1, 1, T); 1.0 = blocked. It broadcasts over heads and queries.
+
+    Example:
+        >>> create_padding_mask([[7, 6, 0]]).numpy().tolist()
+        [[[[0.0, 0.0, 1.0]]]]
+    """
+    padding = tf.cast(tf.equal(seq, 0), tf.float32)
+    # expand_dims rather than padding[:, None, None, :]: LiteRT cannot convert the latter.
+    return tf.expand_dims(tf.expand_dims(padding, 1), 1)  # (B, 1, 1, T)
+
+
+def create_look_ahead_mask(size):
+    """Mark the future of every position: 1.0 strictly above the diagonal.
+
+    Paper section 3.2.3: position t of the decoder attends to positions 0..t only.
+
+    Args:
+        size: int or scalar integer tensor, the length T.
+
+    Returns:
+        float32 tensor (T, T); row = query, column = key, 1.0 = blocked.
+
+    Example:
+        >>> create_look_ahead_mask(3).numpy().tolist()
+        [[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    """
+    return 1.0 - tf.linalg.band_part(tf.ones((size, size), tf.float32), -1, 0)
+
+
+def create_masks(inp, tar):
+    """Make the three masks of an encoder-decoder from its token ids.
+
+    Args:
+        inp: integer tensor (B, S), source ids, 0 = padding.
+        tar: integer tensor (B, T), target ids as the decoder reads them, 0 = padding.
+
+    Returns:
+        `(enc_padding_mask, combined_mask, dec_padding_mask)`, float32, 1.0 = blocked:
+        (B, 1, 1, S) for the encoder's self-attention, (B, 1, T, T) for the decoder's
+        self-attention (the maximum of padding and look-ahead), (B, 1, 1, S) for the decoder's
+        attention to the encoder.
+
+    Example:
+        >>> [m.shape.as_list() for m in create_masks([[5, 6, 0]], [[1, 7]])]
+        [[1, 1, 1, 3], [1, 1, 2, 2], [1, 1, 1, 3]]
+    """
+    source_padding = create_padding_mask(inp)
+    look_ahead = create_look_ahead_mask(tf.shape(tar)[1])
+    combined = tf.maximum(create_padding_mask(tar), look_ahead)
+    return source_padding, combined, source_padding
+
+
+def blocked_scores(mask, scores_shape):
+    """Translate a mask of either convention into "this score is blocked".
+
+    Args:
+        mask: None, or one of
+            float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
+            whatever broadcasts to the scores by NumPy's rules;
+            bool, True = may attend (Keras, PyTorch): the same shapes, and besides (B, S), which
+            becomes (B, 1, 1, S), and (B, T, S), which becomes (B, 1, T, S).
+        scores_shape: static shape of the scores, (..., T, S), a `tf.TensorShape`.
+
+    Returns:
+        None, or a bool tensor that broadcasts to the scores, True = blocked.
+
+    Raises:
+        ValueError: an integer mask, whose polarity nobody can know; a mask that does not
+            broadcast to the scores.
+
+    Example:
+        >>> shape = tf.TensorShape((1, 1, 1, 2))
+        >>> blocked_scores(tf.constant([[True, False]]), shape).numpy().tolist()
+        [[[[False, True]]]]
+    """
+    if mask is None:
+        return None
+    mask = tf.convert_to_tensor(mask)
+    if mask.dtype == tf.bool:
+        blocked = _spread_over_heads(tf.logical_not(mask), scores_shape.rank)
+    elif mask.dtype.is_floating:
+        blocked = tf.not_equal(mask, tf.zeros((), mask.dtype))
+    else:
+        raise ValueError(
+            f"mask: expected float (1.0 = blocked) or bool (True = may attend), got "
+            f"{mask.dtype.name}, whose polarity is unknown. If 1 means blocked pass "
+            f"tf.cast(mask, tf.float32); if 1 means may attend pass tf.cast(mask, tf.bool)."
+        )
+    _check_broadcast(mask, blocked.shape, scores_shape)
+    return blocked
+
+
+def _spread_over_heads(blocked, scores_rank):
+    """Insert the axes that Keras masks leave out: (B, S) and (B, T, S) become rank 4."""
+    if blocked.shape.rank == 2 and scores_rank > 2:
+        blocked = tf.expand_dims(blocked, 1)  # (B, 1, S)
+    while 2 < blocked.shape.rank < scores_rank:
+        blocked = tf.expand_dims(blocked, 1)  # (B, 1, T or 1, S)
+    return blocked
+
+
+def _check_broadcast(mask, shape, scores_shape):
+    fits = shape.rank == 2 or shape.rank == scores_shape.rank
+    sizes = zip(reversed(shape), reversed(scores_shape), strict=False)
+    if not fits or any(m not in (1, s) and None not in (m, s) for m, s in sizes):
+        raise ValueError(
+            f"mask: expected a shape that broadcasts to the scores {tuple(scores_shape)} "
+            f"= (batch, heads, queries, keys), got {mask.dtype.name} {tuple(mask.shape)}. "
+            f"A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
+            f"give a mask per sentence its head axis with tf.expand_dims(mask, 1)."
+        )

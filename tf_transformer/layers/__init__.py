@@ -1,0 +1,21 @@
+"""Keras layers, one public class per file, under the names of the notes."""
+
+from tf_transformer.layers.decoder import Decoder
+from tf_transformer.layers.decoder_layer import DecoderLayer
+from tf_transformer.layers.encoder import Encoder
+from tf_transformer.layers.encoder_layer import EncoderLayer
+from tf_transformer.layers.feed_forward import point_wise_feed_forward_network
+from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.positional_encoding import Positional_Encoding
+from tf_transformer.layers.token_embedding import TokenEmbedding
+
+__all__ = [
+    "Decoder",
+    "DecoderLayer",
+    "Encoder",
+    "EncoderLayer",
+    "MultiHeadAttention",
+    "Positional_Encoding",
+    "TokenEmbedding",
+    "point_wise_feed_forward_network",
+]

@@ -1,0 +1,172 @@
+"""The decoder: embedding, positions, N layers.
+
+Axes: B batch, T target length, S source length, L cache length, D model width, N heads,
+H = D / N head width.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.layers.decoder_layer import DecoderLayer
+from tf_transformer.layers.positional_arguments import PositionalArguments
+from tf_transformer.layers.token_embedding import TokenEmbedding
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Decoder(PositionalArguments, keras.layers.Layer):
+    """A stack of decoder layers over embedded tokens.
+
+    "Attention Is All You Need", section 3.1 and figure 1, right.
+
+    Args:
+        num_layers: int, how many layers.
+        d_model, num_heads, dff, rate: see `DecoderLayer`.
+        target_vocab_size: int, size of the target vocabulary.
+        maximum_position_encoding: int, the longest target sentence in tokens.
+        jit: True, False or "auto": compile the attention core with XLA.
+        embedding: None, or a `keras.layers.ReversibleEmbedding` to share.
+
+    Call arguments:
+        x: integer tensor (B, T), target ids shifted right, 0 = padding.
+        enc_output: float tensor (B, S, D).
+        training, look_ahead_mask, padding_mask: see `DecoderLayer`.
+        return_attention_weights: False returns an empty dict in place of the weights.
+
+    Returns:
+        `(x, attention_weights)`: float tensor (B, T, D), and a dict with
+        `decoder_layer{i}_block1` (B, N, T, T) and `decoder_layer{i}_block2` (B, N, T, S) for
+        i = 1..num_layers.
+
+    Raises:
+        ValueError: a sequence longer than `maximum_position_encoding`; as `MultiHeadAttention`.
+
+    Example:
+        >>> decoder = Decoder(2, 8, 2, 32, 11, 16)
+        >>> x, weights = decoder(tf.constant([[1, 5, 6]]), tf.ones((1, 5, 8)))
+        >>> x.shape.as_list(), weights["decoder_layer2_block2"].shape.as_list()
+        ([1, 3, 8], [1, 2, 3, 5])
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        dff,
+        target_vocab_size,
+        maximum_position_encoding,
+        rate=0.1,
+        *,
+        jit="auto",
+        embedding=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_layers = num_layers
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.dff = dff
+        self.rate = rate
+        self.jit = jit
+        self.supports_masking = True
+        self.embedding = TokenEmbedding(
+            target_vocab_size,
+            d_model,
+            maximum_position_encoding,
+            rate,
+            embedding,
+            name="embedding",
+            dtype=self.dtype_policy,
+        )
+        self.dec_layers = [
+            DecoderLayer(
+                d_model, num_heads, dff, rate, jit=jit, name=f"layer{i}", dtype=self.dtype_policy
+            )
+            for i in range(num_layers)
+        ]
+
+    def build(self, x_shape, enc_output_shape):
+        self.embedding.build(x_shape)
+        for layer in self.dec_layers:
+            layer.build((*x_shape, self.d_model), enc_output_shape)
+
+    def call(
+        self,
+        x,
+        enc_output,
+        training=None,
+        look_ahead_mask=None,
+        padding_mask=None,
+        return_attention_weights=True,
+    ):
+        x = self.embedding(x, training=training)
+        attention_weights = {}
+        for i, layer in enumerate(self.dec_layers, start=1):
+            x, block1, block2 = layer(
+                x, enc_output, training, look_ahead_mask, padding_mask, return_attention_weights
+            )
+            if return_attention_weights:
+                attention_weights[f"decoder_layer{i}_block1"] = block1
+                attention_weights[f"decoder_layer{i}_block2"] = block2
+        return x, attention_weights
+
+    def start(self, enc_output, max_length):
+        """Make what `step` needs: an empty cache, and the encoder's output as keys and values.
+
+        Args:
+            enc_output: float tensor (B, S, D).
+            max_length: int or scalar int32 tensor L, the most tokens that will be decoded.
+
+        Returns:
+            `(caches, memories)`, each a list with a `(keys, values)` for every layer:
+            (B, N, L, H) of zeros, and (B, N, S, H).
+        """
+        shape = (
+            tf.shape(enc_output)[0],
+            self.num_heads,
+            max_length,
+            self.d_model // self.num_heads,
+        )
+        caches, memories = [], []
+        for layer in self.dec_layers:
+            empty = tf.zeros(shape, layer.compute_dtype)
+            caches.append((empty, empty))
+            memories.append(layer.mha2.keys_values(enc_output, enc_output))
+        return caches, memories
+
+    def step(self, tokens, caches, memories, position, padding_mask=None):
+        """Decode one token of every sentence against the cache.
+
+        Args:
+            tokens: integer tensor (B,), the tokens at `position`.
+            caches, memories: from `start`, the caches as the last `step` returned them.
+            position: scalar int32 tensor, 0 for the first token.
+            padding_mask: mask of the attention to the encoder.
+
+        Returns:
+            `(x, caches)`: float tensor (B, D), and the caches with `position` filled in.
+        """
+        x = self.embedding(tf.expand_dims(tokens, 1), training=False, start=position)
+        filled = []
+        for layer, cache, memory in zip(self.dec_layers, caches, memories, strict=True):
+            x, cache = layer.step(x, cache, memory, position, padding_mask)
+            filled.append(cache)
+        return tf.squeeze(x, 1), filled
+
+    def compute_mask(self, *args, **kwargs):
+        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
+        return None
+
+    def get_config(self):
+        embedding = self.embedding.get_config()
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dff": self.dff,
+            "target_vocab_size": embedding["vocab_size"],
+            "maximum_position_encoding": embedding["max_position"],
+            "rate": self.rate,
+            "jit": self.jit,
+        }

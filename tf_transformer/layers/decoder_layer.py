@@ -1,0 +1,151 @@
+"""One layer of the decoder.
+
+Axes: B batch, T target length, S source length, L cache length, D model width, N heads,
+H = D / N head width.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.layers.feed_forward import point_wise_feed_forward_network
+from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.positional_arguments import PositionalArguments
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class DecoderLayer(PositionalArguments, keras.layers.Layer):
+    """Self-attention, attention to the encoder, feed-forward; each with "add and norm".
+
+    "Attention Is All You Need", section 3.1, post-norm. Layer normalisation has epsilon 1e-6.
+
+    Args:
+        d_model: int, width D.
+        num_heads: int, divides `d_model`.
+        dff: int, width inside the feed-forward network.
+        rate: float, dropout rate on the output of each sublayer.
+        jit: True, False or "auto": compile the attention core with XLA.
+
+    Call arguments:
+        x: float tensor (B, T, D).
+        enc_output: float tensor (B, S, D), the encoder's output.
+        training: bool or None; dropout acts when true.
+        look_ahead_mask: mask of the self-attention, see `MultiHeadAttention`.
+        padding_mask: mask of the attention to the encoder.
+        return_attention_weights: False returns None in place of both weights.
+
+    Returns:
+        `(out3, weights_block1, weights_block2)`: (B, T, D), (B, N, T, T), (B, N, T, S).
+
+    Raises:
+        ValueError: as `MultiHeadAttention`.
+
+    Example:
+        >>> layer = DecoderLayer(8, 2, 32)
+        >>> out, block1, block2 = layer(tf.ones((1, 3, 8)), tf.ones((1, 5, 8)), False, None, None)
+        >>> out.shape.as_list(), block2.shape.as_list()
+        ([1, 3, 8], [1, 2, 3, 5])
+    """
+
+    def __init__(self, d_model, num_heads, dff, rate=0.1, *, jit="auto", **kwargs):
+        super().__init__(**kwargs)
+        dtype = self.dtype_policy
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.dff = dff
+        self.rate = rate
+        self.jit = jit
+        self.supports_masking = True
+        self.mha1 = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha1", dtype=dtype)
+        self.mha2 = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha2", dtype=dtype)
+        self.ffn = point_wise_feed_forward_network(d_model, dff, name="ffn", dtype=dtype)
+        self.layernorm1 = keras.layers.LayerNormalization(
+            epsilon=1e-6, name="layernorm1", dtype=dtype
+        )
+        self.layernorm2 = keras.layers.LayerNormalization(
+            epsilon=1e-6, name="layernorm2", dtype=dtype
+        )
+        self.layernorm3 = keras.layers.LayerNormalization(
+            epsilon=1e-6, name="layernorm3", dtype=dtype
+        )
+        self.dropout1 = keras.layers.Dropout(rate, name="dropout1", dtype=dtype)
+        self.dropout2 = keras.layers.Dropout(rate, name="dropout2", dtype=dtype)
+        self.dropout3 = keras.layers.Dropout(rate, name="dropout3", dtype=dtype)
+
+    def build(self, x_shape, enc_output_shape):
+        self.mha1.build(x_shape, x_shape, x_shape)
+        self.mha2.build(x_shape, enc_output_shape, enc_output_shape)
+        self.ffn.build(x_shape)
+        for layer in (self.layernorm1, self.layernorm2, self.layernorm3):
+            layer.build(x_shape)
+        for layer in (self.dropout1, self.dropout2, self.dropout3):
+            layer.build(x_shape)
+
+    def call(
+        self,
+        x,
+        enc_output,
+        training=None,
+        look_ahead_mask=None,
+        padding_mask=None,
+        return_attention_weights=True,
+    ):
+        wanted = return_attention_weights
+        return self._three_sublayers(
+            x,
+            lambda q: self.mha1(q, q, q, look_ahead_mask, return_attention_weights=wanted),
+            lambda q: self.mha2(
+                q, enc_output, enc_output, padding_mask, return_attention_weights=wanted
+            ),
+            training,
+        )
+
+    def step(self, x, cache, memory, position, padding_mask=None):
+        """Decode one token against cached keys and values; the same result as `call`.
+
+        Args:
+            x: float tensor (B, 1, D), the token at `position`.
+            cache: two tensors (B, N, L, H), keys and values of the positions before.
+            memory: two tensors (B, N, S, H), the encoder's output through `mha2.keys_values`.
+            position: scalar int32 tensor, 0 <= position < L.
+            padding_mask: mask of the attention to the encoder.
+
+        Returns:
+            `(out3, cache)`: (B, 1, D) and the cache with `position` filled in.
+        """
+        slots = tf.range(tf.shape(cache[0])[2])  # (L,)
+        here = tf.reshape(tf.equal(slots, position), (1, 1, -1, 1))
+        cache = tuple(
+            tf.where(here, new, old)
+            for new, old in zip(self.mha1.keys_values(x, x), cache, strict=True)
+        )
+        future = tf.reshape(tf.cast(slots > position, tf.float32), (1, 1, 1, -1))
+        out, _, _ = self._three_sublayers(
+            x,
+            lambda q: self.mha1.attend(q, *cache, future, return_attention_weights=False),
+            lambda q: self.mha2.attend(q, *memory, padding_mask, return_attention_weights=False),
+            training=False,
+        )
+        return out, cache
+
+    def _three_sublayers(self, x, attend_to_self, attend_to_encoder, training):
+        attn1, weights_block1 = attend_to_self(x)
+        out1 = self.layernorm1(x + self.dropout1(attn1, training=training))
+        attn2, weights_block2 = attend_to_encoder(out1)
+        out2 = self.layernorm2(out1 + self.dropout2(attn2, training=training))
+        ffn_output = self.ffn(out2)
+        out3 = self.layernorm3(out2 + self.dropout3(ffn_output, training=training))
+        return out3, weights_block1, weights_block2
+
+    def compute_mask(self, *args, **kwargs):
+        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
+        return None
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dff": self.dff,
+            "rate": self.rate,
+            "jit": self.jit,
+        }

@@ -1,0 +1,108 @@
+"""The encoder: embedding, positions, N layers.
+
+Axes: B batch, S source length, D model width.
+"""
+
+import keras
+
+from tf_transformer.layers.encoder_layer import EncoderLayer
+from tf_transformer.layers.positional_arguments import PositionalArguments
+from tf_transformer.layers.token_embedding import TokenEmbedding
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Encoder(PositionalArguments, keras.layers.Layer):
+    """A stack of encoder layers over embedded tokens.
+
+    "Attention Is All You Need", section 3.1 and figure 1, left.
+
+    Args:
+        num_layers: int, how many layers.
+        d_model, num_heads, dff, rate: see `EncoderLayer`.
+        input_vocab_size: int, size of the source vocabulary.
+        maximum_position_encoding: int, the longest source sentence in tokens.
+        jit: True, False or "auto": compile the attention core with XLA.
+        embedding: None, or a `keras.layers.ReversibleEmbedding` to share.
+
+    Call arguments:
+        x: integer tensor (B, S), token ids, 0 = padding.
+        training: bool or None; dropout acts when true.
+        mask: see `MultiHeadAttention`; usually `create_padding_mask(x)`.
+
+    Returns:
+        float tensor (B, S, D).
+
+    Raises:
+        ValueError: a sequence longer than `maximum_position_encoding`; as `MultiHeadAttention`.
+
+    Example:
+        >>> Encoder(2, 8, 2, 32, 11, 16)(tf.constant([[5, 6, 2]])).shape.as_list()
+        [1, 3, 8]
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        dff,
+        input_vocab_size,
+        maximum_position_encoding,
+        rate=0.1,
+        *,
+        jit="auto",
+        embedding=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_layers = num_layers
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.dff = dff
+        self.rate = rate
+        self.jit = jit
+        self.supports_masking = True
+        self.embedding = TokenEmbedding(
+            input_vocab_size,
+            d_model,
+            maximum_position_encoding,
+            rate,
+            embedding,
+            name="embedding",
+            dtype=self.dtype_policy,
+        )
+        self.enc_layers = [
+            EncoderLayer(
+                d_model, num_heads, dff, rate, jit=jit, name=f"layer{i}", dtype=self.dtype_policy
+            )
+            for i in range(num_layers)
+        ]
+
+    def build(self, x_shape):
+        self.embedding.build(x_shape)
+        for layer in self.enc_layers:
+            layer.build((*x_shape, self.d_model))
+
+    def call(self, x, training=None, mask=None):
+        x = self.embedding(x, training=training)
+        for layer in self.enc_layers:
+            x = layer(x, training, mask)
+        return x
+
+    def compute_mask(self, *args, **kwargs):
+        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
+        return None
+
+    def get_config(self):
+        embedding = self.embedding.get_config()
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dff": self.dff,
+            "input_vocab_size": embedding["vocab_size"],
+            "maximum_position_encoding": embedding["max_position"],
+            "rate": self.rate,
+            "jit": self.jit,
+        }

@@ -1,0 +1,86 @@
+"""One layer of the encoder.
+
+Axes: B batch, T length, D model width.
+"""
+
+import keras
+
+from tf_transformer.layers.feed_forward import point_wise_feed_forward_network
+from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.positional_arguments import PositionalArguments
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class EncoderLayer(PositionalArguments, keras.layers.Layer):
+    """Self-attention, then a feed-forward network, each followed by "add and norm".
+
+    out = LayerNorm(x + Dropout(Sublayer(x))) twice (post-norm), "Attention Is All You Need",
+    section 3.1. Layer normalisation has epsilon 1e-6.
+
+    Args:
+        d_model: int, width D.
+        num_heads: int, divides `d_model`.
+        dff: int, width inside the feed-forward network.
+        rate: float, dropout rate on the output of each sublayer.
+        jit: True, False or "auto": compile the attention core with XLA.
+
+    Call arguments:
+        x: float tensor (B, T, D).
+        training: bool or None; dropout acts when true.
+        mask: None, float (1.0 = blocked) or bool (True = may attend), see `MultiHeadAttention`.
+
+    Returns:
+        (B, T, D).
+
+    Raises:
+        ValueError: as `MultiHeadAttention`.
+
+    Example:
+        >>> EncoderLayer(8, 2, 32)(tf.ones((1, 3, 8)), False, None).shape.as_list()
+        [1, 3, 8]
+    """
+
+    def __init__(self, d_model, num_heads, dff, rate=0.1, *, jit="auto", **kwargs):
+        super().__init__(**kwargs)
+        dtype = self.dtype_policy
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.dff = dff
+        self.rate = rate
+        self.jit = jit
+        self.supports_masking = True
+        self.mha = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha", dtype=dtype)
+        self.ffn = point_wise_feed_forward_network(d_model, dff, name="ffn", dtype=dtype)
+        self.layernorm1 = keras.layers.LayerNormalization(
+            epsilon=1e-6, name="layernorm1", dtype=dtype
+        )
+        self.layernorm2 = keras.layers.LayerNormalization(
+            epsilon=1e-6, name="layernorm2", dtype=dtype
+        )
+        self.dropout1 = keras.layers.Dropout(rate, name="dropout1", dtype=dtype)
+        self.dropout2 = keras.layers.Dropout(rate, name="dropout2", dtype=dtype)
+
+    def build(self, x_shape):
+        self.mha.build(x_shape, x_shape, x_shape)
+        for layer in (self.ffn, self.layernorm1, self.layernorm2, self.dropout1, self.dropout2):
+            layer.build(x_shape)
+
+    def call(self, x, training=None, mask=None):
+        attn_output, _ = self.mha(x, x, x, mask, return_attention_weights=False)
+        out1 = self.layernorm1(x + self.dropout1(attn_output, training=training))
+        ffn_output = self.ffn(out1)
+        return self.layernorm2(out1 + self.dropout2(ffn_output, training=training))
+
+    def compute_mask(self, *args, **kwargs):
+        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
+        return None
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dff": self.dff,
+            "rate": self.rate,
+            "jit": self.jit,
+        }

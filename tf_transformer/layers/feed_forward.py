@@ -1,0 +1,35 @@
+"""The position-wise feed-forward network.
+
+Axes: B batch, T length, D model width.
+"""
+
+import keras
+
+from tf_transformer.layers.flat_dense import FlatDense
+
+
+def point_wise_feed_forward_network(d_model, dff, **kwargs):
+    """Two dense layers with a ReLU between them, the same at every position.
+
+    FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, "Attention Is All You Need", section 3.3.
+
+    Args:
+        d_model: int, width of input and output.
+        dff: int, width between the two layers.
+        **kwargs: `dtype`, `name` of the layers.
+
+    Returns:
+        `keras.Sequential`, (B, T, D) -> (B, T, D).
+
+    Example:
+        >>> point_wise_feed_forward_network(8, 32)(tf.ones((1, 3, 8))).shape.as_list()
+        [1, 3, 8]
+    """
+    dtype = kwargs.pop("dtype", None)
+    return keras.Sequential(
+        [
+            FlatDense(dff, activation="relu", dtype=dtype, name="hidden"),
+            FlatDense(d_model, dtype=dtype, name="output"),
+        ],
+        **kwargs,
+    )

@@ -1,0 +1,131 @@
+"""Multi-head attention.
+
+Axes: B batch, T target (query) length, S source (key) length, D model width, N heads,
+H = D / N head width.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.functional.attention import scaled_dot_product_attention
+from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.positional_arguments import PositionalArguments
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class MultiHeadAttention(PositionalArguments, keras.layers.Layer):
+    """N attentions side by side, each on its own H-wide projection of the input.
+
+    Concat(head_1, ..., head_N) W_O with head_n = Attention(Q W_Q, K W_K, V W_V),
+    "Attention Is All You Need", section 3.2.2.
+
+    Args:
+        d_model: int, the width D of queries and output.
+        num_heads: int, N; divides `d_model`.
+        jit: True, False or "auto": compile the attention core with XLA.
+
+    Call arguments:
+        v, k, q as in the paper: q (B, T, D), k and v (B, S, any width); float.
+        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
+            (B, N, T, S); see `functional.masks.blocked_scores`.
+        return_attention_weights: False asks for none, and none are kept.
+
+    Returns:
+        `(output, attention_weights)`: (B, T, D) and (B, N, T, S) or None.
+
+    Raises:
+        ValueError: `d_model` is not divisible by `num_heads`; inputs of a rank other than 3;
+            an integer mask or one that does not broadcast.
+
+    Example:
+        >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
+        >>> output, weights = layer(tf.ones((1, 3, 8)), tf.ones((1, 5, 8)), tf.ones((1, 5, 8)))
+        >>> output.shape.as_list(), weights.shape.as_list()
+        ([1, 3, 8], [1, 2, 3, 5])
+    """
+
+    def __init__(self, d_model, num_heads, *, jit="auto", **kwargs):
+        super().__init__(**kwargs)
+        if num_heads < 1 or d_model % num_heads:
+            raise ValueError(
+                f"d_model, num_heads: expected d_model to be a multiple of num_heads, got "
+                f"d_model={d_model} and num_heads={num_heads}."
+            )
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.jit = jit
+        self.supports_masking = True
+        self.wq = FlatDense(d_model, name="wq", dtype=self.dtype_policy)
+        self.wk = FlatDense(d_model, name="wk", dtype=self.dtype_policy)
+        self.wv = FlatDense(d_model, name="wv", dtype=self.dtype_policy)
+        self.dense = FlatDense(d_model, name="dense", dtype=self.dtype_policy)
+
+    def build(self, q_shape, k_shape, v_shape):
+        shapes = {"q": q_shape, "k": k_shape, "v": v_shape}
+        for name, shape in shapes.items():
+            if len(shape) != 3:
+                raise ValueError(
+                    f"{name}: expected (batch, length, width), got shape {tuple(shape)}."
+                )
+        self.wq.build(q_shape)
+        self.wk.build(k_shape)
+        self.wv.build(v_shape)
+        self.dense.build((*q_shape[:-1], self.d_model))
+
+    def call(self, q, k, v, mask=None, return_attention_weights=True):
+        keys, values = self.keys_values(k, v)
+        return self.attend(q, keys, values, mask, return_attention_weights)
+
+    def keys_values(self, k, v):
+        """Project keys and values and split them into heads: what a decoder may cache.
+
+        Args:
+            k, v: float tensors (B, S, width).
+
+        Returns:
+            Two tensors (B, N, S, H).
+        """
+        batch_size = tf.shape(k)[0]
+        keys = self.split_heads(self.wk(k), batch_size)
+        values = self.split_heads(self.wv(v), batch_size)
+        return keys, values
+
+    def attend(self, q, keys, values, mask=None, return_attention_weights=True):
+        """Attend from `q` to keys and values that `keys_values` made.
+
+        Args:
+            q: float tensor (B, T, D).
+            keys, values: (B, N, S, H).
+            mask, return_attention_weights: as in `call`.
+
+        Returns:
+            As `call`.
+        """
+        batch_size = tf.shape(q)[0]
+        heads, weights = scaled_dot_product_attention(
+            self.split_heads(self.wq(q), batch_size),
+            keys,
+            values,
+            mask,
+            return_attention_weights=return_attention_weights,
+            jit=self.jit,
+        )
+        heads = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
+        return self.dense(tf.reshape(heads, (batch_size, -1, self.d_model))), weights
+
+    def split_heads(self, x, batch_size):
+        """Cut the last axis into heads: (B, T, D) -> (B, N, T, H)."""
+        x = tf.reshape(x, (batch_size, -1, self.num_heads, self.d_model // self.num_heads))
+        return tf.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
+
+    def compute_mask(self, *args, **kwargs):
+        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
+        return None
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "jit": self.jit,
+        }

@@ -1,0 +1,105 @@
+"""Token ids to vectors with positions: the foot of the encoder and of the decoder.
+
+Axes: B batch, T length, D model width, V vocabulary.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.layers.positional_encoding import Positional_Encoding
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TokenEmbedding(keras.layers.Layer):
+    """Embedding scaled by sqrt(D), plus positions, then dropout.
+
+    "Attention Is All You Need", sections 3.4, 3.5 and 5.4.
+
+    Args:
+        vocab_size: int, V.
+        d_model: int, D.
+        max_position: int, the longest sequence.
+        rate: float, dropout rate.
+        embedding: None, or a `keras.layers.ReversibleEmbedding` (V, D) to share with others.
+
+    Call arguments:
+        ids: integer tensor (B, T).
+        training: bool or None; dropout acts when true.
+        start: int or scalar int32 tensor, the position of the first token.
+
+    Returns:
+        (B, T, D).
+
+    Raises:
+        ValueError: T is larger than `max_position`; `embedding` has another size.
+
+    Example:
+        >>> TokenEmbedding(11, 8, 16)(tf.constant([[1, 2, 0]])).shape.as_list()
+        [1, 3, 8]
+    """
+
+    def __init__(self, vocab_size, d_model, max_position, rate=0.1, embedding=None, **kwargs):
+        super().__init__(**kwargs)
+        if embedding is None:
+            embedding = keras.layers.ReversibleEmbedding(
+                vocab_size,
+                d_model,
+                # After the scaling by sqrt(D), and as a tied output projection, of variance 1.
+                embeddings_initializer=keras.initializers.RandomNormal(stddev=d_model**-0.5),
+                name="embedding",
+                dtype=self.dtype_policy,
+            )
+        if (embedding.input_dim, embedding.output_dim) != (vocab_size, d_model):
+            raise ValueError(
+                f"embedding: expected a table of ({vocab_size}, {d_model}), got "
+                f"({embedding.input_dim}, {embedding.output_dim})."
+            )
+        self.embedding = embedding
+        self.pos_encoding = Positional_Encoding(
+            max_position, name="pos_encoding", dtype=self.dtype_policy
+        )
+        self.dropout = keras.layers.Dropout(rate, name="dropout", dtype=self.dtype_policy)
+
+    def build(self, ids_shape):
+        if not self.embedding.built:
+            self.embedding.build(ids_shape)
+        hidden_shape = (*ids_shape, self.embedding.output_dim)
+        self.pos_encoding.build(hidden_shape)
+        self.dropout.build(hidden_shape)
+
+    def call(self, ids, training=None, start=0):
+        x = self.embedding(ids) * self.embedding.output_dim**0.5
+        return self.dropout(self.pos_encoding(x, start=start), training=training)
+
+    def logits(self, x):
+        """Score every token of the vocabulary with the table itself, no bias (section 3.4).
+
+        Args:
+            x: float tensor (..., D).
+
+        Returns:
+            (..., V).
+        """
+        shape = tf.unstack(tf.shape(x))[:-1]
+        flat = tf.reshape(x, (-1, self.embedding.output_dim))  # (B*T, D)
+        flat = tf.matmul(flat, tf.cast(self.embedding.embeddings, x.dtype), transpose_b=True)
+        return tf.reshape(flat, (*shape, self.embedding.input_dim))  # (..., V)
+
+    def compute_mask(self, *args, **kwargs):
+        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
+        return None
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocab_size": self.embedding.input_dim,
+            "d_model": self.embedding.output_dim,
+            "max_position": self.pos_encoding.max_position,
+            "rate": self.dropout.rate,
+            "embedding": keras.saving.serialize_keras_object(self.embedding),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        embedding = keras.saving.deserialize_keras_object(config.pop("embedding"))
+        return cls(**config, embedding=embedding)

@@ -1,0 +1,5 @@
+"""Whole models."""
+
+from tf_transformer.models.transformer import Transformer
+
+__all__ = ["Transformer"]

@@ -1,0 +1,177 @@
+"""The encoder-decoder Transformer.
+
+Axes: B batch, S source length, T target length, L cache length, D model width, V target
+vocabulary.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.functional.masks import create_masks, create_padding_mask
+from tf_transformer.layers.decoder import Decoder
+from tf_transformer.layers.encoder import Encoder
+from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.positional_arguments import PositionalArguments
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Transformer(PositionalArguments, keras.Model):
+    """Source ids and target ids in, logits of the next target token out.
+
+    "Attention Is All You Need", figure 1. The masks are made inside, from the padding id 0.
+
+    Args:
+        num_layers: int, layers of the encoder and of the decoder each.
+        d_model: int, width D.
+        num_heads: int, divides `d_model`.
+        dff: int, width inside the feed-forward networks.
+        input_vocab_size, target_vocab_size: int, sizes of the two vocabularies.
+        pe_input, pe_target: int, the longest source and target in tokens.
+        rate: float, dropout rate.
+        share_embeddings: True makes one table serve as source embedding, target embedding and
+            output projection (paper section 3.4); both vocabularies must be one.
+        jit: True, False or "auto": compile the attention core with XLA.
+
+    Call arguments:
+        inputs: `(inp, tar)`, integer tensors (B, S) and (B, T), 0 = padding; `tar` begins with
+            the start token (shifted right).
+        training: bool or None; dropout acts when true.
+        return_attention_weights: True returns `(logits, attention_weights)`.
+
+    Returns:
+        float tensor (B, T, V), logits; with weights, also the dict that `Decoder` describes.
+
+    Raises:
+        ValueError: `share_embeddings` with two vocabulary sizes; a sequence longer than its
+            table of positions; `d_model` not divisible by `num_heads`.
+
+    Differs from the notes: attention weights come only on request, since making them costs
+    memory that training does not have to spend.
+
+    Example:
+        >>> model = Transformer(2, 8, 2, 32, 11, 13, pe_input=16, pe_target=16)
+        >>> model((tf.constant([[5, 6, 2]]), tf.constant([[1, 7]])), False).shape.as_list()
+        [1, 2, 13]
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        dff,
+        input_vocab_size,
+        target_vocab_size,
+        pe_input,
+        pe_target,
+        rate=0.1,
+        *,
+        share_embeddings=False,
+        jit="auto",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if share_embeddings and input_vocab_size != target_vocab_size:
+            raise ValueError(
+                f"share_embeddings: expected one joint vocabulary, got input_vocab_size="
+                f"{input_vocab_size} and target_vocab_size={target_vocab_size}."
+            )
+        self._arguments = {
+            "num_layers": num_layers,
+            "d_model": d_model,
+            "num_heads": num_heads,
+            "dff": dff,
+            "input_vocab_size": input_vocab_size,
+            "target_vocab_size": target_vocab_size,
+            "pe_input": pe_input,
+            "pe_target": pe_target,
+            "rate": rate,
+            "share_embeddings": share_embeddings,
+            "jit": jit,
+        }
+        sizes = (num_layers, d_model, num_heads, dff)
+        options = {"jit": jit, "dtype": self.dtype_policy}
+        self.encoder = Encoder(
+            *sizes, input_vocab_size, pe_input, rate, name="encoder", **options
+        )
+        table = self.encoder.embedding.embedding
+        self.decoder = Decoder(
+            *sizes,
+            target_vocab_size,
+            pe_target,
+            rate,
+            embedding=table if share_embeddings else None,
+            name="decoder",
+            **options,
+        )
+        self.final_layer = (
+            None
+            if share_embeddings
+            else FlatDense(
+                target_vocab_size, name="final_layer", dtype=self.dtype_policy
+            )
+        )
+
+    def build(self, input_shape=None):
+        source_shape, target_shape = input_shape or ((None, None), (None, None))
+        d_model = self._arguments["d_model"]
+        self.encoder.build(source_shape)
+        self.decoder.build(target_shape, (*source_shape, d_model))
+        if self.final_layer is not None:
+            self.final_layer.build((*target_shape, d_model))
+
+    def call(self, inputs, training=None, return_attention_weights=False):
+        inp, tar = inputs
+        enc_padding_mask, combined_mask, dec_padding_mask = create_masks(inp, tar)
+        enc_output = self.encoder(inp, training, enc_padding_mask)
+        dec_output, attention_weights = self.decoder(
+            tar, enc_output, training, combined_mask, dec_padding_mask, return_attention_weights
+        )
+        logits = self.logits(dec_output)
+        return (logits, attention_weights) if return_attention_weights else logits
+
+    def logits(self, dec_output):
+        """Project the decoder's output (..., D) to the vocabulary, (..., V)."""
+        if self.final_layer is None:
+            return self.decoder.embedding.logits(dec_output)
+        return self.final_layer(dec_output)
+
+    def start(self, inp, max_length):
+        """Encode the sources and make the state that `step` hands on.
+
+        Args:
+            inp: integer tensor (B, S), source ids, 0 = padding.
+            max_length: int or scalar int32 tensor L <= pe_target, the most steps to come.
+
+        Returns:
+            A dict of tensors, the state before the first step.
+        """
+        padding_mask = create_padding_mask(inp)
+        caches, memories = self.decoder.start(
+            self.encoder(inp, False, padding_mask), max_length
+        )
+        return {
+            "position": tf.constant(0),
+            "padding_mask": padding_mask,
+            "memories": memories,
+            "caches": caches,
+        }
+
+    def step(self, tokens, state):
+        """Read one target token of every sentence, predict the next.
+
+        Args:
+            tokens: integer tensor (B,), the start token first.
+            state: from `start`, then from the last `step`.
+
+        Returns:
+            `(logits, state)`: float tensor (B, V), and the state for the next step.
+        """
+        dec_output, caches = self.decoder.step(
+            tokens, state["caches"], state["memories"], state["position"], state["padding_mask"]
+        )
+        state = {**state, "position": state["position"] + 1, "caches": caches}
+        return self.logits(dec_output), state
+
+    def get_config(self):
+        return {**super().get_config(), **self._arguments}

@@ -1,0 +1,1 @@
+"""Training: schedule, loss, metric, checkpoints, and the recipe that joins them."""

@@ -1,0 +1,69 @@
+"""The loss of the paper: cross-entropy with label smoothing, blind to padding.
+
+Axes: B batch, T target length, V vocabulary.
+"""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class SmoothedCrossentropy(keras.losses.Loss):
+    """Cross-entropy against (1 - smoothing) * one-hot + smoothing / V, mean over real tokens.
+
+    "Attention Is All You Need", section 5.4. Labels 0 are padding and weigh nothing.
+
+    Args:
+        label_smoothing: float in [0, 1).
+
+    Call arguments:
+        y_true: integer tensor (B, T), token ids, 0 = padding.
+        y_pred: float tensor (B, T, V), logits.
+
+    Returns:
+        Scalar: the sum over real tokens divided by their number. Under a distribution strategy
+        the number is that of all replicas together, so that two replicas give the loss and the
+        gradients of one, however unevenly the padding falls.
+
+    Raises:
+        ValueError: `label_smoothing` outside [0, 1).
+
+    Example:
+        >>> loss = SmoothedCrossentropy(label_smoothing=0.0)
+        >>> round(float(loss(tf.constant([[1, 0]]), tf.zeros((1, 2, 4)))), 4)  # log 4
+        1.3863
+    """
+
+    def __init__(self, label_smoothing=0.1, name="smoothed_crossentropy", **kwargs):
+        super().__init__(name=name, **kwargs)
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing: expected 0 <= value < 1, got {label_smoothing}.")
+        self.label_smoothing = label_smoothing
+
+    def call(self, y_true, y_pred):
+        labels = tf.cast(y_true, tf.int32)
+        logits = tf.cast(y_pred, tf.float32)
+        # -log p of the label, then the same averaged over the vocabulary, without ever making
+        # the smoothed (B, T, V) targets: log p = logit - logsumexp.
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)  # (B, T)
+        if self.label_smoothing:
+            label_logits = tf.gather(logits, labels, axis=-1, batch_dims=2)  # (B, T)
+            mean_logits = tf.reduce_mean(logits, axis=-1)  # (B, T)
+            loss += self.label_smoothing * (label_logits - mean_logits)
+        real = tf.cast(tf.not_equal(labels, 0), tf.float32)  # (B, T)
+        # Keras will take the mean over all B x T tokens; undo that for the mean over real ones.
+        share = tf.cast(tf.size(labels), tf.float32) / tf.maximum(_per_replica(real), 1.0)
+        return loss * real * share
+
+    def get_config(self):
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+
+
+def _per_replica(real):
+    """Number of real tokens in the global batch over the number of replicas."""
+    count = tf.reduce_sum(real)
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    context = tf.distribute.get_replica_context()
+    if replicas == 1 or context is None:
+        return count
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, count) / replicas
