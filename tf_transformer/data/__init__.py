@@ -6,6 +6,7 @@ Each name is imported when it is first used, so that reading text never imports 
 from importlib import import_module
 
 _EXPORTS = {
+    "BucketedBatches": "batches",
     "Split": "split",
     "group_references": "split",
     "load_attributions": "corpus",

@@ -1,0 +1,127 @@
+"""Batches of fixed shapes: every sentence padded to the length of its bucket.
+
+Axes: B batch, L bucket length.
+"""
+
+import numpy as np
+
+
+class BucketedBatches:
+    """Pairs of token ids, grouped by length, as a `tf.data` pipeline for `model.fit`.
+
+    A pair falls into the first bucket that holds both its sides, and every batch of a bucket has
+    the same shape (B, L), the last one filled up with rows of padding. So the number of shapes,
+    and with it of traced or compiled programs, is the number of buckets. The order of epoch e
+    depends on `seed` and e alone: a run can go on at any step as if it had never stopped.
+
+    Args:
+        sources, targets: lists of lists of int token ids, without start or end.
+        start_id, end_id: int, ids put before and after.
+        lengths: increasing ints, the bucket lengths L, counting the start or end token.
+        tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
+        seed: int, of the shuffling.
+
+    Raises:
+        ValueError: sides of different number, bucket lengths that do not increase, no pair that
+            fits.
+
+    Example:
+        >>> batches = BucketedBatches(
+        ...     [[5, 6]], [[7]], start_id=1, end_id=2, lengths=(4,), tokens_per_batch=4
+        ... )
+        >>> (source, target_in), target_out = next(batches.epoch(0))
+        >>> source.tolist(), target_in.tolist(), target_out.tolist()
+        ([[5, 6, 2, 0]], [[1, 7, 0, 0]], [[7, 2, 0, 0]])
+    """
+
+    def __init__(self, sources, targets, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"sources, targets: expected one target for each source, got {len(sources)} "
+                f"sources and {len(targets)} targets."
+            )
+        if not lengths or list(lengths) != sorted(set(lengths)) or lengths[0] < 1:
+            raise ValueError(f"lengths: expected increasing positive ints, got {lengths}.")
+        self.start_id = start_id
+        self.end_id = end_id
+        self.seed = seed
+        longest = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
+        home = np.searchsorted(lengths, longest)  # (pairs,), index of the first L >= length
+        self.dropped = int(np.sum(home == len(lengths)))
+        self._buckets = []
+        for i, length in enumerate(lengths):
+            rows = np.flatnonzero(home == i)
+            if len(rows):
+                batch_size = max(1, tokens_per_batch // length)
+                matrices = self._matrices([(sources[r], targets[r]) for r in rows], length)
+                self._buckets.append((batch_size, matrices))
+        if not self._buckets:
+            raise ValueError(
+                f"sources, targets: expected a pair of at most {lengths[-1] - 1} tokens a side, "
+                f"got {len(sources)} pairs, all longer."
+            )
+
+    @property
+    def shapes(self):
+        """The shapes (B, L) that occur, one for each bucket that holds a pair."""
+        return [(batch_size, matrices[0].shape[1]) for batch_size, matrices in self._buckets]
+
+    @property
+    def steps_per_epoch(self):
+        """Number of batches in an epoch."""
+        return sum(-(-len(matrices[0]) // batch_size) for batch_size, matrices in self._buckets)
+
+    def epoch(self, epoch):
+        """Yield the batches of one epoch, in the order that belongs to it.
+
+        Args:
+            epoch: int, 0 for the first.
+
+        Yields:
+            `((source, target_in), target_out)`, int32 arrays (B, L).
+        """
+        rng = np.random.default_rng((self.seed, epoch))
+        batches = []
+        for batch_size, matrices in self._buckets:
+            order = rng.permutation(len(matrices[0]))
+            for start in range(0, len(order), batch_size):
+                batches.append((batch_size, matrices, order[start : start + batch_size]))
+        for i in rng.permutation(len(batches)):
+            batch_size, matrices, rows = batches[i]
+            fill = ((0, batch_size - len(rows)), (0, 0))
+            source, target_in, target_out = (np.pad(m[rows], fill) for m in matrices)
+            yield (source, target_in), target_out
+
+    def dataset(self, first_epoch=0, first_step=0, epochs=None):
+        """The same batches as a `tf.data.Dataset`, one epoch after the other.
+
+        Args:
+            first_epoch: int, the epoch to begin with.
+            first_step: int, how many of its batches to leave out.
+            epochs: int or None, how many epochs; None goes on without end.
+
+        Returns:
+            `tf.data.Dataset` of `((source, target_in), target_out)`, int32 (B, L).
+        """
+        import tensorflow as tf
+
+        def batches():
+            epoch = first_epoch
+            while epochs is None or epoch < first_epoch + epochs:
+                for step, batch in enumerate(self.epoch(epoch)):
+                    if epoch > first_epoch or step >= first_step:
+                        yield batch
+                epoch += 1
+
+        ids = tf.TensorSpec((None, None), tf.int32)
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=((ids, ids), ids))
+        return dataset.prefetch(4)
+
+    def _matrices(self, pairs, length):
+        shape = (len(pairs), length)
+        source, target_in, target_out = (np.zeros(shape, np.int32) for _ in range(3))
+        for row, (source_ids, target_ids) in enumerate(pairs):
+            source[row, : len(source_ids) + 1] = [*source_ids, self.end_id]
+            target_in[row, : len(target_ids) + 1] = [self.start_id, *target_ids]
+            target_out[row, : len(target_ids) + 1] = [*target_ids, self.end_id]
+        return source, target_in, target_out
