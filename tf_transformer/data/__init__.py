@@ -7,6 +7,7 @@ from importlib import import_module
 
 _EXPORTS = {
     "BucketedBatches": "batches",
+    "PairSource": "source",
     "Split": "split",
     "group_references": "split",
     "load_attributions": "corpus",

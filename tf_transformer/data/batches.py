@@ -115,7 +115,11 @@ class BucketedBatches:
 
         ids = tf.TensorSpec((None, None), tf.int32)
         dataset = tf.data.Dataset.from_generator(batches, output_signature=((ids, ids), ids))
-        return dataset.prefetch(4)
+        # Keras warns at the end of a data set whose size it was not told.
+        size = tf.data.INFINITE_CARDINALITY
+        if epochs is not None:
+            size = epochs * self.steps_per_epoch - first_step
+        return dataset.apply(tf.data.experimental.assert_cardinality(size)).prefetch(4)
 
     def _matrices(self, pairs, length):
         shape = (len(pairs), length)

@@ -12,9 +12,7 @@ from tf_transformer.functional.masks import blocked_scores
 BLOCKED_SCORE = -1e9
 
 
-def scaled_dot_product_attention(
-    q, k, v, mask=None, *, return_attention_weights=True, jit="auto"
-):
+def scaled_dot_product_attention(q, k, v, mask=None, *, return_attention_weights=True, jit="auto"):
     """Average the values, each weighted by how well its key matches the query.
 
     softmax(Q K^T / sqrt(d_k)) V, "Attention Is All You Need", equation 1, section 3.2.1.
@@ -107,8 +105,7 @@ def _check_shapes(q, k, v):
         )
     if not k.shape[:-1].is_compatible_with(v.shape[:-1]):
         raise ValueError(
-            f"k, v: expected one value for each key, got k {tuple(k.shape)} and "
-            f"v {tuple(v.shape)}."
+            f"k, v: expected one value for each key, got k {tuple(k.shape)} and v {tuple(v.shape)}."
         )
     if not q.shape[:-2].is_compatible_with(k.shape[:-2]):
         raise ValueError(

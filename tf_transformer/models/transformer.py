@@ -91,9 +91,7 @@ class Transformer(PositionalArguments, keras.Model):
         }
         sizes = (num_layers, d_model, num_heads, dff)
         options = {"jit": jit, "dtype": self.dtype_policy}
-        self.encoder = Encoder(
-            *sizes, input_vocab_size, pe_input, rate, name="encoder", **options
-        )
+        self.encoder = Encoder(*sizes, input_vocab_size, pe_input, rate, name="encoder", **options)
         table = self.encoder.embedding.embedding
         self.decoder = Decoder(
             *sizes,
@@ -107,9 +105,7 @@ class Transformer(PositionalArguments, keras.Model):
         self.final_layer = (
             None
             if share_embeddings
-            else FlatDense(
-                target_vocab_size, name="final_layer", dtype=self.dtype_policy
-            )
+            else FlatDense(target_vocab_size, name="final_layer", dtype=self.dtype_policy)
         )
 
     def build(self, input_shape=None):
@@ -147,9 +143,7 @@ class Transformer(PositionalArguments, keras.Model):
             A dict of tensors, the state before the first step.
         """
         padding_mask = create_padding_mask(inp)
-        caches, memories = self.decoder.start(
-            self.encoder(inp, False, padding_mask), max_length
-        )
+        caches, memories = self.decoder.start(self.encoder(inp, False, padding_mask), max_length)
         return {
             "position": tf.constant(0),
             "padding_mask": padding_mask,

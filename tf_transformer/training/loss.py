@@ -6,6 +6,8 @@ Axes: B batch, T target length, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class SmoothedCrossentropy(keras.losses.Loss):
@@ -43,13 +45,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
     def call(self, y_true, y_pred):
         labels = tf.cast(y_true, tf.int32)
         logits = tf.cast(y_pred, tf.float32)
-        # -log p of the label, then the same averaged over the vocabulary, without ever making
-        # the smoothed (B, T, V) targets: log p = logit - logsumexp.
-        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)  # (B, T)
-        if self.label_smoothing:
-            label_logits = tf.gather(logits, labels, axis=-1, batch_dims=2)  # (B, T)
-            mean_logits = tf.reduce_mean(logits, axis=-1)  # (B, T)
-            loss += self.label_smoothing * (label_logits - mean_logits)
+        loss = smoothed_cross_entropy(labels, logits, self.label_smoothing)  # (B, T)
         real = tf.cast(tf.not_equal(labels, 0), tf.float32)  # (B, T)
         # Keras will take the mean over all B x T tokens; undo that for the mean over real ones.
         share = tf.cast(tf.size(labels), tf.float32) / tf.maximum(_per_replica(real), 1.0)

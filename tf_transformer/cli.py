@@ -1,0 +1,306 @@
+"""The command `tf-transformer`: train, translate, evaluate, export, info.
+
+TensorFlow is imported only by the subcommand that needs it, so that `--help` answers at once.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import tf_transformer
+
+SENTENCES = {
+    "en": ("I love China.", "Where is the station?", "He is reading a book."),
+    "zh": ("我爱中国。", "车站在哪里?", "他在看书。"),
+    "fr": ("Je t'aime.", "Où est la gare ?", "Il lit un livre."),
+}
+
+
+def main(arguments=None):
+    """Run the command.
+
+    Args:
+        arguments: list of str, by default those of the process.
+
+    Returns:
+        int, the exit code: 0 done, 2 bad input, 130 stopped by Ctrl-C.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except (ValueError, ImportError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # `tf-transformer translate ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        print(f"tf-transformer: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("tf-transformer: stopped.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="tf-transformer", description="Train, use and export Transformer translators."
+    )
+    parser.add_argument("--version", action="version", version=tf_transformer.__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    train = commands.add_parser(
+        "train", help="train a translator, score it, export it, translate three sentences"
+    )
+    _add_data_arguments(train)
+    train.add_argument("--preset", default="small", help="small, tiny or base (default: small)")
+    train.add_argument("--epochs", type=int, help="instead of the preset's")
+    train.add_argument("--seed", type=int, help="instead of the preset's")
+    train.add_argument("--output", metavar="FOLDER", help="default: runs/DATA-PRESET")
+    train.add_argument("--resume", metavar="FOLDER", help="go on with a run that was stopped")
+    train.add_argument("--tensorboard", action="store_true", help="write logs for TensorBoard")
+    train.set_defaults(run=_train)
+
+    translate = commands.add_parser(
+        "translate", help="translate the arguments, a file, or standard input line by line"
+    )
+    translate.add_argument("text", nargs="*", help="sentences")
+    translate.add_argument("--file", help="a text file, a sentence a line")
+    _add_model_argument(translate)
+    translate.set_defaults(run=_translate)
+
+    evaluate = commands.add_parser("evaluate", help="BLEU and chrF on the whole test split")
+    _add_model_argument(evaluate)
+    _add_data_arguments(evaluate)
+    evaluate.set_defaults(run=_evaluate)
+
+    export = commands.add_parser("export", help="write the SavedModel of a training run")
+    export.add_argument("folder", help="the run's folder")
+    export.add_argument("--output", metavar="FOLDER", help="default: saved_model in the run")
+    export.set_defaults(run=_export)
+
+    info = commands.add_parser("info", help="what a model is: data, sizes, scores, version")
+    _add_model_argument(info)
+    info.set_defaults(run=_info)
+    return parser
+
+
+def _add_data_arguments(parser):
+    parser.add_argument("--corpus", help="en-zh, zh-en, en-fr or fr-en (default: en-zh)")
+    parser.add_argument("--source-file", help="your own sentences, one a line, UTF-8")
+    parser.add_argument("--target-file", help="their translations, line by line")
+    parser.add_argument("--tsv", help="or one file: source, tab, target")
+
+
+def _add_model_argument(parser):
+    parser.add_argument(
+        "--model", metavar="FOLDER", help="an exported model (default: the English-Chinese one)"
+    )
+
+
+def _train(options):
+    from tf_transformer.data import PairSource
+
+    for package in ("tokenizers", "sacrebleu"):
+        _require(package, "train")
+    if options.tensorboard:
+        _require("tensorboard", "tensorboard")
+    _import_tensorflow()
+    import keras
+
+    from tf_transformer import training
+
+    if options.resume:
+        run = training.TrainingRun.open(options.resume)
+    else:
+        source = _pair_source(options) or PairSource(corpus="en-zh")
+        folder = Path(options.output or f"runs/{source.name}-{options.preset}")
+        if (folder / "run.json").exists():
+            raise ValueError(
+                f"{folder}: holds a training already. Go on with it: tf-transformer train "
+                f"--resume {folder}; or delete it, or choose another with --output."
+            )
+        changes = {name: getattr(options, name) for name in ("epochs", "seed")}
+        preset = training.get_preset(options.preset).with_changes(changes)
+        run = training.TrainingRun(folder, source, preset)
+    callbacks = []
+    if options.tensorboard:
+        callbacks.append(keras.callbacks.TensorBoard(run.folder / "tensorboard"))
+    try:
+        run.train(callbacks)
+    except KeyboardInterrupt:
+        print(
+            f"\nThe checkpoint is saved. Go on with: tf-transformer train --resume "
+            f"{shlex.quote(str(run.folder))}",
+            file=sys.stderr,
+        )
+        raise
+    translator = _export_run(run, run.folder / "saved_model")
+    print()
+    for sentence in SENTENCES.get(run.source.source_language, [s for s, _ in run.split.test[:3]]):
+        print(f"{sentence}\t{_texts(translator, [sentence])[0]}")
+    print(f"\nModel: {run.folder / 'saved_model'}")
+
+
+def _translate(options):
+    if options.text and options.file:
+        raise ValueError("text, --file: expected one of them, got both.")
+    file = Path(options.file) if options.file else None
+    if file and not file.is_file():
+        raise FileNotFoundError(f"--file: expected a text file, got {file}, which is none.")
+    translator = _load(options)
+    if options.text:
+        for translation in _texts(translator, options.text):
+            print(translation)
+        return
+    # Line by line in bytes: a line that is not UTF-8 must not end the others.
+    with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
+        for chunk in _chunks(lines, 64 if file else 1):
+            texts = [line.decode("utf-8", "replace").rstrip("\r\n") for line in chunk]
+            print("\n".join(_texts(translator, texts)), flush=True)
+
+
+def _evaluate(options):
+    from tf_transformer.data import PairSource, split_pairs
+
+    _require("sacrebleu", "train")
+    _import_tensorflow()
+    from tf_transformer.export import saved_translator as saved
+
+    path = _model_path(options)
+    source = _pair_source(options) or PairSource(**saved.read_description(path)["source"])
+    pairs = split_pairs(source.load()).test
+    scores = _score(saved.load_translator(path), pairs, source.target_language)
+    print(json.dumps(scores, indent=2))
+
+
+def _export(options):
+    _import_tensorflow()
+    from tf_transformer.training import TrainingRun
+
+    run = TrainingRun.open(options.folder)
+    path = Path(options.output or run.folder / "saved_model")
+    _export_run(run, path)
+    print(f"Model: {path}")
+
+
+def _info(options):
+    _import_tensorflow()
+    from tf_transformer.export import saved_translator as saved
+
+    path = _model_path(options)
+    print(f"{path}\n{json.dumps(saved.read_description(path), indent=2, ensure_ascii=False)}")
+
+
+def _export_run(run, path):
+    from tf_transformer.export import Translator
+    from tf_transformer.export.saved_translator import save_translator
+    from tf_transformer.tokenizers import GraphBPE
+
+    model = run.best_model()
+    translator = Translator(model, GraphBPE.from_file(run.tokenizer_path))
+    scores = _score(translator, run.split.test, run.source.target_language)
+    print(f"BLEU {scores['bleu']}  {scores['bleu_signature']}")
+    print(f"chrF {scores['chrf']}  {scores['chrf_signature']}")
+    facts = {"weights": model.count_params(), "scores": scores, "command": _command(run)}
+    save_translator(translator, path, {**run.description(), **facts})
+    return translator
+
+
+def _command(run):
+    """The command that repeats a run, whatever the one that ended it was (`--resume`, `export`)."""
+    from tf_transformer.training.presets import get_preset
+
+    given = {name: value for name, value in vars(run.source).items() if value}
+    arguments = [f"--{name.replace('_', '-')} {shlex.quote(v)}" for name, v in given.items()]
+    arguments.append(f"--preset {run.preset.name}")
+    preset = get_preset(run.preset.name)
+    for name in ("epochs", "seed"):
+        if getattr(run.preset, name) != getattr(preset, name):
+            arguments.append(f"--{name} {getattr(run.preset, name)}")
+    return " ".join(["tf-transformer train", *arguments])
+
+
+def _score(translator, pairs, language):
+    from tf_transformer.data import group_references
+    from tf_transformer.export.saved_translator import translate_texts
+    from tf_transformer.training.scores import score_translations
+
+    sources, references = group_references(pairs)
+
+    def progress(done):
+        if sys.stderr.isatty():
+            end = "\n" if done == len(sources) else ""
+            print(f"\rtranslating {done}/{len(sources)}", end=end, file=sys.stderr, flush=True)
+
+    translations = translate_texts(translator, sources, progress=progress)
+    return score_translations(translations, references, language)
+
+
+def _texts(translator, texts):
+    from tf_transformer.export.saved_translator import translate_texts
+
+    return translate_texts(translator, texts)
+
+
+def _load(options):
+    _import_tensorflow()
+    from tf_transformer.export.saved_translator import load_translator
+
+    return load_translator(_model_path(options))
+
+
+def _model_path(options):
+    from tf_transformer.export.shipped_models import shipped_model
+
+    path = Path(options.model) if options.model else shipped_model("en-zh")
+    inside = path / "saved_model"  # the folder of a run serves too
+    return inside if (path / "run.json").is_file() and inside.is_dir() else path
+
+
+def _pair_source(options):
+    from tf_transformer.data import PairSource
+
+    names = ("corpus", "source_file", "target_file", "tsv")
+    given = {name: getattr(options, name) for name in names if getattr(options, name)}
+    return PairSource(**given) if given else None
+
+
+def _chunks(lines, size):
+    chunk = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _require(package, extra):
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
+        raise ImportError(f'{package} is not installed: pip install "tf_transformer[{extra}]"')
+
+
+def _import_tensorflow():
+    """Import TensorFlow, which prints lines at it and at the first look for devices."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Batches come and go by the hundred megabytes: TensorFlow's own allocator keeps the memory,
+    # where malloc gives it back and faults it in again (benchmarks/NOTES.md).
+    os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
+    sys.stderr.flush()
+    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+        tf.zeros(())
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)

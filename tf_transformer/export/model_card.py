@@ -1,0 +1,68 @@
+"""The page that goes with every exported model."""
+
+_LICENCES = {
+    "embedded": (
+        "Trained on sentence pairs of [Tatoeba](https://tatoeba.org), collected by "
+        "manythings.org/anki, CC-BY 2.0 France; the authors of every sentence are named in "
+        "`tf_transformer/data/corpora/`. The weights are under Apache-2.0."
+    ),
+    "own": "Trained on the user's own files; their licence applies.",
+}
+
+
+def model_card(description):
+    """Write the model card of an exported translator.
+
+    Args:
+        description: dict, as `save_translator` takes it.
+
+    Returns:
+        str, Markdown.
+
+    Example:
+        >>> card = model_card({
+        ...     "name": "en-zh", "version": "0.1.0", "source": {"corpus": "en-zh"},
+        ...     "preset": {"d_model": 8}, "weights": 10, "command": "tf-transformer train",
+        ...     "pairs": {"train": 3, "validation": 1, "test": 1},
+        ...     "scores": {"bleu": 1.0, "bleu_signature": "s", "chrf": 2.0,
+        ...                "chrf_signature": "t", "sentences": 1}})
+        >>> card.splitlines()[0]
+        '# en-zh'
+    """
+    source = {key: value for key, value in description["source"].items() if value}
+    preset = ", ".join(f"{key} {value}" for key, value in description["preset"].items())
+    pairs = ", ".join(f"{key} {value:,}" for key, value in description["pairs"].items())
+    licence = _LICENCES["embedded" if "corpus" in source else "own"]
+    scores = description["scores"]
+    # A bar would end the cell of the table.
+    bleu, chrf = (scores[f"{name}_signature"].replace("|", r"\|") for name in ("bleu", "chrf"))
+    return f"""# {description["name"]}
+
+A Transformer translator as a TensorFlow SavedModel: strings in, strings out. It needs
+TensorFlow alone.
+
+```python
+import tensorflow as tf
+model = tf.saved_model.load("{description["name"]}")
+model.translate(tf.constant(["..."]))
+```
+
+| | |
+|---|---|
+| data | {", ".join(f"{key} {value}" for key, value in source.items())} |
+| sentence pairs | {pairs} |
+| licence | {licence} |
+| weights | {description["weights"]:,} (float32) |
+| sizes | {preset} |
+| BLEU on the whole test split | {scores["bleu"]} ({bleu}) |
+| chrF | {scores["chrf"]} ({chrf}) |
+| test sentences | {scores["sentences"]:,} |
+| made by | tf_transformer {description["version"]}, `{description["command"]}` |
+
+Signatures: `translate` and `serving_default` (`text` string -> `translation` string), `encode`
+(`text` -> `ids`, `vectors`). Greedy decoding. A source longer than the model's table of
+positions is cut; characters it never saw are read byte by byte.
+
+It learned from short everyday sentences; expect little of it on anything else, and do not rely
+on it where a mistake costs something.
+"""

@@ -1,0 +1,123 @@
+"""Folders of exported translators: writing, checking and loading them."""
+
+import json
+from pathlib import Path
+
+import tensorflow as tf
+
+import tf_transformer
+from tf_transformer.export.model_card import model_card
+from tf_transformer.training.replacing import replacing
+
+FORMAT = 1
+_DESCRIPTION = "translator.json"
+
+
+def save_translator(translator, path, description):
+    """Export a translator with its description and its model card.
+
+    Args:
+        translator: `Translator`.
+        path: str or Path of the folder, replaced if there is one.
+        description: dict that JSON can hold: `name`, `source`, `preset`, `weights`, `scores`,
+            `command`; see `model_card`.
+
+    Raises:
+        OSError: the folder cannot be written; what it held is still there.
+
+    Example:
+        >>> save_translator  # doctest: +ELLIPSIS
+        <function save_translator at ...>
+    """
+    description = {"format": FORMAT, "version": tf_transformer.__version__, **description}
+    with replacing(path) as beside:
+        translator.save(beside)
+        text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+        (beside / _DESCRIPTION).write_text(text, encoding="utf-8")
+        (beside / "README.md").write_text(model_card(description), encoding="utf-8")
+
+
+def read_description(path):
+    """Read what `save_translator` wrote about a model.
+
+    Args:
+        path: str or Path of the model's folder.
+
+    Returns:
+        dict.
+
+    Raises:
+        FileNotFoundError: no such folder, or no exported translator in it.
+        ValueError: written by another version of the format, or damaged.
+    """
+    path = Path(path)
+    file = path / _DESCRIPTION
+    if not (path / "saved_model.pb").is_file() or not file.is_file():
+        raise FileNotFoundError(
+            f"{path}: expected the folder of an exported translator (saved_model.pb and "
+            f"{_DESCRIPTION}), got {'a folder without them' if path.is_dir() else 'no folder'}. "
+            f"Make one with: tf-transformer export RUN --output FOLDER"
+        )
+    try:
+        description = json.loads(file.read_text(encoding="utf-8"))
+        if description["format"] != FORMAT:
+            raise ValueError(
+                f"{path}: expected format {FORMAT}, got {description['format']}, written by "
+                f"version {description['version']}. Export it anew with this version."
+            )
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}: expected a description in JSON, got {error!r}.") from error
+    return description
+
+
+def load_translator(path):
+    """Load an exported translator.
+
+    Args:
+        path: str or Path of the model's folder.
+
+    Returns:
+        The loaded SavedModel: `.translate(strings)` gives strings.
+
+    Raises:
+        FileNotFoundError: as `read_description`.
+        ValueError: as `read_description`, or the SavedModel is damaged.
+    """
+    read_description(path)
+    try:
+        return tf.saved_model.load(str(path))
+    except (OSError, tf.errors.OpError, AttributeError, KeyError) as error:
+        raise ValueError(
+            f"{path}: expected a whole SavedModel, got a damaged one "
+            f"({str(error).splitlines()[0]}). Export it anew."
+        ) from error
+
+
+def translate_texts(translator, texts, batch_size=64, progress=None):
+    """Translate any number of texts, the long ones together and the short ones together.
+
+    Args:
+        translator: what has `.translate`: a `Translator` or a loaded one.
+        texts: list of str.
+        batch_size: int, the most texts at once.
+        progress: None, or a function called with the number of texts done.
+
+    Returns:
+        list of str, in the order of `texts`.
+
+    Raises:
+        ValueError: `batch_size` below 1.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size: expected at least 1, got {batch_size}.")
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    translations = [""] * len(texts)
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        # Bytes, so that lone surrogates, which no UTF-8 holds, cannot stop the batch.
+        batch = tf.constant([texts[i].encode("utf-8", "replace") for i in rows])
+        for i, translation in zip(rows, translator.translate(batch).numpy(), strict=True):
+            translations[i] = translation.decode("utf-8")
+        if progress:
+            progress(start + len(rows))
+    return translations

@@ -1,0 +1,111 @@
+"""Strings in, strings out: tokenizer, model and decoding in one SavedModel.
+
+Axes: B batch, S source length, L most target tokens, D model width.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.generation.greedy import greedy_decode
+from tf_transformer.training.replacing import replacing
+
+_TEXTS = tf.TensorSpec((None,), tf.string, name="text")
+
+
+class Translator(tf.Module):
+    """A trained Transformer with its tokenizer, made of core TensorFlow operations only.
+
+    Saved with `save`, it loads in a process that knows nothing but TensorFlow. Sources longer
+    than the model's table of positions are cut there; a translation ends after twice the
+    source's tokens plus 10 at the latest. A blank text gives an empty one.
+
+    Args:
+        model: a built `Transformer` whose vocabularies are the tokenizer's.
+        tokenizer: a `GraphBPE`.
+
+    Raises:
+        ValueError: the vocabulary of the model is not the tokenizer's.
+
+    Example:
+        >>> import tempfile
+        >>> from tf_transformer import BPETokenizer, GraphBPE, Transformer
+        >>> path = tempfile.mkdtemp() + "/tokenizer.json"
+        >>> BPETokenizer.train(["hello world"], vocab_size=300).save(path)
+        >>> tokenizer = GraphBPE.from_file(path)
+        >>> size = tokenizer.vocab_size
+        >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
+        >>> model.build()
+        >>> Translator(model, tokenizer).translate(tf.constant([""])).numpy().tolist()
+        [b'']
+    """
+
+    def __init__(self, model, tokenizer):
+        super().__init__(name="translator")
+        config = model.get_config()
+        sizes = {config["input_vocab_size"], config["target_vocab_size"]}
+        if sizes != {tokenizer.vocab_size}:
+            raise ValueError(
+                f"tokenizer: expected {sorted(sizes)} tokens, as the model has, got "
+                f"{tokenizer.vocab_size}. Use the tokenizer that the model was trained with."
+            )
+        self.tokenizer = tokenizer
+        # Only the variables are tracked: a Keras model kept here would be saved a second time.
+        self.weights = [weight.value for weight in model.weights]
+        self._encoder, self._start, self._step = model.encoder, model.start, model.step
+        self._longest_source = config["pe_input"]
+        self._longest_target = config["pe_target"]
+
+    @tf.function(input_signature=[_TEXTS])
+    def translate(self, text):
+        """Translate greedily: string (B,) -> string (B,)."""
+        source, lengths = self._source(text)
+        limits = tf.minimum(2 * lengths + 10, self._longest_target)  # (B,)
+        limit = tf.reduce_max(tf.concat([limits, [1]], axis=0))
+        ids = greedy_decode(
+            self._step,
+            self._start(source, limit),
+            tf.shape(source)[0],
+            start_id=self.tokenizer.start_id,
+            end_id=self.tokenizer.end_id,
+            max_length=limit,
+        )
+        # A sentence's own limit, not the batch's: what a row becomes must not hang on the others.
+        inside = tf.sequence_mask(limits, tf.shape(ids)[1])  # (B, L)
+        translation = self.tokenizer.decode_ids(tf.where(inside, ids, 0))
+        return tf.where(tf.equal(lengths, 1), "", translation)
+
+    @tf.function(input_signature=[_TEXTS])
+    def encode(self, text):
+        """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
+        source, _ = self._source(text)
+        padding = tf.equal(source, 0)[:, tf.newaxis, tf.newaxis, :]
+        vectors = self._encoder(source, training=False, mask=tf.logical_not(padding))
+        return {"ids": source, "vectors": vectors}
+
+    def _source(self, text):
+        ids = self.tokenizer.encode_strings(text)[:, : self._longest_source - 1]
+        ends = tf.fill((tf.shape(text)[0], 1), self.tokenizer.end_id)
+        ids = tf.concat([ids, ends], axis=1)  # ragged (B, (S))
+        return ids.to_tensor(), tf.cast(ids.row_lengths(), tf.int32)
+
+    def save(self, path):
+        """Write a SavedModel with the signatures `serving_default`, `translate` and `encode`.
+
+        Args:
+            path: str or Path of a folder; what it held is replaced once the new one is whole.
+
+        Raises:
+            OSError: the disk is full or the folder cannot be written.
+        """
+        translate = tf.function(
+            lambda text: {"translation": self.translate(text)}, input_signature=[_TEXTS]
+        )
+        with replacing(path) as beside:
+            tf.saved_model.save(
+                self,
+                str(beside),
+                signatures={
+                    "serving_default": translate,
+                    "translate": translate,
+                    "encode": self.encode,
+                },
+            )

@@ -1,0 +1,135 @@
+"""Named sizes: what `tf-transformer train --preset` chooses between."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """Everything that decides a training run but the data.
+
+    Args:
+        name: str, the preset's.
+        vocab_size: int, tokens of the joint vocabulary.
+        num_layers, d_model, num_heads, dff, rate: of `Transformer`.
+        epochs: int, the most passes over the training pairs.
+        patience: int, epochs without a lower validation loss that end the training.
+        warmup_steps: int, steps until the highest learning rate.
+        learning_rate_scale: float, multiplies the schedule of the paper.
+        label_smoothing: float, of `SmoothedCrossentropy`.
+        tokens_per_batch: int, tokens of each side in a batch.
+        lengths: ints, the bucket lengths; the last one is the longest sentence.
+        seed: int, of the weights, the dropout and the order of the batches.
+
+    Example:
+        >>> PRESETS["tiny"].num_layers
+        1
+    """
+
+    name: str
+    vocab_size: int
+    num_layers: int
+    d_model: int
+    num_heads: int
+    dff: int
+    rate: float
+    epochs: int
+    patience: int
+    warmup_steps: int
+    learning_rate_scale: float
+    label_smoothing: float
+    tokens_per_batch: int
+    lengths: tuple
+    seed: int = 1
+
+    def with_changes(self, changes):
+        """A copy with some fields set; a change to None is none.
+
+        Args:
+            changes: dict, field name to new value or None.
+
+        Returns:
+            `Preset`.
+
+        Raises:
+            ValueError: a number of epochs below 1.
+        """
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if changes.get("epochs", 1) < 1:
+            raise ValueError(f"epochs: expected at least 1, got {changes['epochs']}.")
+        return dataclasses.replace(self, **changes)
+
+
+PRESETS = {
+    # Minutes on two cores: what the embedded corpora can teach.
+    "small": Preset(
+        name="small",
+        vocab_size=5000,
+        num_layers=2,
+        d_model=128,
+        num_heads=4,
+        dff=512,
+        rate=0.1,
+        epochs=24,
+        patience=4,
+        warmup_steps=400,
+        learning_rate_scale=1.0,
+        label_smoothing=0.1,
+        tokens_per_batch=2048,
+        lengths=(8, 12, 16, 24, 48),
+    ),
+    # Seconds: proves that every part works, learns next to nothing.
+    "tiny": Preset(
+        name="tiny",
+        vocab_size=400,
+        num_layers=1,
+        d_model=32,
+        num_heads=2,
+        dff=64,
+        rate=0.1,
+        epochs=1,
+        patience=1,
+        warmup_steps=100,
+        learning_rate_scale=1.0,
+        label_smoothing=0.1,
+        tokens_per_batch=4096,
+        lengths=(16, 32, 96),
+    ),
+    # The base model of the paper, table 3: for large corpora and an accelerator.
+    "base": Preset(
+        name="base",
+        vocab_size=37000,
+        num_layers=6,
+        d_model=512,
+        num_heads=8,
+        dff=2048,
+        rate=0.1,
+        epochs=20,
+        patience=4,
+        warmup_steps=4000,
+        learning_rate_scale=1.0,
+        label_smoothing=0.1,
+        tokens_per_batch=25000,
+        lengths=(16, 32, 64, 128),
+    ),
+}
+
+
+def get_preset(name):
+    """Find a preset by its name.
+
+    Args:
+        name: str.
+
+    Returns:
+        `Preset`.
+
+    Raises:
+        ValueError: no such preset.
+
+    Example:
+        >>> get_preset("base").d_model
+        512
+    """
+    if name not in PRESETS:
+        raise ValueError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}.")
+    return PRESETS[name]

@@ -1,0 +1,47 @@
+"""Writing files so that a full disk or a kill never costs the last good ones."""
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Write beside `path`, then put the new file or folder in its place.
+
+    Args:
+        path: str or Path of the file or folder to write.
+
+    Yields:
+        Path to write to instead, in the same folder and of the same suffix.
+
+    Raises:
+        OSError: whatever the writing raised; `path` is then as it was, and what was written
+            beside it is removed.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "note.txt"
+        >>> with replacing(target) as beside:
+        ...     _ = beside.write_text("done")
+        >>> target.read_text()
+        'done'
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.stem}.{os.getpid()}.new{path.suffix}")
+    retired = path.with_name(f".{path.stem}.{os.getpid()}.old{path.suffix}")
+    try:
+        yield beside
+        if path.is_dir():
+            # A folder cannot be replaced in one step: move the old one aside first.
+            os.rename(path, retired)
+        os.replace(beside, path)
+    except BaseException:
+        if retired.exists() and not path.exists():
+            os.rename(retired, path)
+        raise
+    finally:
+        for leftover in (beside, retired):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)

@@ -1,0 +1,252 @@
+"""One training of a translator, in one folder, from sentence pairs to the best weights."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import keras
+
+import tf_transformer
+from tf_transformer.data import BucketedBatches, PairSource, split_pairs
+from tf_transformer.models import Transformer
+from tf_transformer.tokenizers import BPETokenizer
+from tf_transformer.training.checkpoint import BestWeights, ResumeCheckpoint
+from tf_transformer.training.loss import SmoothedCrossentropy
+from tf_transformer.training.metrics import MaskedAccuracy
+from tf_transformer.training.presets import Preset
+from tf_transformer.training.replacing import replacing
+from tf_transformer.training.schedule import InverseSquareRootSchedule
+
+FORMAT = 1
+
+
+class TrainingRun:
+    """A folder that holds a training: settings, vocabulary, checkpoints, history, best weights.
+
+    run.json            settings and data, everything to begin anew
+    tokenizer.json      the joint vocabulary
+    best.weights.h5     weights of the epoch with the lowest validation loss
+    resume.npz          everything to go on after a stop
+    history.csv         loss and accuracy of every epoch
+
+    Args:
+        folder: str or Path.
+        source: `PairSource`, the data.
+        preset: `Preset`, the sizes.
+
+    Raises:
+        ValueError: the data cannot be read or is too little to be split.
+
+    Example:
+        >>> from tf_transformer.training.presets import PRESETS
+        >>> run = TrainingRun("runs/en-zh", PairSource(corpus="en-zh"), PRESETS["tiny"])
+        >>> run.split.test[0][0]
+        'Hello!'
+    """
+
+    def __init__(self, folder, source, preset):
+        self.folder = Path(folder)
+        self.source = source
+        self.preset = preset
+        self.split = split_pairs(source.load())
+        if not (self.split.train and self.split.validation and self.split.test):
+            raise ValueError(
+                f"data: expected pairs enough for training, validation and test, got "
+                f"{[len(part) for part in dataclasses.astuple(self.split)]}."
+            )
+
+    @classmethod
+    def open(cls, folder):
+        """Open the folder of an earlier run.
+
+        Args:
+            folder: str or Path.
+
+        Returns:
+            `TrainingRun`.
+
+        Raises:
+            FileNotFoundError: the folder holds no run.
+            ValueError: it was written by another version of this format, or is damaged.
+        """
+        path = Path(folder) / "run.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{folder}: expected the folder of a run, got no run.json.")
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+            if settings["format"] != FORMAT:
+                raise ValueError(
+                    f"{path}: expected format {FORMAT}, got {settings['format']}, written by "
+                    f"version {settings['version']}. Train anew, or install that version."
+                )
+            preset = {**settings["preset"], "lengths": tuple(settings["preset"]["lengths"])}
+            return cls(folder, PairSource(**settings["source"]), Preset(**preset))
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: expected the settings of a run, got {error!r}.") from error
+
+    @property
+    def tokenizer_path(self):
+        """Path of the vocabulary."""
+        return self.folder / "tokenizer.json"
+
+    def train(self, callbacks=()):
+        """Train until the last epoch or the patience is over; go on where a stop left off.
+
+        Args:
+            callbacks: further Keras callbacks.
+
+        Returns:
+            `Transformer` with the best weights.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, after the checkpoint was written.
+            ValueError: a checkpoint that is damaged or belongs to another model.
+        """
+        self._write_settings()
+        tokenizer = self._tokenizer()
+        batches, validation = (
+            self._batches(tokenizer, part) for part in (self.split.train, self.split.validation)
+        )
+        model = self._compiled_model(tokenizer.vocab_size)
+        best = BestWeights(self.folder / "best.weights.h5", patience=self.preset.patience)
+        checkpoint = ResumeCheckpoint(self.folder / "resume.npz", best)
+        done = checkpoint.restore(model) if checkpoint.path.exists() else 0
+        print(
+            f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones left out; "
+            f"{model.count_params():,} weights; batch shapes {batches.shapes}",
+            flush=True,
+        )
+        history = keras.callbacks.CSVLogger(self.folder / "history.csv", append=done > 0)
+        try:
+            self._fit(model, batches, validation, done, [*callbacks, history, best, checkpoint])
+        except KeyboardInterrupt:
+            checkpoint.set_model(model)
+            checkpoint.save()
+            raise
+        model.load_weights(best.path)
+        return model
+
+    def best_model(self):
+        """Build the model and load its best weights.
+
+        Returns:
+            `Transformer`.
+
+        Raises:
+            FileNotFoundError: no epoch is finished yet.
+        """
+        path = self.folder / "best.weights.h5"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: expected the weights of a finished epoch, got none. Train on: "
+                f"tf-transformer train --resume {self.folder}"
+            )
+        model = self._model(BPETokenizer.load(self.tokenizer_path).vocab_size)
+        model.load_weights(path)
+        return model
+
+    def description(self):
+        """What the model card says about the data and the sizes.
+
+        Returns:
+            dict that JSON can hold.
+        """
+        return {
+            "name": self.source.name,
+            "source": dataclasses.asdict(self.source),
+            "pairs": {part: len(pairs) for part, pairs in vars(self.split).items()},
+            "preset": dataclasses.asdict(self.preset),
+        }
+
+    def _fit(self, model, batches, validation, done, callbacks):
+        steps = batches.steps_per_epoch
+        epoch, step = divmod(done, steps)
+        options = {
+            "validation_data": validation.dataset(epochs=1),
+            "callbacks": callbacks,
+            # A bar that redraws itself is for a terminal; in a log it would be one long line.
+            "verbose": 1 if sys.stdout.isatty() else 2,
+            "shuffle": False,
+        }
+        if step:  # the rest of the epoch that was interrupted
+            model.fit(
+                batches.dataset(epoch, step, epochs=1),
+                initial_epoch=epoch,
+                epochs=epoch + 1,
+                steps_per_epoch=steps - step,
+                **options,
+            )
+            epoch += 1
+        if epoch < self.preset.epochs and not model.stop_training:
+            model.fit(
+                batches.dataset(epoch),
+                initial_epoch=epoch,
+                epochs=self.preset.epochs,
+                steps_per_epoch=steps,
+                **options,
+            )
+
+    def _write_settings(self):
+        settings = {
+            "format": FORMAT,
+            "version": tf_transformer.__version__,
+            "source": dataclasses.asdict(self.source),
+            "preset": dataclasses.asdict(self.preset),
+        }
+        with replacing(self.folder / "run.json") as beside:
+            beside.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+    def _tokenizer(self):
+        if not self.tokenizer_path.exists():
+            texts = [text for pair in self.split.train for text in pair]
+            BPETokenizer.train(texts, self.preset.vocab_size).save(self.tokenizer_path)
+        return BPETokenizer.load(self.tokenizer_path)
+
+    def _batches(self, tokenizer, pairs):
+        sources, targets = zip(*pairs, strict=True)
+        return BucketedBatches(
+            tokenizer.encode(list(sources)),
+            tokenizer.encode(list(targets)),
+            start_id=tokenizer.start_id,
+            end_id=tokenizer.end_id,
+            lengths=self.preset.lengths,
+            tokens_per_batch=self.preset.tokens_per_batch,
+            seed=self.preset.seed,
+        )
+
+    def _model(self, vocab_size):
+        preset = self.preset
+        model = Transformer(
+            preset.num_layers,
+            preset.d_model,
+            preset.num_heads,
+            preset.dff,
+            vocab_size,
+            vocab_size,
+            pe_input=2 * preset.lengths[-1],
+            pe_target=2 * preset.lengths[-1],
+            rate=preset.rate,
+            share_embeddings=True,
+        )
+        model.build()
+        return model
+
+    def _compiled_model(self, vocab_size):
+        preset = self.preset
+        keras.utils.set_random_seed(preset.seed)
+        model = self._model(vocab_size)
+        schedule = InverseSquareRootSchedule(
+            preset.d_model, preset.warmup_steps, preset.learning_rate_scale
+        )
+        optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+        optimizer.build(model.trainable_variables)
+        model.compile(
+            optimizer,
+            loss=SmoothedCrossentropy(preset.label_smoothing),
+            metrics=[MaskedAccuracy()],
+            # Compiling the whole step takes a minute for each batch shape and gains little on a
+            # CPU: see benchmarks/NOTES.md.
+            jit_compile=False,
+        )
+        return model

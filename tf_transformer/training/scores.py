@@ -1,0 +1,53 @@
+"""Scores of translations, counted by sacreBLEU."""
+
+
+def score_translations(hypotheses, references, language):
+    """BLEU and chrF of a whole test set, with all references of every sentence.
+
+    Papineni et al. 2002; Popović 2015; Post 2018 for the signature that makes a score
+    comparable.
+
+    Args:
+        hypotheses: list of str, the translations.
+        references: list of lists of str, at least one for each hypothesis; their number may
+            differ from sentence to sentence.
+        language: str, code of the target language: "zh" is cut into characters, "ja" and "ko"
+            likewise, everything else by sacreBLEU's standard "13a".
+
+    Returns:
+        dict with `bleu`, `bleu_signature`, `chrf`, `chrf_signature`, `sentences`.
+
+    Raises:
+        ValueError: numbers that do not match, no sentence at all, a sentence without reference.
+        ImportError: sacreBLEU is not installed.
+
+    Example:
+        >>> round(score_translations(["我爱你。"], [["我爱你。", "我愛你。"]], "zh")["bleu"])
+        100
+    """
+    if len(hypotheses) != len(references) or not hypotheses:
+        raise ValueError(
+            f"hypotheses, references: expected as many lists of references as translations, and "
+            f"at least one, got {len(hypotheses)} and {len(references)}."
+        )
+    if not all(references):
+        raise ValueError(
+            f"references: expected at least one for each sentence, got none for sentence "
+            f"{[bool(r) for r in references].index(False)}."
+        )
+    try:
+        from sacrebleu.metrics import BLEU, CHRF
+    except ImportError as error:
+        raise ImportError('scoring needs sacreBLEU: pip install "tf_transformer[train]"') from error
+    tokenize = {"zh": "zh", "ja": "char", "ko": "char"}.get(language, "13a")
+    most = max(len(row) for row in references)
+    # sacreBLEU wants one list for each number of reference; None says that there is none.
+    columns = [[row[i] if i < len(row) else None for row in references] for i in range(most)]
+    bleu, chrf = BLEU(tokenize=tokenize), CHRF()
+    return {
+        "bleu": round(bleu.corpus_score(hypotheses, columns).score, 2),
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf": round(chrf.corpus_score(hypotheses, columns).score, 2),
+        "chrf_signature": str(chrf.get_signature()),
+        "sentences": len(hypotheses),
+    }
