@@ -5,6 +5,7 @@ TensorFlow is imported only by the subcommand that needs it, so that `--help` an
 
 import argparse
 import contextlib
+import gc
 import json
 import os
 import shlex
@@ -292,6 +293,9 @@ def _import_tensorflow():
     # Batches come and go by the hundred megabytes: TensorFlow's own allocator keeps the memory,
     # where malloc gives it back and faults it in again (benchmarks/NOTES.md).
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
+    # oneDNN's matrix products are the faster ones on every x86 that was measured, and TensorFlow
+    # takes them by itself only on some.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     sys.stderr.flush()
     saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
@@ -299,8 +303,11 @@ def _import_tensorflow():
         import tensorflow as tf
 
         tf.config.list_physical_devices()
-        tf.zeros(())
+        tf.zeros(())  # the first tensor makes TensorFlow print once more
     finally:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(null)
+    # Tracing makes garbage by the million, and every collection would walk through all that the
+    # imports made: a quarter of the time to the first step.
+    gc.freeze()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-import tf_transformer
+from tf_transformer import __version__
 from tf_transformer.export.model_card import model_card
 from tf_transformer.training.replacing import replacing
 
@@ -26,10 +26,10 @@ def save_translator(translator, path, description):
         OSError: the folder cannot be written; what it held is still there.
 
     Example:
-        >>> save_translator  # doctest: +ELLIPSIS
-        <function save_translator at ...>
+        >>> from tf_transformer.export import Translator
+        >>> save_translator(translator, "my-model", description)  # doctest: +SKIP
     """
-    description = {"format": FORMAT, "version": tf_transformer.__version__, **description}
+    description = {"format": FORMAT, "version": __version__, **description}
     with replacing(path) as beside:
         translator.save(beside)
         text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"

@@ -1,7 +1,11 @@
 """The models that come with the package."""
 
-from importlib import resources
 from pathlib import Path
+
+_PACKAGE = Path(__file__).parent.parent
+_INSTALLED = _PACKAGE / "saved_models"
+# In a checkout, and so in an editable install, the folder lies beside the package.
+_FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "saved_models"
 
 
 def shipped_model(name):
@@ -20,10 +24,10 @@ def shipped_model(name):
         >>> shipped_model("en-zh").name
         'en-zh'
     """
-    for folder in resources.files("tf_transformer.saved_models")._paths:
-        if (Path(folder) / name).is_dir():
-            return Path(folder) / name
-    raise FileNotFoundError(
-        f"{name}: expected a model that comes with tf_transformer, got a name that none has. "
-        f"Name the folder of your own with --model."
-    )
+    path = _FOLDER / name
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"{name}: expected a model that comes with tf_transformer, got a name that none has. "
+            f"Name the folder of your own with --model."
+        )
+    return path

@@ -34,7 +34,8 @@ class Translator(tf.Module):
         >>> size = tokenizer.vocab_size
         >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
         >>> model.build()
-        >>> Translator(model, tokenizer).translate(tf.constant([""])).numpy().tolist()
+        >>> translator = Translator(model, tokenizer)
+        >>> translator.translate(tf.constant([""])).numpy().tolist()
         [b'']
     """
 

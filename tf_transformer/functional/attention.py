@@ -32,7 +32,7 @@ def scaled_dot_product_attention(q, k, v, mask=None, *, return_attention_weights
         mask and softmax are computed in float32 (float64 for float64 inputs).
 
     Raises:
-        ValueError: ranks or widths that do not fit, a mask that does not broadcast, an integer
+        ValueError: ranks, widths or dtypes that do not fit, a mask that does not broadcast, an integer
             mask, an unknown `jit`.
 
     Differs from the notes: where they add `mask * -1e9` to a score, the score is replaced by
@@ -47,7 +47,7 @@ def scaled_dot_product_attention(q, k, v, mask=None, *, return_attention_weights
         [[0.0, 1.0]]
     """
     q, k, v = (tf.convert_to_tensor(tensor) for tensor in (q, k, v))
-    _check_shapes(q, k, v)
+    _check_inputs(q, k, v)
     batch = tf.broadcast_static_shape(q.shape[:-2], k.shape[:-2])
     blocked = blocked_scores(mask, batch.concatenate((q.shape[-2], k.shape[-2])))
     core = _compiled_attention if use_xla(jit, q.shape, k.shape) else _attention
@@ -84,13 +84,22 @@ def use_xla(jit, q_shape, k_shape):
 
     Raises:
         ValueError: `jit` is none of the three.
+
+    Example:
+        >>> use_xla(True, tf.TensorShape((1, 2, 3, 4)), tf.TensorShape((1, 2, 5, 4)))
+        True
     """
     if jit not in (True, False, "auto"):
         raise ValueError(f'jit: expected True, False or "auto", got {jit!r}.')
     return False if jit == "auto" else jit
 
 
-def _check_shapes(q, k, v):
+def _check_inputs(q, k, v):
+    if not (q.dtype.is_floating and k.dtype.is_floating and v.dtype.is_floating):
+        raise ValueError(
+            f"q, k, v: expected float tensors, got {q.dtype.name}, {k.dtype.name} and "
+            f"{v.dtype.name}. Cast them: tf.cast(q, tf.float32)."
+        )
     if None in (q.shape.rank, k.shape.rank, v.shape.rank):
         raise ValueError("q, k, v: expected tensors of known rank, got an unknown rank.")
     if not q.shape.rank == k.shape.rank == v.shape.rank >= 2:

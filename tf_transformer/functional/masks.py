@@ -76,8 +76,10 @@ def blocked_scores(mask, scores_shape):
         mask: None, or one of
             float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
             whatever broadcasts to the scores by NumPy's rules;
-            bool, True = may attend (Keras, PyTorch): the same shapes, and besides (B, S), which
-            becomes (B, 1, 1, S), and (B, T, S), which becomes (B, 1, T, S).
+            bool, True = may attend (Keras, PyTorch): (B, N, T, S) or what broadcasts to it;
+            (B, S), which becomes (B, 1, 1, S); (B, T, S), which becomes (B, 1, T, S). Rank 2 is
+            always (B, S) as in Keras, also where B equals T: give a bool look-ahead mask as
+            (1, 1, T, S).
         scores_shape: static shape of the scores, (..., T, S), a `tf.TensorShape`.
 
     Returns:

@@ -24,7 +24,7 @@ class Decoder(PositionalArguments, keras.layers.Layer):
         target_vocab_size: int, size of the target vocabulary.
         maximum_position_encoding: int, the longest target sentence in tokens.
         jit: True, False or "auto": compile the attention core with XLA.
-        embedding: None, or a `keras.layers.ReversibleEmbedding` to share.
+        embedding: None, or a `keras.layers.Embedding` to share.
 
     Call arguments:
         x: integer tensor (B, T), target ids shifted right, 0 = padding.

@@ -7,7 +7,7 @@ H = D / N head width.
 import keras
 import tensorflow as tf
 
-from tf_transformer.layers.feed_forward import point_wise_feed_forward_network
+from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.positional_arguments import PositionalArguments
 
@@ -37,7 +37,8 @@ class DecoderLayer(PositionalArguments, keras.layers.Layer):
         `(out3, weights_block1, weights_block2)`: (B, T, D), (B, N, T, T), (B, N, T, S).
 
     Raises:
-        ValueError: as `MultiHeadAttention`.
+        ValueError: `x` of another width than `d_model`, which could not be added to the
+            sublayer's output; as `MultiHeadAttention`.
 
     Example:
         >>> layer = DecoderLayer(8, 2, 32)
@@ -72,6 +73,7 @@ class DecoderLayer(PositionalArguments, keras.layers.Layer):
         self.dropout3 = keras.layers.Dropout(rate, name="dropout3", dtype=dtype)
 
     def build(self, x_shape, enc_output_shape):
+        check_width(x_shape, self.d_model)
         self.mha1.build(x_shape, x_shape, x_shape)
         self.mha2.build(x_shape, enc_output_shape, enc_output_shape)
         self.ffn.build(x_shape)

@@ -22,7 +22,7 @@ class Encoder(PositionalArguments, keras.layers.Layer):
         input_vocab_size: int, size of the source vocabulary.
         maximum_position_encoding: int, the longest source sentence in tokens.
         jit: True, False or "auto": compile the attention core with XLA.
-        embedding: None, or a `keras.layers.ReversibleEmbedding` to share.
+        embedding: None, or a `keras.layers.Embedding` to share.
 
     Call arguments:
         x: integer tensor (B, S), token ids, 0 = padding.

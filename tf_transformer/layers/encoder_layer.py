@@ -5,7 +5,7 @@ Axes: B batch, T length, D model width.
 
 import keras
 
-from tf_transformer.layers.feed_forward import point_wise_feed_forward_network
+from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.positional_arguments import PositionalArguments
 
@@ -33,7 +33,8 @@ class EncoderLayer(PositionalArguments, keras.layers.Layer):
         (B, T, D).
 
     Raises:
-        ValueError: as `MultiHeadAttention`.
+        ValueError: `x` of another width than `d_model`, which could not be added to the
+            sublayer's output; as `MultiHeadAttention`.
 
     Example:
         >>> EncoderLayer(8, 2, 32)(tf.ones((1, 3, 8)), False, None).shape.as_list()
@@ -61,6 +62,7 @@ class EncoderLayer(PositionalArguments, keras.layers.Layer):
         self.dropout2 = keras.layers.Dropout(rate, name="dropout2", dtype=dtype)
 
     def build(self, x_shape):
+        check_width(x_shape, self.d_model)
         self.mha.build(x_shape, x_shape, x_shape)
         for layer in (self.ffn, self.layernorm1, self.layernorm2, self.dropout1, self.dropout2):
             layer.build(x_shape)

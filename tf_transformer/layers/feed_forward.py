@@ -8,6 +8,25 @@ import keras
 from tf_transformer.layers.flat_dense import FlatDense
 
 
+def check_width(x_shape, d_model):
+    """Refuse an input that a residual connection could not be added to.
+
+    Args:
+        x_shape: shape (B, T, D) of the layer's input.
+        d_model: int, the width of the layer.
+
+    Raises:
+        ValueError: D is not `d_model`.
+
+    Example:
+        >>> check_width((1, 3, 8), 8)
+    """
+    if x_shape[-1] != d_model:
+        raise ValueError(
+            f"x: expected width {d_model}, the layer's d_model, got shape {tuple(x_shape)}."
+        )
+
+
 def point_wise_feed_forward_network(d_model, dff, **kwargs):
     """Two dense layers with a ReLU between them, the same at every position.
 

@@ -61,18 +61,23 @@ class MultiHeadAttention(PositionalArguments, keras.layers.Layer):
         self.dense = FlatDense(d_model, name="dense", dtype=self.dtype_policy)
 
     def build(self, q_shape, k_shape, v_shape):
-        shapes = {"q": q_shape, "k": k_shape, "v": v_shape}
-        for name, shape in shapes.items():
-            if len(shape) != 3:
-                raise ValueError(
-                    f"{name}: expected (batch, length, width), got shape {tuple(shape)}."
-                )
         self.wq.build(q_shape)
         self.wk.build(k_shape)
         self.wv.build(v_shape)
         self.dense.build((*q_shape[:-1], self.d_model))
 
     def call(self, q, k, v, mask=None, return_attention_weights=True):
+        # Here, not in `build`: a layer that is built takes the next shapes unseen.
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            if len(tensor.shape) != 3:
+                raise ValueError(
+                    f"{name}: expected (batch, length, width), got shape {tuple(tensor.shape)}."
+                )
+        if not k.shape[:-1].is_compatible_with(v.shape[:-1]):
+            raise ValueError(
+                f"k, v: expected one value for each key, got k {tuple(k.shape)} and "
+                f"v {tuple(v.shape)}."
+            )
         keys, values = self.keys_values(k, v)
         return self.attend(q, keys, values, mask, return_attention_weights)
 

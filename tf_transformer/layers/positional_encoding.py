@@ -56,19 +56,21 @@ class Positional_Encoding(keras.layers.Layer):
         self._table = self.positional_encoding(self.max_position, x_shape[-1])
 
     def call(self, x, start=0):
-        self._check_length(x)
-        codes = tf.slice(self._table, (0, start, 0), (1, tf.shape(x)[1], -1))  # (1, T, D)
+        with tf.control_dependencies(self._length_checks(x)):
+            codes = tf.slice(self._table, (0, start, 0), (1, tf.shape(x)[1], -1))  # (1, T, D)
         return x + tf.cast(codes, x.dtype)
 
-    def _check_length(self, x):
+    def _length_checks(self, x):
         message = (
             f"{self.name}: the table holds {self.max_position} positions, and the sequence is "
             f"longer. Shorten it or make the table larger (max_position, pe_input, pe_target)."
         )
         if x.shape[1] is None:
-            tf.debugging.assert_less_equal(tf.shape(x)[1], self.max_position, message)
-        elif x.shape[1] > self.max_position:
+            check = tf.debugging.assert_less_equal(tf.shape(x)[1], self.max_position, message)
+            return [] if check is None else [check]  # None when it is eager
+        if x.shape[1] > self.max_position:
             raise ValueError(f"{message} Got length {x.shape[1]}.")
+        return []
 
     def compute_mask(self, *args, **kwargs):
         """No Keras mask leaves this layer: `fit` would weight the loss by it."""

@@ -20,7 +20,7 @@ class TokenEmbedding(keras.layers.Layer):
         d_model: int, D.
         max_position: int, the longest sequence.
         rate: float, dropout rate.
-        embedding: None, or a `keras.layers.ReversibleEmbedding` (V, D) to share with others.
+        embedding: None, or a `keras.layers.Embedding` (V, D) to share with others.
 
     Call arguments:
         ids: integer tensor (B, T).
@@ -41,7 +41,7 @@ class TokenEmbedding(keras.layers.Layer):
     def __init__(self, vocab_size, d_model, max_position, rate=0.1, embedding=None, **kwargs):
         super().__init__(**kwargs)
         if embedding is None:
-            embedding = keras.layers.ReversibleEmbedding(
+            embedding = keras.layers.Embedding(
                 vocab_size,
                 d_model,
                 # After the scaling by sqrt(D), and as a tied output projection, of variance 1.
@@ -101,5 +101,5 @@ class TokenEmbedding(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        embedding = keras.saving.deserialize_keras_object(config.pop("embedding"))
-        return cls(**config, embedding=embedding)
+        embedding = keras.saving.deserialize_keras_object(config["embedding"])
+        return cls(**{**config, "embedding": embedding})

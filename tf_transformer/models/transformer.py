@@ -141,7 +141,16 @@ class Transformer(PositionalArguments, keras.Model):
 
         Returns:
             A dict of tensors, the state before the first step.
+
+        Raises:
+            ValueError: `max_length` is larger than `pe_target`.
         """
+        longest = self._arguments["pe_target"]
+        if isinstance(max_length, int) and max_length > longest:
+            raise ValueError(
+                f"max_length: expected at most {longest} (pe_target), the positions that the "
+                f"decoder knows, got {max_length}."
+            )
         padding_mask = create_padding_mask(inp)
         caches, memories = self.decoder.start(self.encoder(inp, False, padding_mask), max_length)
         return {

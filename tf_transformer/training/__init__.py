@@ -1,9 +1,10 @@
 """Training: schedule, loss, metric, checkpoints, and the run that joins them."""
 
-from tf_transformer.training.checkpoint import BestWeights, ResumeCheckpoint
+from tf_transformer.training.best_weights import BestWeights
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.presets import PRESETS, Preset, get_preset
+from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.run import TrainingRun
 from tf_transformer.training.schedule import InverseSquareRootSchedule
 from tf_transformer.training.scores import score_translations

@@ -48,7 +48,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         loss = smoothed_cross_entropy(labels, logits, self.label_smoothing)  # (B, T)
         real = tf.cast(tf.not_equal(labels, 0), tf.float32)  # (B, T)
         # Keras will take the mean over all B x T tokens; undo that for the mean over real ones.
-        share = tf.cast(tf.size(labels), tf.float32) / tf.maximum(_per_replica(real), 1.0)
+        share = tf.cast(tf.size(labels), tf.float32) / _per_replica(real)
         return loss * real * share
 
     def get_config(self):
@@ -56,10 +56,10 @@ class SmoothedCrossentropy(keras.losses.Loss):
 
 
 def _per_replica(real):
-    """Number of real tokens in the global batch over the number of replicas."""
+    """Number of real tokens in the global batch, at least 1, over the number of replicas."""
     count = tf.reduce_sum(real)
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     context = tf.distribute.get_replica_context()
-    if replicas == 1 or context is None:
-        return count
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, count) / replicas
+    if replicas > 1 and context is not None:
+        count = context.all_reduce(tf.distribute.ReduceOp.SUM, count)
+    return tf.maximum(count, 1.0) / replicas  # 1: a batch of padding alone has a loss of 0, not NaN

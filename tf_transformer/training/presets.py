@@ -63,18 +63,18 @@ PRESETS = {
     # Minutes on two cores: what the embedded corpora can teach.
     "small": Preset(
         name="small",
-        vocab_size=5000,
+        vocab_size=4000,
         num_layers=2,
         d_model=128,
         num_heads=4,
         dff=512,
         rate=0.1,
-        epochs=24,
+        epochs=14,
         patience=4,
         warmup_steps=400,
-        learning_rate_scale=1.0,
+        learning_rate_scale=0.5,
         label_smoothing=0.1,
-        tokens_per_batch=2048,
+        tokens_per_batch=1024,
         lengths=(8, 12, 16, 24, 48),
     ),
     # Seconds: proves that every part works, learns next to nothing.

@@ -14,7 +14,7 @@ def replacing(path):
         path: str or Path of the file or folder to write.
 
     Yields:
-        Path to write to instead, in the same folder and of the same suffix.
+        Path to write to instead, in the same folder and of the same suffixes.
 
     Raises:
         OSError: whatever the writing raised; `path` is then as it was, and what was written
@@ -30,8 +30,8 @@ def replacing(path):
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.stem}.{os.getpid()}.new{path.suffix}")
-    retired = path.with_name(f".{path.stem}.{os.getpid()}.old{path.suffix}")
+    beside = path.with_name(f".{os.getpid()}.new.{path.name}")
+    retired = path.with_name(f".{os.getpid()}.old.{path.name}")
     try:
         yield beside
         if path.is_dir():

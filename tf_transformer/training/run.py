@@ -7,15 +7,16 @@ from pathlib import Path
 
 import keras
 
-import tf_transformer
+from tf_transformer import __version__
 from tf_transformer.data import BucketedBatches, PairSource, split_pairs
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import BPETokenizer
-from tf_transformer.training.checkpoint import BestWeights, ResumeCheckpoint
+from tf_transformer.training.best_weights import BestWeights
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.presets import Preset
 from tf_transformer.training.replacing import replacing
+from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.schedule import InverseSquareRootSchedule
 
 FORMAT = 1
@@ -41,8 +42,8 @@ class TrainingRun:
     Example:
         >>> from tf_transformer.training.presets import PRESETS
         >>> run = TrainingRun("runs/en-zh", PairSource(corpus="en-zh"), PRESETS["tiny"])
-        >>> run.split.test[0][0]
-        'Hello!'
+        >>> len(run.split.test)
+        1221
     """
 
     def __init__(self, folder, source, preset):
@@ -111,6 +112,7 @@ class TrainingRun:
         model = self._compiled_model(tokenizer.vocab_size)
         best = BestWeights(self.folder / "best.weights.h5", patience=self.preset.patience)
         checkpoint = ResumeCheckpoint(self.folder / "resume.npz", best)
+        checkpoint.set_model(model)  # Keras would, but an interrupt may come before
         done = checkpoint.restore(model) if checkpoint.path.exists() else 0
         print(
             f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones left out; "
@@ -121,8 +123,8 @@ class TrainingRun:
         try:
             self._fit(model, batches, validation, done, [*callbacks, history, best, checkpoint])
         except KeyboardInterrupt:
-            checkpoint.set_model(model)
             checkpoint.save()
+            history.on_train_end()  # closes its file
             raise
         model.load_weights(best.path)
         return model
@@ -190,7 +192,7 @@ class TrainingRun:
     def _write_settings(self):
         settings = {
             "format": FORMAT,
-            "version": tf_transformer.__version__,
+            "version": __version__,
             "source": dataclasses.asdict(self.source),
             "preset": dataclasses.asdict(self.preset),
         }

@@ -1,4 +1,4 @@
-"""Callbacks that keep what a training must not lose: the best weights, and the way on."""
+"""A callback that keeps all that is needed to go on after a stop."""
 
 import json
 import zipfile
@@ -8,43 +8,6 @@ import keras
 import numpy as np
 
 from tf_transformer.training.replacing import replacing
-
-
-class BestWeights(keras.callbacks.Callback):
-    """Keeps the weights of the best epoch, and stops when none gets better.
-
-    `keras.callbacks.ModelCheckpoint` and `EarlyStopping` in one, so that the two cannot
-    disagree, with files that are written beside and renamed, and a state that can be resumed.
-
-    Args:
-        path: str or Path, ends in `.weights.h5`.
-        monitor: str, what is to become small.
-        patience: int or None, how many epochs without a better one end the training.
-
-    Example:
-        >>> callbacks = [BestWeights("best.weights.h5", patience=3)]
-    """
-
-    def __init__(self, path, monitor="val_loss", patience=None):
-        super().__init__()
-        self.path = Path(path)
-        self.monitor = monitor
-        self.patience = patience
-        self.best = float("inf")
-        self.wait = 0
-
-    def on_epoch_end(self, epoch, logs=None):
-        if logs[self.monitor] < self.best:
-            with replacing(self.path) as beside:
-                # `replacing` keeps the last suffix only, and Keras insists on both.
-                file = beside.with_name(f"{beside.stem}.weights.h5")
-                self.model.save_weights(file)
-                file.rename(beside)
-            self.best, self.wait = float(logs[self.monitor]), 0
-            return
-        self.wait += 1
-        if self.patience is not None and self.wait >= self.patience:
-            self.model.stop_training = True
 
 
 class ResumeCheckpoint(keras.callbacks.Callback):
@@ -62,6 +25,7 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         ValueError: on `restore`, a file that is truncated or belongs to another model.
 
     Example:
+        >>> from tf_transformer.training import BestWeights
         >>> best = BestWeights("best.weights.h5")
         >>> callbacks = [best, ResumeCheckpoint("resume.npz", best)]
     """

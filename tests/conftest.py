@@ -1,0 +1,21 @@
+"""What every test starts from: a quiet TensorFlow, few threads, a fresh Keras state, one seed."""
+
+import os
+import sys
+
+import pytest
+
+# Before anything imports TensorFlow, and inherited by the processes that tests start.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+_THREADS = str(min(4, os.cpu_count() or 1))
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", _THREADS)
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", _THREADS)
+
+
+@pytest.fixture(autouse=True)
+def fresh_keras():
+    """Layer names count from zero and every random draw is the same, whatever ran before."""
+    keras = sys.modules.get("keras")
+    if keras is not None:  # a test without Keras need not wait for its import
+        keras.utils.clear_session(free_memory=False)
+        keras.utils.set_random_seed(20170612)

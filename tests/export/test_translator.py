@@ -1,0 +1,195 @@
+"""Strings in, strings out: any string, any batch, any process."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_run import small_run
+
+from tf_transformer.export import Translator
+from tf_transformer.export.saved_translator import (
+    load_translator,
+    read_description,
+    save_translator,
+    translate_texts,
+)
+from tf_transformer.tokenizers import GraphBPE
+
+STRANGE = [
+    "I love you.",
+    "",
+    "   ",
+    "👩‍👩‍👧‍👦 🇨🇳",
+    "a\x00b\x01\x1f",
+    "x" * 10_000,
+    "مرحبا بالعالم שלום",
+    "１２３４５",
+    "<pad> <s> </s>",
+    "Tom",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A trained run and its translator."""
+    run = small_run(tmp_path_factory.mktemp("trained"), epochs=6)
+    return run, Translator(run.train(), GraphBPE.from_file(run.tokenizer_path))
+
+
+@pytest.fixture(scope="module")
+def saved(trained, tmp_path_factory):
+    """The folder of its SavedModel."""
+    run, translator = trained
+    path = tmp_path_factory.mktemp("saved") / "model"
+    facts = {"weights": 1, "command": "tf-transformer train", "scores": SCORES}
+    save_translator(translator, path, {**run.description(), **facts})
+    return path
+
+
+SCORES = {"bleu": 1, "bleu_signature": "a|b", "chrf": 2, "chrf_signature": "c", "sentences": 3}
+
+
+def test_a_batch_equals_its_rows_one_by_one(trained):
+    _, translator = trained
+    together = translator.translate(tf.constant(STRANGE)).numpy().tolist()
+    alone = [translator.translate(tf.constant([text])).numpy()[0] for text in STRANGE]
+    assert together == alone
+    assert together[1] == together[2] == b"" and together[0] != b""
+    for translation in together:
+        translation.decode("utf-8")
+
+
+def test_an_empty_batch(trained):
+    _, translator = trained
+    assert translator.translate(tf.zeros((0,), tf.string)).shape == (0,)
+
+
+def test_encode_gives_the_encoders_vectors(trained):
+    run, translator = trained
+    model = run.best_model()
+    encoded = translator.encode(tf.constant(["I love you.", "Tom"]))
+    padding = tf.cast(encoded["ids"] == 0, tf.float32)[:, None, None, :]
+    expected = model.encoder(encoded["ids"], False, padding)
+    np.testing.assert_allclose(encoded["vectors"], expected, atol=1e-6)
+
+
+def test_greedy_translation_is_that_of_the_whole_model(trained):
+    """The cached loop in the graph against the plain model, one token after the other."""
+    run, translator = trained
+    model, tokenizer = run.best_model(), translator.tokenizer
+    for text in ("I love you.", "He is here."):
+        source = tokenizer.encode([text]).to_list()[0] + [2]
+        target = [1]
+        while len(target) <= 2 * len(source) + 10:
+            logits = np.array(model((np.array([source]), np.array([target])), training=False))
+            token = int(np.argmax(logits[0, -1, 1:])) + 1
+            if token == 2:
+                break
+            target.append(token)
+        expected = tokenizer.decode(tf.constant([target[: 2 * len(source) + 11]])).numpy()[0]
+        assert translator.translate(tf.constant([text])).numpy()[0] == expected
+
+
+def test_it_loads_where_there_is_only_tensorflow(trained, saved, tmp_path):
+    _, translator = trained
+    script = (
+        "import json, sys, tensorflow as tf\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "texts = json.load(sys.stdin)\n"
+        "out = model.translate(tf.constant(texts)).numpy()\n"
+        "served = model.signatures['serving_default'](text=tf.constant(texts))['translation']\n"
+        "assert (served.numpy() == out).all()\n"
+        "assert not any(name.startswith('tf_transformer') for name in sys.modules)\n"
+        "print(json.dumps([t.decode() for t in out]))\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(saved)],
+        input=json.dumps(STRANGE),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+    )
+    expected = [t.decode() for t in translator.translate(tf.constant(STRANGE)).numpy()]
+    assert json.loads(done.stdout.splitlines()[-1]) == expected
+
+
+def test_it_loads_as_a_keras_layer(trained, saved):
+    _, translator = trained
+    layer = keras.layers.TFSMLayer(str(saved), call_endpoint="serving_default")
+    out = layer(tf.constant(["I love you."]))["translation"]
+    assert out.numpy()[0] == translator.translate(tf.constant(["I love you."])).numpy()[0]
+
+
+def test_weights_are_stored_once(trained, saved):
+    _, translator = trained
+    stored = sum(
+        np.prod(shape)
+        for name, shape in tf.train.list_variables(str(saved / "variables" / "variables"))
+        if "weights" in name
+    )
+    assert stored == sum(np.prod(weight.shape) for weight in translator.weights)
+    reader = tf.train.load_checkpoint(str(saved / "variables" / "variables"))
+    sizes = [np.prod(shape) for shape in reader.get_variable_to_shape_map().values()]
+    assert sum(sizes) < 1.01 * stored + 10
+
+
+def test_description_and_card(saved):
+    assert read_description(saved)["scores"] == SCORES
+    card = (saved / "README.md").read_text(encoding="utf-8")
+    assert "own files" in card and "a\\|b" in card
+
+
+def test_bad_folders(saved, tmp_path):
+    with pytest.raises(FileNotFoundError, match="got no folder"):
+        load_translator(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match="got a folder without them"):
+        load_translator(tmp_path)
+    import shutil
+
+    for name, text, said in (
+        ("other", '{"format": 99, "version": "9"}', "expected format 1, got 99"),
+        ("broken", '{"format"', "expected a description in JSON"),
+    ):
+        shutil.copytree(saved, tmp_path / name)
+        (tmp_path / name / "translator.json").write_text(text)
+        with pytest.raises(ValueError, match=said):
+            load_translator(tmp_path / name)
+    shutil.copytree(saved, tmp_path / "cut")
+    data = next((tmp_path / "cut" / "variables").glob("*.data*"))
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(ValueError, match="got a damaged one"):
+        load_translator(tmp_path / "cut")
+    shutil.copytree(saved, tmp_path / "graph")
+    graph = tmp_path / "graph" / "saved_model.pb"
+    graph.write_bytes(graph.read_bytes()[:100])
+    with pytest.raises(ValueError, match="got a damaged one"):
+        load_translator(tmp_path / "graph")
+
+
+def test_texts_keep_their_order(trained):
+    _, translator = trained
+    texts = [*STRANGE, "\ud800 lone"]
+    done = []
+    together = translate_texts(translator, texts, batch_size=3, progress=done.append)
+    assert together == [translate_texts(translator, [text])[0] for text in texts]
+    assert done == [3, 6, 9, 11]
+    assert translate_texts(translator, []) == []
+    with pytest.raises(ValueError, match="batch_size: expected at least 1, got 0"):
+        translate_texts(translator, texts, batch_size=0)
+
+
+def test_another_tokenizer_is_refused(trained, tmp_path):
+    from tf_transformer.tokenizers import BPETokenizer
+
+    run, _ = trained
+    BPETokenizer.train(["a b"], vocab_size=259).save(tmp_path / "tokenizer.json")
+    with pytest.raises(ValueError, match="tokenizer: expected"):
+        Translator(run.best_model(), GraphBPE.from_file(tmp_path / "tokenizer.json"))

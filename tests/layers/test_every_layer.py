@@ -1,0 +1,204 @@
+"""Every layer through the one harness.
+
+Axes: B=2 batch, T=3 target length, S=5 source length, N=7 heads, D=14 width, F=11 feed-forward.
+"""
+
+import layer_harness as harness
+import numpy as np
+import pytest
+import reference_numpy as ref
+import tensorflow as tf
+from layer_harness import Case
+
+from tf_transformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    MultiHeadAttention,
+    Positional_Encoding,
+    TokenEmbedding,
+)
+from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.models import Transformer
+
+N, D, F = 7, 14, 11
+
+
+def floats(*shape):
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+
+
+def ids(batch, length):
+    """Token ids below 13, padding inside the first row and at the end of the last."""
+    tokens = np.random.default_rng((batch, length)).integers(1, 13, (batch, length), np.int32)
+    if length > 1:
+        tokens[0, 1] = tokens[-1, -1] = 0
+    return tokens
+
+
+def attention_call(batch, target, source):
+    return {
+        "q": floats(batch, target, D),
+        "k": floats(batch, source, D),
+        "v": floats(batch, source, D + 2),
+        "mask": ref.padding_mask(ids(batch, source)),
+    }
+
+
+def encoder_layer_call(batch, length):
+    return {"x": floats(batch, length, D), "mask": ids(batch, length) != 0}
+
+
+def decoder_masks(batch, target, source):
+    _, combined, padding = ref.create_masks(ids(batch, source), ids(batch, target))
+    return {"look_ahead_mask": combined, "padding_mask": padding}
+
+
+def decoder_layer_call(batch, target, source):
+    return {
+        "x": floats(batch, target, D),
+        "enc_output": floats(batch, source, D),
+        **decoder_masks(batch, target, source),
+    }
+
+
+def decoder_call(batch, target, source):
+    return {**decoder_layer_call(batch, target, source), "x": ids(batch, target)}
+
+
+def encoder_call(batch, length):
+    tokens = ids(batch, length)
+    return {"x": tokens, "mask": ref.padding_mask(tokens)}
+
+
+def transformer_call(batch, target, source):
+    return {"inputs": (ids(batch, source), ids(batch, target))}
+
+
+def transformer(**kwargs):
+    return Transformer(1, D, N, F, 13, 19, pe_input=8, pe_target=9, **kwargs)
+
+
+def shared_transformer(**kwargs):
+    return Transformer(1, D, N, F, 13, 13, pe_input=8, pe_target=9, share_embeddings=True, **kwargs)
+
+
+LENGTHS = ((2, 3, 5), (1, 1, 4), (3, 6, 2))
+SELF_LENGTHS = ((2, 5), (1, 1), (3, 7))
+
+CASES = {
+    "FlatDense": Case(
+        lambda **kwargs: FlatDense(F, activation="relu", **kwargs),
+        tuple({"x": floats(*lengths, D)} for lengths in SELF_LENGTHS),
+    ),
+    "Positional_Encoding": Case(
+        lambda **kwargs: Positional_Encoding(max_position=9, **kwargs),
+        tuple({"x": floats(*lengths, D)} for lengths in SELF_LENGTHS),
+        {"start": 2},
+    ),
+    "TokenEmbedding": Case(
+        lambda **kwargs: TokenEmbedding(13, D, max_position=9, **kwargs),
+        tuple({"ids": ids(*lengths)} for lengths in SELF_LENGTHS),
+    ),
+    "MultiHeadAttention": Case(
+        lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
+        tuple(attention_call(*lengths) for lengths in LENGTHS),
+    ),
+    "EncoderLayer": Case(
+        lambda **kwargs: EncoderLayer(D, N, F, **kwargs),
+        tuple(encoder_layer_call(*lengths) for lengths in SELF_LENGTHS),
+    ),
+    "DecoderLayer": Case(
+        lambda **kwargs: DecoderLayer(D, N, F, **kwargs),
+        tuple(decoder_layer_call(*lengths) for lengths in LENGTHS),
+    ),
+    "Encoder": Case(
+        lambda **kwargs: Encoder(1, D, N, F, 13, 8, **kwargs),
+        tuple(encoder_call(*lengths) for lengths in SELF_LENGTHS),
+    ),
+    "Decoder": Case(
+        lambda **kwargs: Decoder(1, D, N, F, 19, 8, **kwargs),
+        tuple(decoder_call(*lengths) for lengths in LENGTHS),
+    ),
+    "Transformer": Case(
+        transformer,
+        tuple(transformer_call(*lengths) for lengths in LENGTHS),
+    ),
+    "Transformer, shared embeddings": Case(
+        shared_transformer,
+        tuple(transformer_call(*lengths) for lengths in LENGTHS),
+        {"return_attention_weights": True},
+    ),
+}
+
+every_layer = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+@every_layer
+def test_eager_and_xla_agree(case):
+    harness.check_compiled(case)
+
+
+@every_layer
+def test_graph_and_saved_model_agree_at_every_length(case, tmp_path):
+    harness.check_saved_model(case, tmp_path)
+
+
+@every_layer
+def test_inside_a_functional_model_at_every_length(case):
+    harness.check_symbolic(case)
+
+
+# Keras 3.15.1 saves a variable with np.array(variable), whose __array__ NumPy 2 finds old.
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
+@every_layer
+def test_saved_as_keras_file(case, tmp_path):
+    harness.check_keras_file(case, tmp_path)
+
+
+@every_layer
+def test_config_round_trip(case):
+    harness.check_config(case)
+
+
+@every_layer
+def test_every_variable_has_a_finite_gradient(case):
+    harness.check_gradients(case)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
+@every_layer
+def test_under_every_dtype_policy(case, policy):
+    harness.check_policy(case, policy)
+
+
+# The harness itself: it fails on a layer that has something wrong
+
+
+class Wrong(FlatDense):
+    """Gives another answer in a graph, forgets its config, keeps a variable out of the loss."""
+
+    def build(self, x_shape):
+        super().build(x_shape)
+        self.unused = self.add_weight(shape=(), name="unused")
+
+    def call(self, x):
+        return super().call(x) + (0.0 if tf.executing_eagerly() else 1.0)
+
+    def get_config(self):
+        return {**super().get_config(), "units": 3}
+
+
+WRONG = Case(lambda **kwargs: Wrong(F, **kwargs), CASES["FlatDense"].calls)
+
+
+def test_the_harness_catches_a_wrong_layer(tmp_path):
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        harness.check_compiled(WRONG)
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        harness.check_saved_model(WRONG, tmp_path)
+    with pytest.raises(AssertionError, match="unused has no gradient"):
+        harness.check_gradients(WRONG)
+    with pytest.raises((AssertionError, TypeError)):
+        harness.check_config(WRONG)

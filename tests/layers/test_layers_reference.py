@@ -1,0 +1,53 @@
+"""Every layer against the reference vectors, whichever way the core runs."""
+
+import pytest
+from loading import case, close, load, params
+from vector_checks import LAYER_CHECKS, D, F
+
+from tf_transformer import point_wise_feed_forward_network
+from tf_transformer.layers import EncoderLayer
+from tf_transformer.layers.flat_dense import FlatDense
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("name", LAYER_CHECKS)
+def test_layers_match_the_vectors(name, jit):
+    LAYER_CHECKS[name](jit=jit)
+
+
+def test_the_feed_forward_network_matches_the_vectors():
+    data = case("layers", "ffn")
+    ffn = point_wise_feed_forward_network(D, F)
+    ffn.build(data["x"].shape)
+    close(load(ffn, params("layers", "ffn"))(data["x"]), data["output"])
+
+
+def test_layer_normalisation_matches_the_vectors():
+    data = case("layers", "layer_norm")
+    layer = EncoderLayer(D, 7, F).layernorm1
+    layer.build(data["x"].shape)
+    close(load(layer, params("layers", "layer_norm"))(data["x"]), data["output"])
+
+
+def test_a_flat_dense_is_a_dense():
+    x = case("layers", "ffn")["x"]  # (B, T, D)
+    tree = params("layers", "ffn")["dense1"]
+    layer = FlatDense(F)
+    layer.build(x.shape)
+    load(layer, tree)
+    close(layer(x), x @ tree["kernel"] + tree["bias"], 1e-6)
+    close(layer(x[0]), x[0] @ tree["kernel"] + tree["bias"], 1e-6)
+    close(layer(x[:, :0]), (x @ tree["kernel"])[:, :0])  # an empty sequence
+
+
+def test_the_loader_lists_everything_that_does_not_fit():
+    layer = EncoderLayer(D, 7, F)
+    layer.build((2, 3, D))
+    tree = params("layers", "encoder_layer")
+    tree["layernorm3"] = tree.pop("layernorm2")
+    tree["mha"]["wq"]["kernel"] = tree["mha"]["wq"]["kernel"][:, :3]
+    with pytest.raises(ValueError, match="parameters and layer differ") as error:
+        load(layer, tree)
+    assert "layernorm2/gamma: only in the layer" in str(error.value)
+    assert "layernorm3/beta: only in the parameters" in str(error.value)
+    assert "mha/wq/kernel: (14, 14) in the layer, (14, 3) given" in str(error.value)

@@ -1,0 +1,85 @@
+"""Prints, as JSON, one training step on one device and on two replicas; test_replicas.py reads it.
+
+A program of its own: logical devices must be configured before TensorFlow starts.
+
+Axes: B batch, T length.
+"""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer import Encoder, MaskedAccuracy, SmoothedCrossentropy
+from tf_transformer.layers.flat_dense import FlatDense
+
+# 7 real target tokens on the first replica, 1 on the second.
+IDS = np.array([[1, 5, 6, 7], [1, 8, 4, 0], [1, 0, 0, 0], [0, 0, 0, 0]], np.int32)
+LABELS = np.array([[5, 6, 7, 2], [8, 4, 2, 0], [2, 0, 0, 0], [0, 0, 0, 0]], np.int32)
+ONE_TOKEN = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]], np.int32)
+
+
+def new_model():
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([Encoder(1, 6, 3, 5, 11, 4, rate=0.0), FlatDense(13)])
+    model.build((None, 4))
+    return model
+
+
+def fit_once(strategy):
+    """What `fit` reports, and the change of every weight after one step of plain descent."""
+    with strategy.scope():
+        model = new_model()
+        model.compile(
+            optimizer=keras.optimizers.SGD(1.0),
+            loss=SmoothedCrossentropy(),
+            metrics=[MaskedAccuracy()],
+            jit_compile=False,
+            run_eagerly=strategy.num_replicas_in_sync == 1,  # two replicas need the graph
+        )
+    before = model.get_weights()
+    dataset = tf.data.Dataset.from_tensor_slices((IDS, LABELS)).batch(4)
+    history = model.fit(dataset, shuffle=False, verbose=0).history
+    steps = [(b - a).tolist() for b, a in zip(before, model.get_weights(), strict=True)]
+    return {"loss": history["loss"], "accuracy": history["accuracy"], "steps": steps}
+
+
+def loss_of(strategy, labels):
+    """The loss object by itself, inside each replica; the replicas' shares added up."""
+    logits = np.random.default_rng(0).standard_normal((4, 4, 13)).astype(np.float32)
+    loss = SmoothedCrossentropy()
+    parts = strategy.num_replicas_in_sync
+    rows = 4 // parts
+
+    def part(context):
+        at = slice(context.replica_id_in_sync_group * rows, None)
+        return labels[at][:rows], logits[at][:rows]
+
+    labels_of = strategy.experimental_distribute_values_from_function(lambda c: part(c)[0])
+    logits_of = strategy.experimental_distribute_values_from_function(lambda c: part(c)[1])
+    step = tf.function(lambda: strategy.run(loss, args=(labels_of, logits_of)))
+    return float(strategy.reduce(tf.distribute.ReduceOp.SUM, step(), axis=None))
+
+
+def main():
+    device = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+    strategies = {
+        "one": tf.distribute.OneDeviceStrategy("CPU:0"),
+        "two": tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
+    }
+    report = {"replicas": strategies["two"].num_replicas_in_sync}
+    for name, strategy in strategies.items():
+        report[name] = {
+            "fit": fit_once(strategy),
+            "uneven": loss_of(strategy, LABELS),
+            "one_token": loss_of(strategy, ONE_TOKEN),
+            "no_token": loss_of(strategy, 0 * LABELS),
+        }
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""One replica and two give the same loss and the same step, however unevenly padding falls."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="module")
+def report():
+    root = HERE.parent.parent
+    done = subprocess.run(
+        [sys.executable, "-W", "error", HERE / "replicas_program.py"],
+        env={**os.environ, "PYTHONPATH": str(root), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["replicas"] == 2
+    return report
+
+
+def test_fit_takes_the_same_step(report):
+    one, two = report["one"]["fit"], report["two"]["fit"]
+    moved = 0
+    for step, other in zip(one["steps"], two["steps"], strict=True):
+        np.testing.assert_allclose(other, step, rtol=1e-4, atol=1e-6)
+        moved += np.any(np.abs(step) > 1e-3)
+    assert moved > 10
+
+
+def test_fit_reports_the_same_loss_and_accuracy(report):
+    one, two = report["one"]["fit"], report["two"]["fit"]
+    np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)
+    np.testing.assert_allclose(two["accuracy"], one["accuracy"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("labels", ["uneven", "one_token", "no_token"])
+def test_the_loss_is_the_same(report, labels):
+    np.testing.assert_allclose(report["two"][labels], report["one"][labels], rtol=1e-5)
+    assert (report["one"][labels] == 0) == (labels == "no_token")

@@ -1,0 +1,153 @@
+"""The command, as a process: what it prints, where, and with which exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+START = [sys.executable, "-c", "import sys; from tf_transformer.cli import main; sys.exit(main())"]
+
+
+def command(*arguments, stdin=b"", cwd=None):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*START, *map(str, arguments)], input=stdin, capture_output=True, cwd=cwd, env=environment
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """A file of 300 pairs."""
+    from tf_transformer.data import load_corpus
+
+    file = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    lines = [f"{source}\t{target}\n" for source, target in load_corpus("en-fr")[:300]]
+    file.write_text("".join(lines), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def run(pairs, tmp_path_factory):
+    """The folder of a finished training, and what it printed."""
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    done = command("train", "--tsv", pairs, "--preset", "tiny", "--output", folder)
+    assert done.returncode == 0, done.stderr.decode()
+    return folder, done
+
+
+def test_help_needs_no_tensorflow():
+    script = (
+        "import sys\nfrom tf_transformer.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    for name in (b"train", b"translate", b"evaluate", b"export", b"info"):
+        assert name in done.stdout
+
+
+def test_train_scores_exports_and_translates(run):
+    folder, done = run
+    out = done.stdout.decode()
+    assert "BLEU" in out and "tok:13a" in out and "chrF" in out
+    assert "batch shapes" in out and f"Model: {folder / 'saved_model'}" in out
+    assert done.stderr == b""
+    assert (folder / "saved_model" / "README.md").is_file()
+
+
+def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
+    folder, _ = run
+    lines = ["Tom", "", "Hi you"]
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    by_argument = command("translate", "--model", folder, *lines)
+    by_file = command("translate", "--model", folder, "--file", file)
+    by_input = command("translate", "--model", folder, stdin=file.read_bytes())
+    assert by_argument.returncode == by_file.returncode == by_input.returncode == 0
+    assert by_argument.stdout == by_file.stdout == by_input.stdout
+    assert by_argument.stdout.count(b"\n") == 3
+    assert by_argument.stderr == by_file.stderr == by_input.stderr == b""
+
+
+def test_bytes_that_are_no_text_end_nothing(run):
+    folder, _ = run
+    done = command("translate", "--model", folder, stdin=b"Tom\n\xff\xfe\x00\nTom")
+    lines = done.stdout.split(b"\n")
+    assert done.returncode == 0 and len(lines) == 4 and lines[0] == lines[2]
+
+
+def test_info_evaluate_and_export(run, tmp_path):
+    folder, done = run
+    info = command("info", "--model", folder)
+    description = json.loads(info.stdout.decode().split("\n", 1)[1])
+    assert description["command"].startswith("tf-transformer train --tsv")
+    scores = json.loads(command("evaluate", "--model", folder).stdout)
+    assert scores == description["scores"]
+    exported = command("export", folder, "--output", tmp_path / "model")
+    assert exported.returncode == 0
+    again = command("info", "--model", tmp_path / "model").stdout.decode().split("\n", 1)[1]
+    assert json.loads(again) == description
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "--preset", "huge"], "preset: expected one of small, tiny, base, got 'huge'"),
+        (["train", "--corpus", "en-xx"], "expected one of en-fr, en-zh"),
+        (["train", "--epochs", "0"], "epochs: expected at least 1, got 0"),
+        (["train", "--source-file", "a.en"], "expected both or neither"),
+        (["train", "--tsv", "none.tsv"], "none.tsv"),
+        (["train", "--resume", "nowhere"], "expected the folder of a run"),
+        (["translate", "--model", "nowhere", "hi"], "expected the folder of an exported"),
+        (["translate", "--file", "nowhere"], "expected a text file, got nowhere"),
+        (["translate", "--file", "a", "text"], "expected one of them, got both"),
+        (["export", "nowhere"], "expected the folder of a run"),
+    ],
+)
+def test_bad_input_says_what_is_wrong_and_writes_nothing(arguments, said, tmp_path):
+    done = command(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    message = done.stderr.decode()
+    assert message.startswith("tf-transformer: ") and said in message
+    assert message.count("\n") == 1 and "Traceback" not in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_run_is_not_overwritten(run, pairs):
+    folder, _ = run
+    done = command("train", "--tsv", pairs, "--preset", "tiny", "--output", folder)
+    assert done.returncode == 2 and b"--resume" in done.stderr
+
+
+@pytest.mark.fault
+def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        [*START, "train", "--tsv", pairs, "--preset", "tiny", "--epochs", "500"]
+        + ["--output", folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    for _ in range(600):
+        if (folder / "resume.npz").exists() or process.poll() is not None:
+            break
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert f"tf-transformer train --resume {folder}" in stderr.decode()
+    settings = json.loads((folder / "run.json").read_text())
+    settings["preset"]["epochs"] = 1
+    (folder / "run.json").write_text(json.dumps(settings))
+    done = command("train", "--resume", folder)
+    assert done.returncode == 0 and b"BLEU" in done.stdout

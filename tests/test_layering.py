@@ -1,0 +1,220 @@
+"""The design's import direction, and the rules on files that a reader relies on."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "tf_transformer"
+
+# From left to right: a row may import itself and what it names, all of which stand above it.
+MAY_IMPORT = {
+    "tokenizers": "",
+    "data": "tokenizers",
+    "functional": "",
+    "layers": "tokenizers data functional",
+    "models": "tokenizers data functional layers",
+    "training": "tokenizers data functional layers models",
+    "generation": "tokenizers data functional layers models",
+    "compression": "tokenizers data functional layers models",
+    "visualize": "tokenizers data functional layers models",
+    "export": "tokenizers data functional layers models training generation compression visualize",
+    "cli": "tokenizers data functional layers models training generation compression visualize"
+    " export",
+}
+EVERYTHING = "the whole package"
+MOST_LINES = 400
+VAGUE_NAMES = {"utils", "helpers", "common"}
+
+
+def python_files(root):
+    return sorted(root.rglob("*.py"))
+
+
+def home(parts):
+    """The row of the table that a module belongs to: its first name below the package."""
+    return parts[1] if len(parts) > 1 else EVERYTHING
+
+
+def imported_homes(tree, module):
+    """Yields `(line, home)` for every import in a file, wherever in the file it stands.
+
+    `module` is the file's dotted name in parts, with "__init__" kept.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                parts = alias.name.split(".")
+                if parts[0] == PACKAGE:
+                    yield node.lineno, home(parts)
+        elif isinstance(node, ast.ImportFrom):
+            base = module[: -node.level] if node.level else []
+            base = [*base, *(node.module.split(".") if node.module else [])]
+            if base == [PACKAGE]:  # from tf_transformer import name: a folder, or its lazy names
+                for alias in node.names:
+                    if alias.name != "__version__":
+                        known = alias.name in MAY_IMPORT
+                        yield node.lineno, alias.name if known else EVERYTHING
+            elif base[0] == PACKAGE:
+                yield node.lineno, home(base)
+        elif isinstance(node, ast.Call) and called_name(node) in ("import_module", "__import__"):
+            parts = spelled_out(node, module)
+            if parts[0] == PACKAGE:
+                yield node.lineno, home(parts)
+
+
+def called_name(call):
+    return getattr(call.func, "attr", getattr(call.func, "id", None))
+
+
+def spelled_out(call, module):
+    """The dotted name an importlib call asks for, as far as the source shows it.
+
+    A name that the source does not show at all counts as the whole package.
+    """
+    asked = call.args[0] if call.args else None
+    shown = asked.values if isinstance(asked, ast.JoinedStr) else [asked]
+    text = ""
+    for part in shown:
+        if isinstance(part, ast.Constant):
+            text += part.value
+        elif isinstance(part, ast.FormattedValue) and is_own_name(part.value) and not text:
+            text += ".".join(module if module[-1] != "__init__" else module[:-1])
+        else:
+            break
+    level = len(text) - len(text.lstrip("."))
+    if level:
+        return [*module[:-level], *text[level:].split(".")]
+    return text.rstrip(".").split(".") if text else [PACKAGE]
+
+
+def is_own_name(node):
+    return isinstance(node, ast.Name) and node.id in ("__name__", "__package__")
+
+
+def violations(root):
+    """Imports against the direction in the package whose folder is `root`, as readable lines."""
+    found = []
+    for path in python_files(root):
+        module = [PACKAGE, *path.relative_to(root).with_suffix("").parts]
+        importer = module[1]
+        if importer == "__init__":
+            continue  # the front door hands out every name, each when it is first used
+        place = path.relative_to(root)
+        if importer not in MAY_IMPORT:
+            found.append(f"{place}: {importer} is not in the table of tests/test_layering.py")
+            continue
+        allowed = {importer, *MAY_IMPORT[importer].split()}
+        if importer == "cli":
+            allowed.add(EVERYTHING)
+        for line, imported in imported_homes(ast.parse(path.read_text("utf-8")), module):
+            if imported not in allowed:
+                found.append(f"{place}:{line}: {importer} must not import {imported}")
+    return found
+
+
+def test_imports_follow_the_direction():
+    assert violations(ROOT / PACKAGE) == []
+
+
+def test_the_table_is_ordered():
+    rows = list(MAY_IMPORT)
+    for position, (importer, allowed) in enumerate(MAY_IMPORT.items()):
+        assert set(allowed.split()) <= set(rows[:position]), importer
+
+
+@pytest.mark.parametrize(
+    "importer, line, imported",
+    [
+        ("functional/masks.py", "from tf_transformer.layers import Encoder", "layers"),
+        ("functional/masks.py", "import tf_transformer.models.transformer", "models"),
+        ("functional/masks.py", "from tf_transformer import data", "data"),
+        ("functional/masks.py", "from tf_transformer import Transformer", EVERYTHING),
+        ("functional/masks.py", "import tf_transformer", EVERYTHING),
+        ("layers/encoder.py", "def f():\n    from tf_transformer.models import x", "models"),
+        ("layers/encoder.py", "from ..models import Transformer", "models"),
+        ("layers/encoder.py", "from .. import models", "models"),
+        ("layers/__init__.py", "from ..models.transformer import Transformer", "models"),
+        ("models/bert/layer.py", "from ...export import Translator", "export"),
+        ("tokenizers/bpe.py", "from tf_transformer.data import load_corpus", "data"),
+        ("data/split.py", "from tf_transformer.functional import x", "functional"),
+        ("training/loss.py", "from tf_transformer.generation import x", "generation"),
+        ("generation/greedy.py", "import tf_transformer.training.loss as loss", "training"),
+        ("export/translator.py", "from tf_transformer.cli import main", "cli"),
+        ("models/a.py", "importlib.import_module('tf_transformer.export')", "export"),
+        ("models/a.py", "import_module('..export.translator', __package__)", "export"),
+        ("models/a.py", "import_module(f'tf_transformer.export.{name}')", "export"),
+        ("models/a.py", "import_module(f'tf_transformer.{name}')", EVERYTHING),
+        ("models/a.py", "import_module(name)", EVERYTHING),
+        ("models/a.py", "__import__('tf_transformer.export')", "export"),
+    ],
+)
+def test_a_planted_violation_is_caught(tmp_path, importer, line, imported):
+    plant(tmp_path, importer, line)
+    [caught] = violations(tmp_path)
+    assert caught.startswith(importer)
+    assert caught.endswith(f"{importer.split('/')[0]} must not import {imported}")
+
+
+@pytest.mark.parametrize(
+    "importer, line",
+    [
+        ("models/a.py", "from tf_transformer.layers.encoder import Encoder"),
+        ("models/a.py", "from ..layers import Encoder"),
+        ("models/a.py", "from .b import c"),
+        ("models/bert/a.py", "from ..transformer import Transformer"),
+        ("models/a.py", "from tf_transformer import __version__"),
+        ("models/a.py", "import tensorflow as tf"),
+        ("data/a.py", "from tf_transformer.tokenizers import BPETokenizer"),
+        ("data/__init__.py", "import_module(f'{__name__}.{home}')"),
+        ("data/__init__.py", "import_module('.split', __name__)"),
+        ("data/a.py", "import_module('tensorboard')"),
+        ("cli.py", "from tf_transformer import Transformer"),
+        ("__init__.py", "import_module(f'tf_transformer.{home}')"),
+    ],
+)
+def test_an_import_to_the_left_passes(tmp_path, importer, line):
+    plant(tmp_path, importer, line)
+    assert violations(tmp_path) == []
+
+
+def test_a_folder_outside_the_table_is_caught(tmp_path):
+    plant(tmp_path, "misc/a.py", "")
+    assert violations(tmp_path) == ["misc/a.py: misc is not in the table of tests/test_layering.py"]
+
+
+def plant(root, name, source):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source, "utf-8")
+
+
+def test_nothing_has_a_vague_name():
+    vague = [
+        str(path.relative_to(ROOT))
+        for folder in (PACKAGE, "tests", "benchmarks", "notebooks")
+        for path in (ROOT / folder).rglob("*")
+        if path.stem in VAGUE_NAMES and (path.is_dir() or path.suffix == ".py")
+    ]
+    assert vague == []
+
+
+def test_files_are_short():
+    too_long = {}
+    for path in python_files(ROOT / PACKAGE):
+        lines = len(path.read_text("utf-8").splitlines())
+        if lines > MOST_LINES:
+            too_long[str(path.relative_to(ROOT))] = lines
+    assert too_long == {}
+
+
+def test_one_public_class_per_file():
+    crowded = {}
+    for path in python_files(ROOT / PACKAGE):
+        body = ast.parse(path.read_text("utf-8")).body
+        classes = [node.name for node in body if isinstance(node, ast.ClassDef)]
+        public = [name for name in classes if not name.startswith("_")]
+        if len(public) > 1:
+            crowded[str(path.relative_to(ROOT))] = public
+    assert crowded == {}

@@ -1,0 +1,51 @@
+"""A write that fails costs nothing that was there."""
+
+import pytest
+
+from tf_transformer.training.replacing import replacing
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_file_is_replaced(tmp_path):
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with replacing(target) as beside:
+        beside.write_text("new")
+        assert target.read_text() == "old"
+    assert target.read_text() == "new" and names(tmp_path) == ["a.txt"]
+
+
+def test_folder_is_replaced(tmp_path):
+    target = tmp_path / "model"
+    for content in ("old", "new"):
+        with replacing(target) as beside:
+            beside.mkdir()
+            (beside / content).write_text(content)
+    assert names(target) == ["new"] and names(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_failed_write_leaves_the_old_one(tmp_path, kind):
+    target = tmp_path / "kept"
+    if kind == "folder":
+        target.mkdir()
+    content = target / "inside" if kind == "folder" else target
+    content.write_text("old")
+    with pytest.raises(OSError, match="full"), replacing(target) as beside:
+        if kind == "folder":
+            beside.mkdir()
+        (beside / "inside" if kind == "folder" else beside).write_text("half")
+        raise OSError("disk full")
+    assert content.read_text() == "old" and names(tmp_path) == ["kept"]
+
+
+def test_a_writer_that_wrote_nothing_leaves_the_old_folder(tmp_path):
+    target = tmp_path / "model"
+    target.mkdir()
+    (target / "inside").write_text("old")
+    with pytest.raises(FileNotFoundError), replacing(target):
+        pass
+    assert (target / "inside").read_text() == "old" and names(tmp_path) == ["model"]

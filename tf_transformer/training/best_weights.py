@@ -1,0 +1,41 @@
+"""A callback that keeps the best weights."""
+
+from pathlib import Path
+
+import keras
+
+from tf_transformer.training.replacing import replacing
+
+
+class BestWeights(keras.callbacks.Callback):
+    """Keeps the weights of the best epoch, and stops when none gets better.
+
+    `keras.callbacks.ModelCheckpoint` and `EarlyStopping` in one, so that the two cannot
+    disagree, with files that are written beside and renamed, and a state that can be resumed.
+
+    Args:
+        path: str or Path, ends in `.weights.h5`.
+        monitor: str, what is to become small.
+        patience: int or None, how many epochs without a better one end the training.
+
+    Example:
+        >>> callbacks = [BestWeights("best.weights.h5", patience=3)]
+    """
+
+    def __init__(self, path, monitor="val_loss", patience=None):
+        super().__init__()
+        self.path = Path(path)
+        self.monitor = monitor
+        self.patience = patience
+        self.best = float("inf")
+        self.wait = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs[self.monitor] < self.best:
+            with replacing(self.path) as beside:
+                self.model.save_weights(beside)
+            self.best, self.wait = float(logs[self.monitor]), 0
+            return
+        self.wait += 1
+        if self.patience is not None and self.wait >= self.patience:
+            self.model.stop_training = True
