@@ -86,7 +86,7 @@ def test_bytes_that_are_no_text_end_nothing(run):
 
 
 def test_info_evaluate_and_export(run, tmp_path):
-    folder, done = run
+    folder, _ = run
     info = command("info", "--model", folder)
     description = json.loads(info.stdout.decode().split("\n", 1)[1])
     assert description["command"].startswith("tf-transformer train --tsv")
@@ -132,8 +132,18 @@ def test_a_finished_run_is_not_overwritten(run, pairs):
 def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
     folder = tmp_path / "run"
     process = subprocess.Popen(
-        [*START, "train", "--tsv", pairs, "--preset", "tiny", "--epochs", "500"]
-        + ["--output", folder],
+        [
+            *START,
+            "train",
+            "--tsv",
+            pairs,
+            "--preset",
+            "tiny",
+            "--epochs",
+            "500",
+            "--output",
+            folder,
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

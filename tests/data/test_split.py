@@ -28,7 +28,7 @@ def test_no_sentence_is_in_two_sets(corpus):
 
 def test_every_pair_is_in_one_set_and_in_order(corpus):
     split = split_pairs(corpus)
-    assert sorted(sum(parts(split), [])) == sorted(corpus)
+    assert sorted(pair for part in parts(split) for pair in part) == sorted(corpus)
     for part in parts(split):
         members = set(part)
         assert part == [pair for pair in corpus if pair in members]

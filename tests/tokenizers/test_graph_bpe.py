@@ -136,7 +136,7 @@ def test_long_lines(graph, trained, text):
 
 
 def test_a_batch_equals_its_rows_one_by_one(graph):
-    texts = EDGES + ["Tom and Tom and Tom.", "Tom"]
+    texts = [*EDGES, "Tom and Tom and Tom.", "Tom"]
     together = graph.encode(texts).to_list()
     assert together == [graph.encode([text]).to_list()[0] for text in texts]
 

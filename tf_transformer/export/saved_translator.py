@@ -86,7 +86,7 @@ def load_translator(path):
     read_description(path)
     try:
         return tf.saved_model.load(str(path))
-    except (OSError, tf.errors.OpError, AttributeError, KeyError) as error:
+    except (OSError, tf.errors.OpError, LookupError, AttributeError) as error:
         raise ValueError(
             f"{path}: expected a whole SavedModel, got a damaged one "
             f"({str(error).splitlines()[0]}). Export it anew."

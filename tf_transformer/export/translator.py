@@ -49,9 +49,10 @@ class Translator(tf.Module):
                 f"{tokenizer.vocab_size}. Use the tokenizer that the model was trained with."
             )
         self.tokenizer = tokenizer
-        # Only the variables are tracked: a Keras model kept here would be saved a second time.
+        # Only the variables are tracked, and of the model only methods are kept: a Keras layer
+        # held here would have its weights saved a second time.
         self.weights = [weight.value for weight in model.weights]
-        self._encoder, self._start, self._step = model.encoder, model.start, model.step
+        self._encode, self._start, self._step = model.encoder.__call__, model.start, model.step
         self._longest_source = config["pe_input"]
         self._longest_target = config["pe_target"]
 
@@ -79,7 +80,7 @@ class Translator(tf.Module):
         """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
         source, _ = self._source(text)
         padding = tf.equal(source, 0)[:, tf.newaxis, tf.newaxis, :]
-        vectors = self._encoder(source, training=False, mask=tf.logical_not(padding))
+        vectors = self._encode(source, training=False, mask=tf.logical_not(padding))
         return {"ids": source, "vectors": vectors}
 
     def _source(self, text):

@@ -32,8 +32,8 @@ def scaled_dot_product_attention(q, k, v, mask=None, *, return_attention_weights
         mask and softmax are computed in float32 (float64 for float64 inputs).
 
     Raises:
-        ValueError: ranks, widths or dtypes that do not fit, a mask that does not broadcast, an integer
-            mask, an unknown `jit`.
+        ValueError: ranks, widths or dtypes that do not fit, a mask that does not broadcast, an
+            integer mask, an unknown `jit`.
 
     Differs from the notes: where they add `mask * -1e9` to a score, the score is replaced by
     -1e9. The two agree to the last bit as long as |score| < 32, where adding leaves exactly

@@ -116,11 +116,14 @@ class MultiHeadAttention(PositionalArguments, keras.layers.Layer):
             jit=self.jit,
         )
         heads = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
-        return self.dense(tf.reshape(heads, (batch_size, -1, self.d_model))), weights
+        heads = tf.reshape(heads, (batch_size, tf.shape(q)[1], self.d_model))  # (B, T, D)
+        return self.dense(heads), weights
 
     def split_heads(self, x, batch_size):
         """Cut the last axis into heads: (B, T, D) -> (B, N, T, H)."""
-        x = tf.reshape(x, (batch_size, -1, self.num_heads, self.d_model // self.num_heads))
+        depth = self.d_model // self.num_heads
+        # T spelled out where the notes write -1: an empty batch leaves nothing to infer it from.
+        x = tf.reshape(x, (batch_size, tf.shape(x)[1], self.num_heads, depth))
         return tf.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
 
     def compute_mask(self, *args, **kwargs):

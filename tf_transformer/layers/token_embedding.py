@@ -20,7 +20,8 @@ class TokenEmbedding(keras.layers.Layer):
         d_model: int, D.
         max_position: int, the longest sequence.
         rate: float, dropout rate.
-        embedding: None, or a `keras.layers.Embedding` (V, D) to share with others.
+        embedding: None, or a `keras.layers.Embedding` (V, D) to share with others. It is not in
+            the config: who shares a table (`Transformer`) shares it again when it is remade.
 
     Call arguments:
         ids: integer tensor (B, T).
@@ -96,10 +97,4 @@ class TokenEmbedding(keras.layers.Layer):
             "d_model": self.embedding.output_dim,
             "max_position": self.pos_encoding.max_position,
             "rate": self.dropout.rate,
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})

@@ -55,7 +55,8 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             int, the number of optimizer steps done.
         """
         try:
-            with np.load(self.path) as file:
+            # Opened here: NumPy leaves its own handle open when the file is damaged.
+            with open(self.path, "rb") as stored, np.load(stored) as file:
                 arrays = {name: file[name] for name in file.files}
         except (zipfile.BadZipFile, EOFError, ValueError) as error:
             raise ValueError(

@@ -124,8 +124,10 @@ class TrainingRun:
             self._fit(model, batches, validation, done, [*callbacks, history, best, checkpoint])
         except KeyboardInterrupt:
             checkpoint.save()
-            history.on_train_end()  # closes its file
             raise
+        finally:
+            if history.csv_file is not None:  # Keras closes it only at a peaceful end
+                history.csv_file.close()
         model.load_weights(best.path)
         return model
 

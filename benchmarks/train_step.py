@@ -1,0 +1,91 @@
+"""What one training step costs, and what each setting changes: `python benchmarks/train_step.py`.
+
+Every variant runs in a process of its own, the rounds interleaved; printed are the median
+milliseconds of a step and the median of the ratios to the first variant of the same round.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+
+SETTINGS = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_ENABLE_ONEDNN_OPTS": "1"}
+# name: (environment, jit_compile of the whole step, jit of the attention core, dense layer)
+VARIANTS = {
+    "as shipped": (SETTINGS, False, False, "flat"),
+    "malloc for tensors": ({"TF_ENABLE_ONEDNN_OPTS": "1"}, False, False, "flat"),
+    "oneDNN off": ({**SETTINGS, "TF_ENABLE_ONEDNN_OPTS": "0"}, False, False, "flat"),
+    "3-D dense": (SETTINGS, False, False, "keras"),
+    "attention core by XLA": (SETTINGS, False, True, "flat"),
+    "whole step by XLA": (SETTINGS, True, False, "flat"),
+}
+
+
+def measure(variant, steps):
+    """Print the milliseconds of each of some steps, after the first ones."""
+    import time
+
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from tf_transformer import InverseSquareRootSchedule, MaskedAccuracy, SmoothedCrossentropy
+    from tf_transformer.layers import flat_dense
+    from tf_transformer.models import Transformer
+
+    _, whole_step, core, dense = VARIANTS[variant]
+    if dense == "keras":
+        flat_dense.FlatDense.call = keras.layers.Dense.call
+    batch, length, vocab = 64, 16, 4000
+    model = Transformer(2, 128, 4, 512, vocab, vocab, 96, 96, share_embeddings=True, jit=core)
+    model.build()
+    optimizer = keras.optimizers.Adam(InverseSquareRootSchedule(128, 400), 0.9, 0.98, 1e-9)
+    model.compile(
+        optimizer, SmoothedCrossentropy(), metrics=[MaskedAccuracy()], jit_compile=whole_step
+    )
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(3, vocab, (batch, length), dtype=np.int32) for _ in range(3)]
+    data = tf.data.Dataset.from_tensors(((ids[0], ids[1]), ids[2])).repeat()
+    model.make_train_function()
+    batches = iter(data)
+    for _ in range(3):
+        model.train_function(batches)
+    for _ in range(steps):
+        start = time.perf_counter()
+        model.train_function(batches)
+        print(1000 * (time.perf_counter() - start), flush=True)
+
+
+def main():
+    """Run the rounds and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.variant:
+        measure(options.variant, options.steps)
+        return
+    times = {name: [] for name in VARIANTS}
+    for _ in range(options.rounds):
+        for name, (environment, *_) in VARIANTS.items():
+            command = [sys.executable, __file__, "--variant", name, "--steps", str(options.steps)]
+            done = subprocess.run(
+                command,
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                check=True,
+            )
+            times[name].append(statistics.median(map(float, done.stdout.split())))
+    print("| variant | ms a step | ratio |\n|---|---|---|")
+    first = times["as shipped"]
+    for name, values in times.items():
+        ratio = statistics.median(v / f for v, f in zip(values, first, strict=True))
+        print(f"| {name} | {statistics.median(values):.0f} | {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Train straight through, and train with a stop and a resume: print whether the two agree.
+
+A process of its own: summing in a fixed order (op determinism) cannot be switched off again.
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from small_run import small_run
+
+from tf_transformer.training import TrainingRun
+
+
+class StopAt(keras.callbacks.Callback):
+    """Ctrl-C in the middle of an epoch."""
+
+    def __init__(self, epoch, batch):
+        super().__init__()
+        self.at = (epoch, batch)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == self.at:
+            raise KeyboardInterrupt
+
+
+def weights(model):
+    """Copies of all weights."""
+    return [np.asarray(variable) for variable in model.weights]
+
+
+def main(folder):
+    """Compare the two trainings bit by bit."""
+    tf.config.experimental.enable_op_determinism()
+    for name in ("straight", "stopped"):
+        (folder / name).mkdir()
+    straight = small_run(folder / "straight", epochs=3).train()
+    stopped = small_run(folder / "stopped", epochs=3)
+    try:
+        stopped.train([StopAt(epoch=1, batch=2)])
+        raise SystemExit("the training was not stopped")
+    except KeyboardInterrupt:
+        pass
+    resumed = TrainingRun.open(stopped.folder).train()
+    for ours, theirs in zip(weights(resumed), weights(straight), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with open(stopped.folder / "history.csv", encoding="utf-8") as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["0", "1", "2"]
+    # Nothing left to do: once more only loads the best weights.
+    again = TrainingRun.open(stopped.folder).train()
+    np.testing.assert_array_equal(weights(again)[0], weights(resumed)[0])
+    print("equal")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
