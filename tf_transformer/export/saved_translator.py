@@ -49,6 +49,11 @@ def read_description(path):
     Raises:
         FileNotFoundError: no such folder, or no exported translator in it.
         ValueError: written by another version of the format, or damaged.
+
+    Example:
+        >>> from tf_transformer.export.shipped_models import shipped_model
+        >>> read_description(shipped_model("en-zh"))["name"]
+        'en-zh'
     """
     path = Path(path)
     file = path / _DESCRIPTION
@@ -82,6 +87,12 @@ def load_translator(path):
     Raises:
         FileNotFoundError: as `read_description`.
         ValueError: as `read_description`, or the SavedModel is damaged.
+
+    Example:
+        >>> from tf_transformer.export.shipped_models import shipped_model
+        >>> translator = load_translator(shipped_model("en-zh"))
+        >>> sorted(translator.signatures)
+        ['encode', 'serving_default', 'translate']
     """
     read_description(path)
     try:
@@ -107,6 +118,12 @@ def translate_texts(translator, texts, batch_size=64, progress=None):
 
     Raises:
         ValueError: `batch_size` below 1.
+
+    Example:
+        >>> from tf_transformer.export.shipped_models import shipped_model
+        >>> translator = load_translator(shipped_model("en-zh"))
+        >>> len(translate_texts(translator, ["Hello!", ""]))
+        2
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}.")

@@ -56,7 +56,7 @@ class Translator(tf.Module):
         self._longest_source = config["pe_input"]
         self._longest_target = config["pe_target"]
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(input_signature=[_TEXTS], autograph=False)
     def translate(self, text):
         """Translate greedily: string (B,) -> string (B,)."""
         source, lengths = self._source(text)
@@ -75,7 +75,7 @@ class Translator(tf.Module):
         translation = self.tokenizer.decode_ids(tf.where(inside, ids, 0))
         return tf.where(tf.equal(lengths, 1), "", translation)
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(input_signature=[_TEXTS], autograph=False)
     def encode(self, text):
         """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
         source, _ = self._source(text)
