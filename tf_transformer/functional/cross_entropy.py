@@ -24,7 +24,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
     Example:
         >>> loss = smoothed_cross_entropy(tf.constant([[1]]), tf.zeros((1, 1, 4)), 0.1)
-        >>> round(float(loss), 4)  # log 4, whatever the smoothing
+        >>> round(float(loss[0, 0]), 4)  # log 4, whatever the smoothing
         1.3863
     """
     smoothing = tf.constant(label_smoothing, tf.float32)
