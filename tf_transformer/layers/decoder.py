@@ -8,12 +8,12 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.layers.decoder_layer import DecoderLayer
-from tf_transformer.layers.positional_arguments import PositionalArguments
+from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Decoder(PositionalArguments, keras.layers.Layer):
+class Decoder(NotesLayer, keras.layers.Layer):
     """A stack of decoder layers over embedded tokens.
 
     "Attention Is All You Need", section 3.1 and figure 1, right.
@@ -68,7 +68,6 @@ class Decoder(PositionalArguments, keras.layers.Layer):
         self.dff = dff
         self.rate = rate
         self.jit = jit
-        self.supports_masking = True
         self.embedding = TokenEmbedding(
             target_vocab_size,
             d_model,
@@ -152,10 +151,6 @@ class Decoder(PositionalArguments, keras.layers.Layer):
             x, cache = layer.step(x, cache, memory, position, padding_mask)
             filled.append(cache)
         return tf.squeeze(x, 1), filled
-
-    def compute_mask(self, *args, **kwargs):
-        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
-        return None
 
     def get_config(self):
         embedding = self.embedding.get_config()

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
-from tf_transformer.layers.positional_arguments import PositionalArguments
+from tf_transformer.layers.notes_layer import NotesLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class DecoderLayer(PositionalArguments, keras.layers.Layer):
+class DecoderLayer(NotesLayer, keras.layers.Layer):
     """Self-attention, attention to the encoder, feed-forward; each with "add and norm".
 
     "Attention Is All You Need", section 3.1, post-norm. Layer normalisation has epsilon 1e-6.
@@ -55,7 +55,6 @@ class DecoderLayer(PositionalArguments, keras.layers.Layer):
         self.dff = dff
         self.rate = rate
         self.jit = jit
-        self.supports_masking = True
         self.mha1 = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha1", dtype=dtype)
         self.mha2 = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha2", dtype=dtype)
         self.ffn = point_wise_feed_forward_network(d_model, dff, name="ffn", dtype=dtype)
@@ -137,10 +136,6 @@ class DecoderLayer(PositionalArguments, keras.layers.Layer):
         ffn_output = self.ffn(out2)
         out3 = self.layernorm3(out2 + self.dropout3(ffn_output, training=training))
         return out3, weights_block1, weights_block2
-
-    def compute_mask(self, *args, **kwargs):
-        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
-        return None
 
     def get_config(self):
         return {

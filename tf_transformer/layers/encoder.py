@@ -6,12 +6,12 @@ Axes: B batch, S source length, D model width.
 import keras
 
 from tf_transformer.layers.encoder_layer import EncoderLayer
-from tf_transformer.layers.positional_arguments import PositionalArguments
+from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Encoder(PositionalArguments, keras.layers.Layer):
+class Encoder(NotesLayer, keras.layers.Layer):
     """A stack of encoder layers over embedded tokens.
 
     "Attention Is All You Need", section 3.1 and figure 1, left.
@@ -61,7 +61,6 @@ class Encoder(PositionalArguments, keras.layers.Layer):
         self.dff = dff
         self.rate = rate
         self.jit = jit
-        self.supports_masking = True
         self.embedding = TokenEmbedding(
             input_vocab_size,
             d_model,
@@ -88,10 +87,6 @@ class Encoder(PositionalArguments, keras.layers.Layer):
         for layer in self.enc_layers:
             x = layer(x, training, mask)
         return x
-
-    def compute_mask(self, *args, **kwargs):
-        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
-        return None
 
     def get_config(self):
         embedding = self.embedding.get_config()

@@ -7,11 +7,11 @@ import keras
 
 from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
-from tf_transformer.layers.positional_arguments import PositionalArguments
+from tf_transformer.layers.notes_layer import NotesLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class EncoderLayer(PositionalArguments, keras.layers.Layer):
+class EncoderLayer(NotesLayer, keras.layers.Layer):
     """Self-attention, then a feed-forward network, each followed by "add and norm".
 
     out = LayerNorm(x + Dropout(Sublayer(x))) twice (post-norm), "Attention Is All You Need",
@@ -49,7 +49,6 @@ class EncoderLayer(PositionalArguments, keras.layers.Layer):
         self.dff = dff
         self.rate = rate
         self.jit = jit
-        self.supports_masking = True
         self.mha = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha", dtype=dtype)
         self.ffn = point_wise_feed_forward_network(d_model, dff, name="ffn", dtype=dtype)
         self.layernorm1 = keras.layers.LayerNormalization(
@@ -72,10 +71,6 @@ class EncoderLayer(PositionalArguments, keras.layers.Layer):
         out1 = self.layernorm1(x + self.dropout1(attn_output, training=training))
         ffn_output = self.ffn(out1)
         return self.layernorm2(out1 + self.dropout2(ffn_output, training=training))
-
-    def compute_mask(self, *args, **kwargs):
-        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
-        return None
 
     def get_config(self):
         return {

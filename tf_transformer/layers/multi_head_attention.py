@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention import scaled_dot_product_attention
 from tf_transformer.layers.flat_dense import FlatDense
-from tf_transformer.layers.positional_arguments import PositionalArguments
+from tf_transformer.layers.notes_layer import NotesLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class MultiHeadAttention(PositionalArguments, keras.layers.Layer):
+class MultiHeadAttention(NotesLayer, keras.layers.Layer):
     """N attentions side by side, each on its own H-wide projection of the input.
 
     Concat(head_1, ..., head_N) W_O with head_n = Attention(Q W_Q, K W_K, V W_V),
@@ -54,7 +54,6 @@ class MultiHeadAttention(PositionalArguments, keras.layers.Layer):
         self.d_model = d_model
         self.num_heads = num_heads
         self.jit = jit
-        self.supports_masking = True
         self.wq = FlatDense(d_model, name="wq", dtype=self.dtype_policy)
         self.wk = FlatDense(d_model, name="wk", dtype=self.dtype_policy)
         self.wv = FlatDense(d_model, name="wv", dtype=self.dtype_policy)
@@ -125,10 +124,6 @@ class MultiHeadAttention(PositionalArguments, keras.layers.Layer):
         # T spelled out where the notes write -1: an empty batch leaves nothing to infer it from.
         x = tf.reshape(x, (batch_size, tf.shape(x)[1], self.num_heads, depth))
         return tf.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
-
-    def compute_mask(self, *args, **kwargs):
-        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
-        return None
 
     def get_config(self):
         return {

@@ -8,10 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.functional.positions import get_angles, sinusoidal_positions
+from tf_transformer.layers.notes_layer import NotesLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Positional_Encoding(keras.layers.Layer):
+class Positional_Encoding(NotesLayer, keras.layers.Layer):
     """Adds to every token a code of its position.
 
     PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)),
@@ -41,7 +42,6 @@ class Positional_Encoding(keras.layers.Layer):
         if max_position < 1:
             raise ValueError(f"max_position: expected at least 1, got {max_position}.")
         self.max_position = max_position
-        self.supports_masking = True
         self._table = None
 
     def get_angles(self, position, i, d_model):
@@ -71,10 +71,6 @@ class Positional_Encoding(keras.layers.Layer):
         if x.shape[1] > self.max_position:
             raise ValueError(f"{message} Got length {x.shape[1]}.")
         return []
-
-    def compute_mask(self, *args, **kwargs):
-        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
-        return None
 
     def get_config(self):
         return {**super().get_config(), "max_position": self.max_position}

@@ -6,11 +6,12 @@ Axes: B batch, T length, D model width, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positional_encoding import Positional_Encoding
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(NotesLayer, keras.layers.Layer):
     """Embedding scaled by sqrt(D), plus positions, then dropout.
 
     "Attention Is All You Need", sections 3.4, 3.5 and 5.4.
@@ -85,10 +86,6 @@ class TokenEmbedding(keras.layers.Layer):
         flat = tf.reshape(x, (-1, self.embedding.output_dim))  # (B*T, D)
         flat = tf.matmul(flat, tf.cast(self.embedding.embeddings, x.dtype), transpose_b=True)
         return tf.reshape(flat, (*shape, self.embedding.input_dim))  # (..., V)
-
-    def compute_mask(self, *args, **kwargs):
-        """No Keras mask leaves this layer: `fit` would weight the loss by it."""
-        return None
 
     def get_config(self):
         return {

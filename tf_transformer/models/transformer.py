@@ -11,11 +11,11 @@ from tf_transformer.functional.masks import create_masks, create_padding_mask
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.flat_dense import FlatDense
-from tf_transformer.layers.positional_arguments import PositionalArguments
+from tf_transformer.layers.notes_layer import NotesLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(PositionalArguments, keras.Model):
+class Transformer(NotesLayer, keras.Model):
     """Source ids and target ids in, logits of the next target token out.
 
     "Attention Is All You Need", figure 1. The masks are made inside, from the padding id 0.

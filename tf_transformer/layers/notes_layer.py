@@ -1,24 +1,32 @@
-"""Calling a Keras layer the way the notes call it: everything by position."""
+"""What the notes' layers need and Keras does not do by itself."""
 
 import inspect
 
 
-class PositionalArguments:
-    """Mixin: lets `layer(x, True, mask)` mean what `layer.call(x, True, mask)` means.
+class NotesLayer:
+    """Mixin: arguments by position, and no Keras mask that leaks.
 
-    Keras accepts only tensors by position. This binds every positional argument after the first
-    to its name in `call` and hands it to Keras by keyword.
+    `layer(x, True, mask)` means what `layer.call(x, True, mask)` means: Keras accepts only tensors
+    by position, so every positional argument after the first is bound to its name in `call` and
+    handed on by keyword.
+
+    A Keras mask (of an `Embedding(mask_zero=True)`, say) is accepted without a warning and ends
+    here: further on, `fit` would silently weight the loss by it.
 
     Raises:
         TypeError: more positional arguments than `call` takes, or one argument given twice.
 
     Example:
-        >>> class Scale(PositionalArguments, keras.layers.Layer):
+        >>> class Scale(NotesLayer, keras.layers.Layer):
         ...     def call(self, x, factor=1.0):
         ...         return x * factor
         >>> float(Scale()(tf.ones(()), 3.0))
         3.0
     """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.supports_masking = True
 
     def __call__(self, *args, **kwargs):
         names = list(inspect.signature(self.call).parameters)
@@ -34,3 +42,7 @@ class PositionalArguments:
                 )
             kwargs[name] = value
         return super().__call__(*args[:1], **kwargs)
+
+    def compute_mask(self, *args, **kwargs):
+        """No mask leaves this layer."""
+        return None
