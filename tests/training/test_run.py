@@ -89,17 +89,3 @@ def test_a_full_disk_costs_no_checkpoint(tmp_path, monkeypatch):
         longer.train()
     assert (run.folder / "resume.npz").read_bytes() == before["resume.npz"]
     assert {path.name for path in run.folder.iterdir()} == set(before)
-
-
-def test_the_average_is_kept_and_the_training_goes_on_from_the_weights(tmp_path):
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-    model.compile(keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5), loss="mse")
-    model.set_weights([np.zeros((1, 1))])
-    for _ in range(2):  # weight 0 -> 8 -> 0, average 8 -> 4
-        model.train_on_batch(np.ones((1, 1)), np.full((1, 1), 4.0))
-    best = BestWeights(tmp_path / "best.weights.h5")
-    best.set_model(model)
-    best.on_epoch_end(0, {"val_loss": 1.0})
-    np.testing.assert_array_equal(model.get_weights()[0], [[0.0]])
-    model.load_weights(best.path)
-    np.testing.assert_array_equal(model.get_weights()[0], [[4.0]])

@@ -16,7 +16,6 @@ class Preset:
         warmup_steps: int, steps until the highest learning rate.
         learning_rate_scale: float, multiplies the schedule of the paper.
         label_smoothing: float, of `SmoothedCrossentropy`.
-        average_momentum: float in [0, 1), of the moving average of the weights that is kept.
         tokens_per_batch: int, tokens of each side in a batch.
         lengths: ints, the bucket lengths; the last one is the longest sentence.
         seed: int, of the weights, the dropout and the order of the batches.
@@ -38,7 +37,6 @@ class Preset:
     warmup_steps: int
     learning_rate_scale: float
     label_smoothing: float
-    average_momentum: float
     tokens_per_batch: int
     lengths: tuple
     seed: int = 1
@@ -70,13 +68,12 @@ PRESETS = {
         d_model=128,
         num_heads=4,
         dff=512,
-        rate=0.15,
+        rate=0.1,
         epochs=14,
         patience=4,
         warmup_steps=400,
         learning_rate_scale=0.5,
         label_smoothing=0.1,
-        average_momentum=0.998,
         tokens_per_batch=1024,
         lengths=(8, 12, 16, 24, 48),
     ),
@@ -94,7 +91,6 @@ PRESETS = {
         warmup_steps=100,
         learning_rate_scale=1.0,
         label_smoothing=0.1,
-        average_momentum=0.998,
         tokens_per_batch=4096,
         lengths=(16, 32, 96),
     ),
@@ -112,7 +108,6 @@ PRESETS = {
         warmup_steps=4000,
         learning_rate_scale=1.0,
         label_smoothing=0.1,
-        average_momentum=0.998,
         tokens_per_batch=25000,
         lengths=(16, 32, 64, 128),
     ),

@@ -52,10 +52,8 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             model: `keras.Model` of the same architecture and optimizer.
 
         Returns:
-            int, the number of optimizer steps done; 0 where there is no checkpoint.
+            int, the number of optimizer steps done.
         """
-        if not self.path.exists():
-            return 0
         try:
             # Opened here: NumPy leaves its own handle open when the file is damaged.
             with open(self.path, "rb") as stored, np.load(stored) as file:

@@ -113,7 +113,7 @@ class TrainingRun:
         best = BestWeights(self.folder / "best.weights.h5", patience=self.preset.patience)
         checkpoint = ResumeCheckpoint(self.folder / "resume.npz", best)
         checkpoint.set_model(model)  # Keras would, but an interrupt may come before
-        done = checkpoint.restore(model)
+        done = checkpoint.restore(model) if checkpoint.path.exists() else 0
         print(
             f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones left out; "
             f"{model.count_params():,} weights; batch shapes {batches.shapes}",
@@ -121,7 +121,7 @@ class TrainingRun:
         )
         history = keras.callbacks.CSVLogger(self.folder / "history.csv", append=done > 0)
         try:
-            self._fit(model, batches, validation, checkpoint, [*callbacks, history, best])
+            self._fit(model, batches, validation, done, [*callbacks, history, best, checkpoint])
         except KeyboardInterrupt:
             checkpoint.save()
             raise
@@ -163,12 +163,12 @@ class TrainingRun:
             "preset": dataclasses.asdict(self.preset),
         }
 
-    def _fit(self, model, batches, validation, checkpoint, callbacks):
+    def _fit(self, model, batches, validation, done, callbacks):
         steps = batches.steps_per_epoch
-        epoch, step = divmod(int(model.optimizer.iterations), steps)
+        epoch, step = divmod(done, steps)
         options = {
             "validation_data": validation.dataset(epochs=1),
-            "callbacks": [*callbacks, checkpoint],
+            "callbacks": callbacks,
             # A bar that redraws itself is for a terminal; in a log it would be one long line.
             "verbose": 1 if sys.stdout.isatty() else 2,
             "shuffle": False,
@@ -182,7 +182,6 @@ class TrainingRun:
                 **options,
             )
             epoch += 1
-            checkpoint.restore(model)  # at its end `fit` puts the average in the weights' place
         if epoch < self.preset.epochs and not model.stop_training:
             model.fit(
                 batches.dataset(epoch),
@@ -244,14 +243,7 @@ class TrainingRun:
         schedule = InverseSquareRootSchedule(
             preset.d_model, preset.warmup_steps, preset.learning_rate_scale
         )
-        optimizer = keras.optimizers.Adam(
-            schedule,
-            beta_1=0.9,
-            beta_2=0.98,
-            epsilon=1e-9,
-            use_ema=True,
-            ema_momentum=preset.average_momentum,
-        )
+        optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
         optimizer.build(model.trainable_variables)
         model.compile(
             optimizer,
