@@ -70,7 +70,7 @@ def test_best_weights_keeps_the_best_and_stops(tmp_path):
         if loss == 2.0:
             kept = model.get_weights()
         best.on_epoch_end(epoch, {"val_loss": loss})
-    assert model.stop_training and best.best == 2.0
+    assert model.stop_training and best.best == 2.0 and best.is_exhausted
     model.load_weights(best.path)
     np.testing.assert_array_equal(model.get_weights()[0], kept[0])
 
@@ -89,3 +89,15 @@ def test_a_full_disk_costs_no_checkpoint(tmp_path, monkeypatch):
         longer.train()
     assert (run.folder / "resume.npz").read_bytes() == before["resume.npz"]
     assert {path.name for path in run.folder.iterdir()} == set(before)
+
+
+def test_a_run_whose_patience_is_over_trains_no_further(tmp_path):
+    run = small_run(tmp_path, epochs=1)
+    run.train()
+    with np.load(run.folder / "resume.npz") as file:
+        arrays = dict(file)
+    arrays["state"] = json.dumps({**json.loads(str(arrays["state"])), "wait": 1})
+    np.savez(run.folder / "resume.npz", **arrays)  # the tiny preset has a patience of 1
+    before = (run.folder / "resume.npz").read_bytes()
+    TrainingRun(run.folder, run.source, run.preset.with_changes({"epochs": 9})).train()
+    assert (run.folder / "resume.npz").read_bytes() == before

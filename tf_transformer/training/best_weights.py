@@ -37,5 +37,10 @@ class BestWeights(keras.callbacks.Callback):
             self.best, self.wait = float(logs[self.monitor]), 0
             return
         self.wait += 1
-        if self.patience is not None and self.wait >= self.patience:
+        if self.is_exhausted:
             self.model.stop_training = True
+
+    @property
+    def is_exhausted(self):
+        """Whether the patience is over, in a resumed training too."""
+        return self.patience is not None and self.wait >= self.patience

@@ -121,7 +121,9 @@ class TrainingRun:
         )
         history = keras.callbacks.CSVLogger(self.folder / "history.csv", append=done > 0)
         try:
-            self._fit(model, batches, validation, done, [*callbacks, history, best, checkpoint])
+            if not best.is_exhausted:
+                callbacks = [*callbacks, history, best, checkpoint]
+                self._fit(model, batches, validation, done, callbacks)
         except KeyboardInterrupt:
             checkpoint.save()
             raise
@@ -249,8 +251,8 @@ class TrainingRun:
             optimizer,
             loss=SmoothedCrossentropy(preset.label_smoothing),
             metrics=[MaskedAccuracy()],
-            # Compiling the whole step takes a minute for each batch shape and gains little on a
-            # CPU: see benchmarks/NOTES.md.
+            # Compiling the whole step takes half a minute for each batch shape and gains little
+            # on a CPU: see benchmarks/NOTES.md.
             jit_compile=False,
         )
         return model
