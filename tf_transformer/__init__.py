@@ -30,6 +30,7 @@ _HOMES = {
     "tokenizers": ("BPETokenizer", "GraphBPE"),
     "data": ("load_corpus", "split_pairs"),
     "training": ("InverseSquareRootSchedule", "MaskedAccuracy", "SmoothedCrossentropy"),
+    "visualize": ("attention_svg", "translation_attention"),
     "export": ("Translator",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -165,6 +165,17 @@ class GraphBPE(tf.Module):
             pieces = tf.gather(tf.constant(self._bytes_of_id, tf.string), ids)  # [B, T]
         return _repair_utf8(tf.strings.reduce_join(pieces, axis=1))  # [B]
 
+    def token_bytes(self, ids):
+        """What each token writes: its bytes, which need not be whole characters.
+
+        Args:
+            ids: list of int.
+
+        Returns:
+            list of bytes; those of pad, start and end are empty.
+        """
+        return [self._bytes_of_id[token] for token in ids]
+
     def _split_into_words(self, strings):
         """string `[B]` -> ragged string `[B, (words)]`; each row ends in one empty word."""
         text = tf.strings.regex_replace(_repair_utf8(strings), SPACE_PATTERN, " ")

@@ -1,0 +1,116 @@
+"""Attention weights as a picture that any browser, notebook or README shows.
+
+SVG, because its text stays text: the reader's own fonts draw it, Chinese as well as English, and
+it stays sharp at every size.
+
+Axes: N heads, T queries (rows), S keys (columns).
+"""
+
+from html import escape
+
+import numpy as np
+
+_CELL = 24  # pixels, side of a square
+_LETTER = 8  # pixels, about the width of a narrow letter; a wide one (CJK) takes two
+_GAP = 24  # pixels between two heads
+_SLANT = 0.7  # sine of the angle at which the labels of the columns stand
+_TITLE = 28  # pixels, height of the line with the heads' names
+
+
+def attention_svg(weights, queries, keys, titles=None):
+    """Draw one matrix for each head: a row for each query, a column for each key.
+
+    The darker a square, the larger the weight; pointing at one shows the number.
+
+    Args:
+        weights: array or tensor (N, T, S), or (T, S) for a single matrix; numbers in [0, 1].
+        queries: T strings, the labels of the rows.
+        keys: S strings, the labels of the columns.
+        titles: None, or N strings to stand over the matrices; None writes "head 1" and so on.
+
+    Returns:
+        str, a whole SVG file. `IPython.display.SVG` shows it in a notebook.
+
+    Raises:
+        ValueError: `weights` of another rank or outside [0, 1]; labels or titles of another
+            number than the axis has.
+
+    Example:
+        >>> picture = attention_svg([[0.25, 0.75]], ["车站"], ["the", "station"])
+        >>> picture.startswith("<svg"), picture.count("<rect")  # a background, two squares
+        (True, 3)
+    """
+    weights = np.asarray(weights, np.float64)
+    if weights.ndim == 2:
+        weights = weights[np.newaxis]  # (1, T, S)
+        titles = [""] if titles is None else titles
+    if titles is None:
+        titles = [f"head {n}" for n in range(1, len(weights) + 1)]
+    _check(weights, queries, keys, titles)
+
+    left = _GAP / 2 + max(map(_width, queries), default=0)
+    slanted = max(map(_width, keys), default=0) * _SLANT
+    top = _TITLE + slanted + _CELL / 2
+    step = len(keys) * _CELL + _GAP
+    # The last label of a row of columns leans out to the right.
+    width = left + len(weights) * step + slanted
+    height = top + len(queries) * _CELL + _GAP / 2
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="14">',
+        '<rect width="100%" height="100%" fill="white"/>',
+    ]
+    for row, query in enumerate(queries):
+        y = top + (row + 0.5) * _CELL
+        parts.append(_text(query, left - 6, y, 'text-anchor="end" dominant-baseline="central"'))
+    for n, (head, title) in enumerate(zip(weights, titles, strict=True)):
+        x = left + n * step
+        parts.append(_text(title, x, _TITLE / 2, 'fill="#555" dominant-baseline="central"'))
+        parts.extend(_matrix(head, queries, keys, x, top))
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _matrix(weights, queries, keys, left, top):
+    for column, key in enumerate(keys):
+        x, y = left + (column + 0.6) * _CELL, top - 6
+        yield _text(key, x, y, f'transform="rotate(-45 {x:.0f} {y:.0f})"')
+    for (row, column), weight in np.ndenumerate(weights):
+        yield (
+            f'<rect x="{left + column * _CELL:.0f}" y="{top + row * _CELL:.0f}" '
+            f'width="{_CELL - 1}" height="{_CELL - 1}" fill="#08519c" '
+            f'fill-opacity="{max(weight, 0.04):.3f}">'
+            f"<title>{_clean(queries[row])} to {_clean(keys[column])}: {weight:.3f}</title></rect>"
+        )
+
+
+def _text(text, x, y, attributes):
+    return f'<text x="{x:.0f}" y="{y:.0f}" {attributes}>{_clean(text)}</text>'
+
+
+def _clean(text):
+    """Text that XML can hold: it forbids control characters, however they are escaped."""
+    return escape("".join(c if c.isprintable() else f"<{ord(c):02X}>" for c in text))
+
+
+def _width(text):
+    return sum(_LETTER if ord(c) < 0x1100 else 2 * _LETTER for c in text) + 6
+
+
+def _check(weights, queries, keys, titles):
+    if weights.ndim != 3:
+        raise ValueError(
+            f"weights: expected (heads, queries, keys) or (queries, keys), got shape "
+            f"{weights.shape}. Choose one sentence of a batch: weights[0]."
+        )
+    if weights.size and not (weights.min() >= 0 and weights.max() <= 1.0001):  # NaN fails too
+        raise ValueError(
+            f"weights: expected numbers in [0, 1], got {weights.min():.3g} to "
+            f"{weights.max():.3g}. Give what comes out of the softmax, not the scores."
+        )
+    axes = {"titles": titles, "queries": queries, "keys": keys}
+    for axis, (name, labels) in enumerate(axes.items()):
+        if len(labels) != weights.shape[axis]:
+            raise ValueError(
+                f"{name}: expected {weights.shape[axis]} strings, one for each step of axis "
+                f"{axis} of weights {weights.shape}, got {len(labels)}."
+            )

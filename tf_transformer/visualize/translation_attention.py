@@ -1,0 +1,58 @@
+"""Which words of the source a translation came from.
+
+Axes: N heads, T target length, S source length.
+"""
+
+import tensorflow as tf
+
+
+def translation_attention(model, tokenizer, source, translation):
+    """Attention of the decoder's last layer to the source, with the tokens it lies between.
+
+    The model reads the translation as in training (teacher forcing), so row t is what the decoder
+    looked at while it predicted token t, and the last row predicts the end.
+
+    Args:
+        model: `Transformer` with `tokenizer`'s vocabulary.
+        tokenizer: `GraphBPE`.
+        source: str.
+        translation: str.
+
+    Returns:
+        `(weights, target_tokens, source_tokens)`: float32 array (N, T, S), T and S strings; what
+        `attention_svg` takes. Both sides end in "</s>"; a token that is a part of a character
+        only is written as its bytes in hexadecimal.
+
+    Raises:
+        ValueError: a text longer than the model's table of positions.
+
+    Example:
+            import tempfile
+            from tf_transformer import BPETokenizer, GraphBPE, Transformer
+            path = tempfile.mkdtemp() + "/tokenizer.json"
+            BPETokenizer.train(["hello world"] * 9, vocab_size=300).save(path)
+            tokenizer = GraphBPE.from_file(path)
+            size = tokenizer.vocab_size
+            model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
+            weights, rows, columns = translation_attention(model, tokenizer, "hello", "hello world")
+            weights.shape, rows, columns
+        ((2, 3, 2), ['hello', 'world', '</s>'], ['hello', '</s>'])
+    """
+    source_ids, target_ids = tokenizer.encode([source, translation]).to_list()
+    source_ids.append(tokenizer.end_id)
+    inputs = [source_ids], [[tokenizer.start_id, *target_ids]]
+    inputs = tuple(tf.constant(ids, tf.int32) for ids in inputs)
+    _, attention = model(inputs, False, return_attention_weights=True)
+    last = f"decoder_layer{model.get_config()['num_layers']}_block2"
+    tokens = [[*_labels(tokenizer, ids), "</s>"] for ids in (target_ids, source_ids[:-1])]
+    return attention[last][0].numpy(), *tokens
+
+
+def _labels(tokenizer, ids):
+    labels = []
+    for piece in tokenizer.token_bytes(ids):
+        try:
+            labels.append(piece.decode("utf-8").strip() or "\N{OPEN BOX}")
+        except UnicodeDecodeError:
+            labels.append(piece.hex())
+    return labels
