@@ -62,6 +62,7 @@ def test_train_scores_exports_and_translates(run):
     assert "batch shapes" in out and f"Model: {folder / 'saved_model'}" in out
     assert done.stderr == b""
     assert (folder / "saved_model" / "README.md").is_file()
+    assert (folder / "saved_model" / "attention.svg").read_text("utf-8").startswith("<svg")
 
 
 def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):

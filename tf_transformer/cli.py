@@ -140,7 +140,7 @@ def _train(options):
         raise
     translator = _export_run(run, run.folder / "saved_model")
     print()
-    for sentence in SENTENCES.get(run.source.source_language, [s for s, _ in run.split.test[:3]]):
+    for sentence in _sentences(run):
         print(f"{sentence}\t{_texts(translator, [sentence])[0]}")
     print(f"\nModel: {run.folder / 'saved_model'}")
 
@@ -199,15 +199,30 @@ def _export_run(run, path):
     from tf_transformer.export import Translator
     from tf_transformer.export.saved_translator import save_translator
     from tf_transformer.tokenizers import GraphBPE
+    from tf_transformer.visualize import attention_svg, translation_attention
 
     model = run.best_model()
     translator = Translator(model, GraphBPE.from_file(run.tokenizer_path))
     scores = _score(translator, run.split.test, run.source.target_language)
     print(f"BLEU {scores['bleu']}  {scores['bleu_signature']}")
     print(f"chrF {scores['chrf']}  {scores['chrf_signature']}")
-    facts = {"weights": model.count_params(), "scores": scores, "command": _command(run)}
-    save_translator(translator, path, {**run.description(), **facts})
+    facts = {
+        "model": model.get_config(),
+        "weights": model.count_params(),
+        "scores": scores,
+        "command": _command(run),
+    }
+    sentence = _sentences(run)[-1]
+    [translation] = _texts(translator, [sentence])
+    attention = translation_attention(model, translator.tokenizer, sentence, translation)
+    save_translator(translator, path, {**run.description(), **facts}, attention_svg(*attention))
     return translator
+
+
+def _sentences(run):
+    """Three sentences to show: for data of the user's own the shortest of the test split."""
+    shortest = sorted({source for source, _ in run.split.test}, key=lambda text: (len(text), text))
+    return SENTENCES.get(run.source.source_language, shortest[2::-1])
 
 
 def _command(run):

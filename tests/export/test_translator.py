@@ -13,6 +13,7 @@ from small_run import small_run
 
 from tf_transformer.export import Translator
 from tf_transformer.export.saved_translator import (
+    load_transformer,
     load_translator,
     read_description,
     save_translator,
@@ -47,7 +48,8 @@ def saved(trained, tmp_path_factory):
     run, translator = trained
     path = tmp_path_factory.mktemp("saved") / "model"
     facts = {"weights": 1, "command": "tf-transformer train", "scores": SCORES}
-    save_translator(translator, path, {**run.description(), **facts})
+    facts["model"] = run.best_model().get_config()
+    save_translator(translator, path, {**run.description(), **facts}, attention="<svg/>")
     return path
 
 
@@ -128,6 +130,19 @@ def test_it_loads_as_a_keras_layer(trained, saved):
     assert out.numpy()[0] == translator.translate(tf.constant(["I love you."])).numpy()[0]
 
 
+def test_it_loads_as_a_keras_model_again(trained, saved):
+    run, translator = trained
+    model, tokenizer = load_transformer(saved)
+    inputs = [tf.constant([[5, 6, 7, 2, 0]]), tf.constant([[1, 9, 8]])]
+    expected = run.best_model()(inputs, False)
+    np.testing.assert_array_equal(model(inputs, False), expected)
+    ids = translator.tokenizer.encode(STRANGE)
+    assert tokenizer.encode_strings(tf.constant(STRANGE)).to_list() == ids.to_list()
+    model.compile("adam", "mse")  # it trains on
+    model.train_on_batch(inputs, tf.ones_like(expected))
+    assert np.any(model(inputs, False) != expected)
+
+
 def test_weights_are_stored_once(trained, saved):
     _, translator = trained
     stored = tf.train.list_variables(str(saved / "variables" / "variables"))
@@ -141,6 +156,7 @@ def test_description_and_card(saved):
     assert read_description(saved)["scores"] == SCORES
     card = (saved / "README.md").read_text(encoding="utf-8")
     assert "own files" in card and "a\\|b" in card
+    assert "(attention.svg)" in card and (saved / "attention.svg").read_text() == "<svg/>"
 
 
 def test_bad_folders(saved, tmp_path):

@@ -54,6 +54,7 @@ def test_an_empty_text_has_its_end_alone(model, tokenizer):
     assert rows == columns == ["</s>"]
 
 
-def test_a_text_past_the_table_of_positions_is_named(model, tokenizer):
-    with pytest.raises(ValueError, match="64"):
-        translation_attention(model, tokenizer, "station " * 99, "")
+def test_texts_past_the_table_of_positions_are_cut(model, tokenizer):
+    weights, rows, columns = translation_attention(model, tokenizer, "ab " * 99, "车" * 99)
+    assert weights.shape == (2, 64, 64)
+    assert (len(rows), len(columns)) == (64, 64)

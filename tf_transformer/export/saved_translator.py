@@ -7,20 +7,23 @@ import tensorflow as tf
 
 from tf_transformer import __version__
 from tf_transformer.export.model_card import model_card
+from tf_transformer.models import Transformer
 from tf_transformer.training.replacing import replacing
 
 FORMAT = 1
 _DESCRIPTION = "translator.json"
+_PICTURE = "attention.svg"
 
 
-def save_translator(translator, path, description):
+def save_translator(translator, path, description, attention=None):
     """Export a translator with its description and its model card.
 
     Args:
         translator: `Translator`.
         path: str or Path of the folder, replaced if there is one.
-        description: dict that JSON can hold: `name`, `source`, `preset`, `weights`, `scores`,
-            `command`; see `model_card`.
+        description: dict that JSON can hold: `name`, `source`, `preset`, `model` (the config),
+            `weights`, `scores`, `command`; see `model_card`.
+        attention: None, or str, an SVG for the card: what the model attended to.
 
     Raises:
         OSError: the folder cannot be written; what it held is still there.
@@ -34,7 +37,11 @@ def save_translator(translator, path, description):
         translator.save(beside)
         text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
         (beside / _DESCRIPTION).write_text(text, encoding="utf-8")
-        (beside / "README.md").write_text(model_card(description), encoding="utf-8")
+        card = model_card(description)
+        if attention:
+            (beside / _PICTURE).write_text(attention, encoding="utf-8")
+            card += f"\n![What each head of the last decoder layer looked at]({_PICTURE})\n"
+        (beside / "README.md").write_text(card, encoding="utf-8")
 
 
 def read_description(path):
@@ -102,6 +109,33 @@ def load_translator(path):
             f"{path}: expected a whole SavedModel, got a damaged one "
             f"({str(error).splitlines()[0]}). Export it anew."
         ) from error
+
+
+def load_transformer(path):
+    """Load the Keras model of an exported translator: to look inside, or to train on.
+
+    Args:
+        path: str or Path of the model's folder.
+
+    Returns:
+        `(model, tokenizer)`: a `Transformer` with the exported weights, and the tokenizer's graph
+        functions, `encode_strings`, `decode_ids` and `pieces` of `GraphBPE`.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_translator`.
+
+    Example:
+        >>> from tf_transformer.export.shipped_models import shipped_model
+        >>> model, tokenizer = load_transformer(shipped_model("en-zh"))
+        >>> model.get_config()["num_layers"]
+        2
+    """
+    saved = load_translator(path)
+    model = Transformer.from_config(read_description(path)["model"])
+    model.build()
+    for weight, value in zip(model.weights, saved.weights, strict=True):
+        weight.assign(value)
+    return model, saved.tokenizer
 
 
 def translate_texts(translator, texts, batch_size=64, progress=None):

@@ -153,6 +153,22 @@ class GraphBPE(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
     def decode_ids(self, ids):
         """`decode` as a graph function: int32 `[B, T]` -> string `[B]`."""
+        pieces = self._pieces(ids)  # [B, T]
+        return _repair_utf8(tf.strings.reduce_join(pieces, axis=1))  # [B]
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
+    def pieces(self, ids):
+        """What each token writes, as bytes that need not be whole characters.
+
+        Args:
+            ids: int32 `[T]`.
+
+        Returns:
+            String tensor `[T]`; pad, start and end write nothing.
+        """
+        return self._pieces(ids)
+
+    def _pieces(self, ids):
         message = (
             f"ids: expected integers in [0, {self.vocab_size}); decode with the tokenizer that "
             "the model was trained with"
@@ -162,19 +178,7 @@ class GraphBPE(tf.Module):
             tf.debugging.assert_less(ids, self.vocab_size, message),
         ]
         with tf.control_dependencies(in_range):
-            pieces = tf.gather(tf.constant(self._bytes_of_id, tf.string), ids)  # [B, T]
-        return _repair_utf8(tf.strings.reduce_join(pieces, axis=1))  # [B]
-
-    def token_bytes(self, ids):
-        """What each token writes: its bytes, which need not be whole characters.
-
-        Args:
-            ids: list of int.
-
-        Returns:
-            list of bytes; those of pad, start and end are empty.
-        """
-        return [self._bytes_of_id[token] for token in ids]
+            return tf.gather(tf.constant(self._bytes_of_id, tf.string), ids)
 
     def _split_into_words(self, strings):
         """string `[B]` -> ragged string `[B, (words)]`; each row ends in one empty word."""

@@ -5,16 +5,19 @@ Axes: N heads, T target length, S source length.
 
 import tensorflow as tf
 
+from tf_transformer.tokenizers import GraphBPE
+
 
 def translation_attention(model, tokenizer, source, translation):
     """Attention of the decoder's last layer to the source, with the tokens it lies between.
 
     The model reads the translation as in training (teacher forcing), so row t is what the decoder
-    looked at while it predicted token t, and the last row predicts the end.
+    looked at while it predicted token t, and the last row predicts the end. Texts that the model's
+    table of positions cannot hold are cut there, as `Translator` does.
 
     Args:
         model: `Transformer` with `tokenizer`'s vocabulary.
-        tokenizer: `GraphBPE`.
+        tokenizer: `GraphBPE`, or the one inside a loaded SavedModel.
         source: str.
         translation: str.
 
@@ -22,9 +25,6 @@ def translation_attention(model, tokenizer, source, translation):
         `(weights, target_tokens, source_tokens)`: float32 array (N, T, S), T and S strings; what
         `attention_svg` takes. Both sides end in "</s>"; a token that is a part of a character
         only is written as its bytes in hexadecimal.
-
-    Raises:
-        ValueError: a text longer than the model's table of positions.
 
     Example:
             import tempfile
@@ -38,21 +38,23 @@ def translation_attention(model, tokenizer, source, translation):
             weights.shape, rows, columns
         ((2, 3, 2), ['hello', 'world', '</s>'], ['hello', '</s>'])
     """
-    source_ids, target_ids = tokenizer.encode([source, translation]).to_list()
-    source_ids.append(tokenizer.end_id)
-    inputs = [source_ids], [[tokenizer.start_id, *target_ids]]
+    encoded = tokenizer.encode_strings(tf.constant([source, translation]))
+    config = model.get_config()
+    longest = config["pe_input"], config["pe_target"]
+    source_ids, target_ids = (
+        ids.numpy()[: most - 1] for ids, most in zip(encoded, longest, strict=True)
+    )
+    inputs = [[*source_ids, GraphBPE.end_id]], [[GraphBPE.start_id, *target_ids]]
     inputs = tuple(tf.constant(ids, tf.int32) for ids in inputs)
     _, attention = model(inputs, False, return_attention_weights=True)
-    last = f"decoder_layer{model.get_config()['num_layers']}_block2"
-    tokens = [[*_labels(tokenizer, ids), "</s>"] for ids in (target_ids, source_ids[:-1])]
+    last = f"decoder_layer{config['num_layers']}_block2"
+    tokens = [[*_labels(tokenizer.pieces(ids)), "</s>"] for ids in (target_ids, source_ids)]
     return attention[last][0].numpy(), *tokens
 
 
-def _labels(tokenizer, ids):
-    labels = []
-    for piece in tokenizer.token_bytes(ids):
+def _labels(pieces):
+    for piece in pieces.numpy():
         try:
-            labels.append(piece.decode("utf-8").strip() or "\N{OPEN BOX}")
+            yield piece.decode("utf-8").strip() or "\N{OPEN BOX}"
         except UnicodeDecodeError:
-            labels.append(piece.hex())
-    return labels
+            yield piece.hex()
