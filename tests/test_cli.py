@@ -86,6 +86,16 @@ def test_bytes_that_are_no_text_end_nothing(run):
     assert done.returncode == 0 and len(lines) == 4 and lines[0] == lines[2]
 
 
+def test_a_text_that_is_cut_is_named(run):
+    folder, _ = run
+    long = "word " * 300
+    done = command("translate", "--model", folder, stdin=f"Tom\n{long}\nTom\n".encode())
+    assert done.returncode == 0 and done.stdout.count(b"\n") == 3
+    message = done.stderr.decode()
+    assert message.startswith("tf-transformer: text 2 has ") and message.count("\n") == 1
+    assert "the model reads 191" in message  # the tiny preset: 2 x 96 positions, one for the end
+
+
 def test_info_evaluate_and_export(run, tmp_path):
     folder, _ = run
     info = command("info", "--model", folder)

@@ -151,16 +151,39 @@ def _translate(options):
     file = Path(options.file) if options.file else None
     if file and not file.is_file():
         raise FileNotFoundError(f"--file: expected a text file, got {file}, which is none.")
-    translator = _load(options)
+    translate = _translate_function(options)
     if options.text:
-        for translation in _texts(translator, options.text):
-            print(translation)
+        translate(options.text)
         return
     # Line by line in bytes: a line that is not UTF-8 must not end the others.
     with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
         for chunk in _chunks(lines, 64 if file else 1):
-            texts = [line.decode("utf-8", "replace").rstrip("\r\n") for line in chunk]
-            print("\n".join(_texts(translator, texts)), flush=True)
+            translate([line.decode("utf-8", "replace").rstrip("\r\n") for line in chunk])
+
+
+def _translate_function(options):
+    """A function that prints translations, and says which texts were too long to be read whole."""
+    _import_tensorflow()
+    from tf_transformer.export import saved_translator as saved
+
+    path = _model_path(options)
+    translator = saved.load_translator(path)
+    most = saved.read_description(path)["model"]["pe_input"] - 1  # and the end token
+    done = 0
+
+    def translate(texts):
+        nonlocal done
+        print("\n".join(saved.translate_texts(translator, texts)), flush=True)
+        for number, length in enumerate(saved.count_tokens(translator, texts), start=done + 1):
+            if length > most:
+                print(
+                    f"tf-transformer: text {number} has {length} tokens; the model reads {most}, "
+                    f"so the rest is left out. Split it into sentences.",
+                    file=sys.stderr,
+                )
+        done += len(texts)
+
+    return translate
 
 
 def _evaluate(options):
@@ -259,13 +282,6 @@ def _texts(translator, texts):
     from tf_transformer.export.saved_translator import translate_texts
 
     return translate_texts(translator, texts)
-
-
-def _load(options):
-    _import_tensorflow()
-    from tf_transformer.export.saved_translator import load_translator
-
-    return load_translator(_model_path(options))
 
 
 def _model_path(options):

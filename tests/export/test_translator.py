@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -128,6 +129,19 @@ def test_it_loads_as_a_keras_layer(trained, saved):
     layer = keras.layers.TFSMLayer(str(saved), call_endpoint="serving_default")
     out = layer(tf.constant(["I love you."]))["translation"]
     assert out.numpy()[0] == translator.translate(tf.constant(["I love you."])).numpy()[0]
+
+
+@pytest.mark.slow
+def test_it_runs_by_saved_model_cli(trained, saved, tmp_path):
+    _, translator = trained
+    command = Path(sys.executable).with_name("saved_model_cli")
+    arguments = ["--dir", saved, "--tag_set", "serve", "--signature_def", "translate"]
+    texts = ["--input_exprs", 'text=["I love you."]', "--outdir", tmp_path]
+    done = subprocess.run([command, "run", *arguments, *texts], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    expected = translator.translate(tf.constant(["I love you."])).numpy().tolist()
+    # It writes the strings as a pickled object array.
+    assert np.load(tmp_path / "translation.npy", allow_pickle=True).tolist() == expected
 
 
 def test_it_loads_as_a_keras_model_again(trained, saved):

@@ -78,7 +78,8 @@ def test_best_weights_keeps_the_best_and_stops(tmp_path):
 def test_a_full_disk_costs_no_checkpoint(tmp_path, monkeypatch):
     run = small_run(tmp_path, epochs=1)
     run.train()
-    before = {path.name: path.read_bytes() for path in run.folder.iterdir()}
+    checkpoint = run.folder / "resume.npz"
+    before, names = checkpoint.read_bytes(), set(run.folder.iterdir())
     longer = TrainingRun(run.folder, run.source, run.preset.with_changes({"epochs": 2}))
 
     def full(*_, **__):
@@ -87,8 +88,8 @@ def test_a_full_disk_costs_no_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(OSError, match="No space left"):
         longer.train()
-    assert (run.folder / "resume.npz").read_bytes() == before["resume.npz"]
-    assert {path.name for path in run.folder.iterdir()} == set(before)
+    assert checkpoint.read_bytes() == before
+    assert set(run.folder.iterdir()) == names
 
 
 def test_a_run_whose_patience_is_over_trains_no_further(tmp_path):

@@ -165,10 +165,33 @@ def translate_texts(translator, texts, batch_size=64, progress=None):
     translations = [""] * len(texts)
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        # Bytes, so that lone surrogates, which no UTF-8 holds, cannot stop the batch.
-        batch = tf.constant([texts[i].encode("utf-8", "replace") for i in rows])
+        batch = _strings([texts[i] for i in rows])
         for i, translation in zip(rows, translator.translate(batch).numpy(), strict=True):
             translations[i] = translation.decode("utf-8")
         if progress:
             progress(start + len(rows))
     return translations
+
+
+def count_tokens(translator, texts):
+    """Count the tokens of texts, the end token apart.
+
+    Args:
+        translator: a `Translator` or a loaded one.
+        texts: list of str.
+
+    Returns:
+        list of int.
+
+    Example:
+        >>> from tf_transformer.export.shipped_models import shipped_model
+        >>> translator = load_translator(shipped_model("en-zh"))
+        >>> count_tokens(translator, ["", "Hello!"])[0]
+        0
+    """
+    return translator.tokenizer.encode_strings(_strings(texts)).row_lengths().numpy().tolist()
+
+
+def _strings(texts):
+    # Bytes, so that lone surrogates, which no UTF-8 holds, cannot stop the batch.
+    return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)

@@ -1,6 +1,7 @@
 """Training: schedule, loss, metric, checkpoints, and the run that joins them."""
 
 from tf_transformer.training.best_weights import BestWeights
+from tf_transformer.training.epoch_average import EpochAverage
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.presets import PRESETS, Preset, get_preset
@@ -12,6 +13,7 @@ from tf_transformer.training.scores import score_translations
 __all__ = [
     "PRESETS",
     "BestWeights",
+    "EpochAverage",
     "InverseSquareRootSchedule",
     "MaskedAccuracy",
     "Preset",

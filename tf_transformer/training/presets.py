@@ -13,6 +13,7 @@ class Preset:
         num_layers, d_model, num_heads, dff, rate: of `Transformer`.
         epochs: int, the most passes over the training pairs.
         patience: int, epochs without a lower validation loss that end the training.
+        averaged_epochs: int, how many of the last epochs' weights are averaged at the end.
         warmup_steps: int, steps until the highest learning rate.
         learning_rate_scale: float, multiplies the schedule of the paper.
         label_smoothing: float, of `SmoothedCrossentropy`.
@@ -34,6 +35,7 @@ class Preset:
     rate: float
     epochs: int
     patience: int
+    averaged_epochs: int
     warmup_steps: int
     learning_rate_scale: float
     label_smoothing: float
@@ -71,6 +73,7 @@ PRESETS = {
         rate=0.1,
         epochs=14,
         patience=4,
+        averaged_epochs=5,
         warmup_steps=400,
         learning_rate_scale=0.5,
         label_smoothing=0.1,
@@ -88,6 +91,7 @@ PRESETS = {
         rate=0.1,
         epochs=1,
         patience=1,
+        averaged_epochs=5,
         warmup_steps=100,
         learning_rate_scale=1.0,
         label_smoothing=0.1,
@@ -105,6 +109,7 @@ PRESETS = {
         rate=0.1,
         epochs=20,
         patience=4,
+        averaged_epochs=5,
         warmup_steps=4000,
         learning_rate_scale=1.0,
         label_smoothing=0.1,

@@ -12,6 +12,7 @@ from tf_transformer.data import BucketedBatches, PairSource, split_pairs
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import BPETokenizer
 from tf_transformer.training.best_weights import BestWeights
+from tf_transformer.training.epoch_average import EpochAverage
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.presets import Preset
@@ -27,7 +28,8 @@ class TrainingRun:
 
     run.json            settings and data, everything to begin anew
     tokenizer.json      the joint vocabulary
-    best.weights.h5     weights of the epoch with the lowest validation loss
+    best.weights.h5     weights of the epoch with the lowest validation loss, or the average
+    epochs/             weights of the last epochs, to be averaged
     resume.npz          everything to go on after a stop
     history.csv         loss and accuracy of every epoch
 
@@ -94,6 +96,9 @@ class TrainingRun:
     def train(self, callbacks=()):
         """Train until the last epoch or the patience is over; go on where a stop left off.
 
+        At the end the average of the last epochs' weights becomes the best, if its validation
+        loss is lower than that of the best epoch.
+
         Args:
             callbacks: further Keras callbacks.
 
@@ -111,6 +116,7 @@ class TrainingRun:
         )
         model = self._compiled_model(tokenizer.vocab_size)
         best = BestWeights(self.folder / "best.weights.h5", patience=self.preset.patience)
+        average = EpochAverage(self.folder / "epochs", self.preset.averaged_epochs)
         checkpoint = ResumeCheckpoint(self.folder / "resume.npz", best)
         checkpoint.set_model(model)  # Keras would, but an interrupt may come before
         done = checkpoint.restore(model) if checkpoint.path.exists() else 0
@@ -122,7 +128,7 @@ class TrainingRun:
         history = keras.callbacks.CSVLogger(self.folder / "history.csv", append=done > 0)
         try:
             if not best.is_exhausted:
-                callbacks = [*callbacks, history, best, checkpoint]
+                callbacks = [*callbacks, history, best, average, checkpoint]
                 self._fit(model, batches, validation, done, callbacks)
         except KeyboardInterrupt:
             checkpoint.save()
@@ -130,7 +136,7 @@ class TrainingRun:
         finally:
             if history.csv_file is not None:  # Keras closes it only at a peaceful end
                 history.csv_file.close()
-        model.load_weights(best.path)
+        self._keep_the_better(model, best, average, validation)
         return model
 
     def best_model(self):
@@ -192,6 +198,17 @@ class TrainingRun:
                 steps_per_epoch=steps,
                 **options,
             )
+
+    def _keep_the_better(self, model, best, average, validation):
+        """Leave the average of the last epochs or the best of them in the model and in the file."""
+        average.assign(model)
+        loss, _ = model.evaluate(validation.dataset(epochs=1), verbose=0)
+        print(f"validation loss: best epoch {best.best:.4f}, average of the last {loss:.4f}")
+        if loss < best.best:
+            with replacing(best.path) as beside:
+                model.save_weights(beside)
+        else:
+            model.load_weights(best.path)
 
     def _write_settings(self):
         settings = {

@@ -1,0 +1,145 @@
+"""The same architecture from keras-hub's layers."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+from peers.keras_fit import epoch_by_fit
+
+
+class HubTransformer(keras.Model):
+    """2017's encoder-decoder from `TransformerEncoder` and `TransformerDecoder`, one table."""
+
+    def __init__(self, sizes, rate):
+        super().__init__()
+        self.sizes = sizes
+        width = sizes["width"]
+        self.table = keras_hub.layers.ReversibleEmbedding(
+            sizes["vocab"],
+            width,
+            tie_weights=True,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
+        )
+        self.positions = keras_hub.layers.SinePositionEncoding()
+        self.dropout = keras.layers.Dropout(rate)
+        options = {"dropout": rate, "layer_norm_epsilon": 1e-6}
+        shape = (sizes["dff"], sizes["heads"])
+        layers = range(sizes["layers"])
+        self.encoders = [keras_hub.layers.TransformerEncoder(*shape, **options) for _ in layers]
+        self.decoders = [keras_hub.layers.TransformerDecoder(*shape, **options) for _ in layers]
+
+    def embed(self, ids, start=0, training=None):
+        """Scaled embeddings with their positions."""
+        x = self.table(ids) * self.sizes["width"] ** 0.5
+        return self.dropout(x + self.positions(x, start_index=start), training=training)
+
+    def encode(self, source, training=None):
+        """Source ids to the encoder's output."""
+        x = self.embed(source, training=training)
+        for layer in self.encoders:
+            x = layer(x, padding_mask=source != 0, training=training)
+        return x
+
+    def call(self, inputs, training=None):
+        source, target = inputs
+        memory = self.encode(source, training)
+        y = self.embed(target, training=training)
+        for layer in self.decoders:
+            y = layer(y, memory, encoder_padding_mask=source != 0, training=training)
+        return self.table(y, reverse=True)
+
+    def step(self, prompt, index, memory, keep, caches):
+        """Logits for the token after `index`, and the caches with it."""
+        y = self.embed(keras.ops.slice(prompt, (0, index), (prompt.shape[0], 1)), start=index)
+        filled = []
+        for layer, (own, cross) in zip(self.decoders, caches, strict=True):
+            y, own, cross = layer(
+                y,
+                memory,
+                encoder_padding_mask=keep,
+                self_attention_cache=own,
+                self_attention_cache_update_index=index,
+                cross_attention_cache=cross,
+            )
+            filled.append((own, cross))
+        return self.table(y, reverse=True)[:, 0], filled
+
+
+@keras.saving.register_keras_serializable(package="benchmarks")
+class SmoothedLoss(keras.losses.Loss):
+    """Label smoothing for ids, which Keras has for one-hot labels only."""
+
+    def call(self, labels, logits):
+        logs = keras.ops.log_softmax(logits)
+        label = keras.ops.take_along_axis(logs, labels[..., None], axis=-1)[..., 0]
+        loss = -(0.9 * label + 0.1 * keras.ops.mean(logs, axis=-1))
+        keep = keras.ops.cast(labels != 0, loss.dtype)
+        return loss * keep / keras.ops.mean(keep)
+
+
+def model(sizes, rate):
+    """The built model."""
+    made = HubTransformer(sizes, rate)
+    made((tf.ones((1, 3), tf.int32), tf.ones((1, 2), tf.int32)))
+    return made
+
+
+def trainer(sizes, rate):
+    """A function that trains on batches and returns their mean loss."""
+    made = model(sizes, rate)
+    made.compile(keras.optimizers.Adam(5e-4, 0.9, 0.98, 1e-9), SmoothedLoss(), jit_compile=False)
+    return epoch_by_fit(made)
+
+
+def decoders(sizes):
+    """Functions `decode(source, steps)` by name: the sampler without and with caches."""
+    made = model(sizes, 0.0)
+    sampler = keras_hub.samplers.GreedySampler()
+
+    @tf.function
+    def without_cache(source, prompt):
+        memory = made.encode(source)
+
+        def following(prompt, cache, index):
+            y = made.embed(prompt)
+            for layer in made.decoders:
+                y = layer(y, memory, encoder_padding_mask=source != 0)
+            return made.table(y[:, index - 1], reverse=True), None, cache
+
+        return sampler(following, prompt, index=1)
+
+    @tf.function
+    def with_cache(source, prompt):
+        memory = made.encode(source)
+        batch, length = prompt.shape
+        head = sizes["width"] // sizes["heads"]
+        caches = []
+        for layer in made.decoders:
+            own = keras.ops.zeros((batch, 2, length, sizes["heads"], head))
+            cross = keras.ops.zeros((batch, 2, memory.shape[1], sizes["heads"], head))
+            _, _, cross = layer(
+                memory[:, :1],
+                memory,
+                self_attention_cache=own,
+                self_attention_cache_update_index=0,
+                cross_attention_cache=cross,
+                cross_attention_cache_update_index=0,
+            )
+            caches.append((own, cross))
+
+        def following(prompt, caches, index):
+            logits, caches = made.step(prompt, index - 1, memory, source != 0, caches)
+            return logits, None, caches
+
+        return sampler(following, prompt, cache=caches, index=1)
+
+    def decoder(function):
+        def decode(source, steps):
+            prompt = tf.pad(tf.ones((len(source), 1), tf.int32), ((0, 0), (0, steps)))
+            return function(tf.constant(source), prompt).numpy()[:, 1:]
+
+        return decode
+
+    return {
+        "keras-hub, sampler": decoder(without_cache),
+        "keras-hub, sampler with caches": decoder(with_cache),
+    }

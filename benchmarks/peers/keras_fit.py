@@ -1,0 +1,18 @@
+"""One epoch by `fit`, for the peers that are Keras models."""
+
+import keras
+import tensorflow as tf
+
+
+def epoch_by_fit(model):
+    """A function that trains on batches and returns their mean loss."""
+    ids = tf.TensorSpec((None, None), tf.int32)
+    signature = ((ids, ids), ids)
+
+    def epoch(batches):
+        data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+        data = data.apply(tf.data.experimental.assert_cardinality(len(batches))).prefetch(4)
+        history = model.fit(data, verbose=0, callbacks=[keras.callbacks.History()])
+        return history.history["loss"][0]
+
+    return epoch

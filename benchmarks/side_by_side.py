@@ -1,0 +1,104 @@
+"""Run a benchmark for this library and its peers, interleaved, each in its own environment."""
+
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parent
+ENVIRONMENTS = FOLDER / ".environments"
+TENSORFLOW = "tensorflow>=2.21,<2.22"
+LIBRARIES = {
+    "tf_transformer": [f"{ROOT}[train]"],
+    "keras-hub": [TENSORFLOW, "keras-hub==0.32.0"],
+    "torch": ["torch==2.13.0", "numpy"],
+}
+# What the command sets for itself (tf_transformer/cli.py); all libraries get it.
+SETTINGS = {
+    "TF_CPU_ALLOCATOR_USE_BFC": "true",
+    "TF_ENABLE_ONEDNN_OPTS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+
+def interpreter(library):
+    """The Python of a library's environment, which is made when it is missing."""
+    folder = ENVIRONMENTS / library
+    python = folder / "bin" / "python"
+    if not python.exists():
+        print(f"installing {library} into {folder}", flush=True)
+        venv.create(folder, with_pip=True)
+        command = [python, "-m", "pip", "install", "-q", *LIBRARIES[library]]
+        subprocess.run(command, check=True)
+    return python
+
+
+def run(library, *arguments):
+    """Run a program of this folder in a library's environment; its standard output."""
+    environment = {**os.environ, **SETTINGS}
+    environment["PYTHONPATH"] = str(ROOT) if library == "tf_transformer" else ""
+    command = [interpreter(library), *arguments]
+    done = subprocess.run(
+        command, cwd=FOLDER, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
+
+
+def compare(task, batches, rounds, *options):
+    """All libraries in turn, several times over.
+
+    Returns:
+        dict, name to the list of its results, one for each round.
+    """
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "batches.npz"
+        run("tf_transformer", "batches.py", data, str(batches))
+        for n in range(rounds):
+            for library in LIBRARIES:
+                output = run(library, "measure.py", task, library, data, *options)
+                for name, result in json.loads(output.splitlines()[-1]).items():
+                    results.setdefault(name, []).append(result)
+                    rate = result["tokens_per_second"]
+                    print(f"round {n + 1}: {name} {rate:,.0f} tokens/s", file=sys.stderr)
+    return results
+
+
+def table(results):
+    """Markdown: medians, and the median of the ratios within a round."""
+    own = [result["tokens_per_second"] for result in results["tf_transformer"]]
+    lines = [
+        "| library | target tokens per second | this library is faster by | peak memory |",
+        "|---|---|---|---|",
+    ]
+    for name, rows in results.items():
+        speeds = [row["tokens_per_second"] for row in rows]
+        ratios = [ours / theirs for ours, theirs in zip(own, speeds, strict=True)]
+        memory = statistics.median(row["peak_mib"] for row in rows)
+        lines.append(
+            f"| {name} | {statistics.median(speeds):,.0f} | {statistics.median(ratios):.2f}x "
+            f"({min(ratios):.2f} to {max(ratios):.2f}) | {memory:,.0f} MiB |"
+        )
+    return "\n".join(lines)
+
+
+def write_result(name, title, parts):
+    """Write `results/NAME.md`: the tables, the command and the machine."""
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
+    text = (
+        f"# {title}\n\n`{' '.join(['python', *sys.argv])}` on {os.cpu_count()} cores of {cpu}, "
+        f"Python {platform.python_version()}. Medians over the rounds; the spread of the ratios "
+        "in brackets. Each library ran in a process and an environment of its own, the rounds "
+        "interleaved.\n\n" + "\n\n".join(parts) + "\n"
+    )
+    path = FOLDER / "results" / f"{name}.md"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(text)
