@@ -14,10 +14,9 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent
 ENVIRONMENTS = FOLDER / ".environments"
-TENSORFLOW = "tensorflow>=2.21,<2.22"
 LIBRARIES = {
     "tf_transformer": [f"{ROOT}[train]"],
-    "keras-hub": [TENSORFLOW, "keras-hub==0.32.0"],
+    "keras-hub": [f"{ROOT}[train]", "keras-hub==0.32.0"],
     "torch": ["torch==2.13.0", "numpy"],
 }
 # What the command sets for itself (tf_transformer/cli.py); all libraries get it.
@@ -42,8 +41,7 @@ def interpreter(library):
 
 def run(library, *arguments):
     """Run a program of this folder in a library's environment; its standard output."""
-    environment = {**os.environ, **SETTINGS}
-    environment["PYTHONPATH"] = str(ROOT) if library == "tf_transformer" else ""
+    environment = {**os.environ, **SETTINGS, "PYTHONPATH": str(ROOT)}
     command = [interpreter(library), *arguments]
     done = subprocess.run(
         command, cwd=FOLDER, env=environment, stdout=subprocess.PIPE, text=True, check=True

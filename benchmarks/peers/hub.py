@@ -93,53 +93,59 @@ def trainer(sizes, rate):
 def decoders(sizes):
     """Functions `decode(source, steps)` by name: the sampler without and with caches."""
     made = model(sizes, 0.0)
-    sampler = keras_hub.samplers.GreedySampler()
-
-    @tf.function
-    def without_cache(source, prompt):
-        memory = made.encode(source)
-
-        def following(prompt, cache, index):
-            y = made.embed(prompt)
-            for layer in made.decoders:
-                y = layer(y, memory, encoder_padding_mask=source != 0)
-            return made.table(y[:, index - 1], reverse=True), None, cache
-
-        return sampler(following, prompt, index=1)
-
-    @tf.function
-    def with_cache(source, prompt):
-        memory = made.encode(source)
-        batch, length = prompt.shape
-        head = sizes["width"] // sizes["heads"]
-        caches = []
-        for layer in made.decoders:
-            own = keras.ops.zeros((batch, 2, length, sizes["heads"], head))
-            cross = keras.ops.zeros((batch, 2, memory.shape[1], sizes["heads"], head))
-            _, _, cross = layer(
-                memory[:, :1],
-                memory,
-                self_attention_cache=own,
-                self_attention_cache_update_index=0,
-                cross_attention_cache=cross,
-                cross_attention_cache_update_index=0,
-            )
-            caches.append((own, cross))
-
-        def following(prompt, caches, index):
-            logits, caches = made.step(prompt, index - 1, memory, source != 0, caches)
-            return logits, None, caches
-
-        return sampler(following, prompt, cache=caches, index=1)
-
-    def decoder(function):
-        def decode(source, steps):
-            prompt = tf.pad(tf.ones((len(source), 1), tf.int32), ((0, 0), (0, steps)))
-            return function(tf.constant(source), prompt).numpy()[:, 1:]
-
-        return decode
-
     return {
-        "keras-hub, sampler": decoder(without_cache),
-        "keras-hub, sampler with caches": decoder(with_cache),
+        "keras-hub, sampler": _decoder(made, _decode_without_cache),
+        "keras-hub, sampler with caches": decoder_with_cache(made),
     }
+
+
+def decoder_with_cache(made):
+    """A function `decode(source, steps)` for a model."""
+    return _decoder(made, _decode_with_cache)
+
+
+def _decoder(made, function):
+    compiled = tf.function(lambda source, prompt: function(made, source, prompt))
+
+    def decode(source, steps):
+        prompt = tf.pad(tf.ones((len(source), 1), tf.int32), ((0, 0), (0, steps)))
+        return compiled(tf.constant(source), prompt).numpy()[:, 1:]
+
+    return decode
+
+
+def _decode_without_cache(made, source, prompt):
+    memory = made.encode(source)
+
+    def following(prompt, cache, index):
+        y = made.embed(prompt)
+        for layer in made.decoders:
+            y = layer(y, memory, encoder_padding_mask=source != 0)
+        return made.table(y[:, index - 1], reverse=True), None, cache
+
+    return keras_hub.samplers.GreedySampler()(following, prompt, index=1)
+
+
+def _decode_with_cache(made, source, prompt):
+    memory = made.encode(source)
+    batch, length = prompt.shape
+    head = made.sizes["width"] // made.sizes["heads"]
+    caches = []
+    for layer in made.decoders:
+        own = keras.ops.zeros((batch, 2, length, made.sizes["heads"], head))
+        cross = keras.ops.zeros((batch, 2, memory.shape[1], made.sizes["heads"], head))
+        _, _, cross = layer(
+            memory[:, :1],
+            memory,
+            self_attention_cache=own,
+            self_attention_cache_update_index=0,
+            cross_attention_cache=cross,
+            cross_attention_cache_update_index=0,
+        )
+        caches.append((own, cross))
+
+    def following(prompt, caches, index):
+        logits, caches = made.step(prompt, index - 1, memory, source != 0, caches)
+        return logits, None, caches
+
+    return keras_hub.samplers.GreedySampler()(following, prompt, cache=caches, index=1)
