@@ -1,9 +1,9 @@
 """Training: schedule, loss, metric, checkpoints, and the run that joins them."""
 
 from tf_transformer.training.best_weights import BestWeights
-from tf_transformer.training.epoch_average import EpochAverage
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
+from tf_transformer.training.moving_average import MovingAverage
 from tf_transformer.training.presets import PRESETS, Preset, get_preset
 from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.run import TrainingRun
@@ -13,9 +13,9 @@ from tf_transformer.training.scores import score_translations
 __all__ = [
     "PRESETS",
     "BestWeights",
-    "EpochAverage",
     "InverseSquareRootSchedule",
     "MaskedAccuracy",
+    "MovingAverage",
     "Preset",
     "ResumeCheckpoint",
     "SmoothedCrossentropy",

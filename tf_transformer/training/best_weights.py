@@ -17,23 +17,24 @@ class BestWeights(keras.callbacks.Callback):
         path: str or Path, ends in `.weights.h5`.
         monitor: str, what is to become small.
         patience: int or None, how many epochs without a better one end the training.
+        average: None, or the `MovingAverage` of the training: then the average is saved.
 
     Example:
         >>> callbacks = [BestWeights("best.weights.h5", patience=3)]
     """
 
-    def __init__(self, path, monitor="val_loss", patience=None):
+    def __init__(self, path, monitor="val_loss", patience=None, average=None):
         super().__init__()
         self.path = Path(path)
         self.monitor = monitor
         self.patience = patience
+        self.average = average
         self.best = float("inf")
         self.wait = 0
 
     def on_epoch_end(self, epoch, logs=None):
         if logs[self.monitor] < self.best:
-            with replacing(self.path) as beside:
-                self.model.save_weights(beside)
+            self._save()
             self.best, self.wait = float(logs[self.monitor]), 0
             return
         self.wait += 1
@@ -44,3 +45,13 @@ class BestWeights(keras.callbacks.Callback):
     def is_exhausted(self):
         """Whether the patience is over, in a resumed training too."""
         return self.patience is not None and self.wait >= self.patience
+
+    def _save(self):
+        if self.average:
+            self.average.swap_in()
+        try:
+            with replacing(self.path) as beside:
+                self.model.save_weights(beside)
+        finally:
+            if self.average:
+                self.average.swap_out()

@@ -13,10 +13,10 @@ class Preset:
         num_layers, d_model, num_heads, dff, rate: of `Transformer`.
         epochs: int, the most passes over the training pairs.
         patience: int, epochs without a lower validation loss that end the training.
-        averaged_epochs: int, how many of the last epochs' weights are averaged at the end.
         warmup_steps: int, steps until the highest learning rate.
         learning_rate_scale: float, multiplies the schedule of the paper.
         label_smoothing: float, of `SmoothedCrossentropy`.
+        average_momentum: float in [0, 1), of the moving average of the weights.
         tokens_per_batch: int, tokens of each side in a batch.
         lengths: ints, the bucket lengths; the last one is the longest sentence.
         seed: int, of the weights, the dropout and the order of the batches.
@@ -35,10 +35,10 @@ class Preset:
     rate: float
     epochs: int
     patience: int
-    averaged_epochs: int
     warmup_steps: int
     learning_rate_scale: float
     label_smoothing: float
+    average_momentum: float
     tokens_per_batch: int
     lengths: tuple
     seed: int = 1
@@ -73,10 +73,10 @@ PRESETS = {
         rate=0.1,
         epochs=14,
         patience=4,
-        averaged_epochs=5,
         warmup_steps=400,
         learning_rate_scale=0.5,
         label_smoothing=0.1,
+        average_momentum=0.998,
         tokens_per_batch=1024,
         lengths=(8, 12, 16, 24, 48),
     ),
@@ -91,10 +91,10 @@ PRESETS = {
         rate=0.1,
         epochs=1,
         patience=1,
-        averaged_epochs=5,
         warmup_steps=100,
         learning_rate_scale=1.0,
         label_smoothing=0.1,
+        average_momentum=0.9,
         tokens_per_batch=4096,
         lengths=(16, 32, 96),
     ),
@@ -109,10 +109,10 @@ PRESETS = {
         rate=0.1,
         epochs=20,
         patience=4,
-        averaged_epochs=5,
         warmup_steps=4000,
         learning_rate_scale=1.0,
         label_smoothing=0.1,
+        average_momentum=0.999,
         tokens_per_batch=25000,
         lengths=(16, 32, 64, 128),
     ),

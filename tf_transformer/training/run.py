@@ -12,9 +12,9 @@ from tf_transformer.data import BucketedBatches, PairSource, split_pairs
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import BPETokenizer
 from tf_transformer.training.best_weights import BestWeights
-from tf_transformer.training.epoch_average import EpochAverage
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
+from tf_transformer.training.moving_average import MovingAverage
 from tf_transformer.training.presets import Preset
 from tf_transformer.training.replacing import replacing
 from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
@@ -28,8 +28,7 @@ class TrainingRun:
 
     run.json            settings and data, everything to begin anew
     tokenizer.json      the joint vocabulary
-    best.weights.h5     weights of the epoch with the lowest validation loss, or the average
-    epochs/             weights of the last epochs, to be averaged
+    best.weights.h5     averaged weights of the epoch with the lowest validation loss
     resume.npz          everything to go on after a stop
     history.csv         loss and accuracy of every epoch
 
@@ -96,8 +95,7 @@ class TrainingRun:
     def train(self, callbacks=()):
         """Train until the last epoch or the patience is over; go on where a stop left off.
 
-        At the end the average of the last epochs' weights becomes the best, if its validation
-        loss is lower than that of the best epoch.
+        Validation and the weights that are kept are those of the moving average.
 
         Args:
             callbacks: further Keras callbacks.
@@ -115,8 +113,10 @@ class TrainingRun:
             self._batches(tokenizer, part) for part in (self.split.train, self.split.validation)
         )
         model = self._compiled_model(tokenizer.vocab_size)
-        best = BestWeights(self.folder / "best.weights.h5", patience=self.preset.patience)
-        average = EpochAverage(self.folder / "epochs", self.preset.averaged_epochs)
+        average = MovingAverage()
+        best = BestWeights(
+            self.folder / "best.weights.h5", patience=self.preset.patience, average=average
+        )
         checkpoint = ResumeCheckpoint(self.folder / "resume.npz", best)
         checkpoint.set_model(model)  # Keras would, but an interrupt may come before
         done = checkpoint.restore(model) if checkpoint.path.exists() else 0
@@ -128,15 +128,16 @@ class TrainingRun:
         history = keras.callbacks.CSVLogger(self.folder / "history.csv", append=done > 0)
         try:
             if not best.is_exhausted:
-                callbacks = [*callbacks, history, best, average, checkpoint]
-                self._fit(model, batches, validation, done, callbacks)
+                callbacks = [*callbacks, history, average, best]
+                self._fit(model, batches, validation, checkpoint, callbacks)
         except KeyboardInterrupt:
+            average.swap_out()
             checkpoint.save()
             raise
         finally:
             if history.csv_file is not None:  # Keras closes it only at a peaceful end
                 history.csv_file.close()
-        self._keep_the_better(model, best, average, validation)
+        model.load_weights(best.path)
         return model
 
     def best_model(self):
@@ -171,12 +172,12 @@ class TrainingRun:
             "preset": dataclasses.asdict(self.preset),
         }
 
-    def _fit(self, model, batches, validation, done, callbacks):
+    def _fit(self, model, batches, validation, checkpoint, callbacks):
         steps = batches.steps_per_epoch
-        epoch, step = divmod(done, steps)
+        epoch, step = divmod(int(model.optimizer.iterations), steps)
         options = {
             "validation_data": validation.dataset(epochs=1),
-            "callbacks": callbacks,
+            "callbacks": [*callbacks, checkpoint],
             # A bar that redraws itself is for a terminal; in a log it would be one long line.
             "verbose": 1 if sys.stdout.isatty() else 2,
             "shuffle": False,
@@ -190,6 +191,7 @@ class TrainingRun:
                 **options,
             )
             epoch += 1
+            checkpoint.restore(model)  # at its end `fit` leaves the average in the weights' place
         if epoch < self.preset.epochs and not model.stop_training:
             model.fit(
                 batches.dataset(epoch),
@@ -198,17 +200,6 @@ class TrainingRun:
                 steps_per_epoch=steps,
                 **options,
             )
-
-    def _keep_the_better(self, model, best, average, validation):
-        """Leave the average of the last epochs or the best of them in the model and in the file."""
-        average.assign(model)
-        loss, _ = model.evaluate(validation.dataset(epochs=1), verbose=0)
-        print(f"validation loss: best epoch {best.best:.4f}, average of the last {loss:.4f}")
-        if loss < best.best:
-            with replacing(best.path) as beside:
-                model.save_weights(beside)
-        else:
-            model.load_weights(best.path)
 
     def _write_settings(self):
         settings = {
@@ -262,7 +253,14 @@ class TrainingRun:
         schedule = InverseSquareRootSchedule(
             preset.d_model, preset.warmup_steps, preset.learning_rate_scale
         )
-        optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+        optimizer = keras.optimizers.Adam(
+            schedule,
+            beta_1=0.9,
+            beta_2=0.98,
+            epsilon=1e-9,
+            use_ema=True,
+            ema_momentum=preset.average_momentum,
+        )
         optimizer.build(model.trainable_variables)
         model.compile(
             optimizer,

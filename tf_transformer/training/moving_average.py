@@ -1,0 +1,56 @@
+"""A callback that judges a model by the moving average of its weights."""
+
+import keras
+
+
+class MovingAverage(keras.callbacks.Callback):
+    """Puts the moving average of the weights in their place while the model is validated.
+
+    average <- m * average + (1 - m) * weights after every step (Polyak and Juditsky, 1992), kept by
+    the optimizer (`use_ema=True`, m = `ema_momentum`). It stands for the decay of the learning
+    rate that a short training has no time for; the paper averages its last checkpoints for the
+    same reason (section 6.1). `keras.callbacks.SwapEMAWeights` exchanges the two by adding and
+    subtracting, which rounds; here the weights come back to the last bit.
+
+    Raises:
+        ValueError: when training begins, an optimizer that keeps no average.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile(keras.optimizers.SGD(use_ema=True, ema_momentum=0.9), "mse")
+        >>> x = np.ones((4, 1))
+        >>> history = model.fit(
+        ...     x, x, validation_data=(x, x), callbacks=[MovingAverage()], verbose=0
+        ... )
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._own = None
+
+    def on_train_begin(self, logs=None):
+        if not self.model.optimizer.use_ema:
+            raise ValueError(
+                "optimizer: expected one that averages the weights, got use_ema=False. Compile "
+                "with keras.optimizers.Adam(..., use_ema=True, ema_momentum=0.998)."
+            )
+
+    def on_test_begin(self, logs=None):
+        self.swap_in()
+
+    def on_test_end(self, logs=None):
+        self.swap_out()
+
+    def swap_in(self):
+        """Put the average in the weights' place, unless it is there."""
+        if self._own is None:
+            variables = self.model.trainable_variables
+            self._own = [variable.numpy() for variable in variables]
+            self.model.optimizer.finalize_variable_values(variables)
+
+    def swap_out(self):
+        """Put the weights back, unless they are there."""
+        if self._own is not None:
+            for variable, value in zip(self.model.trainable_variables, self._own, strict=True):
+                variable.assign(value)
+            self._own = None
