@@ -11,14 +11,13 @@ import subprocess
 import sys
 
 SETTINGS = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_ENABLE_ONEDNN_OPTS": "1"}
-# name: (environment, jit_compile of the whole step, jit of the attention core, dense layer)
+# name: (environment, jit_compile of the whole step, jit of the attention core)
 VARIANTS = {
-    "as shipped": (SETTINGS, False, False, "flat"),
-    "malloc for tensors": ({"TF_ENABLE_ONEDNN_OPTS": "1"}, False, False, "flat"),
-    "oneDNN off": ({**SETTINGS, "TF_ENABLE_ONEDNN_OPTS": "0"}, False, False, "flat"),
-    "3-D dense": (SETTINGS, False, False, "keras"),
-    "attention core by XLA": (SETTINGS, False, True, "flat"),
-    "whole step by XLA": (SETTINGS, True, False, "flat"),
+    "as shipped": (SETTINGS, False, False),
+    "malloc for tensors": ({"TF_ENABLE_ONEDNN_OPTS": "1"}, False, False),
+    "oneDNN off": ({**SETTINGS, "TF_ENABLE_ONEDNN_OPTS": "0"}, False, False),
+    "attention core by XLA": (SETTINGS, False, True),
+    "whole step by XLA": (SETTINGS, True, False),
 }
 
 
@@ -31,12 +30,9 @@ def measure(variant, steps):
     import tensorflow as tf
 
     from tf_transformer import InverseSquareRootSchedule, MaskedAccuracy, SmoothedCrossentropy
-    from tf_transformer.layers import flat_dense
     from tf_transformer.models import Transformer
 
-    _, whole_step, core, dense = VARIANTS[variant]
-    if dense == "keras":
-        flat_dense.FlatDense.call = keras.layers.Dense.call
+    _, whole_step, core = VARIANTS[variant]
     batch, length, vocab = 64, 16, 4000
     model = Transformer(2, 128, 4, 512, vocab, vocab, 96, 96, share_embeddings=True, jit=core)
     model.build()

@@ -3,6 +3,7 @@
 Axes: B=2 batch, T=3 target length, S=5 source length, N=7 heads, D=14 width, F=11 feed-forward.
 """
 
+import keras
 import layer_harness as harness
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from tf_transformer.layers import (
     Positional_Encoding,
     TokenEmbedding,
 )
-from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.models import Transformer
 
 N, D, F = 7, 14, 11
@@ -88,10 +88,6 @@ LENGTHS = ((2, 3, 5), (1, 1, 4), (3, 6, 2))
 SELF_LENGTHS = ((2, 5), (1, 1), (3, 7))
 
 CASES = {
-    "FlatDense": Case(
-        lambda **kwargs: FlatDense(F, activation="relu", **kwargs),
-        tuple({"x": floats(*lengths, D)} for lengths in SELF_LENGTHS),
-    ),
     "Positional_Encoding": Case(
         lambda **kwargs: Positional_Encoding(max_position=9, **kwargs),
         tuple({"x": floats(*lengths, D)} for lengths in SELF_LENGTHS),
@@ -176,7 +172,7 @@ def test_under_every_dtype_policy(case, policy):
 # The harness itself: it fails on a layer that has something wrong
 
 
-class Wrong(FlatDense):
+class Wrong(keras.layers.Dense):
     """Gives another answer in a graph, forgets its config, keeps a variable out of the loss."""
 
     def build(self, x_shape):
@@ -190,7 +186,7 @@ class Wrong(FlatDense):
         return {**super().get_config(), "units": 3}
 
 
-WRONG = Case(lambda **kwargs: Wrong(F, **kwargs), CASES["FlatDense"].calls)
+WRONG = Case(lambda **kwargs: Wrong(F, **kwargs), CASES["Positional_Encoding"].calls)
 
 
 def test_the_harness_catches_a_wrong_layer(tmp_path):

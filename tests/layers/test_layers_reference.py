@@ -6,7 +6,6 @@ from vector_checks import LAYER_CHECKS, D, F
 
 from tf_transformer import point_wise_feed_forward_network
 from tf_transformer.layers import EncoderLayer
-from tf_transformer.layers.flat_dense import FlatDense
 
 
 @pytest.mark.parametrize("jit", [True, False])
@@ -27,17 +26,6 @@ def test_layer_normalisation_matches_the_vectors():
     layer = EncoderLayer(D, 7, F).layernorm1
     layer.build(data["x"].shape)
     close(load(layer, params("layers", "layer_norm"))(data["x"]), data["output"])
-
-
-def test_a_flat_dense_is_a_dense():
-    x = case("layers", "ffn")["x"]  # (B, T, D)
-    tree = params("layers", "ffn")["dense1"]
-    layer = FlatDense(F)
-    layer.build(x.shape)
-    load(layer, tree)
-    close(layer(x), x @ tree["kernel"] + tree["bias"], 1e-6)
-    close(layer(x[0]), x[0] @ tree["kernel"] + tree["bias"], 1e-6)
-    close(layer(x[:, :0]), (x @ tree["kernel"])[:, :0])  # an empty sequence
 
 
 def test_the_loader_lists_everything_that_does_not_fit():

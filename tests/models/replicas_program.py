@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer import Encoder, MaskedAccuracy, SmoothedCrossentropy
-from tf_transformer.layers.flat_dense import FlatDense
 
 # 7 real target tokens on the first replica, 1 on the second.
 IDS = np.array([[1, 5, 6, 7], [1, 8, 4, 0], [1, 0, 0, 0], [0, 0, 0, 0]], np.int32)
@@ -23,7 +22,7 @@ ONE_TOKEN = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]], n
 
 def new_model():
     keras.utils.set_random_seed(1)
-    model = keras.Sequential([Encoder(1, 6, 3, 5, 11, 4, rate=0.0), FlatDense(13)])
+    model = keras.Sequential([Encoder(1, 6, 3, 5, 11, 4, rate=0.0), keras.layers.Dense(13)])
     model.build((None, 4))
     return model
 

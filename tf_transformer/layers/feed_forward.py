@@ -5,8 +5,6 @@ Axes: B batch, T length, D model width.
 
 import keras
 
-from tf_transformer.layers.flat_dense import FlatDense
-
 
 def check_width(x_shape, d_model):
     """Refuse an input that a residual connection could not be added to.
@@ -47,8 +45,8 @@ def point_wise_feed_forward_network(d_model, dff, **kwargs):
     dtype = kwargs.pop("dtype", None)
     return keras.Sequential(
         [
-            FlatDense(dff, activation="relu", dtype=dtype, name="hidden"),
-            FlatDense(d_model, dtype=dtype, name="output"),
+            keras.layers.Dense(dff, activation="relu", dtype=dtype, name="hidden"),
+            keras.layers.Dense(d_model, dtype=dtype, name="output"),
         ],
         **kwargs,
     )

@@ -10,7 +10,6 @@ import tensorflow as tf
 from tf_transformer.functional.masks import create_masks, create_padding_mask
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
-from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
 
 
@@ -105,7 +104,7 @@ class Transformer(NotesLayer, keras.Model):
         self.final_layer = (
             None
             if share_embeddings
-            else FlatDense(target_vocab_size, name="final_layer", dtype=self.dtype_policy)
+            else keras.layers.Dense(target_vocab_size, name="final_layer", dtype=self.dtype_policy)
         )
 
     def build(self, input_shape=None):
