@@ -91,6 +91,8 @@ def use_xla(jit, q_shape, k_shape):
     """
     if jit not in (True, False, "auto"):
         raise ValueError(f'jit: expected True, False or "auto", got {jit!r}.')
+    # Measured on CPUs only: the plain graph is the faster one at every size but a single query,
+    # whose growing shapes XLA would compile one by one (benchmarks/NOTES.md, attention core).
     return False if jit == "auto" else jit
 
 
