@@ -48,7 +48,7 @@ from tf_transformer import (
 )
 from tf_transformer.data import BucketedBatches, group_references
 from tf_transformer.export.saved_translator import translate_texts
-from tf_transformer.training.scores import score_translations
+from tf_transformer.training import MovingAverage, score_translations
 
 keras.utils.set_random_seed(1)
 folder = Path(tempfile.mkdtemp())
@@ -105,7 +105,10 @@ print("batch shapes:", training.shapes)
 #
 # $$lrate = d^{-0.5}\cdot\min(step^{-0.5},\; step\cdot warmup^{-1.5}),$$
 #
-# smoothed labels, one table for both embeddings and the output.
+# smoothed labels, one table for both embeddings and the output. A moving average of the weights
+# stands for the decay of the learning rate that a short training has no time for.
+#
+# 论文的配方：Adam、先升后降的学习率、标签平滑、共享词表矩阵；另保留权重的滑动平均。
 
 # %%
 model = Transformer(
@@ -120,7 +123,14 @@ model = Transformer(
     share_embeddings=True,
 )
 model.compile(
-    keras.optimizers.Adam(InverseSquareRootSchedule(128, 400, scale=0.5), 0.9, 0.98, 1e-9),
+    keras.optimizers.Adam(
+        InverseSquareRootSchedule(d_model=128, warmup_steps=800),
+        beta_1=0.9,
+        beta_2=0.98,
+        epsilon=1e-9,
+        use_ema=True,
+        ema_momentum=0.998,
+    ),
     SmoothedCrossentropy(0.1),
     metrics=[MaskedAccuracy()],
     jit_compile=False,  # on a CPU, compiling every batch shape costs more than it gains
@@ -130,6 +140,7 @@ history = model.fit(
     steps_per_epoch=training.steps_per_epoch,
     validation_data=validation.dataset(epochs=1),
     epochs=EPOCHS,
+    callbacks=[MovingAverage()],
     shuffle=False,
     verbose=2,
 )
