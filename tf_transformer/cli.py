@@ -15,9 +15,10 @@ from pathlib import Path
 import tf_transformer
 
 SENTENCES = {
-    "en": ("I love China.", "Where is the station?", "He is reading a book."),
-    "zh": ("我爱中国。", "车站在哪里?", "他在看书。"),
-    "fr": ("Je t'aime.", "Où est la gare ?", "Il lit un livre."),
+    "en-zh": ("I love China.", "Where is the station?", "He is reading a book."),
+    "zh-en": ("我爱中国。", "车站在哪里?", "他在看书。"),
+    "en-fr": ("I love you.", "Where is the station?", "He is reading a book."),
+    "fr-en": ("Je t'aime.", "Où est la gare ?", "Il lit un livre."),
 }
 
 
@@ -245,7 +246,7 @@ def _export_run(run, path):
 def _sentences(run):
     """Three sentences to show: for data of the user's own the shortest of the test split."""
     shortest = sorted({source for source, _ in run.split.test}, key=lambda text: (len(text), text))
-    return SENTENCES.get(run.source.source_language, shortest[2::-1])
+    return SENTENCES.get(run.source.corpus, shortest[2::-1])
 
 
 def _command(run):

@@ -7,7 +7,7 @@ from tf_transformer.data import PairSource
 
 def test_corpus():
     source = PairSource(corpus="zh-en")
-    assert (source.name, source.source_language, source.target_language) == ("zh-en", "zh", "en")
+    assert (source.name, source.target_language) == ("zh-en", "en")
     assert source.load()[0] == ("嗨。", "Hi.")
 
 
@@ -16,7 +16,7 @@ def test_files(tmp_path):
     english.write_text("one\ntwo\n", encoding="utf-8")
     german.write_text("eins\nzwei\n", encoding="utf-8")
     source = PairSource(source_file=str(english), target_file=str(german))
-    assert (source.name, source.source_language, source.target_language) == ("train", "en", "de")
+    assert (source.name, source.target_language) == ("train", "de")
     assert source.load() == [("one", "eins"), ("two", "zwei")]
 
 

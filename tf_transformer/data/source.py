@@ -51,11 +51,6 @@ class PairSource:
         return Path(self.tsv or self.source_file).name.split(".")[0]
 
     @property
-    def source_language(self):
-        """Language code of the source side, by the corpus name or the file's suffix, or ""."""
-        return self.corpus.split("-")[0] if self.corpus else _suffix(self.source_file)
-
-    @property
     def target_language(self):
         """Language code of the target side, by the corpus name or the file's suffix, or ""."""
         return self.corpus.split("-")[1] if self.corpus else _suffix(self.target_file)
