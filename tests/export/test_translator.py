@@ -183,6 +183,7 @@ def test_bad_folders(saved, tmp_path):
     for name, text, said in (
         ("other", '{"format": 99, "version": "9"}', "expected format 1, got 99"),
         ("broken", '{"format"', "expected a description in JSON"),
+        ("bare", '{"format": 1, "name": "a"}', "got none of .*'model'"),
     ):
         shutil.copytree(saved, tmp_path / name)
         (tmp_path / name / "translator.json").write_text(text)

@@ -13,6 +13,7 @@ from tf_transformer.training.replacing import replacing
 FORMAT = 1
 _DESCRIPTION = "translator.json"
 _PICTURE = "attention.svg"
+_REQUIRED = {"name", "source", "preset", "model", "scores", "command"}
 
 
 def save_translator(translator, path, description, attention=None):
@@ -76,6 +77,12 @@ def read_description(path):
             raise ValueError(
                 f"{path}: expected format {FORMAT}, got {description['format']}, written by "
                 f"version {description['version']}. Export it anew with this version."
+            )
+        missing = _REQUIRED - description.keys()
+        if missing:
+            raise ValueError(
+                f"{file}: expected the fields {sorted(_REQUIRED)}, got none of "
+                f"{sorted(missing)}. Export it anew."
             )
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{file}: expected a description in JSON, got {error!r}.") from error
