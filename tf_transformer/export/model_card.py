@@ -43,6 +43,7 @@ TensorFlow alone.
 
 ```python
 import tensorflow as tf
+
 model = tf.saved_model.load("{description["name"]}")
 model.translate(tf.constant(["..."]))
 ```

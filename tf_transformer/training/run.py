@@ -242,6 +242,7 @@ class TrainingRun:
             pe_target=2 * preset.lengths[-1],
             rate=preset.rate,
             share_embeddings=True,
+            name="transformer",
         )
         model.build()
         return model
