@@ -28,7 +28,7 @@ def main():
     text = (
         f"The small preset on {options.corpus}, the whole test split "
         f"({scores['bleu_signature']}). Split, vocabulary, batches, schedule, loss, epochs, "
-        "averaging of the last epochs and greedy decoding are the same; only the layers differ.\n\n"
+        "moving average and greedy decoding are the same; only the layers differ.\n\n"
     )
     write_result("quality", "BLEU beside keras-hub's layers", [text + "\n".join(lines)])
 

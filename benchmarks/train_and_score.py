@@ -1,7 +1,7 @@
 """Train one library's model with the small preset and print its scores as JSON.
 
 `train_and_score.py tf_transformer|keras-hub CORPUS SEED`: everything but the model's layers is the
-same: split, vocabulary, batches, schedule, loss, epochs, averaging, greedy decoding, BLEU.
+same: split, vocabulary, batches, schedule, loss, epochs, average, greedy decoding, BLEU.
 """
 
 import json
