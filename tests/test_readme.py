@@ -17,8 +17,9 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     assert "dtype=string" in capsys.readouterr().out
 
 
-def test_both_readmes_give_the_same_commands():
+def test_both_readmes_give_the_same_commands_and_code():
     english, chinese = ((ROOT / n).read_text("utf-8") for n in ("README.md", "README.zh-CN.md"))
-    commands = re.findall(r"```bash\n(.*?)```", english, re.S)
-    assert len(commands) == 3
-    assert commands == re.findall(r"```bash\n(.*?)```", chinese, re.S)
+    for language, blocks in (("bash", 3), ("python", 1)):
+        code = re.findall(rf"```{language}\n(.*?)```", english, re.S)
+        assert len(code) == blocks
+        assert code == re.findall(rf"```{language}\n(.*?)```", chinese, re.S)
