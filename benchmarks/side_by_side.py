@@ -73,6 +73,7 @@ def table(results):
     """Markdown: medians, and the median of the ratios within a round."""
     own = [result["tokens_per_second"] for result in results["tf_transformer"]]
     lines = [
+        "Medians over the rounds, in brackets the spread of the ratios.\n",
         "| library | target tokens per second | this library is faster by | peak memory |",
         "|---|---|---|---|",
     ]
@@ -92,9 +93,8 @@ def write_result(name, title, parts):
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
     text = (
         f"# {title}\n\n`{' '.join(['python', *sys.argv])}` on {os.cpu_count()} cores of {cpu}, "
-        f"Python {platform.python_version()}. Medians over the rounds; the spread of the ratios "
-        "in brackets. Each library ran in a process and an environment of its own, the rounds "
-        "interleaved.\n\n" + "\n\n".join(parts) + "\n"
+        f"Python {platform.python_version()}. Each library ran in a process and an environment of "
+        "its own, in turn.\n\n" + "\n\n".join(parts) + "\n"
     )
     path = FOLDER / "results" / f"{name}.md"
     path.parent.mkdir(exist_ok=True)

@@ -12,6 +12,7 @@ import time
 import numpy as np
 
 from tf_transformer import BPETokenizer, GraphBPE, Translator
+from tf_transformer.cli import SENTENCES
 from tf_transformer.data import PairSource, group_references
 from tf_transformer.export.saved_translator import translate_texts
 from tf_transformer.training import PRESETS, TrainingRun, score_translations
@@ -66,7 +67,9 @@ def main(library, corpus, seed):
         scores = score_translations(
             translate(run, model, sources), references, run.source.target_language
         )
-    print(json.dumps({**scores, "seconds": seconds, "weights": model.count_params()}))
+        closing = translate(run, model, SENTENCES[corpus])
+    measured = {"seconds": seconds, "weights": model.count_params(), "closing": closing}
+    print(json.dumps({**scores, **measured}))
 
 
 if __name__ == "__main__":
