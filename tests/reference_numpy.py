@@ -44,15 +44,15 @@ def softmax(x, axis=-1):
     return e / e.sum(axis=axis, keepdims=True)
 
 
-def scaled_dot_product_attention(q, k, v, blocked=None):
-    """softmax(q k^T / sqrt(H)) v: equation 1.
+def scaled_dot_product_attention(q, k, v, blocked=None, bias=0.0):
+    """softmax(q k^T / sqrt(H) + bias) v: equation 1.
 
-    q is (..., T, H), k (..., S, H), v (..., S, Hv); `blocked` broadcasts to (..., T, S). A blocked
-    score is replaced by -1e9, not shifted by it, so a row with every key blocked is an exactly
-    uniform average. Returns the output (..., T, Hv) and the weights (..., T, S).
+    q is (..., T, H), k (..., S, H), v (..., S, Hv); `blocked` and `bias` broadcast to (..., T, S).
+    A blocked score is replaced by -1e9, not shifted by it, so a row with every key blocked is an
+    exactly uniform average. Returns the output (..., T, Hv) and the weights (..., T, S).
     """
-    q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
-    scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])  # (..., T, S)
+    q, k, v, bias = (np.asarray(a, dtype=np.float64) for a in (q, k, v, bias))
+    scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1]) + bias  # (..., T, S)
     if blocked is not None:
         scores = np.where(np.asarray(blocked) != 0, BLOCKED_SCORE, scores)
     weights = softmax(scores)

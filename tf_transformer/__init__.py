@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "functional": (
+        "AttentionPlan",
+        "attention_plan",
         "create_look_ahead_mask",
         "create_masks",
         "create_padding_mask",

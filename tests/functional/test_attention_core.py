@@ -16,7 +16,7 @@ from loading import case, close, vectors
 from vector_checks import ATTENTION_CASES, LAYER_CHECKS, attention_case, check_attention
 
 from tf_transformer import scaled_dot_product_attention
-from tf_transformer.functional.attention import use_xla
+from tf_transformer.functional.attention_plan import use_xla
 from tf_transformer.layers import multi_head_attention
 
 JITS = (True, False, "auto")
@@ -356,8 +356,7 @@ def test_an_unknown_jit_is_refused(jit):
 
 @pytest.mark.parametrize("jit", [True, False])
 def test_use_xla_obeys_an_explicit_choice(jit):
-    shape = tf.TensorShape((2, 7, 3, 4))
-    assert use_xla(jit, shape, shape) is jit
+    assert use_xla(jit) is jit
 
 
 def test_integer_inputs_are_refused():

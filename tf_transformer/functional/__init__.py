@@ -1,6 +1,7 @@
 """Stateless maths on tensors: what the layers are made of."""
 
 from tf_transformer.functional.attention import scaled_dot_product_attention
+from tf_transformer.functional.attention_plan import AttentionPlan, attention_plan
 from tf_transformer.functional.masks import (
     create_look_ahead_mask,
     create_masks,
@@ -8,6 +9,8 @@ from tf_transformer.functional.masks import (
 )
 
 __all__ = [
+    "AttentionPlan",
+    "attention_plan",
     "create_look_ahead_mask",
     "create_masks",
     "create_padding_mask",

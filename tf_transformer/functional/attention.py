@@ -1,18 +1,29 @@
-"""The attention core: softmax(Q K^T / sqrt(d_k)) V, compiled by XLA or as a plain graph.
+"""Scaled dot-product attention: what every attention of this library calls.
 
 Axes: B batch, N heads, T target (query) length, S source (key) length, H head width.
 """
 
 import tensorflow as tf
 
+from tf_transformer.functional.attention_plan import choose_plan, use_xla
+from tf_transformer.functional.blockwise_attention import blockwise_attention
 from tf_transformer.functional.masks import blocked_scores
-
-# What a blocked score is set to. In float32, exp(-1e9 - max) is exactly 0 beside any free key,
-# and a row with nothing but blocked keys has equal scores: a uniform average, never NaN.
-BLOCKED_SCORE = -1e9
+from tf_transformer.functional.whole_attention import whole_attention
 
 
-def scaled_dot_product_attention(q, k, v, mask=None, *, return_attention_weights=True, jit="auto"):
+def scaled_dot_product_attention(
+    q,
+    k,
+    v,
+    mask=None,
+    *,
+    bias=None,
+    causal=False,
+    dropout=None,
+    return_attention_weights=True,
+    plan="auto",
+    jit="auto",
+):
     """Average the values, each weighted by how well its key matches the query.
 
     softmax(Q K^T / sqrt(d_k)) V, "Attention Is All You Need", equation 1, section 3.2.1.
@@ -23,17 +34,26 @@ def scaled_dot_product_attention(q, k, v, mask=None, *, return_attention_weights
         v: float tensor (..., S, H_v).
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
             (..., T, S); see `functional.masks.blocked_scores`.
+        bias: None, or a float tensor (B or 1, N or 1, T, S) or what broadcasts to it, added to
+            the scores: relative positions, for one.
+        causal: bool, True also blocks key s for query t wherever s > t, as
+            `create_look_ahead_mask` does, without a T x S mask.
+        dropout: None, or `(rate, seed)`: each weight is dropped with this probability and the
+            others grow by 1 / (1 - rate); seed is an integer tensor (2,).
         return_attention_weights: False returns None in place of the weights.
-        jit: True compiles the core with XLA, False runs it as a plain TensorFlow graph, "auto"
-            chooses by device and size (see `use_xla`).
+        plan: "auto", "whole", "blockwise" or an `AttentionPlan`; see `choose_plan`.
+        jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses; see
+            `use_xla`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both of q's dtype. Scores,
-        mask and softmax are computed in float32 (float64 for float64 inputs).
+        `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both of q's dtype, the
+        weights as they are before dropout. Scores, mask and softmax are computed in float32
+        (float64 for float64 inputs).
 
     Raises:
-        ValueError: ranks, widths or dtypes that do not fit, a mask that does not broadcast, an
-            integer mask, an unknown `jit`.
+        ValueError: ranks, widths or dtypes that do not fit, a mask or bias that does not
+            broadcast, an integer mask, a dropout rate outside of [0, 1), an unknown `plan` or
+            `jit`, a plan without weights where they are asked for.
 
     Differs from the notes: where they add `mask * -1e9` to a score, the score is replaced by
     -1e9. The two agree to the last bit as long as |score| < 32, where adding leaves exactly
@@ -49,51 +69,25 @@ def scaled_dot_product_attention(q, k, v, mask=None, *, return_attention_weights
     q, k, v = (tf.convert_to_tensor(tensor) for tensor in (q, k, v))
     _check_inputs(q, k, v)
     batch = tf.broadcast_static_shape(q.shape[:-2], k.shape[:-2])
-    blocked = blocked_scores(mask, batch.concatenate((q.shape[-2], k.shape[-2])))
-    core = _compiled_attention if use_xla(jit, q.shape, k.shape) else _attention
-    output, weights = core(q, k, v, blocked)
+    scores_shape = batch.concatenate((q.shape[-2], k.shape[-2]))
+    blocked = blocked_scores(mask, scores_shape)
+    if bias is not None:
+        bias = _full_bias(tf.convert_to_tensor(bias), scores_shape, q, k)
+    if dropout is not None:
+        _check_dropout(*dropout)
+    plan = choose_plan(plan, q.shape, k.shape, return_attention_weights)
+    compiled, options = use_xla(jit), {"causal": causal, "dropout": dropout}
+    if plan.name == "blockwise":
+        core = _blockwise_by_xla if compiled else blockwise_attention
+        blocks = {"query_block": plan.query_block, "key_block": plan.key_block}
+        return core(q, k, v, blocked, bias, **blocks, **options), None
+    core = _whole_by_xla if compiled else whole_attention
+    output, weights = core(q, k, v, blocked, bias, **options)
     return output, weights if return_attention_weights else None
 
 
-def _attention(q, k, v, blocked):
-    accumulate = tf.float64 if q.dtype == tf.float64 else tf.float32
-    queries, keys, values = (tf.cast(tensor, accumulate) for tensor in (q, k, v))
-    scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], accumulate))
-    # Scaling Q costs T x H products where scaling the scores costs T x S.
-    scores = tf.matmul(queries * scale, keys, transpose_b=True)  # (..., T, S)
-    if blocked is not None:
-        scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, accumulate), scores)
-    weights = tf.nn.softmax(scores)  # (..., T, S)
-    output = tf.matmul(weights, values)  # (..., T, H_v)
-    return tf.cast(output, q.dtype), tf.cast(weights, q.dtype)
-
-
-_compiled_attention = tf.function(_attention, jit_compile=True, autograph=False)
-
-
-def use_xla(jit, q_shape, k_shape):
-    """Decide whether one attention call is compiled with XLA.
-
-    Args:
-        jit: True, False or "auto".
-        q_shape: static shape of the queries, (..., T, H).
-        k_shape: static shape of the keys, (..., S, H).
-
-    Returns:
-        bool.
-
-    Raises:
-        ValueError: `jit` is none of the three.
-
-    Example:
-        >>> use_xla(True, tf.TensorShape((1, 2, 3, 4)), tf.TensorShape((1, 2, 5, 4)))
-        True
-    """
-    if jit not in (True, False, "auto"):
-        raise ValueError(f'jit: expected True, False or "auto", got {jit!r}.')
-    # Measured on CPUs only: the plain graph is the faster one at every size but a single query,
-    # whose growing shapes XLA would compile one by one (benchmarks/NOTES.md, attention core).
-    return False if jit == "auto" else jit
+_whole_by_xla = tf.function(whole_attention, jit_compile=True, autograph=False)
+_blockwise_by_xla = tf.function(blockwise_attention, jit_compile=True, autograph=False)
 
 
 def _check_inputs(q, k, v):
@@ -122,4 +116,33 @@ def _check_inputs(q, k, v):
         raise ValueError(
             f"q, k: expected the same batch and head axes, got q {tuple(q.shape)} and "
             f"k {tuple(k.shape)}."
+        )
+
+
+def _full_bias(bias, scores_shape, q, k):
+    """A bias of all axes, its last two (T, S)."""
+    fits = bias.dtype.is_floating and bias.shape.rank is not None
+    fits = fits and bias.shape.rank <= scores_shape.rank
+    sizes = zip(reversed(bias.shape if fits else ()), reversed(scores_shape), strict=False)
+    if not fits or any(b not in (1, s) and None not in (b, s) for b, s in sizes):
+        raise ValueError(
+            f"bias: expected floats that broadcast to the scores {tuple(scores_shape)} = "
+            f"(batch, heads, queries, keys), got {bias.dtype.name} {bias.shape}."
+        )
+    while bias.shape.rank < scores_shape.rank:
+        bias = tf.expand_dims(bias, 0)
+    if bias.shape[-2:] == scores_shape[-2:] and scores_shape[-2:].is_fully_defined():
+        return bias
+    lengths = tf.shape(q)[-2:-1], tf.shape(k)[-2:-1]
+    return tf.broadcast_to(bias, tf.concat([tf.shape(bias)[:-2], *lengths], 0))  # (..., T, S)
+
+
+def _check_dropout(rate, seed):
+    if not 0 <= rate < 1:
+        raise ValueError(f"dropout: expected a rate of at least 0 and below 1, got {rate}.")
+    seed = tf.convert_to_tensor(seed)
+    if seed.shape != (2,) or not seed.dtype.is_integer:
+        raise ValueError(
+            f"dropout: expected (rate, seed) with a seed of two integers, got a seed of "
+            f"{seed.dtype.name} {tuple(seed.shape)}."
         )

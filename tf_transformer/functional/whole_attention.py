@@ -1,0 +1,78 @@
+"""Attention with all its scores at once.
+
+Axes: T target (query) length, S source (key) length, H head width. Leading axes (batch, heads)
+are "...".
+"""
+
+import tensorflow as tf
+
+# What a blocked score is set to. In float32, exp(-1e9 - max) is exactly 0 beside any free key,
+# and a row with nothing but blocked keys has equal scores: a uniform average, never NaN.
+BLOCKED_SCORE = -1e9
+
+
+def whole_attention(q, k, v, blocked=None, bias=None, *, causal=False, dropout=None):
+    """softmax(Q K^T / sqrt(d_k) + bias) V, by its definition.
+
+    "Attention Is All You Need", equation 1, section 3.2.1.
+
+    Args:
+        q: float tensor (..., T, H).
+        k: float tensor (..., S, H).
+        v: float tensor (..., S, H_v).
+        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
+        bias: None, or a float tensor that broadcasts to (..., T, S), added to the scores.
+        causal: bool, True also blocks key s for query t wherever s > t.
+        dropout: None, or `(rate, seed)`: weights are dropped with this probability; seed is an
+            integer tensor (2,).
+
+    Returns:
+        `(output, weights)`: (..., T, H_v) and (..., T, S), the weights before dropout, both in
+        the dtype of `q`. Computed in float32 (float64 for float64).
+
+    Example:
+        >>> q = tf.constant([[0.0, 1.0], [1.0, 0.0]])
+        >>> whole_attention(q, q, q, causal=True)[1][0].numpy().tolist()
+        [1.0, 0.0]
+    """
+    dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
+    queries, keys, values = (tf.cast(tensor, dtype) for tensor in (q, k, v))
+    scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
+    # Scaling Q costs T x H products where scaling the scores costs T x S.
+    scores = tf.matmul(queries * scale, keys, transpose_b=True)  # (..., T, S)
+    if bias is not None:
+        scores += tf.cast(bias, dtype)
+    if causal:
+        future = tf.range(tf.shape(k)[-2]) > tf.expand_dims(tf.range(tf.shape(q)[-2]), 1)
+        blocked = future if blocked is None else blocked | future
+    if blocked is not None:
+        scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
+    weights = tf.nn.softmax(scores)  # (..., T, S)
+    dropped = weights
+    if dropout is not None:
+        dropped = weights * dropout_factors(tf.shape(weights), dtype, *dropout)
+    output = tf.matmul(dropped, values)  # (..., T, H_v)
+    return tf.cast(output, q.dtype), tf.cast(weights, q.dtype)
+
+
+def dropout_factors(shape, dtype, rate, seed):
+    """What dropout multiplies with: 0 with probability `rate`, else 1 / (1 - rate).
+
+    The same shape, rate and seed give the same factors on every path of one device: the generator
+    is named, since "auto_select" is another one under XLA.
+
+    Args:
+        shape: int tensor, of the factors.
+        dtype: float dtype.
+        rate: float in [0, 1).
+        seed: integer tensor (2,).
+
+    Returns:
+        Tensor of `shape` and `dtype`.
+
+    Example:
+        >>> sorted(set(dropout_factors((99,), tf.float32, 0.5, (1, 2)).numpy().tolist()))
+        [0.0, 2.0]
+    """
+    draws = tf.random.stateless_uniform(shape, seed, alg="philox")
+    return tf.where(draws < rate, tf.zeros((), dtype), tf.cast(1 / (1 - rate), dtype))
