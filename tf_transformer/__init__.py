@@ -12,6 +12,7 @@ _HOMES = {
     "functional": (
         "AttentionPlan",
         "attention_plan",
+        "check_mask",
         "create_look_ahead_mask",
         "create_masks",
         "create_padding_mask",
