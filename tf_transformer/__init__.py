@@ -32,9 +32,14 @@ _HOMES = {
     "generation": ("greedy_decode",),
     "tokenizers": ("BPETokenizer", "GraphBPE"),
     "data": ("load_corpus", "split_pairs"),
-    "training": ("InverseSquareRootSchedule", "MaskedAccuracy", "SmoothedCrossentropy"),
+    "training": (
+        "InverseSquareRootSchedule",
+        "MaskedAccuracy",
+        "SmoothedCrossentropy",
+        "count_compilations",
+    ),
     "visualize": ("attention_svg", "translation_attention"),
-    "export": ("Translator",),
+    "export": ("Translator", "warm_up"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

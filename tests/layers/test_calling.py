@@ -94,8 +94,11 @@ def test_transformer_as_the_notes_call_it(model):
     ("call", "message"),
     [
         (lambda x: EncoderLayer(D, N, F)(x, True, None, 1), "EncoderLayer: .*at most 3.*got 4"),
-        (lambda x: DecoderLayer(D, N, F)(x, x, *[None] * 5), "DecoderLayer: .*at most 6.*got 7"),
-        (lambda x: MultiHeadAttention(D, N)(x, x, x, None, True, 1), "at most 5.*got 6"),
+        (lambda x: DecoderLayer(D, N, F)(x, x, *[None] * 6), "DecoderLayer: .*at most 7.*got 8"),
+        (
+            lambda x: MultiHeadAttention(D, N)(x, x, x, None, True, None, False, 1),
+            "at most 7.*got 8",
+        ),
         (lambda x: EncoderLayer(D, N, F)(x, True, training=True), "training was given twice"),
     ],
     ids=["encoder layer", "decoder layer", "attention", "twice"],

@@ -31,6 +31,7 @@ class Decoder(NotesLayer, keras.layers.Layer):
         enc_output: float tensor (B, S, D).
         training, look_ahead_mask, padding_mask: see `DecoderLayer`.
         return_attention_weights: False returns an empty dict in place of the weights.
+        causal: see `DecoderLayer`.
 
     Returns:
         `(x, attention_weights)`: float tensor (B, T, D), and a dict with
@@ -97,12 +98,19 @@ class Decoder(NotesLayer, keras.layers.Layer):
         look_ahead_mask=None,
         padding_mask=None,
         return_attention_weights=True,
+        causal=False,
     ):
         x = self.embedding(x, training=training)
         attention_weights = {}
         for i, layer in enumerate(self.dec_layers, start=1):
             x, block1, block2 = layer(
-                x, enc_output, training, look_ahead_mask, padding_mask, return_attention_weights
+                x,
+                enc_output,
+                training,
+                look_ahead_mask,
+                padding_mask,
+                return_attention_weights,
+                causal,
             )
             if return_attention_weights:
                 attention_weights[f"decoder_layer{i}_block1"] = block1

@@ -5,7 +5,6 @@ H = D / N head width.
 """
 
 import keras
-import tensorflow as tf
 
 from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
@@ -32,6 +31,8 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         look_ahead_mask: mask of the self-attention, see `MultiHeadAttention`.
         padding_mask: mask of the attention to the encoder.
         return_attention_weights: False returns None in place of both weights.
+        causal: True keeps the future out of the self-attention without a T x T mask;
+            `look_ahead_mask` then need only block padding.
 
     Returns:
         `(out3, weights_block1, weights_block2)`: (B, T, D), (B, N, T, T), (B, N, T, S).
@@ -89,14 +90,13 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         look_ahead_mask=None,
         padding_mask=None,
         return_attention_weights=True,
+        causal=False,
     ):
         wanted = return_attention_weights
         return self._three_sublayers(
             x,
-            lambda q: self.mha1(q, q, q, look_ahead_mask, return_attention_weights=wanted),
-            lambda q: self.mha2(
-                q, enc_output, enc_output, padding_mask, return_attention_weights=wanted
-            ),
+            lambda q: self.mha1(q, q, q, look_ahead_mask, wanted, causal=causal),
+            lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted),
             training,
         )
 
@@ -113,16 +113,10 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         Returns:
             `(out3, cache)`: (B, 1, D) and the cache with `position` filled in.
         """
-        slots = tf.range(tf.shape(cache[0])[2])  # (L,)
-        here = tf.reshape(tf.equal(slots, position), (1, 1, -1, 1))
-        cache = tuple(
-            tf.where(here, new, old)
-            for new, old in zip(self.mha1.keys_values(x, x), cache, strict=True)
-        )
-        future = tf.reshape(tf.cast(slots > position, tf.float32), (1, 1, 1, -1))
+        attn1, cache = self.mha1.step(x, cache, position)
         out, _, _ = self._three_sublayers(
             x,
-            lambda q: self.mha1.attend(q, *cache, future, return_attention_weights=False),
+            lambda q: (attn1, None),
             lambda q: self.mha2.attend(q, *memory, padding_mask, return_attention_weights=False),
             training=False,
         )

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.attention import scaled_dot_product_attention
+from tf_transformer.functional.cached_attention import cached_attention
 from tf_transformer.layers.notes_layer import NotesLayer
 
 
@@ -28,6 +29,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
             (B, N, T, S); see `functional.masks.blocked_scores`.
         return_attention_weights: False asks for none, and none are kept.
+        bias: None, or a float tensor that broadcasts to (B, N, T, S), added to the scores.
+        causal: bool, True also blocks every key that comes after its query, without a T x S mask.
 
     Returns:
         `(output, attention_weights)`: (B, T, D) and (B, N, T, S) or None.
@@ -64,7 +67,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         self.wv.build(v_shape)
         self.dense.build((*q_shape[:-1], self.d_model))
 
-    def call(self, q, k, v, mask=None, return_attention_weights=True):
+    def call(self, q, k, v, mask=None, return_attention_weights=True, bias=None, causal=False):
         # Here, not in `build`: a layer that is built takes the next shapes unseen.
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             if len(tensor.shape) != 3:
@@ -77,7 +80,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
                 f"v {tuple(v.shape)}."
             )
         keys, values = self.keys_values(k, v)
-        return self.attend(q, keys, values, mask, return_attention_weights)
+        return self.attend(q, keys, values, mask, return_attention_weights, bias, causal)
 
     def keys_values(self, k, v):
         """Project keys and values and split them into heads: what a decoder may cache.
@@ -93,13 +96,15 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         values = self.split_heads(self.wv(v), batch_size)
         return keys, values
 
-    def attend(self, q, keys, values, mask=None, return_attention_weights=True):
+    def attend(
+        self, q, keys, values, mask=None, return_attention_weights=True, bias=None, causal=False
+    ):
         """Attend from `q` to keys and values that `keys_values` made.
 
         Args:
             q: float tensor (B, T, D).
             keys, values: (B, N, S, H).
-            mask, return_attention_weights: as in `call`.
+            mask, return_attention_weights, bias, causal: as in `call`.
 
         Returns:
             As `call`.
@@ -110,12 +115,29 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             keys,
             values,
             mask,
+            bias=bias,
+            causal=causal,
             return_attention_weights=return_attention_weights,
             jit=self.jit,
         )
-        heads = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
-        heads = tf.reshape(heads, (batch_size, tf.shape(q)[1], self.d_model))  # (B, T, D)
-        return self.dense(heads), weights
+        return self._join_heads(heads, batch_size), weights
+
+    def step(self, x, cache, position):
+        """Attend from one new position to itself and those before it.
+
+        Args:
+            x: float tensor (B, 1, D), the new position.
+            cache: two tensors (B, N, L, H), keys and values of the positions before.
+            position: scalar int32 tensor, 0 <= position < L.
+
+        Returns:
+            `(output, cache)`: (B, 1, D), what `call` under `causal` gives for that row, and the
+            cache with `position` filled in.
+        """
+        batch_size = tf.shape(x)[0]
+        q = self.split_heads(self.wq(x), batch_size)
+        heads, cache = cached_attention(q, *self.keys_values(x, x), cache, position, jit=self.jit)
+        return self._join_heads(heads, batch_size), cache
 
     def split_heads(self, x, batch_size):
         """Cut the last axis into heads: (B, T, D) -> (B, N, T, H)."""
@@ -123,6 +145,11 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         # T spelled out where the notes write -1: an empty batch leaves nothing to infer it from.
         x = tf.reshape(x, (batch_size, tf.shape(x)[1], self.num_heads, depth))
         return tf.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
+
+    def _join_heads(self, heads, batch_size):
+        heads = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
+        heads = tf.reshape(heads, (batch_size, tf.shape(heads)[1], self.d_model))  # (B, T, D)
+        return self.dense(heads)
 
     def get_config(self):
         return {

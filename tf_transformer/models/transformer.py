@@ -7,7 +7,7 @@ vocabulary.
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.masks import create_masks, create_padding_mask
+from tf_transformer.functional.masks import create_padding_mask
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.notes_layer import NotesLayer
@@ -117,10 +117,17 @@ class Transformer(NotesLayer, keras.Model):
 
     def call(self, inputs, training=None, return_attention_weights=False):
         inp, tar = inputs
-        enc_padding_mask, combined_mask, dec_padding_mask = create_masks(inp, tar)
-        enc_output = self.encoder(inp, training, enc_padding_mask)
+        source_padding, target_padding = create_padding_mask(inp), create_padding_mask(tar)
+        enc_output = self.encoder(inp, training, source_padding)
+        # `create_masks` without its (B, 1, T, T) mask: the attention core keeps the future out.
         dec_output, attention_weights = self.decoder(
-            tar, enc_output, training, combined_mask, dec_padding_mask, return_attention_weights
+            tar,
+            enc_output,
+            training,
+            target_padding,
+            source_padding,
+            return_attention_weights,
+            causal=True,
         )
         logits = self.logits(dec_output)
         return (logits, attention_weights) if return_attention_weights else logits

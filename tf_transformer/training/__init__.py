@@ -1,6 +1,7 @@
 """Training: schedule, loss, metric, checkpoints, and the run that joins them."""
 
 from tf_transformer.training.best_weights import BestWeights
+from tf_transformer.training.compilations import count_compilations
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.moving_average import MovingAverage
@@ -20,6 +21,7 @@ __all__ = [
     "ResumeCheckpoint",
     "SmoothedCrossentropy",
     "TrainingRun",
+    "count_compilations",
     "get_preset",
     "score_translations",
 ]

@@ -1,0 +1,86 @@
+"""How many programs TensorFlow built."""
+
+import contextlib
+import dataclasses
+import re
+import tempfile
+from pathlib import Path
+
+import tensorflow as tf
+
+_TRACE = "tf.function-graph_building"
+# What XLA's back ends for CPU and GPU call the step that makes machine code.
+_XLA = re.compile(r"[CG]puCompiler::RunBackend")
+
+
+@dataclasses.dataclass
+class Compilations:
+    """What was built inside a `count_compilations` block; filled in when the block ends.
+
+    Args:
+        traces: int, Python functions that `tf.function` turned into graphs, nested ones included.
+        xla: int, graphs that XLA compiled; a graph counts once for each set of input shapes.
+
+    Example:
+        >>> Compilations(traces=2).xla
+        0
+    """
+
+    traces: int = 0
+    xla: int = 0
+
+
+@contextlib.contextmanager
+def count_compilations():
+    """Count the graphs that are traced and the programs that XLA compiles in a `with` block.
+
+    It reads them off TensorFlow's own profiler, which notes every trace and every run of XLA's
+    CPU and GPU back ends, whoever started them: layers, `fit`, a loaded SavedModel. The profiler
+    keeps its notes in memory until the block ends: count a few steps, not a whole training.
+
+    Yields:
+        `Compilations`.
+
+    Raises:
+        RuntimeError: a profiler is running already, of TensorBoard for example; TensorFlow has
+            but one.
+
+    Example:
+        >>> double = tf.function(lambda x: x + x, jit_compile=True)
+        >>> with count_compilations() as built:
+        ...     for length in (2, 3, 2):
+        ...         _ = double(tf.ones((length,)))
+        >>> built
+        Compilations(traces=2, xla=2)
+    """
+    built = Compilations()
+    options = tf.profiler.experimental.ProfilerOptions(
+        host_tracer_level=1, python_tracer_level=0, device_tracer_level=0
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tf.profiler.experimental.start(folder, options)
+        except tf.errors.AlreadyExistsError as error:
+            raise RuntimeError(
+                "count_compilations: another profiler is running; stop it first (TensorBoard's "
+                "profile_batch, or another count_compilations block)."
+            ) from error
+        try:
+            yield built
+        finally:
+            tf.profiler.experimental.stop()
+            for name in _events(folder):
+                built.traces += name == _TRACE
+                built.xla += bool(_XLA.fullmatch(name))
+
+
+def _events(folder):
+    """The names of all events of a profile."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    for path in Path(folder).rglob("*.xplane.pb"):
+        space = xplane_pb2.XSpace.FromString(path.read_bytes())
+        for plane in space.planes:
+            for line in plane.lines:
+                for event in line.events:
+                    yield plane.event_metadata[event.metadata_id].name
