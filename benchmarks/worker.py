@@ -1,0 +1,65 @@
+"""One peer, kept alive: reads orders from standard input, answers on standard output, in JSON.
+
+`worker.py MODULE` loads `peers.MODULE`, whose `variants(case, arrays)` gives functions by name; one
+call of a function does the work once, waits for it, and returns its result.
+"""
+
+import gc
+import importlib
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def memory(field):
+    """A line of /proc/self/status, in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(rf"{field}:\s+(\d+) kB", status)[1]) / 1024
+
+
+def peak_of(function):
+    """What a call needs beyond what the process holds already, in MiB."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = memory("VmRSS")
+    function()
+    return memory("VmHWM") - before
+
+
+def main(module, answers):
+    """Serve until standard input ends."""
+    module = importlib.import_module(f"peers.{module}")
+    functions = {}
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "case" in order:
+            functions.clear()
+            gc.collect()
+            with np.load(order["inputs"]) as inputs:
+                functions.update(module.variants(order["case"], dict(inputs)))
+            peaks = {}
+            for name, function in functions.items():
+                results = function()  # traced, compiled
+                np.savez(f"{order['outputs']}/{name}.npz", *[np.asarray(r) for r in results])
+                del results
+                peaks[name] = peak_of(function)
+            answer = peaks
+        else:
+            function = functions[order["name"]]
+            start = time.perf_counter()
+            for _ in range(order["repeats"]):
+                function()
+            answer = (time.perf_counter() - start) / order["repeats"]
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    # Whatever a library prints goes to standard error; the answers keep their own line.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    main(sys.argv[1], answers)
