@@ -16,6 +16,7 @@ def variants(case, arrays):
     def both():
         inputs = [x.detach().requires_grad_() for x in (q, k, v)]
         output = scaled_dot_product_attention(*inputs, is_causal=case["causal"])
-        return [x.float() for x in torch.autograd.grad(output, inputs, g)]
+        gradients = torch.autograd.grad(output, inputs, g)
+        return [x.detach().float() for x in (output, *gradients)]
 
     return {"torch": forward if case["task"] == "forward" else both}

@@ -22,16 +22,17 @@ from tf_transformer import (
     scaled_dot_product_attention,
 )
 from tf_transformer.functional.attention_plan import choose_plan
-from tf_transformer.functional.blockwise_attention import blockwise_attention
 from tf_transformer.functional.cached_attention import cached_attention
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
 # Tiles that cut the lengths below unevenly, a single tile, and tiles of one score.
 PLANS = {
     "whole": "whole",
-    "blockwise 2x3": AttentionPlan("blockwise", 2, 3),
-    "blockwise 64x64": AttentionPlan("blockwise", 64, 64),
-    "blockwise 3x1": AttentionPlan("blockwise", 3, 1),
+    "rowwise 30": AttentionPlan("rowwise", most_scores=30),
+    "rowwise 160": AttentionPlan("rowwise", most_scores=160),
+    "blockwise 2x3": AttentionPlan("blockwise", query_block=2, key_block=3),
+    "blockwise 64x64": AttentionPlan("blockwise", query_block=64, key_block=64),
+    "blockwise 3x1": AttentionPlan("blockwise", query_block=3, key_block=1),
 }
 SHAPES = ((2, 3, 7, 11, 4), (1, 2, 5, 5, 3), (2, 1, 1, 13, 2), (1, 1, 11, 2, 5))  # B, N, T, S, H
 MASKS = {
@@ -46,7 +47,7 @@ BIASES = {
     "batch": lambda b, n, t, s: (b, 1, t, s),
     "lengths": lambda b, n, t, s: (t, s),
 }
-every_plan = pytest.mark.parametrize("plan", ["whole", "blockwise 2x3", "blockwise 64x64"])
+every_plan = pytest.mark.parametrize("plan", ["whole", "rowwise 30", "blockwise 2x3"])
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
 
 
@@ -232,12 +233,20 @@ def test_causal_is_the_look_ahead_mask(plan):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_long_gradients_equal_those_of_the_whole_plan(causal):
+@pytest.mark.parametrize(
+    "plan",
+    [
+        AttentionPlan("blockwise", query_block=64, key_block=128),
+        AttentionPlan("rowwise", most_scores=2**15),
+    ],
+    ids=["blockwise", "rowwise"],
+)
+def test_long_gradients_equal_those_of_the_whole_plan(plan, causal):
     q, k, v, g = some_inputs(t=509, s=601)
     mask = np.zeros((2, 1, 1, 601), np.float32)
     mask[1, ..., 500:] = 1
     run = functools.partial(attend_with_gradients, q, k, v, mask, None, g, causal=causal)
-    output, gradients = run(plan=AttentionPlan("blockwise", 64, 128))
+    output, gradients = run(plan=plan)
     expected, others = run(plan="whole")
     near(output, expected.numpy(), "float32")
     for one, other in zip(gradients, others, strict=True):
@@ -321,46 +330,55 @@ def shape(t, s=None):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "weights", "expected"),
+    ("lengths", "weights", "plain", "by_xla"),
     [
-        ((128,), False, "whole"),
-        ((16384,), True, "whole"),
-        ((16384,), False, "blockwise"),
-        ((1, 16384), False, "whole"),
-        ((None, 16384), False, "whole"),
+        ((128,), False, "whole", "whole"),
+        ((16384,), True, "whole", "whole"),
+        ((1024,), False, "rowwise", "whole"),
+        ((16384,), False, "rowwise", "blockwise"),
+        ((1, 16384), False, "whole", "whole"),
+        ((None, 16384), False, "whole", "whole"),
     ],
 )
-def test_auto_chooses_by_lengths_and_weights(lengths, weights, expected):
-    assert choose_plan("auto", *shape(*lengths), weights).name == expected
+def test_auto_chooses_by_lengths_and_weights(lengths, weights, plain, by_xla):
+    assert choose_plan("auto", *shape(*lengths), weights, compiled=False).name == plain
+    assert choose_plan("auto", *shape(*lengths), weights, compiled=True).name == by_xla
+
+
+def test_an_unknown_batch_counts_as_one():
+    long = tf.TensorShape((None, 8, 1024, 64))
+    assert choose_plan("auto", long, long, False, compiled=False).name == "rowwise"
 
 
 def test_a_plan_may_be_forced_and_preferred():
-    assert choose_plan("blockwise", *shape(3), False) == AttentionPlan("blockwise")
-    mine = AttentionPlan("blockwise", 5, 7)
+    def chosen(plan, weights=False):
+        return choose_plan(plan, *shape(3), weights, compiled=False)
+
+    assert chosen("blockwise") == AttentionPlan("blockwise")
+    mine = AttentionPlan("rowwise", most_scores=57)
     with attention_plan(mine):
-        assert choose_plan("auto", *shape(3), False) == mine
-        assert choose_plan("whole", *shape(3), False).name == "whole"
-        assert choose_plan("auto", *shape(3), True).name == "whole"
+        assert chosen("auto") == mine
+        assert chosen("whole").name == "whole"
+        assert chosen("auto", weights=True).name == "whole"
         with attention_plan("auto"):
-            assert choose_plan("auto", *shape(3), False).name == "whole"
-    assert choose_plan("auto", *shape(3), False).name == "whole"
+            assert chosen("auto").name == "whole"
+    assert chosen("auto").name == "whole"
 
 
-def test_a_preferred_plan_reaches_the_layers(monkeypatch):
+def test_a_preferred_plan_reaches_the_layers():
     layer = EncoderLayer(8, 2, 16)
     x = normal(2, 5, 8)
     expected = layer(x, mask=create_padding_mask([[1, 1, 0, 1, 1]] * 2))
-    calls = []
-
-    def spy(*arguments, **options):
-        calls.append(options["key_block"])
-        return blockwise_attention(*arguments, **options)
-
-    monkeypatch.setattr("tf_transformer.functional.attention.blockwise_attention", spy)
-    with attention_plan(AttentionPlan("blockwise", 2, 3)):
+    before = count_loops(layer, x)
+    with attention_plan(AttentionPlan("blockwise", query_block=2, key_block=3)):
         actual = layer(x, mask=create_padding_mask([[1, 1, 0, 1, 1]] * 2))
-    assert calls == [3]
+        assert count_loops(layer, x) > before
     near(actual, expected.numpy(), "float32")
+
+
+def count_loops(layer, x):
+    graph = tf.function(lambda x: layer(x)).get_concrete_function(x).graph
+    return sum("While" in op.type for op in graph.get_operations())
 
 
 # Bad input
@@ -369,17 +387,17 @@ def test_a_preferred_plan_reaches_the_layers(monkeypatch):
 @pytest.mark.parametrize("plan", ["flash", None, 3, ""])
 def test_an_unknown_plan_is_refused(plan):
     q, k, v, _ = some_inputs()
-    with pytest.raises(ValueError, match='plan: expected "auto", "whole" or "blockwise"'):
+    with pytest.raises(ValueError, match='plan: expected "auto", "whole", "rowwise"'):
         scaled_dot_product_attention(q, k, v, plan=plan)
     with (
-        pytest.raises(ValueError, match='plan: expected "auto", "whole" or "blockwise"'),
+        pytest.raises(ValueError, match='plan: expected "auto", "whole", "rowwise"'),
         attention_plan(plan),
     ):
         pass
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None, "64"])
-@pytest.mark.parametrize("field", ["query_block", "key_block"])
+@pytest.mark.parametrize("field", ["most_scores", "query_block", "key_block"])
 def test_a_block_size_is_a_positive_integer(field, size):
     with pytest.raises(ValueError, match=f"{field}: expected a positive integer, got {size!r}"):
         AttentionPlan("blockwise", **{field: size})

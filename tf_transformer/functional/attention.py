@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_transformer.functional.attention_plan import choose_plan, use_xla
 from tf_transformer.functional.blockwise_attention import blockwise_attention
 from tf_transformer.functional.masks import blocked_scores
+from tf_transformer.functional.rowwise_attention import rowwise_attention
 from tf_transformer.functional.whole_attention import whole_attention
 
 
@@ -41,7 +42,7 @@ def scaled_dot_product_attention(
         dropout: None, or `(rate, seed)`: each weight is dropped with this probability and the
             others grow by 1 / (1 - rate); seed is an integer tensor (2,).
         return_attention_weights: False returns None in place of the weights.
-        plan: "auto", "whole", "blockwise" or an `AttentionPlan`; see `choose_plan`.
+        plan: "auto", "whole", "rowwise", "blockwise" or an `AttentionPlan`; see `choose_plan`.
         jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses; see
             `use_xla`.
 
@@ -75,19 +76,28 @@ def scaled_dot_product_attention(
         bias = _full_bias(tf.convert_to_tensor(bias), scores_shape, q, k)
     if dropout is not None:
         _check_dropout(*dropout)
-    plan = choose_plan(plan, q.shape, k.shape, return_attention_weights)
-    compiled, options = use_xla(jit), {"causal": causal, "dropout": dropout}
-    if plan.name == "blockwise":
-        core = _blockwise_by_xla if compiled else blockwise_attention
-        blocks = {"query_block": plan.query_block, "key_block": plan.key_block}
-        return core(q, k, v, blocked, bias, **blocks, **options), None
-    core = _whole_by_xla if compiled else whole_attention
-    output, weights = core(q, k, v, blocked, bias, **options)
-    return output, weights if return_attention_weights else None
+    compiled = use_xla(jit)
+    plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, compiled)
+    core = (_BY_XLA if compiled else _PLAIN)[plan.name]
+    options = {"causal": causal, "dropout": dropout}
+    if plan.name == "whole":
+        output, weights = core(q, k, v, blocked, bias, **options)
+        return output, weights if return_attention_weights else None
+    if plan.name == "rowwise":
+        sizes = {"most_scores": plan.most_scores}
+    else:
+        sizes = {"query_block": plan.query_block, "key_block": plan.key_block}
+    return core(q, k, v, blocked, bias, **options, **sizes), None
 
 
-_whole_by_xla = tf.function(whole_attention, jit_compile=True, autograph=False)
-_blockwise_by_xla = tf.function(blockwise_attention, jit_compile=True, autograph=False)
+_PLAIN = {
+    "whole": whole_attention,
+    "rowwise": rowwise_attention,
+    "blockwise": blockwise_attention,
+}
+_BY_XLA = {
+    name: tf.function(core, jit_compile=True, autograph=False) for name, core in _PLAIN.items()
+}
 
 
 def _check_inputs(q, k, v):

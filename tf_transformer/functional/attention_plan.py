@@ -8,9 +8,10 @@ import contextvars
 import dataclasses
 import math
 
-# Above this many bytes of float32 scores, "auto" computes in blocks. Below, the whole softmax is
-# the faster one on a CPU (benchmarks/NOTES.md, attention core).
-MOST_SCORES = 2**28
+# More scores than this do not fit a processor's cache; XLA, which makes them all the slower, may
+# have this many before its memory counts (benchmarks/NOTES.md, attention core).
+CACHED_SCORES = 2**20
+MOST_SCORES_BY_XLA = 2**26
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +19,14 @@ class AttentionPlan:
     """A way to compute attention; the result is the same but for rounding.
 
     Args:
-        name: "whole" makes all T x S scores, and the weights for whoever asks; "blockwise" never
-            has more than one tile of scores in memory and makes no weights.
-        query_block, key_block: int, the sides of a tile; only "blockwise" has tiles.
+        name: "whole" makes all T x S scores, and the weights for whoever asks. "rowwise" makes
+            those of some heads and queries at a time, `rowwise_attention`; "blockwise" those of
+            some queries with some keys, `blockwise_attention`: neither has weights to give.
+        most_scores: int, the size of a block of "rowwise".
+        query_block, key_block: int, the sides of a tile of "blockwise".
 
     Raises:
-        ValueError: an unknown name; a block size that is no positive integer.
+        ValueError: an unknown name; a size that is no positive integer.
 
     Example:
         >>> AttentionPlan("blockwise", query_block=64).key_block
@@ -31,16 +34,17 @@ class AttentionPlan:
     """
 
     name: str
+    most_scores: int = CACHED_SCORES
     query_block: int = 256
     key_block: int = 512
 
     def __post_init__(self):
-        if self.name not in ("whole", "blockwise"):
+        if self.name not in ("whole", "rowwise", "blockwise"):
             raise ValueError(
-                f'plan: expected "auto", "whole" or "blockwise", or an AttentionPlan of one of '
-                f"the latter two, got {self.name!r}."
+                f'plan: expected "auto", "whole", "rowwise", "blockwise" or an AttentionPlan, got '
+                f"{self.name!r}."
             )
-        for field in ("query_block", "key_block"):
+        for field in ("most_scores", "query_block", "key_block"):
             size = getattr(self, field)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise ValueError(f"{field}: expected a positive integer, got {size!r}.")
@@ -57,7 +61,7 @@ def attention_plan(plan):
     that asks for attention weights is computed whole all the same.
 
     Args:
-        plan: "auto", "whole", "blockwise" or an `AttentionPlan`.
+        plan: "auto", "whole", "rowwise", "blockwise" or an `AttentionPlan`.
 
     Raises:
         ValueError: an unknown plan.
@@ -65,7 +69,7 @@ def attention_plan(plan):
     Example:
         >>> long = tf.TensorShape((1, 8, 16384, 64))
         >>> with attention_plan("whole"):
-        ...     choose_plan("auto", long, long, weights_wanted=False).name
+        ...     choose_plan("auto", long, long, False, compiled=True).name
         'whole'
     """
     token = _preferred.set(plan if plan == "auto" else _as_plan(plan))
@@ -75,38 +79,42 @@ def attention_plan(plan):
         _preferred.reset(token)
 
 
-def choose_plan(plan, q_shape, k_shape, weights_wanted):
+def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
     """Settle how one attention is computed.
 
-    | asked for | lengths | plan |
-    |---|---|---|
-    | weights | any | whole |
-    | no weights | float32 scores of up to `MOST_SCORES` bytes, or unknown | whole |
-    | no weights | longer | blockwise |
+    | asked for | scores | plain graph | XLA |
+    |---|---|---|---|
+    | weights | any | whole | whole |
+    | no weights | up to `CACHED_SCORES`, or of unknown lengths | whole | whole |
+    | no weights | up to `MOST_SCORES_BY_XLA` | rowwise | whole |
+    | no weights | more | rowwise | blockwise |
+
+    An unknown batch counts as one.
 
     Args:
-        plan: "auto" (the table, or what `attention_plan` says), "whole", "blockwise" or an
-            `AttentionPlan`.
+        plan: "auto" (the table, or what `attention_plan` says), "whole", "rowwise", "blockwise"
+            or an `AttentionPlan`.
         q_shape, k_shape: static shapes of queries and keys, (..., T, H) and (..., S, H).
         weights_wanted: bool, whether the attention weights are to be returned.
+        compiled: bool, whether XLA compiles the core.
 
     Returns:
         `AttentionPlan`.
 
     Raises:
-        ValueError: an unknown plan; "blockwise" for a call that wants the weights.
+        ValueError: an unknown plan; one without weights for a call that wants them.
 
     Example:
         >>> long = tf.TensorShape((1, 8, 16384, 64))
-        >>> choose_plan("auto", long, long, weights_wanted=False).name
+        >>> choose_plan("auto", long, long, weights_wanted=False, compiled=True).name
         'blockwise'
     """
     if plan != "auto":
         plan = _as_plan(plan)
-        if plan.name == "blockwise" and weights_wanted:
+        if plan.name != "whole" and weights_wanted:
             raise ValueError(
-                'plan: "blockwise" never makes the attention weights. Pass '
-                'return_attention_weights=False, or plan="whole".'
+                f'plan: "{plan.name}" never makes the attention weights. Pass '
+                f'return_attention_weights=False, or plan="whole".'
             )
         return plan
     preferred = _preferred.get()
@@ -114,10 +122,11 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted):
         return AttentionPlan("whole")
     if preferred != "auto":
         return preferred
-    sizes = (*q_shape[:-1], k_shape[-2])
-    if None in sizes or 4 * math.prod(sizes) <= MOST_SCORES:
+    lengths = q_shape[-2], k_shape[-2]
+    scores = math.prod(size or 1 for size in (*q_shape[:-1], k_shape[-2]))
+    if None in lengths or scores <= (MOST_SCORES_BY_XLA if compiled else CACHED_SCORES):
         return AttentionPlan("whole")
-    return AttentionPlan("blockwise")
+    return AttentionPlan("blockwise" if compiled else "rowwise")
 
 
 def use_xla(jit):

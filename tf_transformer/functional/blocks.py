@@ -12,7 +12,7 @@ class Blocks:
 
     Args:
         length: int or scalar int32 tensor, of the axis.
-        size: int, of a block; a shorter axis is a single block.
+        size: int or scalar int32 tensor, of a block; a shorter axis is a single block.
 
     Attributes:
         size: int or scalar tensor, at most `length`.
@@ -29,7 +29,7 @@ class Blocks:
 
     def __init__(self, length, size):
         self.length = length
-        if isinstance(length, int):
+        if isinstance(length, int) and isinstance(size, int):
             self.size = min(size, length)
             self.count = max(1, -(-length // size))
         else:
@@ -72,12 +72,20 @@ class Blocks:
         shape[axis] = size if isinstance(size, int) else None
         return tf.ensure_shape(block, shape)
 
-    def join(self, blocks):
-        """Put stacked blocks together: (count, ..., size, width) -> (..., length, width)."""
+    def join(self, blocks, axis=0):
+        """Put stacked blocks together.
+
+        Args:
+            blocks: tensor (..., count, ..., size, width).
+            axis: int, where the blocks are counted.
+
+        Returns:
+            Tensor (..., length, width), one axis less.
+        """
         rank = blocks.shape.rank
-        axes = [*range(1, rank - 2), 0, rank - 2, rank - 1]
-        joined = tf.transpose(blocks, axes)  # (..., count, size, width)
-        shape = tf.shape(joined)
+        others = [i for i in range(rank - 2) if i != axis]
+        joined = tf.transpose(blocks, [*others, axis, rank - 2, rank - 1])
+        shape = tf.shape(joined)  # (..., count, size, width)
         shape = tf.concat([shape[:-3], [shape[-3] * shape[-2]], shape[-1:]], 0)
         joined = tf.reshape(joined, shape)  # (..., count * size, width)
         if isinstance(self.overlap, int) and self.overlap == 0:

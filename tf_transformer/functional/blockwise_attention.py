@@ -9,7 +9,7 @@ import math
 import tensorflow as tf
 
 from tf_transformer.functional.blocks import Blocks
-from tf_transformer.functional.whole_attention import BLOCKED_SCORE, dropout_factors
+from tf_transformer.functional.whole_attention import BLOCKED_SCORE, dropout_factors, fold_in
 
 
 def blockwise_attention(
@@ -186,7 +186,7 @@ class _Tiles:
 
     def _dropout_factors(self, weights, i, j):
         rate, seed = self.dropout
-        seed = tf.random.experimental.stateless_fold_in(seed, i * self.keys.count + j, alg="philox")
+        seed = fold_in(seed, i * self.keys.count + j)
         return dropout_factors(tf.shape(weights), self.dtype, rate, seed)
 
     def _number(self, number):

@@ -11,7 +11,7 @@ import tensorflow as tf
 BLOCKED_SCORE = -1e9
 
 
-def whole_attention(q, k, v, blocked=None, bias=None, *, causal=False, dropout=None):
+def whole_attention(q, k, v, blocked=None, bias=None, *, causal=False, dropout=None, first_query=0):
     """softmax(Q K^T / sqrt(d_k) + bias) V, by its definition.
 
     "Attention Is All You Need", equation 1, section 3.2.1.
@@ -25,6 +25,8 @@ def whole_attention(q, k, v, blocked=None, bias=None, *, causal=False, dropout=N
         causal: bool, True also blocks key s for query t wherever s > t.
         dropout: None, or `(rate, seed)`: weights are dropped with this probability; seed is an
             integer tensor (2,).
+        first_query: int or scalar int32 tensor, the position of the first row of `q` among the
+            keys; matters to `causal` only.
 
     Returns:
         `(output, weights)`: (..., T, H_v) and (..., T, S), the weights before dropout, both in
@@ -36,14 +38,15 @@ def whole_attention(q, k, v, blocked=None, bias=None, *, causal=False, dropout=N
         [1.0, 0.0]
     """
     dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
-    queries, keys, values = (tf.cast(tensor, dtype) for tensor in (q, k, v))
+    q_, k_, v_ = (tf.cast(tensor, dtype) for tensor in (q, k, v))
     scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
     # Scaling Q costs T x H products where scaling the scores costs T x S.
-    scores = tf.matmul(queries * scale, keys, transpose_b=True)  # (..., T, S)
+    scores = tf.matmul(q_ * scale, k_, transpose_b=True)  # (..., T, S)
     if bias is not None:
         scores += tf.cast(bias, dtype)
     if causal:
-        future = tf.range(tf.shape(k)[-2]) > tf.expand_dims(tf.range(tf.shape(q)[-2]), 1)
+        queries = first_query + tf.range(tf.shape(q)[-2])
+        future = tf.range(tf.shape(k)[-2]) > tf.expand_dims(queries, 1)  # (T, S)
         blocked = future if blocked is None else blocked | future
     if blocked is not None:
         scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
@@ -51,7 +54,7 @@ def whole_attention(q, k, v, blocked=None, bias=None, *, causal=False, dropout=N
     dropped = weights
     if dropout is not None:
         dropped = weights * dropout_factors(tf.shape(weights), dtype, *dropout)
-    output = tf.matmul(dropped, values)  # (..., T, H_v)
+    output = tf.matmul(dropped, v_)  # (..., T, H_v)
     return tf.cast(output, q.dtype), tf.cast(weights, q.dtype)
 
 
@@ -76,3 +79,20 @@ def dropout_factors(shape, dtype, rate, seed):
     """
     draws = tf.random.stateless_uniform(shape, seed, alg="philox")
     return tf.where(draws < rate, tf.zeros((), dtype), tf.cast(1 / (1 - rate), dtype))
+
+
+def fold_in(seed, number):
+    """A seed for part `number` of a computation, which parts share no draws with others.
+
+    Args:
+        seed: integer tensor (2,).
+        number: int or scalar int32 tensor.
+
+    Returns:
+        Integer tensor (2,).
+
+    Example:
+        >>> fold_in((1, 2), 3).shape.as_list()
+        [2]
+    """
+    return tf.random.experimental.stateless_fold_in(seed, number, alg="philox")
