@@ -7,7 +7,13 @@ r and t are the sizes of one block of heads and of queries.
 import tensorflow as tf
 
 from tf_transformer.functional.blocks import Blocks
-from tf_transformer.functional.whole_attention import fold_in, whole_attention
+from tf_transformer.functional.whole_attention import (
+    attention_scores,
+    blocked_or_future,
+    dropout_factors,
+    fold_in,
+    whole_attention,
+)
 
 # Under `causal` the queries are cut into this many stripes, each with the keys up to its end:
 # 9/16 of the work instead of the 1/2 that single rows would need.
@@ -97,19 +103,14 @@ def _rowwise(
         """Block `j` of the rows of a mask or bias, for block `i` of the heads."""
         return queries.cut(tf.gather(x, heads.cut(at, 0, i)), 1, j)
 
-    def block(i, j, q, k, v, bias=None):
-        """The output of one block, (r, t, H_v)."""
+    def block_options(i, j):
+        """What blocks the scores of one block, and its dropout."""
         n = i * queries.count + j
-        return whole_attention(
-            q,
-            k,
-            v,
-            None if blocked is None else cut(blocked, i, j, blocked_at),
-            bias,
-            causal=causal,
-            first_query=first_query + queries.start(j),
-            dropout=None if dropout is None else (dropout[0], fold_in(dropout[1], n)),
-        )[0]
+        return {
+            "blocked": None if blocked is None else cut(blocked, i, j, blocked_at),
+            "causal": causal,
+            "first_query": first_query + queries.start(j),
+        }, None if dropout is None else (dropout[0], fold_in(dropout[1], n))
 
     def pieces(i, j, q, k, v, *bias):
         q = queries.cut(heads.cut(q, 0, i), 1, j)
@@ -131,26 +132,33 @@ def _rowwise(
     def attend(*inputs):
         def forward(n, outputs):
             i, j = n // queries.count, n % queries.count
-            return n + 1, outputs.write(n, block(i, j, *pieces(i, j, *inputs)))
+            hidden, dropped = block_options(i, j)
+            q, k, v, *bias = pieces(i, j, *inputs)
+            output, _ = whole_attention(
+                q, k, v, bias=bias[0] if bias else None, **hidden, dropout=dropped
+            )
+            return n + 1, outputs.write(n, output)
 
         blocks, width = heads.count * queries.count, inputs[2].shape[-1]
         outputs = array(blocks, heads.size, queries.size, width)
         _, outputs = tf.while_loop(
             lambda n, _: n < blocks, forward, (tf.constant(0), outputs), parallel_iterations=2
         )
-        return whole(outputs, width), lambda upstream: gradient(upstream, *inputs)
+        output = whole(outputs, width)
+        return output, lambda upstream: gradient(upstream, output, *inputs)
 
-    def gradient(upstream, *inputs):
+    def gradient(upstream, output, *inputs):
+        slopes = tf.reduce_sum(upstream * output, axis=-1, keepdims=True)  # (R, T, 1)
+
         def backward(i, *arrays):
             def some_rows(j, dq, dk, dv, *dbias):
-                wanted = pieces(i, j, *inputs)
-                up = queries.cut(heads.cut(upstream, 0, i), 1, j)
+                up, slope = (queries.cut(heads.cut(x, 0, i), 1, j) for x in (upstream, slopes))
                 # Rows that the block before has counted already.
-                up = tf.where(tf.expand_dims(queries.seen(j), 1), tf.zeros((), dtype), up)
-                with tf.GradientTape() as tape:
-                    tape.watch(wanted)
-                    output = block(i, j, *wanted)
-                gq, gk, gv, *gbias = tape.gradient(output, wanted, up)
+                seen = tf.expand_dims(queries.seen(j), 1)  # (t, 1)
+                up, slope = (tf.where(seen, tf.zeros((), dtype), x) for x in (up, slope))
+                gq, gk, gv, *gbias = _block_gradients(
+                    up, slope, *block_options(i, j), *pieces(i, j, *inputs)
+                )
                 dq = dq.write(i * queries.count + j, gq)
                 for tiles, tile in zip(dbias, gbias, strict=True):
                     at = bias_at[i] * queries.count + j
@@ -197,6 +205,26 @@ def _rowwise(
     output = attend(*inputs)  # (R, T, H_v)
     output = tf.reshape(output, tf.concat([lead, [length, v.shape[-1]]], 0))
     return tf.cast(tf.ensure_shape(output, (*q.shape[:-1], v.shape[-1])), q.dtype)
+
+
+def _block_gradients(upstream, slope, hidden, dropout, q, k, v, bias=None):
+    """Gradients of one block by its q, k, v and bias, from its scores made anew."""
+    blocked = blocked_or_future(q=q, k=k, **hidden)
+    weights = tf.nn.softmax(attention_scores(q, k, blocked, bias))  # (r, t, S)
+    dropped, dweights = weights, tf.matmul(upstream, v, transpose_b=True)
+    if dropout is not None:
+        factors = dropout_factors(tf.shape(weights), q.dtype, *dropout)
+        dropped, dweights = weights * factors, dweights * factors
+    dscores = weights * (dweights - slope)
+    if blocked is not None:  # of a row without a free key; in the others the weight is 0 already
+        dscores = tf.where(blocked, tf.zeros((), q.dtype), dscores)
+    scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], q.dtype))
+    gradients = [
+        tf.matmul(dscores, k) * scale,
+        tf.matmul(dscores, q * scale, transpose_a=True),
+        tf.matmul(dropped, upstream, transpose_a=True),
+    ]
+    return gradients if bias is None else [*gradients, dscores]
 
 
 def _size(x, axis):

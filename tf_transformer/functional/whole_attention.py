@@ -38,24 +38,53 @@ def whole_attention(q, k, v, blocked=None, bias=None, *, causal=False, dropout=N
         [1.0, 0.0]
     """
     dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
-    q_, k_, v_ = (tf.cast(tensor, dtype) for tensor in (q, k, v))
-    scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
-    # Scaling Q costs T x H products where scaling the scores costs T x S.
-    scores = tf.matmul(q_ * scale, k_, transpose_b=True)  # (..., T, S)
-    if bias is not None:
-        scores += tf.cast(bias, dtype)
-    if causal:
-        queries = first_query + tf.range(tf.shape(q)[-2])
-        future = tf.range(tf.shape(k)[-2]) > tf.expand_dims(queries, 1)  # (T, S)
-        blocked = future if blocked is None else blocked | future
-    if blocked is not None:
-        scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
+    blocked = blocked_or_future(blocked, causal, first_query, q, k)
+    scores = attention_scores(tf.cast(q, dtype), tf.cast(k, dtype), blocked, bias)
     weights = tf.nn.softmax(scores)  # (..., T, S)
     dropped = weights
     if dropout is not None:
         dropped = weights * dropout_factors(tf.shape(weights), dtype, *dropout)
-    output = tf.matmul(dropped, v_)  # (..., T, H_v)
+    output = tf.matmul(dropped, tf.cast(v, dtype))  # (..., T, H_v)
     return tf.cast(output, q.dtype), tf.cast(weights, q.dtype)
+
+
+def blocked_or_future(blocked, causal, first_query, q, k):
+    """What a mask and `causal` block together; arguments as of `whole_attention`.
+
+    Returns:
+        None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
+
+    Example:
+        >>> q = tf.zeros((2, 4))
+        >>> blocked_or_future(None, True, 0, q, q).numpy().tolist()
+        [[False, True], [False, False]]
+    """
+    if not causal:
+        return blocked
+    queries = first_query + tf.range(tf.shape(q)[-2])
+    future = tf.range(tf.shape(k)[-2]) > tf.expand_dims(queries, 1)  # (T, S)
+    return future if blocked is None else blocked | future
+
+
+def attention_scores(q, k, blocked, bias):
+    """Q K^T / sqrt(d_k) + bias, or `BLOCKED_SCORE`; arguments as of `whole_attention`.
+
+    Returns:
+        Tensor (..., T, S) of the dtype of `q` and `k`, float32 or float64.
+
+    Example:
+        >>> q = tf.ones((1, 4))
+        >>> attention_scores(q, q, None, None).numpy().tolist()
+        [[2.0]]
+    """
+    # Scaling Q costs T x H products where scaling the scores costs T x S.
+    q *= tf.math.rsqrt(tf.cast(tf.shape(q)[-1], q.dtype))
+    scores = tf.matmul(q, k, transpose_b=True)  # (..., T, S)
+    if bias is not None:
+        scores += tf.cast(bias, q.dtype)
+    if blocked is not None:
+        scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, q.dtype), scores)
+    return scores
 
 
 def dropout_factors(shape, dtype, rate, seed):
