@@ -14,10 +14,16 @@ from side_by_side import FOLDER, ROOT, SETTINGS, interpreter
 
 
 class Peer:
-    """A worker process that has loaded `peers/MODULE.py` in a library's environment."""
+    """A worker process that has loaded `peers/MODULE.py` in a library's environment.
 
-    def __init__(self, library, module):
+    `pooled` lets TensorFlow keep freed memory, as the command does. Without, it goes back to the
+    system after each operation: slower, but the peak is that of a single call, and peers that
+    hold gigabytes fit beside each other.
+    """
+
+    def __init__(self, library, module, pooled):
         environment = {**os.environ, **SETTINGS, "PYTHONPATH": str(ROOT)}
+        environment["TF_CPU_ALLOCATOR_USE_BFC"] = str(pooled).lower()
         self.process = subprocess.Popen(
             [interpreter(library), "worker.py", module],
             cwd=FOLDER,
@@ -39,9 +45,9 @@ class Peer:
 
 
 @contextlib.contextmanager
-def peers(modules):
+def peers(modules, pooled=True):
     """Start a `Peer` for each (library, module), stop them all at the end."""
-    started = [Peer(library, module) for library, module in modules]
+    started = [Peer(library, module, pooled) for library, module in modules]
     try:
         yield started
     finally:
@@ -90,15 +96,14 @@ def ratios(results, name, other):
 def table(results, own):
     """Markdown: medians of the rounds, and how `own` compares round by round."""
     lines = [
-        f"| | milliseconds | {own} takes | extra memory, MiB |",
-        "|---|---|---|---|",
+        f"| | milliseconds | time of {own} by this one's |",
+        "|---|---|---|",
     ]
     for name, result in results.items():
         compared = ratios(results, own, name)
         lines.append(
             f"| {name} | {1000 * statistics.median(result['seconds']):,.1f} | "
-            f"{statistics.median(compared):.2f} ({min(compared):.2f} to {max(compared):.2f}) | "
-            f"{result['peak_mib']:,.0f} |"
+            f"{statistics.median(compared):.2f} ({min(compared):.2f} to {max(compared):.2f}) |"
         )
     return "\n".join(lines)
 

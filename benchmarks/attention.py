@@ -5,6 +5,7 @@ backward; growth with the length; causal.
 """
 
 import argparse
+import statistics
 
 import numpy as np
 from arena import contest, peers, table, write_json
@@ -19,7 +20,6 @@ PEERS = [
 ]
 SHAPES = [(32, 128), (8, 512), (1, 2048), (1, 8192)]
 GROWTH = [1024, 2048, 4096, 8192, 16384]
-LINEAR = [PEERS[0], PEERS[3]]  # those that never hold all scores
 
 
 def inputs(batch, length):
@@ -39,32 +39,38 @@ def main():
     tolerance = {"float32": 1e-4, "bfloat16": 0.1}[options.dtype]
     everything, parts = {}, []
 
-    def run(task, batch, length, who=PEERS, causal=False):
+    def run(task, batch, length, who=PEERS, causal=False, pooled=True):
         case = {"task": task, "dtype": options.dtype, "causal": causal}
-        with peers(who) as started:  # anew for each case: no peer keeps memory from the last
+        with peers(who, pooled) as started:  # anew for each case: nobody keeps memory from the last
             results = contest(started, case, inputs(batch, length), options.rounds, tolerance)
-        everything[f"{task} {batch}x{length}{' causal' if causal else ''}"] = results
+        name = f"{task} {batch}x{length}{' causal' if causal else ''}{' unpooled' * (not pooled)}"
+        everything[name] = results
         return results
 
     for task in ("forward", "both"):
         title = "Forward" if task == "forward" else "Forward and backward"
         for batch, length in SHAPES:
             if length <= options.longest:
-                part = table(run(task, batch, length), OWN)
+                # Three peers that hold gigabytes of scores each have to hand them back in between.
+                part = table(run(task, batch, length, pooled=length < 8192), OWN)
                 parts.append(f"## {title}, B = {batch}, T = {length}\n\n{part}")
                 print(parts[-1], flush=True)
-    lines = ["| T | " + " | ".join(f"{OWN}, {t}" for t in ("forward", "both", "causal forward"))]
-    lines = [f"{lines[0]} |", "|---|---|---|---|"]
+    causal = table(run("forward", 1, 4096, [PEERS[0], PEERS[1], PEERS[3]], causal=True), OWN)
+    parts.append(f"## Forward, causal, B = 1, T = 4096\n\n{causal}")
+    lines = ["| T | forward | forward and backward |", "|---|---|---|"]
     for length in [t for t in GROWTH if t <= options.longest]:
         cells = []
-        for task, causal in (("forward", False), ("both", False), ("forward", True)):
-            result = run(task, 1, length, LINEAR[:1], causal)[OWN]
-            seconds = float(np.median(result["seconds"]))
+        for task in ("forward", "both"):
+            result = run(task, 1, length, PEERS[:1], pooled=False)[OWN]
+            seconds = statistics.median(result["seconds"])
             cells.append(f"{1000 * seconds:,.0f} ms, {result['peak_mib']:,.0f} MiB")
         lines.append(f"| {length} | {' | '.join(cells)} |")
-    parts.append("## Growth with the length, B = 1\n\n" + "\n".join(lines))
+        print(lines[-1], flush=True)
+    text = "Time, and the memory of one call beyond what the process held before it.\n\n"
+    parts.append(f"## Growth of {OWN} with the length, B = 1\n\n{text}" + "\n".join(lines))
     write_json(f"attention-{options.dtype}", everything)
-    write_result(f"attention-{options.dtype}", f"Attention in {options.dtype}", parts)
+    remark = "Medians over the rounds, in brackets the spread of the ratios within a round."
+    write_result(f"attention-{options.dtype}", f"Attention in {options.dtype}", [remark, *parts])
 
 
 if __name__ == "__main__":
