@@ -39,7 +39,7 @@ _HOMES = {
         "count_compilations",
     ),
     "visualize": ("attention_svg", "translation_attention"),
-    "export": ("Translator", "warm_up"),
+    "export": ("Translator", "stablehlo", "warm_up"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -3,6 +3,8 @@
 Axes: B batch, N heads, T target (query) length, S source (key) length, H head width.
 """
 
+import functools
+
 import tensorflow as tf
 
 from tf_transformer.functional.attention_plan import choose_plan, use_xla
@@ -96,7 +98,12 @@ _PLAIN = {
     "blockwise": blockwise_attention,
 }
 _BY_XLA = {
-    name: tf.function(core, jit_compile=True, autograph=False) for name, core in _PLAIN.items()
+    "whole": functools.partial(whole_attention, compiled=True),
+    "rowwise": rowwise_attention,
+    "blockwise": functools.partial(blockwise_attention, compiled=True),
+}
+_BY_XLA = {
+    name: tf.function(core, jit_compile=True, autograph=False) for name, core in _BY_XLA.items()
 }
 
 

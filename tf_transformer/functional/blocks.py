@@ -3,6 +3,22 @@
 import tensorflow as tf
 
 
+def shape_of(x):
+    """The sizes of a tensor, ints as far as they are known: XLA wants a slice's size constant.
+
+    Args:
+        x: tensor of known rank.
+
+    Returns:
+        list of ints and scalar int32 tensors.
+
+    Example:
+        >>> shape_of(tf.zeros((2, 3)))
+        [2, 3]
+    """
+    return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
+
+
 class Blocks:
     """The blocks of an axis: all of one size, the last one moved back to end with the axis.
 
@@ -60,17 +76,20 @@ class Blocks:
         length = x.shape[axis]
         if length == 1:
             return x
-        rank = x.shape.rank
-        at = tf.one_hot(axis % rank, rank, dtype=tf.int32)
         start, size = self.start(i), self.size
         if length is None:  # 1 or all, which only the running graph can tell
             whole = tf.shape(x)[axis]
             start, size = tf.minimum(start, whole - 1), tf.minimum(size, whole)
             start = tf.where(tf.equal(whole, 1), 0, start)
-        block = tf.slice(x, at * start, tf.where(at == 1, size, tf.shape(x)))
-        shape = x.shape.as_list()
-        shape[axis] = size if isinstance(size, int) else None
-        return tf.ensure_shape(block, shape)
+        axis %= x.shape.rank
+        sizes = shape_of(x)
+        sizes[axis] = size
+        starts = [0] * x.shape.rank
+        starts[axis] = start
+        block = tf.slice(x, starts, sizes)
+        # Not `tf.ensure_shape`: XLA makes a dynamic shape of it.
+        block.set_shape([n if isinstance(n, int) else None for n in sizes])
+        return block
 
     def join(self, blocks, axis=0):
         """Put stacked blocks together.

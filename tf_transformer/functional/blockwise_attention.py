@@ -9,11 +9,27 @@ import math
 import tensorflow as tf
 
 from tf_transformer.functional.blocks import Blocks
-from tf_transformer.functional.whole_attention import BLOCKED_SCORE, dropout_factors, fold_in
+from tf_transformer.functional.product import as_factor, product
+from tf_transformer.functional.whole_attention import (
+    BLOCKED_SCORE,
+    attention_scores,
+    dropout_factors,
+    fold_in,
+)
 
 
 def blockwise_attention(
-    q, k, v, blocked=None, bias=None, *, causal=False, dropout=None, query_block=128, key_block=512
+    q,
+    k,
+    v,
+    blocked=None,
+    bias=None,
+    *,
+    causal=False,
+    dropout=None,
+    query_block=256,
+    key_block=512,
+    compiled=False,
 ):
     """The output of attention without its T x S scores: the softmax is taken block by block.
 
@@ -33,6 +49,7 @@ def blockwise_attention(
         dropout: None, or `(rate, seed)`: weights are dropped with this probability, the same ones
             forward and backward; seed is an integer tensor (2,).
         query_block, key_block: int, the largest t and s.
+        compiled: bool, whether XLA compiles this: bfloat16 matrices are then multiplied as such.
 
     Returns:
         (..., T, H_v), in the dtype of `q`. Scores and sums are float32 (float64 for float64).
@@ -45,7 +62,7 @@ def blockwise_attention(
         >>> blockwise_attention(q, q, q, causal=True, query_block=2, key_block=3).shape.as_list()
         [1, 2, 7, 4]
     """
-    options = (blocked, causal, dropout, query_block, key_block)
+    options = (blocked, causal, dropout, query_block, key_block, compiled)
 
     @tf.custom_gradient
     def attend(*inputs):
@@ -53,7 +70,7 @@ def blockwise_attention(
         output, log_sums = tiles.forward()
 
         def gradient(upstream):
-            gradients = tiles.backward(tf.cast(upstream, tiles.dtype), output, log_sums)
+            gradients = tiles.backward(as_factor(upstream, compiled), output, log_sums)
             return [tf.cast(g, x.dtype) for g, x in zip(gradients, inputs, strict=True)]
 
         return tf.cast(output, q.dtype), gradient
@@ -64,11 +81,11 @@ def blockwise_attention(
 class _Tiles:
     """The inputs of one attention, and the two loops over their tiles."""
 
-    def __init__(self, inputs, blocked, causal, dropout, query_block, key_block):
+    def __init__(self, inputs, blocked, causal, dropout, query_block, key_block, compiled):
         self.dtype = tf.float64 if inputs[0].dtype == tf.float64 else tf.float32
-        q, k, v, *bias = (tf.cast(tensor, self.dtype) for tensor in inputs)
+        q, k, v, *bias = (as_factor(tensor, compiled) for tensor in inputs)
+        self.q, self.k, self.v = q, k, v
         self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], self.dtype))
-        self.q, self.k, self.v = q * self.scale, k, v
         self.bias = bias[0] if bias else None
         self.blocked, self.causal, self.dropout = blocked, causal, dropout
         self.queries = Blocks.of(q, -2, query_block)
@@ -76,7 +93,8 @@ class _Tiles:
 
     def forward(self):
         """The output (..., T, H_v), and the logarithm of each row's sum, (..., T, 1)."""
-        average = tf.reduce_mean(self.v, axis=-2, keepdims=True)  # (..., 1, H_v)
+        values = tf.cast(self.v, self.dtype)
+        average = tf.reduce_mean(values, axis=-2, keepdims=True)  # (..., 1, H_v)
 
         def rows(i, outputs, log_sums):
             q = self.queries.cut(self.q, -2, i)  # (..., t, H)
@@ -88,10 +106,10 @@ class _Tiles:
                 total = total * shrink + tf.reduce_sum(weights, -1, keepdims=True)
                 if self.dropout is not None:
                     weights *= self._dropout_factors(weights, i, j)
-                output = output * shrink + tf.matmul(weights, self.keys.cut(self.v, -2, j))
+                output = output * shrink + product(weights, self.keys.cut(self.v, -2, j))
                 return j + 1, higher, total, output
 
-            column = tf.zeros_like(q[..., :1])  # (..., t, 1)
+            column = tf.zeros_like(q[..., :1], self.dtype)  # (..., t, 1)
             state = column - math.inf, column, column + tf.zeros_like(average)
             highest, total, output = self._over_keys(i, add_keys, state)
             free = highest > BLOCKED_SCORE
@@ -106,7 +124,8 @@ class _Tiles:
 
     def backward(self, upstream, output, log_sums):
         """The gradients by q, k, v and, if there is one, the bias."""
-        slopes = tf.reduce_sum(upstream * output, -1, keepdims=True)  # (..., T, 1)
+        wide = tf.cast(upstream, self.dtype)
+        slopes = tf.reduce_sum(wide * output, -1, keepdims=True)  # (..., T, 1)
 
         def rows(i, dq, dk, dv, *dbias):
             q, up, slope, log_sum = (
@@ -119,22 +138,24 @@ class _Tiles:
             def add_keys(j, dq_rows, dk, dv, *dbias):
                 k, v = (self.keys.cut(x, -2, j) for x in (self.k, self.v))
                 weights = tf.exp(self._scores(q, i, j) - log_sum)  # (..., t, s)
-                dropped, dweights = weights, tf.matmul(up, v, transpose_b=True)
+                dropped, dweights = weights, product(up, v, transpose_b=True)
                 if self.dropout is not None:
                     factors = self._dropout_factors(weights, i, j)
                     dropped, dweights = weights * factors, dweights * factors
                 dscores = weights * (dweights - slope)
-                dq_rows += tf.matmul(dscores, k)
-                dk = dk.write(j, dk.read(j) + tf.matmul(dscores, q, transpose_a=True))
-                dv = dv.write(j, dv.read(j) + tf.matmul(dropped, up, transpose_a=True))
+                dq_rows += product(dscores, k)
+                dk = dk.write(j, dk.read(j) + product(dscores, q, transpose_a=True))
+                dv = dv.write(j, dv.read(j) + product(dropped, up, transpose_a=True))
                 dbias = [
                     tiles.write(i * self.keys.count + j, _sum_to(dscores, self.bias))
                     for tiles in dbias
                 ]
                 return j + 1, dq_rows, dk, dv, *dbias
 
-            dq_rows, *others = self._over_keys(i, add_keys, (tf.zeros_like(q), dk, dv, *dbias))
-            return i + 1, dq.write(i, dq_rows * self.scale), *others
+            dq_rows, *others = self._over_keys(
+                i, add_keys, (tf.zeros_like(q, self.dtype), dk, dv, *dbias)
+            )
+            return i + 1, dq.write(i, dq_rows), *others
 
         width = self.k.shape[-1]
         state = self._rows(self.queries, width), self._rows(self.keys, width, zeros=True)
@@ -144,10 +165,10 @@ class _Tiles:
         dq, dk, dv, *dbias = self._over_queries(rows, state)
         dv = self.keys.join(dv.stack())  # (..., S, H_v)
         # Rows without a free key share what they get among all values.
-        shared = tf.where(tf.math.is_inf(log_sums), upstream, self._number(0))
+        shared = tf.where(tf.math.is_inf(log_sums), wide, self._number(0))
         dv += tf.reduce_sum(shared, -2, keepdims=True) / self._number(self.keys.length)
         dq, dk = self.queries.join(dq.stack()), self.keys.join(dk.stack())
-        return [dq, dk, dv, *(self._join_tiles(tiles) for tiles in dbias)]
+        return [dq * self.scale, dk * self.scale, dv, *(self._join_tiles(tiles) for tiles in dbias)]
 
     def _over_queries(self, body, state):
         _, *state = tf.while_loop(
@@ -168,14 +189,12 @@ class _Tiles:
 
     def _scores(self, q, i, j):
         """Scores of query block `i` with key block `j`, (..., t, s)."""
-        scores = tf.matmul(q, self.keys.cut(self.k, -2, j), transpose_b=True)  # (..., t, s)
-        if self.bias is not None:
-            scores += self._cut(self.bias, i, j)
-        blocked = [] if self.blocked is None else [self._cut(self.blocked, i, j)]
+        blocked = None if self.blocked is None else self._cut(self.blocked, i, j)
         if self.causal:
-            blocked.append(self.keys.indices(j) > tf.expand_dims(self.queries.indices(i), 1))
-        for mask in blocked:
-            scores = tf.where(mask, self._number(BLOCKED_SCORE), scores)
+            future = self.keys.indices(j) > tf.expand_dims(self.queries.indices(i), 1)
+            blocked = future if blocked is None else blocked | future
+        bias = None if self.bias is None else self._cut(self.bias, i, j)
+        scores = attention_scores(q, self.keys.cut(self.k, -2, j), blocked, bias)
         if not isinstance(self.keys.overlap, int) or self.keys.overlap:
             # Keys that the block before has counted already.
             scores = tf.where(self.keys.seen(j), self._number(-math.inf), scores)

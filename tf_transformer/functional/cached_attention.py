@@ -3,6 +3,8 @@
 Axes: B batch, N heads, L cache length, H head width.
 """
 
+import functools
+
 import tensorflow as tf
 
 from tf_transformer.functional.attention_plan import use_xla
@@ -49,12 +51,14 @@ def cached_attention(q, keys, values, cache, position, bias=None, *, jit="auto")
     return core(q, keys, values, cache, tf.convert_to_tensor(position), bias)
 
 
-def _cached(q, keys, values, cache, position, bias):
+def _cached(q, keys, values, cache, position, bias, compiled=False):
     slots = tf.range(tf.shape(cache[0])[2])  # (L,)
     here = tf.reshape(tf.equal(slots, position), (-1, 1))  # (L, 1)
     filled = tuple(tf.where(here, new, old) for new, old in zip((keys, values), cache, strict=True))
-    output, _ = whole_attention(q, *filled, slots > position, bias)
+    output, _ = whole_attention(q, *filled, slots > position, bias, compiled=compiled)
     return output, filled
 
 
-_cached_by_xla = tf.function(_cached, jit_compile=True, autograph=False)
+_cached_by_xla = tf.function(
+    functools.partial(_cached, compiled=True), jit_compile=True, autograph=False
+)

@@ -73,8 +73,8 @@ def rowwise_attention(
         return output
     # A query without a free key has averaged over the keys of its stripe only.
     queries, keys = tf.range(length), tf.range(source)
-    hidden = blocked | (keys > tf.expand_dims(queries, 1))
-    lonely = tf.reduce_all(hidden, axis=-1, keepdims=True)  # (..., T, 1)
+    first_free = tf.reduce_min(tf.where(blocked, source, keys), axis=-1, keepdims=True)
+    lonely = first_free > tf.expand_dims(queries, 1)  # (..., T, 1)
     return tf.where(lonely, tf.reduce_mean(v, axis=-2, keepdims=True), output)
 
 
@@ -204,7 +204,8 @@ def _rowwise(
 
     output = attend(*inputs)  # (R, T, H_v)
     output = tf.reshape(output, tf.concat([lead, [length, v.shape[-1]]], 0))
-    return tf.cast(tf.ensure_shape(output, (*q.shape[:-1], v.shape[-1])), q.dtype)
+    output.set_shape((*q.shape[:-1], v.shape[-1]))
+    return tf.cast(output, q.dtype)
 
 
 def _block_gradients(upstream, slope, hidden, dropout, q, k, v, bias=None):
@@ -242,7 +243,8 @@ def _flat(x):
     """All leading axes as one."""
     leading = [tf.reduce_prod(tf.shape(x)[:-2])]
     flat = tf.reshape(x, tf.concat([leading, tf.shape(x)[-2:]], 0))
-    return tf.ensure_shape(flat, (x.shape[:-2].num_elements(), *x.shape[-2:]))
+    flat.set_shape((x.shape[:-2].num_elements(), *x.shape[-2:]))
+    return flat
 
 
 def _places(x, lead):

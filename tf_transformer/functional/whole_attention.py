@@ -6,12 +6,25 @@ are "...".
 
 import tensorflow as tf
 
+from tf_transformer.functional.product import as_factor, product
+
 # What a blocked score is set to. In float32, exp(-1e9 - max) is exactly 0 beside any free key,
 # and a row with nothing but blocked keys has equal scores: a uniform average, never NaN.
 BLOCKED_SCORE = -1e9
 
 
-def whole_attention(q, k, v, blocked=None, bias=None, *, causal=False, dropout=None, first_query=0):
+def whole_attention(
+    q,
+    k,
+    v,
+    blocked=None,
+    bias=None,
+    *,
+    causal=False,
+    dropout=None,
+    first_query=0,
+    compiled=False,
+):
     """softmax(Q K^T / sqrt(d_k) + bias) V, by its definition.
 
     "Attention Is All You Need", equation 1, section 3.2.1.
@@ -27,25 +40,26 @@ def whole_attention(q, k, v, blocked=None, bias=None, *, causal=False, dropout=N
             integer tensor (2,).
         first_query: int or scalar int32 tensor, the position of the first row of `q` among the
             keys; matters to `causal` only.
+        compiled: bool, whether XLA compiles this: bfloat16 matrices are then multiplied as such.
 
     Returns:
         `(output, weights)`: (..., T, H_v) and (..., T, S), the weights before dropout, both in
-        the dtype of `q`. Computed in float32 (float64 for float64).
+        the dtype of `q`. Scores and softmax are float32 (float64 for float64).
 
     Example:
         >>> q = tf.constant([[0.0, 1.0], [1.0, 0.0]])
         >>> whole_attention(q, q, q, causal=True)[1][0].numpy().tolist()
         [1.0, 0.0]
     """
-    dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
+    dtype = q.dtype
+    q, k, v = (as_factor(x, compiled) for x in (q, k, v))
     blocked = blocked_or_future(blocked, causal, first_query, q, k)
-    scores = attention_scores(tf.cast(q, dtype), tf.cast(k, dtype), blocked, bias)
-    weights = tf.nn.softmax(scores)  # (..., T, S)
+    weights = tf.nn.softmax(attention_scores(q, k, blocked, bias))  # (..., T, S)
     dropped = weights
     if dropout is not None:
-        dropped = weights * dropout_factors(tf.shape(weights), dtype, *dropout)
-    output = tf.matmul(dropped, tf.cast(v, dtype))  # (..., T, H_v)
-    return tf.cast(output, q.dtype), tf.cast(weights, q.dtype)
+        dropped = weights * dropout_factors(tf.shape(weights), weights.dtype, *dropout)
+    output = product(dropped, v)  # (..., T, H_v)
+    return tf.cast(output, dtype), tf.cast(weights, dtype)
 
 
 def blocked_or_future(blocked, causal, first_query, q, k):
@@ -70,20 +84,23 @@ def attention_scores(q, k, blocked, bias):
     """Q K^T / sqrt(d_k) + bias, or `BLOCKED_SCORE`; arguments as of `whole_attention`.
 
     Returns:
-        Tensor (..., T, S) of the dtype of `q` and `k`, float32 or float64.
+        Tensor (..., T, S), float32 or float64.
 
     Example:
         >>> q = tf.ones((1, 4))
         >>> attention_scores(q, q, None, None).numpy().tolist()
         [[2.0]]
     """
-    # Scaling Q costs T x H products where scaling the scores costs T x S.
-    q *= tf.math.rsqrt(tf.cast(tf.shape(q)[-1], q.dtype))
-    scores = tf.matmul(q, k, transpose_b=True)  # (..., T, S)
+    dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
+    scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
+    if q.dtype == dtype:  # scaling Q costs T x H products where scaling the scores costs T x S
+        scores = product(q * scale, k, transpose_b=True)  # (..., T, S)
+    else:
+        scores = product(q, k, transpose_b=True) * scale
     if bias is not None:
-        scores += tf.cast(bias, q.dtype)
+        scores += tf.cast(bias, dtype)
     if blocked is not None:
-        scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, q.dtype), scores)
+        scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
     return scores
 
 

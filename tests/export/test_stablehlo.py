@@ -1,0 +1,97 @@
+"""What an accelerator gets of the attention core: plain, static programs of bounded size.
+
+Axes: B batch, N heads, T target length, S source length, H head width.
+"""
+
+import math
+import re
+
+import pytest
+import tensorflow as tf
+
+from tf_transformer import AttentionPlan, scaled_dot_product_attention, stablehlo
+from tf_transformer.functional.cached_attention import cached_attention
+
+T, S = 131, 149
+TILED = AttentionPlan("blockwise", query_block=32, key_block=64)
+NOT_PLAIN = re.compile(
+    r"custom_call|infeed|outfeed|send|recv|callback|"  # leaves the device, or asks a library
+    r"tensor<[^>]*\?|dynamic_reshape|dynamic_broadcast|dynamic_pad|dynamic_iota|dynamic_gather|"
+    r"real_dynamic_slice|dimension_size"  # shapes known at run time only
+)
+every_dtype = pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
+
+
+def sizes(text):
+    """How many elements the tensors of a module have."""
+    shapes = re.findall(r"tensor<((?:\d+x)*)[a-z]", text)
+    return {math.prod(int(n) for n in shape.split("x")[:-1]) for shape in shapes}
+
+
+def inputs(dtype):
+    """q, k and v, of (1, 2, T or S, 8)."""
+    return [tf.TensorSpec((1, 2, length, 8), dtype) for length in (T, S, S)]
+
+
+def forward(q, k, v, mask=None, **options):
+    return scaled_dot_product_attention(
+        q, k, v, mask, return_attention_weights=False, jit=True, **options
+    )[0]
+
+
+def with_gradients(q, k, v, *others, **options):
+    with tf.GradientTape() as tape:
+        tape.watch((q, k, v))
+        output = forward(q, k, v, *others, **options)
+    return output, tape.gradient(output, (q, k, v))
+
+
+@every_dtype
+@pytest.mark.parametrize("run", [forward, with_gradients])
+@pytest.mark.parametrize("plan", ["whole", TILED], ids=["whole", "blockwise"])
+@pytest.mark.parametrize("case", ["bare", "padding", "causal", "causal dropout"])
+def test_the_core_is_plain_and_blockwise_has_no_scores(dtype, run, plan, case):
+    others = [tf.TensorSpec((1, 1, 1, S))] if case == "padding" else []
+    dropout = (0.1, (1, 2)) if "dropout" in case else None
+    text = stablehlo(
+        lambda *tensors: run(*tensors, plan=plan, causal="causal" in case, dropout=dropout),
+        *inputs(dtype),
+        *others,
+    )
+    assert not NOT_PLAIN.search(text)
+    assert "stablehlo.dot_general" in text
+    assert (max(sizes(text)) >= T * S) == (plan == "whole")
+
+
+@every_dtype
+def test_the_cached_step_is_plain_and_as_large_as_its_cache(dtype):
+    one, cache = (tf.TensorSpec((3, 2, n, 8), dtype) for n in (1, S))
+
+    def step(q, key, value, keys, values, position):
+        return cached_attention(q, key, value, (keys, values), position, jit=True)
+
+    position = tf.TensorSpec((), tf.int32)
+    text = stablehlo(step, one, one, one, cache, cache, position)
+    assert not NOT_PLAIN.search(text)
+    assert max(sizes(text)) == 3 * 2 * S * 8
+
+
+@pytest.mark.parametrize("plan", ["whole", TILED], ids=["whole", "blockwise"])
+@pytest.mark.parametrize("run", [forward, with_gradients])
+def test_bfloat16_is_multiplied_as_such_and_added_in_float32(plan, run):
+    text = stablehlo(lambda *tensors: run(*tensors, plan=plan), *inputs(tf.bfloat16))
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    assert products
+    for line in products:
+        types = re.findall(r"x([a-z]+\d+)>", line.split(" : ")[-1])
+        assert types == ["bf16", "bf16", "f32"]
+
+
+def test_a_spec_of_unknown_shape_is_refused():
+    with pytest.raises(ValueError, match=r"specs\[1\]: .*fully known shape.*\(None, 3\)"):
+        stablehlo(tf.add, tf.TensorSpec((2, 3)), tf.TensorSpec((None, 3)))
+
+
+def test_the_text_names_no_file_of_this_machine():
+    assert __file__ not in stablehlo(lambda x: x + x, tf.TensorSpec((2, 3)))
+    assert "loc(" not in stablehlo(lambda x: tf.nn.softmax(x + x), tf.TensorSpec((2, 3)))
