@@ -33,7 +33,8 @@ def stablehlo(function, *specs):
                 f"specs[{i}]: expected a fully known shape, since XLA compiles for one shape, got "
                 f"{spec.shape}."
             )
-    compiled = tf.function(function, jit_compile=True, autograph=False)
+    # Arguments that are left to their defaults would count as inputs without a shape.
+    compiled = tf.function(lambda *args: function(*args), jit_compile=True, autograph=False)
     text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo", platform_name="GPU")
     text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)
     return re.sub(r" loc\((?:#loc\d*|\"[^\"]*\")\)", "", text)
