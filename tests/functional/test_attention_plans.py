@@ -306,6 +306,23 @@ def test_dropout_keeps_its_rate_and_drops_the_same_weights_backward(name, plan):
 
 
 @every_plan
+def test_under_causal_no_two_rows_drop_the_same_weights(plan):
+    length, shared = 64, 20  # rows from `shared` on have these many keys in common
+    q, v = tf.zeros((1, 1, length, 4)), tf.eye(length)[tf.newaxis, tf.newaxis]
+    dropped, _ = scaled_dot_product_attention(
+        q,
+        q,
+        v,
+        causal=True,
+        dropout=(0.5, (1, 2)),
+        return_attention_weights=False,
+        plan=PLANS[plan],
+    )
+    kept = dropped.numpy()[0, 0, shared:, :shared] > 0
+    assert len({row.tobytes() for row in kept}) == length - shared
+
+
+@every_plan
 def test_another_seed_drops_other_weights(plan):
     q, k, v, g = some_inputs()
     outputs = [
@@ -334,7 +351,8 @@ def shape(t, s=None):
     [
         ((128,), False, "whole", "whole"),
         ((16384,), True, "whole", "whole"),
-        ((1024,), False, "rowwise", "whole"),
+        ((1448,), False, "whole", "whole"),  # 8 x 1448 x 1448 < 2 ** 24 < 8 x 1449 x 1449
+        ((1449,), False, "rowwise", "blockwise"),
         ((16384,), False, "rowwise", "blockwise"),
         ((1, 16384), False, "whole", "whole"),
         ((None, 16384), False, "whole", "whole"),
@@ -346,7 +364,7 @@ def test_auto_chooses_by_lengths_and_weights(lengths, weights, plain, by_xla):
 
 
 def test_an_unknown_batch_counts_as_one():
-    long = tf.TensorShape((None, 8, 1024, 64))
+    long = tf.TensorShape((None, 8, 1449, 64))
     assert choose_plan("auto", long, long, False, compiled=False).name == "rowwise"
 
 

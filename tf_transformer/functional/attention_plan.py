@@ -8,10 +8,10 @@ import contextvars
 import dataclasses
 import math
 
-# More scores than this do not fit a processor's cache; XLA, which makes them all the slower, may
-# have this many before its memory counts (benchmarks/NOTES.md, attention core).
+# How many scores are computed whole at most: up to 64 MiB of them, blocks gain nothing. A block of
+# whole rows has 4 MiB, what the caches of two cores hold (benchmarks/NOTES.md, attention core).
+MOST_SCORES = 2**24
 CACHED_SCORES = 2**20
-MOST_SCORES_BY_XLA = 2**26
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +85,7 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
     | asked for | scores | plain graph | XLA |
     |---|---|---|---|
     | weights | any | whole | whole |
-    | no weights | up to `CACHED_SCORES`, or of unknown lengths | whole | whole |
-    | no weights | up to `MOST_SCORES_BY_XLA` | rowwise | whole |
+    | no weights | up to `MOST_SCORES`, or of unknown lengths | whole | whole |
     | no weights | more | rowwise | blockwise |
 
     An unknown batch counts as one.
@@ -124,7 +123,7 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
         return preferred
     lengths = q_shape[-2], k_shape[-2]
     scores = math.prod(size or 1 for size in (*q_shape[:-1], k_shape[-2]))
-    if None in lengths or scores <= (MOST_SCORES_BY_XLA if compiled else CACHED_SCORES):
+    if None in lengths or scores <= MOST_SCORES:
         return AttentionPlan("whole")
     return AttentionPlan("blockwise" if compiled else "rowwise")
 

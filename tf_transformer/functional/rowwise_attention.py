@@ -6,13 +6,13 @@ r and t are the sizes of one block of heads and of queries.
 
 import tensorflow as tf
 
-from tf_transformer.functional.blocks import Blocks
+from tf_transformer.functional.blocks import Blocks, shape_of
 from tf_transformer.functional.whole_attention import (
+    BLOCKED_SCORE,
     attention_scores,
     blocked_or_future,
     dropout_factors,
     fold_in,
-    whole_attention,
 )
 
 # Under `causal` the queries are cut into this many stripes, each with the keys up to its end:
@@ -50,24 +50,25 @@ def rowwise_attention(
         [1, 2, 7, 4]
     """
     length, source = q.shape[-2], k.shape[-2]
-    options = {"dropout": dropout, "most_scores": most_scores}
-    if not causal or None in (length, source):
-        return _rowwise(q, k, v, blocked, bias, causal=causal, **options)
+    if causal and None in (length, source):
+        causal, blocked = False, blocked_or_future(blocked, True, q, k)
+    if not causal:
+        return _attend(q, k, v, blocked, bias, dropout, most_scores)
     stripes = []
     step = -(-length // _STRIPES)
     for start in range(0, length, step):
-        stop = min(start + step, length)
-        seen = slice(min(stop, source))
-        stripe = (
-            q[..., start:stop, :],
-            k[..., seen, :],
-            v[..., seen, :],
-            None if blocked is None else _rows(blocked, start, stop)[..., seen],
-            None if bias is None else _rows(bias, start, stop)[..., seen],
+        rows, seen = (start, min(step, length - start)), (0, min(start + step, length, source))
+        stripe = _attend(
+            _part(q, -2, *rows),
+            _part(k, -2, *seen),
+            _part(v, -2, *seen),
+            None if blocked is None else _part(_part(blocked, -2, *rows), -1, *seen),
+            None if bias is None else _part(_part(bias, -2, *rows), -1, *seen),
+            None if dropout is None else (dropout[0], fold_in(dropout[1], start)),
+            most_scores,
+            past=min(start, source),
         )
-        if dropout is not None:
-            options["dropout"] = dropout[0], fold_in(dropout[1], start)
-        stripes.append(_rowwise(*stripe, causal=True, first_query=start, **options))
+        stripes.append(stripe)
     output = tf.concat(stripes, axis=-2)
     if blocked is None:  # then every query has a free key, the first one
         return output
@@ -78,158 +79,183 @@ def rowwise_attention(
     return tf.where(lonely, tf.reduce_mean(v, axis=-2, keepdims=True), output)
 
 
-def _rows(x, start, stop):
-    return x if x.shape[-2] == 1 else x[..., start:stop, :]
-
-
-def _rowwise(
-    q, k, v, blocked, bias, *, causal=False, first_query=0, dropout=None, most_scores=2**20
-):
-    dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
-    lead = tf.shape(q)[:-2]
-    inputs = [_flat(tf.cast(x, dtype)) for x in (q, k, v)]  # (R, T, H), (R, S, H), (R, S, H_v)
-    count, length = (_size(inputs[0], axis) for axis in (0, 1))
-    rows = most_scores // _size(inputs[1], 1)
-    queries = Blocks(length, _even(length, rows))
-    # A bias is given to one head at a time, which alone says where its gradient belongs.
-    together = most_scores // (queries.size * _size(inputs[1], 1)) if bias is None else 1
-    heads = Blocks(count, _even(count, together))
-    blocked_at, bias_at = (_places(x, lead) for x in (blocked, bias))
-    blocked = None if blocked is None else _flat(blocked)
-    if bias is not None:
-        inputs.append(_flat(tf.cast(bias, dtype)))
-
-    def cut(x, i, j, at):
-        """Block `j` of the rows of a mask or bias, for block `i` of the heads."""
-        return queries.cut(tf.gather(x, heads.cut(at, 0, i)), 1, j)
-
-    def block_options(i, j):
-        """What blocks the scores of one block, and its dropout."""
-        n = i * queries.count + j
-        return {
-            "blocked": None if blocked is None else cut(blocked, i, j, blocked_at),
-            "causal": causal,
-            "first_query": first_query + queries.start(j),
-        }, None if dropout is None else (dropout[0], fold_in(dropout[1], n))
-
-    def pieces(i, j, q, k, v, *bias):
-        q = queries.cut(heads.cut(q, 0, i), 1, j)
-        keys = (heads.cut(x, 0, i) for x in (k, v))
-        return [q, *keys, *(cut(x, i, j, bias_at) for x in bias)]
-
-    def array(count, *shape):
-        static = [size if isinstance(size, int) else None for size in shape]
-        return tf.TensorArray(dtype, count, element_shape=static, clear_after_read=False)
-
-    def whole(blocks, width):
-        """Blocks in the order of their computation as (R, T, width)."""
-        shape = (heads.count, queries.count, heads.size, queries.size, width)
-        rows = queries.join(tf.reshape(blocks.stack(), shape), axis=1)  # (.., r, T, width)
-        rows = tf.reshape(rows, (heads.count, heads.size, length * width))
-        return tf.reshape(heads.join(rows), (count, length, width))
+def _attend(q, k, v, blocked, bias, *options, **more):
+    """The two loops, with all leading axes as one and the gradient by hand."""
+    lead, dtype = tf.shape(q)[:-2], q.dtype
 
     @tf.custom_gradient
     def attend(*inputs):
-        def forward(n, outputs):
-            i, j = n // queries.count, n % queries.count
-            hidden, dropped = block_options(i, j)
-            q, k, v, *bias = pieces(i, j, *inputs)
-            output, _ = whole_attention(
-                q, k, v, bias=bias[0] if bias else None, **hidden, dropout=dropped
-            )
-            return n + 1, outputs.write(n, output)
+        rows = _Rows(inputs, lead, blocked, bias, *options, **more)
+        output = rows.forward()
+        return output, lambda upstream: rows.backward(upstream, output)
 
-        blocks, width = heads.count * queries.count, inputs[2].shape[-1]
-        outputs = array(blocks, heads.size, queries.size, width)
-        _, outputs = tf.while_loop(
-            lambda n, _: n < blocks, forward, (tf.constant(0), outputs), parallel_iterations=2
-        )
-        output = whole(outputs, width)
-        return output, lambda upstream: gradient(upstream, output, *inputs)
-
-    def gradient(upstream, output, *inputs):
-        slopes = tf.reduce_sum(upstream * output, axis=-1, keepdims=True)  # (R, T, 1)
-
-        def backward(i, *arrays):
-            def some_rows(j, dq, dk, dv, *dbias):
-                up, slope = (queries.cut(heads.cut(x, 0, i), 1, j) for x in (upstream, slopes))
-                # Rows that the block before has counted already.
-                seen = tf.expand_dims(queries.seen(j), 1)  # (t, 1)
-                up, slope = (tf.where(seen, tf.zeros((), dtype), x) for x in (up, slope))
-                gq, gk, gv, *gbias = _block_gradients(
-                    up, slope, *block_options(i, j), *pieces(i, j, *inputs)
-                )
-                dq = dq.write(i * queries.count + j, gq)
-                for tiles, tile in zip(dbias, gbias, strict=True):
-                    at = bias_at[i] * queries.count + j
-                    dbias = [tiles.write(at, tiles.read(at) + tile[0])]
-                return j + 1, dq, dk + gk, dv + gv, *dbias
-
-            dq, dk, dv, *dbias = arrays
-            keys = [tf.zeros_like(heads.cut(x, 0, i)) for x in inputs[1:3]]
-            _, dq, dk_i, dv_i, *dbias = tf.while_loop(
-                lambda j, *_: j < queries.count,
-                some_rows,
-                (tf.constant(0), dq, *keys, *dbias),
-                parallel_iterations=2,
-            )
-            return i + 1, dq, dk.write(i, dk_i), dv.write(i, dv_i), *dbias
-
-        q, k, v, *bias = inputs
-        source, width = _size(k, 1), q.shape[-1]
-        arrays = [array(heads.count * queries.count, heads.size, queries.size, width)]
-        arrays += [array(heads.count, heads.size, source, x.shape[-1]) for x in (k, v)]
-        for x in bias:
-            shape = (_size(x, 0) * queries.count, queries.size, source)
-            arrays.append(array(*shape).unstack(tf.zeros(shape, dtype)))
-        _, dq, dk, dv, *dbias = tf.while_loop(
-            lambda i, *_: i < heads.count,
-            backward,
-            (tf.constant(0), *arrays),
-            parallel_iterations=2,
-        )
-
-        def join_keys(blocks, like):
-            blocks = tf.reshape(blocks.stack(), (heads.count, heads.size, -1))
-            return tf.reshape(heads.join(blocks), tf.shape(like))
-
-        dbias = [
-            queries.join(
-                tf.reshape(tiles.stack(), (_size(x, 0), queries.count, queries.size, source)),
-                axis=1,
-            )
-            for tiles, x in zip(dbias, bias, strict=True)
-        ]
-        return [whole(dq, width), join_keys(dk, k), join_keys(dv, v), *dbias]
-
-    output = attend(*inputs)  # (R, T, H_v)
-    output = tf.reshape(output, tf.concat([lead, [length, v.shape[-1]]], 0))
+    wide = tf.float64 if dtype == tf.float64 else tf.float32
+    output = attend(*(_flat(tf.cast(x, wide)) for x in (q, k, v, bias) if x is not None))
+    output = tf.reshape(output, tf.concat([lead, tf.shape(output)[1:]], 0))  # (..., T, H_v)
     output.set_shape((*q.shape[:-1], v.shape[-1]))
-    return tf.cast(output, q.dtype)
+    return tf.cast(output, dtype)
 
 
-def _block_gradients(upstream, slope, hidden, dropout, q, k, v, bias=None):
-    """Gradients of one block by its q, k, v and bias, from its scores made anew."""
-    blocked = blocked_or_future(q=q, k=k, **hidden)
-    weights = tf.nn.softmax(attention_scores(q, k, blocked, bias))  # (r, t, S)
-    dropped, dweights = weights, tf.matmul(upstream, v, transpose_b=True)
-    if dropout is not None:
-        factors = dropout_factors(tf.shape(weights), q.dtype, *dropout)
-        dropped, dweights = weights * factors, dweights * factors
-    dscores = weights * (dweights - slope)
-    if blocked is not None:  # of a row without a free key; in the others the weight is 0 already
-        dscores = tf.where(blocked, tf.zeros((), q.dtype), dscores)
-    scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], q.dtype))
-    gradients = [
-        tf.matmul(dscores, k) * scale,
-        tf.matmul(dscores, q * scale, transpose_a=True),
-        tf.matmul(dropped, upstream, transpose_a=True),
-    ]
-    return gradients if bias is None else [*gradients, dscores]
+class _Rows:
+    """The inputs of one attention, and the two loops over its blocks.
+
+    `past` is None, or says under `causal` how many keys come before the first query.
+    """
+
+    def __init__(self, inputs, lead, blocked, bias, dropout, most_scores, past=None):
+        self.q, self.k, self.v, *others = inputs  # (R, T, H), (R, S, H), (R, S, H_v)
+        self.bias = others[0] if others else None  # (heads of its own, T, S)
+        self.blocked = None if blocked is None else _flat(blocked)
+        self.bias_at, self.blocked_at = (_places(x, lead) for x in (bias, blocked))
+        self.dropout, self.past = dropout, past
+        (heads, length, _), self.source = shape_of(self.q), shape_of(self.k)[1]
+        self.queries = Blocks(length, _even(length, most_scores // self.source))
+        # A bias is given to one head at a time, which alone says where its gradient belongs.
+        together = most_scores // (self.queries.size * self.source) if bias is None else 1
+        self.heads = Blocks(heads, _even(heads, together))
+
+    def forward(self):
+        """The output (R, T, H_v)."""
+
+        def block(i, j, future, outputs):
+            _, _, v, weights, factors = self._block(i, j, future)
+            dropped = weights if factors is None else weights * factors
+            return [outputs.write(self._number(i, j), tf.matmul(dropped, v))]
+
+        (outputs,) = self._over_blocks(block, self._query_rows(self.v))
+        return self._join_queries(outputs, self.v)
+
+    def backward(self, upstream, output):
+        """The gradients by q, k, v and, if there is one, the bias; each block is made anew."""
+        slopes = tf.reduce_sum(upstream * output, axis=-1, keepdims=True)  # (R, T, 1)
+        zero = tf.zeros((), self.q.dtype)
+
+        def block(i, j, future, dq, dk, dv, *dbias):
+            q, k, v, weights, factors = self._block(i, j, future)
+            up, slope = (self._rows_of(x, i, j) for x in (upstream, slopes))
+            if not isinstance(self.queries.overlap, int) or self.queries.overlap:
+                # Rows that the block before has counted already.
+                seen = tf.expand_dims(self.queries.seen(j), 1)  # (t, 1)
+                up, slope = tf.where(seen, zero, up), tf.where(seen, zero, slope)
+            dropped, dweights = weights, tf.matmul(up, v, transpose_b=True)  # (r, t, S)
+            if factors is not None:
+                dropped, dweights = weights * factors, dweights * factors
+            dscores = weights * (dweights - slope)
+            if self.blocked is not None:  # of a row without a free key the weights are not 0
+                dscores = tf.where(self._cut(self.blocked, self.blocked_at, i, j), zero, dscores)
+            dq = dq.write(self._number(i, j), tf.matmul(dscores, k))
+            dk = dk.write(i, dk.read(i) + tf.matmul(dscores, q, transpose_a=True))
+            dv = dv.write(i, dv.read(i) + tf.matmul(dropped, up, transpose_a=True))
+            at = None if self.bias is None else self.bias_at[i] * self.queries.count + j
+            dbias = [tiles.write(at, tiles.read(at) + dscores[0]) for tiles in dbias]
+            return [dq, dk, dv, *dbias]
+
+        state = [self._query_rows(self.q), self._key_rows(self.k), self._key_rows(self.v)]
+        if self.bias is not None:
+            count = shape_of(self.bias)[0] * self.queries.count
+            state.append(self._array(count, self.queries.size, self.source, zeros=True))
+        dq, dk, dv, *dbias = self._over_blocks(block, *state)
+        scale = tf.math.rsqrt(tf.cast(tf.shape(self.q)[-1], self.q.dtype))
+        dq, dk = self._join_queries(dq, self.q) * scale, self._join_keys(dk, self.k) * scale
+        return [dq, dk, self._join_keys(dv, self.v), *(self._join_bias(x) for x in dbias)]
+
+    def _over_blocks(self, body, *state):
+        """Run `body(i, j, future, ...)` for block `j` of the queries, block `i` of the heads."""
+
+        def over_heads(j, *state):
+            future = None if self.past is None else self._future(j)
+            return _loop(self.heads.count, lambda i, *state: body(i, j, future, *state), state)
+
+        return _loop(self.queries.count, over_heads, state)
+
+    def _future(self, j):
+        """What is added to the scores of query block `j`, the same for all heads, (t, S)."""
+        queries = tf.expand_dims(self.past + self.queries.indices(j), 1)
+        blocked = tf.cast(BLOCKED_SCORE, self.q.dtype)
+        return tf.where(tf.range(self.source) > queries, blocked, tf.zeros_like(blocked))
+
+    def _block(self, i, j, future):
+        """Queries, keys, values, weights and dropout factors of one block."""
+        q, k, v = self._rows_of(self.q, i, j), *(self.heads.cut(x, 0, i) for x in (self.k, self.v))
+        blocked = self._cut(self.blocked, self.blocked_at, i, j)
+        scores = attention_scores(q, k, blocked, self._cut(self.bias, self.bias_at, i, j))
+        weights = tf.nn.softmax(scores if future is None else scores + future)  # (r, t, S)
+        if self.dropout is None:
+            return q, k, v, weights, None
+        rate, seed = self.dropout
+        seed = fold_in(seed, self._number(i, j))
+        return q, k, v, weights, dropout_factors(tf.shape(weights), weights.dtype, rate, seed)
+
+    def _number(self, i, j):
+        return i * self.queries.count + j
+
+    def _rows_of(self, x, i, j):
+        """Block `j` of the queries of block `i` of the heads, (r, t, width)."""
+        return self.queries.cut(self.heads.cut(x, 0, i), 1, j)
+
+    def _cut(self, x, at, i, j):
+        """The same of a mask or bias, which heads may share: `at` says who has which."""
+        if x is None:
+            return None
+        return self.queries.cut(tf.gather(x, self.heads.cut(at, 0, i)), 1, j)
+
+    def _array(self, count, *shape, zeros=False):
+        static = [size if isinstance(size, int) else None for size in shape]
+        array = tf.TensorArray(self.q.dtype, count, element_shape=static, clear_after_read=False)
+        return array.unstack(tf.zeros((count, *shape), self.q.dtype)) if zeros else array
+
+    def _query_rows(self, like):
+        count = self.heads.count * self.queries.count
+        return self._array(count, self.heads.size, self.queries.size, like.shape[-1])
+
+    def _key_rows(self, like):
+        shape = self.heads.size, self.source, like.shape[-1]
+        return self._array(self.heads.count, *shape, zeros=True)
+
+    def _join_queries(self, blocks, like):
+        """Blocks in the order of their computation as (R, T, width)."""
+        counts, sizes = (self.heads.count, self.queries.count), (self.heads.size, self.queries.size)
+        blocks = tf.reshape(blocks.stack(), (*counts, *sizes, like.shape[-1]))
+        rows = self.queries.join(blocks, axis=1)  # (R / r, r, T, width)
+        return self._join_heads(rows, self.queries.length, like.shape[-1])
+
+    def _join_keys(self, blocks, like):
+        return self._join_heads(blocks.stack(), self.source, like.shape[-1])  # (R, S, width)
+
+    def _join_heads(self, blocks, length, width):
+        """(R / r, r, length, width) -> (R, length, width)."""
+        blocks = tf.reshape(blocks, (self.heads.count, self.heads.size, length * width))
+        return tf.reshape(self.heads.join(blocks), (self.heads.length, length, width))
+
+    def _join_bias(self, tiles):
+        shape = shape_of(self.bias)[0], self.queries.count, self.queries.size, self.source
+        return self.queries.join(tf.reshape(tiles.stack(), shape), axis=1)  # (.., T, S)
 
 
-def _size(x, axis):
-    return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
+def _loop(count, body, state):
+    """`state = body(i, *state)` for i below `count`: the products of one run beside the softmax of
+    the next.
+    """
+    if isinstance(count, int) and count == 1:
+        return body(0, *state)
+    _, *state = tf.while_loop(
+        lambda i, *_: i < count,
+        lambda i, *state: (i + 1, *body(i, *state)),
+        (tf.constant(0), *state),
+        parallel_iterations=2,
+    )
+    return state
+
+
+def _part(x, axis, start, size):
+    """A slice of one axis, or `x` where that axis is 1 and broadcasts."""
+    if x.shape[axis] == 1:
+        return x
+    starts, sizes = [0] * x.shape.rank, shape_of(x)
+    starts[axis], sizes[axis] = start, size
+    return tf.slice(
+        x, starts, sizes
+    )  # the gradient of x[...] takes one thread and three times as long
 
 
 def _even(length, size):

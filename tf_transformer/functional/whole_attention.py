@@ -22,7 +22,6 @@ def whole_attention(
     *,
     causal=False,
     dropout=None,
-    first_query=0,
     compiled=False,
 ):
     """softmax(Q K^T / sqrt(d_k) + bias) V, by its definition.
@@ -38,8 +37,6 @@ def whole_attention(
         causal: bool, True also blocks key s for query t wherever s > t.
         dropout: None, or `(rate, seed)`: weights are dropped with this probability; seed is an
             integer tensor (2,).
-        first_query: int or scalar int32 tensor, the position of the first row of `q` among the
-            keys; matters to `causal` only.
         compiled: bool, whether XLA compiles this: bfloat16 matrices are then multiplied as such.
 
     Returns:
@@ -53,7 +50,7 @@ def whole_attention(
     """
     dtype = q.dtype
     q, k, v = (as_factor(x, compiled) for x in (q, k, v))
-    blocked = blocked_or_future(blocked, causal, first_query, q, k)
+    blocked = blocked_or_future(blocked, causal, q, k)
     weights = tf.nn.softmax(attention_scores(q, k, blocked, bias))  # (..., T, S)
     dropped = weights
     if dropout is not None:
@@ -62,7 +59,7 @@ def whole_attention(
     return tf.cast(output, dtype), tf.cast(weights, dtype)
 
 
-def blocked_or_future(blocked, causal, first_query, q, k):
+def blocked_or_future(blocked, causal, q, k):
     """What a mask and `causal` block together; arguments as of `whole_attention`.
 
     Returns:
@@ -70,13 +67,13 @@ def blocked_or_future(blocked, causal, first_query, q, k):
 
     Example:
         >>> q = tf.zeros((2, 4))
-        >>> blocked_or_future(None, True, 0, q, q).numpy().tolist()
+        >>> blocked_or_future(None, True, q, q).numpy().tolist()
         [[False, True], [False, False]]
     """
     if not causal:
         return blocked
-    queries = first_query + tf.range(tf.shape(q)[-2])
-    future = tf.range(tf.shape(k)[-2]) > tf.expand_dims(queries, 1)  # (T, S)
+    queries, keys = (tf.range(tf.shape(x)[-2]) for x in (q, k))
+    future = keys > tf.expand_dims(queries, 1)  # (T, S)
     return future if blocked is None else blocked | future
 
 
