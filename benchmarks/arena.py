@@ -14,20 +14,13 @@ from side_by_side import FOLDER, ROOT, SETTINGS, interpreter
 
 
 class Peer:
-    """A worker process that has loaded `peers/MODULE.py` in a library's environment.
+    """A worker process that has loaded `peers/MODULE.py` in a library's environment."""
 
-    `pooled` lets TensorFlow keep freed memory, as the command does. Without, it goes back to the
-    system after each operation: slower, but the peak is that of a single call, and peers that
-    hold gigabytes fit beside each other.
-    """
-
-    def __init__(self, library, module, pooled):
-        environment = {**os.environ, **SETTINGS, "PYTHONPATH": str(ROOT)}
-        environment["TF_CPU_ALLOCATOR_USE_BFC"] = str(pooled).lower()
+    def __init__(self, library, module):
         self.process = subprocess.Popen(
             [interpreter(library), "worker.py", module],
             cwd=FOLDER,
-            env=environment,
+            env={**os.environ, **SETTINGS, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -37,54 +30,82 @@ class Peer:
 
     def ask(self, **order):
         """Send an order, wait for the answer."""
-        print(json.dumps(order), file=self.process.stdin, flush=True)
-        line = self.process.stdout.readline()
+        try:
+            print(json.dumps(order), file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            line = ""
+        else:
+            line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"peers.{self.module} ended: run worker.py {self.module} to see why")
         return json.loads(line)
 
 
 @contextlib.contextmanager
-def peers(modules, pooled=True):
+def peers(modules):
     """Start a `Peer` for each (library, module), stop them all at the end."""
-    started = [Peer(library, module, pooled) for library, module in modules]
+    started = [Peer(library, module) for library, module in modules]
     try:
         yield started
     finally:
         for peer in started:
             peer.process.kill()
+            peer.process.wait()  # its memory is free again
 
 
-def contest(started, case, arrays, rounds, tolerance):
-    """Time every variant of every peer on one case.
+def contest(modules, case, arrays, rounds, tolerance, together=True):
+    """Time every variant of every peer on one case, peer after peer in each round.
+
+    Args:
+        modules: list of (library, module).
+        case, arrays: what the modules' `variants` get.
+        rounds: int.
+        tolerance: float, or None for variants that do different work.
+        together: False starts the peers anew in each round, for those whose memory would not fit
+            beside that of the others: TensorFlow keeps what it has once had.
 
     Returns:
         dict, variant to `{"seconds": [one for each round], "peak_mib": float}`; all have given the
         output of the first one to within `tolerance`, those named "bare ..." excepted.
     """
-    results, homes = {}, {}
+    results = {}
+    groups = [modules] if together else [[module] for module in modules]
+    turns = 1 if together else rounds
     with tempfile.TemporaryDirectory() as folder:
-        inputs = f"{folder}/inputs.npz"
-        np.savez(inputs, **arrays)
-        for peer in started:
-            for name, peak in peer.ask(case=case, inputs=inputs, outputs=folder).items():
-                homes[name] = peer
-                results[name] = {"seconds": [], "peak_mib": peak}
-        expected, *others = [name for name in homes if not name.startswith("bare")]
-        with np.load(f"{folder}/{expected}.npz") as first:
-            for name in others:
-                with np.load(f"{folder}/{name}.npz") as output:
-                    for key in first.files:
-                        np.testing.assert_allclose(
-                            output[key], first[key], atol=tolerance, err_msg=f"{name} {case}"
-                        )
+        np.savez(f"{folder}/inputs.npz", **arrays)
+        for turn in range(turns):
+            for group in groups:
+                with peers(group) as started:
+                    homes = {}
+                    for peer in started:
+                        answer = peer.ask(case=case, inputs=f"{folder}/inputs.npz", outputs=folder)
+                        for name, peak in answer.items():
+                            homes[name] = peer
+                            results.setdefault(name, {"seconds": [], "peak_mib": peak})
+                    if tolerance is not None and turn == 0:
+                        _compare_outputs(folder, list(results), tolerance)
+                    _time(homes, results, rounds // turns)
+            print(f"{case}: turn {turn + 1} of {turns}", file=sys.stderr)
+    return results
+
+
+def _compare_outputs(folder, names, tolerance):
+    expected, *others = [name for name in names if not name.startswith("bare")]
+    with np.load(f"{folder}/{expected}.npz") as first:
+        for name in others:
+            with np.load(f"{folder}/{name}.npz") as output:
+                for key in first.files:
+                    np.testing.assert_allclose(
+                        output[key], first[key], atol=tolerance, err_msg=name
+                    )
+
+
+def _time(homes, results, rounds):
     once = {name: peer.ask(name=name, repeats=1) for name, peer in homes.items()}
-    for n in range(rounds):
+    for _ in range(rounds):
         for name, peer in homes.items():
             repeats = max(1, round(0.3 / once[name]))
             results[name]["seconds"].append(peer.ask(name=name, repeats=repeats))
-        print(f"{case}: round {n + 1} of {rounds}", file=sys.stderr)
-    return results
 
 
 def ratios(results, name, other):

@@ -1,15 +1,17 @@
 """The attention core beside its peers: `python benchmarks/attention.py`.
 
-Writes results/attention-DTYPE.md. 12 heads of width 64, no mask, forward and forward with
-backward; growth with the length; causal.
+Writes results/attention-DTYPE.md, .json and .svg. 12 heads of width 64, no mask, forward and
+forward with backward; with and without the causal flag; growth with the length. The plot needs
+matplotlib, `pip install -e ".[bench]"`.
 """
 
 import argparse
 import statistics
 
+import matplotlib.pyplot as plt
 import numpy as np
-from arena import contest, peers, table, write_json
-from side_by_side import write_result
+from arena import contest, ratios, table, write_json
+from side_by_side import FOLDER, write_result
 
 OWN = "tf_transformer"
 PEERS = [
@@ -29,6 +31,36 @@ def inputs(batch, length):
     return {name: rng.standard_normal(shape, np.float32) for name in ("q", "k", "v", "g")}
 
 
+def growth_table(lengths, growth):
+    """Markdown: time and memory of this library by length."""
+    lines = ["| T | forward | forward and backward |", "|---|---|---|"]
+    for length, *points in zip(lengths, *growth.values(), strict=True):
+        cells = [f"{1000 * seconds:,.0f} ms, {mib:,.0f} MiB" for seconds, mib in points]
+        lines.append(f"| {length} | {' | '.join(cells)} |")
+    text = "Time, and the memory of one call beyond what the process held before it.\n\n"
+    return f"## Growth of {OWN} with the length, B = 1\n\n{text}" + "\n".join(lines)
+
+
+def plot(lengths, growth, path):
+    """Draw memory and time by length, both axes logarithmic: a straight line of slope 1 or 2."""
+    _, (memory, time) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    labels = "forward", "forward and backward"
+    for points, label in zip(growth.values(), labels, strict=True):
+        seconds, mib = zip(*points, strict=True)
+        memory.plot(lengths, mib, "o-", label=label)
+        time.plot(lengths, seconds, "o-", label=label)
+    scores = [12 * t * t * 4 / 2**20 for t in lengths]
+    memory.plot(lengths, scores, "--", color="gray", label="all scores, once")
+    memory.set_ylabel("MiB beyond the inputs")
+    time.set_ylabel("seconds")
+    for axes in (memory, time):
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel("length T (12 heads of width 64)")
+        axes.legend()
+    plt.savefig(path)
+
+
 def main():
     """Run all contests."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -36,38 +68,44 @@ def main():
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--longest", type=int, default=16384, help="leave longer ones out")
     options = parser.parse_args()
-    tolerance = {"float32": 1e-4, "bfloat16": 0.1}[options.dtype]
+    close = {"float32": 1e-4, "bfloat16": 0.1}[options.dtype]
     everything, parts = {}, []
 
-    def run(task, batch, length, who=PEERS, causal=False, pooled=True):
+    def run(task, batch, length, who=PEERS, causal=False, tolerance=close):
         case = {"task": task, "dtype": options.dtype, "causal": causal}
-        with peers(who, pooled) as started:  # anew for each case: nobody keeps memory from the last
-            results = contest(started, case, inputs(batch, length), options.rounds, tolerance)
-        name = f"{task} {batch}x{length}{' causal' if causal else ''}{' unpooled' * (not pooled)}"
-        everything[name] = results
+        together = length < 8192 or len(who) == 1
+        arrays = inputs(batch, length)
+        results = contest(who, case, arrays, options.rounds, tolerance, together)
+        modules = " ".join(module for _, module in who)
+        everything[f"{task} {batch}x{length} {modules}{' causal' * causal}"] = results
         return results
 
     for task in ("forward", "both"):
         title = "Forward" if task == "forward" else "Forward and backward"
         for batch, length in SHAPES:
             if length <= options.longest:
-                # Three peers that hold gigabytes of scores each have to hand them back in between.
-                part = table(run(task, batch, length, pooled=length < 8192), OWN)
+                part = table(run(task, batch, length), OWN)
                 parts.append(f"## {title}, B = {batch}, T = {length}\n\n{part}")
                 print(parts[-1], flush=True)
-    causal = table(run("forward", 1, 4096, [PEERS[0], PEERS[1], PEERS[3]], causal=True), OWN)
-    parts.append(f"## Forward, causal, B = 1, T = 4096\n\n{causal}")
-    lines = ["| T | forward | forward and backward |", "|---|---|---|"]
-    for length in [t for t in GROWTH if t <= options.longest]:
-        cells = []
-        for task in ("forward", "both"):
-            result = run(task, 1, length, PEERS[:1], pooled=False)[OWN]
-            seconds = statistics.median(result["seconds"])
-            cells.append(f"{1000 * seconds:,.0f} ms, {result['peak_mib']:,.0f} MiB")
-        lines.append(f"| {length} | {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
-    text = "Time, and the memory of one call beyond what the process held before it.\n\n"
-    parts.append(f"## Growth of {OWN} with the length, B = 1\n\n{text}" + "\n".join(lines))
+    causal = run("forward", 1, 4096, [PEERS[0], PEERS[1], PEERS[3]], causal=True)
+    parts.append(f"## Forward, causal, B = 1, T = 4096\n\n{table(causal, OWN)}")
+    flag = []
+    for task in ("forward", "both"):
+        results = run(task, 1, 4096, [("tf_transformer", "attention_causal")], tolerance=None)
+        flag.append(f"{statistics.median(ratios(results, 'causal', 'not causal')):.2f}")
+    parts.append(
+        f"The causal flag takes {flag[0]} of the time without it forward, {flag[1]} forward and "
+        "backward."
+    )
+    print(*parts[-2:], sep="\n\n", flush=True)
+    growth = {"forward": [], "both": []}
+    lengths = [t for t in GROWTH if t <= options.longest]
+    for length in lengths:
+        for task, points in growth.items():
+            result = run(task, 1, length, PEERS[:1])[OWN]
+            points.append((statistics.median(result["seconds"]), result["peak_mib"]))
+    parts.append(growth_table(lengths, growth))
+    plot(lengths, growth, FOLDER / "results" / f"attention-{options.dtype}.svg")
     write_json(f"attention-{options.dtype}", everything)
     remark = "Medians over the rounds, in brackets the spread of the ratios within a round."
     write_result(f"attention-{options.dtype}", f"Attention in {options.dtype}", [remark, *parts])

@@ -18,7 +18,15 @@ LIBRARIES = {
     "tf_transformer": [f"{ROOT}[train]"],
     "keras-hub": [f"{ROOT}[train]", "keras-hub==0.32.0"],
     "torch": ["torch==2.13.0", "numpy"],
+    "huggingface": [
+        "torch==2.13.0",
+        "transformers==5.23.0",
+        "onnx",
+        "onnxruntime",
+        "numpy",
+    ],
 }
+TRANSLATORS = ("tf_transformer", "keras-hub", "torch")  # those that `measure.py` knows
 # What the command sets for itself (tf_transformer/cli.py); all libraries get it.
 SETTINGS = {
     "TF_CPU_ALLOCATOR_USE_BFC": "true",
@@ -60,7 +68,7 @@ def compare(task, batches, rounds, *options):
         data = Path(folder) / "batches.npz"
         run("tf_transformer", "batches.py", data, str(batches))
         for n in range(rounds):
-            for library in LIBRARIES:
+            for library in TRANSLATORS:
                 output = run(library, "measure.py", task, library, data, *options)
                 for name, result in json.loads(output.splitlines()[-1]).items():
                     results.setdefault(name, []).append(result)

@@ -12,7 +12,14 @@ import keras
 import numpy as np
 import reference_numpy as ref
 
-from tf_transformer.layers import Decoder, DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
+from tf_transformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    LayerNorm,
+    MultiHeadAttention,
+)
 from tf_transformer.models import Transformer
 
 VECTORS = Path(__file__).resolve().parent / "vectors"
@@ -51,7 +58,7 @@ def _same(*names):
 
 def variables_of(layer):
     """The reference's parameter tree of a built layer, variables in place of arrays."""
-    if isinstance(layer, keras.layers.LayerNormalization):
+    if isinstance(layer, LayerNorm):
         return {"gamma": layer.gamma, "beta": layer.beta}
     if isinstance(layer, keras.layers.Dense):
         return {"kernel": layer.kernel, "bias": layer.bias}

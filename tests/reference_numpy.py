@@ -100,9 +100,14 @@ def layer_norm(x, gamma, beta, eps=1e-6):
     return gamma * (x - mean) / np.sqrt(variance + eps) + beta
 
 
-def feed_forward(params, x):
-    """max(0, x W1 + b1) W2 + b2: equation 2."""
-    return linear(params["dense2"], np.maximum(0.0, linear(params["dense1"], x)))
+def relu(x):
+    """max(0, x)."""
+    return np.maximum(0.0, x)
+
+
+def feed_forward(params, x, activation=relu):
+    """max(0, x W1 + b1) W2 + b2: equation 2; BERT has another activation."""
+    return linear(params["dense2"], activation(linear(params["dense1"], x)))
 
 
 def positional_encoding(length, d_model):
@@ -142,15 +147,16 @@ def create_masks(inp, tar):
 # Layers and stacks: section 3.1, figure 1
 
 
-def _norm(params, x):
-    return layer_norm(x, params["gamma"], params["beta"])
+def _norm(params, x, eps=1e-6):
+    return layer_norm(x, params["gamma"], params["beta"], eps)
 
 
-def encoder_layer(params, x, blocked, num_heads):
+def encoder_layer(params, x, blocked, num_heads, activation=relu, eps=1e-6):
     """LayerNorm(x + Sublayer(x)) for self-attention, then for the feed-forward net."""
     attn, _ = multi_head_attention(params["mha"], x, x, x, blocked, num_heads)
-    out1 = _norm(params["layernorm1"], x + attn)
-    return _norm(params["layernorm2"], out1 + feed_forward(params["ffn"], out1))
+    out1 = _norm(params["layernorm1"], x + attn, eps)
+    inner = feed_forward(params["ffn"], out1, activation)
+    return _norm(params["layernorm2"], out1 + inner, eps)
 
 
 def decoder_layer(params, x, enc_output, look_ahead_blocked, padding_blocked, num_heads):

@@ -23,6 +23,8 @@ _HOMES = {
         "DecoderLayer",
         "Encoder",
         "EncoderLayer",
+        "FlatDense",
+        "LayerNorm",
         "MultiHeadAttention",
         "Positional_Encoding",
         "TokenEmbedding",

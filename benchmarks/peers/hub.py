@@ -4,6 +4,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 from peers.keras_fit import epoch_by_fit
+from peers.steps import steps
 
 
 class HubTransformer(keras.Model):
@@ -88,6 +89,11 @@ def trainer(sizes, rate):
     made = model(sizes, rate)
     made.compile(keras.optimizers.Adam(5e-4, 0.9, 0.98, 1e-9), SmoothedLoss(), jit_compile=False)
     return epoch_by_fit(made)
+
+
+def variants(case, arrays):
+    """Training steps, for `arena.py`."""
+    return steps("keras-hub", trainer, case, arrays)
 
 
 def decoders(sizes):

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 from peers.keras_fit import epoch_by_fit
+from peers.steps import steps
 
 from tf_transformer import SmoothedCrossentropy, Transformer, greedy_decode
 
@@ -32,6 +33,11 @@ def trainer(sizes, rate):
         keras.optimizers.Adam(5e-4, 0.9, 0.98, 1e-9), SmoothedCrossentropy(0.1), jit_compile=False
     )
     return epoch_by_fit(model)
+
+
+def variants(case, arrays):
+    """Training steps, for `arena.py`."""
+    return steps("tf_transformer", trainer, case, arrays)
 
 
 def decoders(sizes):

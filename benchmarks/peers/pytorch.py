@@ -1,6 +1,7 @@
 """The same architecture from torch.nn.Transformer."""
 
 import torch
+from peers.steps import steps
 from torch import nn
 from torch.nn import functional as F
 
@@ -76,6 +77,11 @@ def trainer(sizes, rate):
         return sum(losses) / len(losses)
 
     return epoch
+
+
+def variants(case, arrays):
+    """Training steps, for `arena.py`."""
+    return steps("torch.nn.Transformer", trainer, case, arrays)
 
 
 def decoders(sizes):

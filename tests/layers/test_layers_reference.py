@@ -1,6 +1,10 @@
 """Every layer against the reference vectors, whichever way the core runs."""
 
+import math
+
+import numpy as np
 import pytest
+import reference_numpy as ref
 from loading import case, close, load, params
 from vector_checks import LAYER_CHECKS, D, F
 
@@ -19,6 +23,21 @@ def test_the_feed_forward_network_matches_the_vectors():
     ffn = point_wise_feed_forward_network(D, F)
     ffn.build(data["x"].shape)
     close(load(ffn, params("layers", "ffn"))(data["x"]), data["output"])
+
+
+def gelu(x):
+    """x Phi(x) with the normal distribution's Phi: Hendrycks and Gimpel 2016, section 2."""
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def test_an_encoder_layer_like_berts_matches_the_reference():
+    data, tree = case("layers", "encoder_layer"), params("layers", "encoder_layer")
+    layer = EncoderLayer(D, 7, F, activation="gelu", epsilon=0.1)
+    layer = EncoderLayer.from_config(layer.get_config())
+    layer.build(data["x"].shape)
+    load(layer, tree)
+    expected = ref.encoder_layer(tree, data["x"], data["mask"], 7, gelu, 0.1)
+    close(layer(data["x"], False, data["mask"]), expected)
 
 
 def test_layer_normalisation_matches_the_vectors():

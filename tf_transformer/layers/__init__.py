@@ -5,6 +5,8 @@ from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.encoder_layer import EncoderLayer
 from tf_transformer.layers.feed_forward import point_wise_feed_forward_network
+from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.positional_encoding import Positional_Encoding
 from tf_transformer.layers.token_embedding import TokenEmbedding
@@ -14,6 +16,8 @@ __all__ = [
     "DecoderLayer",
     "Encoder",
     "EncoderLayer",
+    "FlatDense",
+    "LayerNorm",
     "MultiHeadAttention",
     "Positional_Encoding",
     "TokenEmbedding",

@@ -7,6 +7,7 @@ H = D / N head width.
 import keras
 
 from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
+from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.notes_layer import NotesLayer
 
@@ -59,15 +60,9 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         self.mha1 = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha1", dtype=dtype)
         self.mha2 = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha2", dtype=dtype)
         self.ffn = point_wise_feed_forward_network(d_model, dff, name="ffn", dtype=dtype)
-        self.layernorm1 = keras.layers.LayerNormalization(
-            epsilon=1e-6, name="layernorm1", dtype=dtype
-        )
-        self.layernorm2 = keras.layers.LayerNormalization(
-            epsilon=1e-6, name="layernorm2", dtype=dtype
-        )
-        self.layernorm3 = keras.layers.LayerNormalization(
-            epsilon=1e-6, name="layernorm3", dtype=dtype
-        )
+        self.layernorm1 = LayerNorm(name="layernorm1", dtype=dtype)
+        self.layernorm2 = LayerNorm(name="layernorm2", dtype=dtype)
+        self.layernorm3 = LayerNorm(name="layernorm3", dtype=dtype)
         self.dropout1 = keras.layers.Dropout(rate, name="dropout1", dtype=dtype)
         self.dropout2 = keras.layers.Dropout(rate, name="dropout2", dtype=dtype)
         self.dropout3 = keras.layers.Dropout(rate, name="dropout3", dtype=dtype)

@@ -6,6 +6,7 @@ Axes: B batch, T length, D model width.
 import keras
 
 from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
+from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.notes_layer import NotesLayer
 
@@ -15,13 +16,15 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
     """Self-attention, then a feed-forward network, each followed by "add and norm".
 
     out = LayerNorm(x + Dropout(Sublayer(x))) twice (post-norm), "Attention Is All You Need",
-    section 3.1. Layer normalisation has epsilon 1e-6.
+    section 3.1.
 
     Args:
         d_model: int, width D.
         num_heads: int, divides `d_model`.
         dff: int, width inside the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
+        activation: Keras activation inside the feed-forward network; BERT has "gelu".
+        epsilon: float, what layer normalisation adds to the variance; BERT has 1e-12.
         jit: True, False or "auto": compile the attention core with XLA.
 
     Call arguments:
@@ -41,22 +44,33 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         [1, 3, 8]
     """
 
-    def __init__(self, d_model, num_heads, dff, rate=0.1, *, jit="auto", **kwargs):
+    def __init__(
+        self,
+        d_model,
+        num_heads,
+        dff,
+        rate=0.1,
+        *,
+        activation="relu",
+        epsilon=1e-6,
+        jit="auto",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         dtype = self.dtype_policy
         self.d_model = d_model
         self.num_heads = num_heads
         self.dff = dff
         self.rate = rate
+        self.activation = keras.activations.get(activation)
+        self.epsilon = epsilon
         self.jit = jit
         self.mha = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha", dtype=dtype)
-        self.ffn = point_wise_feed_forward_network(d_model, dff, name="ffn", dtype=dtype)
-        self.layernorm1 = keras.layers.LayerNormalization(
-            epsilon=1e-6, name="layernorm1", dtype=dtype
+        self.ffn = point_wise_feed_forward_network(
+            d_model, dff, self.activation, name="ffn", dtype=dtype
         )
-        self.layernorm2 = keras.layers.LayerNormalization(
-            epsilon=1e-6, name="layernorm2", dtype=dtype
-        )
+        self.layernorm1 = LayerNorm(epsilon, name="layernorm1", dtype=dtype)
+        self.layernorm2 = LayerNorm(epsilon, name="layernorm2", dtype=dtype)
         self.dropout1 = keras.layers.Dropout(rate, name="dropout1", dtype=dtype)
         self.dropout2 = keras.layers.Dropout(rate, name="dropout2", dtype=dtype)
 
@@ -79,5 +93,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             "num_heads": self.num_heads,
             "dff": self.dff,
             "rate": self.rate,
+            "activation": keras.activations.serialize(self.activation),
+            "epsilon": self.epsilon,
             "jit": self.jit,
         }

@@ -5,6 +5,8 @@ Axes: B batch, T length, D model width.
 
 import keras
 
+from tf_transformer.layers.flat_dense import FlatDense
+
 
 def check_width(x_shape, d_model):
     """Refuse an input that a residual connection could not be added to.
@@ -25,14 +27,16 @@ def check_width(x_shape, d_model):
         )
 
 
-def point_wise_feed_forward_network(d_model, dff, **kwargs):
-    """Two dense layers with a ReLU between them, the same at every position.
+def point_wise_feed_forward_network(d_model, dff, activation="relu", **kwargs):
+    """Two dense layers with an activation between them, the same at every position.
 
     FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, "Attention Is All You Need", section 3.3.
 
     Args:
         d_model: int, width of input and output.
         dff: int, width between the two layers.
+        activation: Keras activation between the two layers; BERT has "gelu" where the paper and
+            the notes have "relu".
         **kwargs: `dtype`, `name` of the layers.
 
     Returns:
@@ -45,8 +49,8 @@ def point_wise_feed_forward_network(d_model, dff, **kwargs):
     dtype = kwargs.pop("dtype", None)
     return keras.Sequential(
         [
-            keras.layers.Dense(dff, activation="relu", dtype=dtype, name="hidden"),
-            keras.layers.Dense(d_model, dtype=dtype, name="output"),
+            FlatDense(dff, activation=activation, dtype=dtype, name="hidden"),
+            FlatDense(d_model, dtype=dtype, name="output"),
         ],
         **kwargs,
     )

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention import scaled_dot_product_attention
 from tf_transformer.functional.cached_attention import cached_attention
+from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
 
 
@@ -56,10 +57,10 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         self.d_model = d_model
         self.num_heads = num_heads
         self.jit = jit
-        self.wq = keras.layers.Dense(d_model, name="wq", dtype=self.dtype_policy)
-        self.wk = keras.layers.Dense(d_model, name="wk", dtype=self.dtype_policy)
-        self.wv = keras.layers.Dense(d_model, name="wv", dtype=self.dtype_policy)
-        self.dense = keras.layers.Dense(d_model, name="dense", dtype=self.dtype_policy)
+        self.wq = FlatDense(d_model, name="wq", dtype=self.dtype_policy)
+        self.wk = FlatDense(d_model, name="wk", dtype=self.dtype_policy)
+        self.wv = FlatDense(d_model, name="wv", dtype=self.dtype_policy)
+        self.dense = FlatDense(d_model, name="dense", dtype=self.dtype_policy)
 
     def build(self, q_shape, k_shape, v_shape):
         self.wq.build(q_shape)

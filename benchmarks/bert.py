@@ -1,0 +1,53 @@
+"""Whole models beside their peers: `python benchmarks/bert.py` writes results/bert.md.
+
+BERT-base's encoder stack (12 layers, width 768, 12 heads), forward, B = 8, T = 128, no padding, in
+float32 and bfloat16; training steps of the base Transformer (6 + 6 layers, width 512), B = 16,
+T = 64.
+"""
+
+import argparse
+
+import numpy as np
+from arena import contest, table, write_json
+from side_by_side import write_result
+
+OWN = "tf_transformer"
+STACKS = [
+    ("tf_transformer", "bert_ours"),
+    ("keras-hub", "bert_hub"),
+    ("huggingface", "bert_torch"),
+]
+STEPS = [("tf_transformer", "ours"), ("keras-hub", "hub"), ("torch", "pytorch")]
+BASE = {"layers": 6, "width": 512, "heads": 8, "dff": 2048, "vocab": 8000, "positions": 96}
+
+
+def main():
+    """Run the contests."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    everything, parts = {}, []
+    # keras-hub approximates GELU by tanh; 12 layers of that make 1e-3.
+    for dtype, tolerance in (("float32", 5e-3), ("bfloat16", 0.3)):
+        x = rng.standard_normal((8, 128, 768), np.float32)
+        results = contest(STACKS, {"dtype": dtype}, {"x": x}, options.rounds, tolerance)
+        everything[dtype] = results
+        parts.append(f"## Encoder stack, {dtype}\n\n{table(results, OWN)}")
+        print(parts[-1], flush=True)
+    ids = {name: rng.integers(3, BASE["vocab"], (16, 64), dtype=np.int32) for name in "abc"}
+    case = {"sizes": BASE, "rate": 0.1, "steps": 3}
+    results = contest(STEPS, case, ids, options.rounds, tolerance=None)
+    everything["step"] = results
+    parts.append(
+        "## Three training steps of the base Transformer\n\nB = 16, T = 64, vocabulary 8,000, "
+        f"dropout 0.1, Adam, label smoothing.\n\n{table(results, OWN)}"
+    )
+    print(parts[-1], flush=True)
+    write_json("bert", everything)
+    remark = "Medians over the rounds, in brackets the spread of the ratios within a round."
+    write_result("bert", "BERT-base's encoder and a training step", [remark, *parts])
+
+
+if __name__ == "__main__":
+    main()

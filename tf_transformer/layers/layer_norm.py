@@ -1,0 +1,53 @@
+"""Layer normalisation.
+
+Axes: D model width; the axes before it are "...".
+"""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class LayerNorm(keras.layers.Layer):
+    """Every position to mean 0 and variance 1, then a learnt scale and shift.
+
+    gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis, Ba et al. 2016, "Layer
+    Normalization", equation 4. What `keras.layers.LayerNormalization` computes, with the same
+    weights, in fewer passes over memory (benchmarks/NOTES.md, whole models).
+
+    Args:
+        epsilon: float, added to the variance.
+
+    Call arguments:
+        inputs: float tensor (..., D).
+
+    Returns:
+        (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
+
+    Example:
+        >>> LayerNorm()(tf.constant([[1.0, 3.0]])).numpy().round(3).tolist()
+        [[-1.0, 1.0]]
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        width = input_shape[-1:]
+        # No autocast: both stay float32 in the layers of a mixed policy.
+        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
+        self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
+
+    def call(self, inputs):
+        dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+        x = tf.cast(inputs, dtype)
+        centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+        normal = centred * tf.math.rsqrt(variance + self.epsilon)
+        scaled = normal * tf.cast(self.gamma, dtype) + tf.cast(self.beta, dtype)
+        return tf.cast(scaled, self.compute_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
