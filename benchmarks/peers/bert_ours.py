@@ -27,7 +27,10 @@ def variants(case, arrays):
             x = layer(x, False)
         return x
 
-    return {"tf_transformer": timed(stack, case, arrays)}
+    return {
+        "tf_transformer": timed(stack, case, arrays),
+        "tf_transformer, XLA": timed(stack, case, arrays, jit_compile=True),
+    }
 
 
 def timed(stack, case, arrays, **options):

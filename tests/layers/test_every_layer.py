@@ -16,6 +16,8 @@ from tf_transformer.layers import (
     DecoderLayer,
     Encoder,
     EncoderLayer,
+    FlatDense,
+    LayerNorm,
     MultiHeadAttention,
     Positional_Encoding,
     TokenEmbedding,
@@ -97,12 +99,24 @@ CASES = {
         lambda **kwargs: TokenEmbedding(13, D, max_position=9, **kwargs),
         tuple({"ids": ids(*lengths)} for lengths in SELF_LENGTHS),
     ),
+    "FlatDense": Case(
+        lambda **kwargs: FlatDense(F, activation="gelu", **kwargs),
+        tuple({"inputs": floats(*lengths, D)} for lengths in SELF_LENGTHS),
+    ),
+    "LayerNorm": Case(
+        lambda **kwargs: LayerNorm(0.1, **kwargs),
+        tuple({"inputs": floats(*lengths, D)} for lengths in SELF_LENGTHS),
+    ),
     "MultiHeadAttention": Case(
         lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
         tuple(attention_call(*lengths) for lengths in LENGTHS),
     ),
     "EncoderLayer": Case(
         lambda **kwargs: EncoderLayer(D, N, F, **kwargs),
+        tuple(encoder_layer_call(*lengths) for lengths in SELF_LENGTHS),
+    ),
+    "EncoderLayer, like BERT's": Case(
+        lambda **kwargs: EncoderLayer(D, N, F, activation="gelu", epsilon=1e-12, **kwargs),
         tuple(encoder_layer_call(*lengths) for lengths in SELF_LENGTHS),
     ),
     "DecoderLayer": Case(

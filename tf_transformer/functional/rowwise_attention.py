@@ -127,24 +127,24 @@ class _Rows:
 
     def backward(self, upstream, output):
         """The gradients by q, k, v and, if there is one, the bias; each block is made anew."""
-        slopes = tf.reduce_sum(upstream * output, axis=-1, keepdims=True)  # (R, T, 1)
+        scale = tf.math.rsqrt(tf.cast(tf.shape(self.q)[-1], self.q.dtype))
         zero = tf.zeros((), self.q.dtype)
 
         def block(i, j, future, dq, dk, dv, *dbias):
             q, k, v, weights, factors = self._block(i, j, future)
-            up, slope = (self._rows_of(x, i, j) for x in (upstream, slopes))
+            up, out = (self._rows_of(x, i, j) for x in (upstream, output))
             if not isinstance(self.queries.overlap, int) or self.queries.overlap:
                 # Rows that the block before has counted already.
                 seen = tf.expand_dims(self.queries.seen(j), 1)  # (t, 1)
-                up, slope = tf.where(seen, zero, up), tf.where(seen, zero, slope)
+                up = tf.where(seen, zero, up)
             dropped, dweights = weights, tf.matmul(up, v, transpose_b=True)  # (r, t, S)
             if factors is not None:
                 dropped, dweights = weights * factors, dweights * factors
-            dscores = weights * (dweights - slope)
+            dscores = weights * (dweights - tf.reduce_sum(up * out, axis=-1, keepdims=True))
             if self.blocked is not None:  # of a row without a free key the weights are not 0
                 dscores = tf.where(self._cut(self.blocked, self.blocked_at, i, j), zero, dscores)
-            dq = dq.write(self._number(i, j), tf.matmul(dscores, k))
-            dk = dk.write(i, dk.read(i) + tf.matmul(dscores, q, transpose_a=True))
+            dq = dq.write(self._number(i, j), tf.matmul(dscores, k) * scale)
+            dk = dk.write(i, dk.read(i) + tf.matmul(dscores, q * scale, transpose_a=True))
             dv = dv.write(i, dv.read(i) + tf.matmul(dropped, up, transpose_a=True))
             at = None if self.bias is None else self.bias_at[i] * self.queries.count + j
             dbias = [tiles.write(at, tiles.read(at) + dscores[0]) for tiles in dbias]
@@ -153,11 +153,15 @@ class _Rows:
         state = [self._query_rows(self.q), self._key_rows(self.k), self._key_rows(self.v)]
         if self.bias is not None:
             count = shape_of(self.bias)[0] * self.queries.count
-            state.append(self._array(count, self.queries.size, self.source, zeros=True))
+            state.append(self._array(count, self.queries.size, self.source))
         dq, dk, dv, *dbias = self._over_blocks(block, *state)
-        scale = tf.math.rsqrt(tf.cast(tf.shape(self.q)[-1], self.q.dtype))
-        dq, dk = self._join_queries(dq, self.q) * scale, self._join_keys(dk, self.k) * scale
-        return [dq, dk, self._join_keys(dv, self.v), *(self._join_bias(x) for x in dbias)]
+        # One after the other: blocks and their copy exist side by side.
+        gradients = [self._join_queries(dq, self.q)]
+        with tf.control_dependencies(gradients):
+            gradients.append(self._join_keys(dk, self.k))
+        with tf.control_dependencies(gradients):
+            gradients.append(self._join_keys(dv, self.v))
+        return [*gradients, *(self._join_bias(x) for x in dbias)]
 
     def _over_blocks(self, body, *state):
         """Run `body(i, j, future, ...)` for block `j` of the queries, block `i` of the heads."""
@@ -199,10 +203,11 @@ class _Rows:
             return None
         return self.queries.cut(tf.gather(x, self.heads.cut(at, 0, i)), 1, j)
 
-    def _array(self, count, *shape, zeros=False):
+    def _array(self, count, *shape):
+        """An array of zeros: what was never written reads as zeros if its shape is known."""
         static = [size if isinstance(size, int) else None for size in shape]
         array = tf.TensorArray(self.q.dtype, count, element_shape=static, clear_after_read=False)
-        return array.unstack(tf.zeros((count, *shape), self.q.dtype)) if zeros else array
+        return array.unstack(tf.zeros((count, *shape), self.q.dtype)) if None in static else array
 
     def _query_rows(self, like):
         count = self.heads.count * self.queries.count
@@ -210,7 +215,7 @@ class _Rows:
 
     def _key_rows(self, like):
         shape = self.heads.size, self.source, like.shape[-1]
-        return self._array(self.heads.count, *shape, zeros=True)
+        return self._array(self.heads.count, *shape)
 
     def _join_queries(self, blocks, like):
         """Blocks in the order of their computation as (R, T, width)."""
@@ -253,9 +258,7 @@ def _part(x, axis, start, size):
         return x
     starts, sizes = [0] * x.shape.rank, shape_of(x)
     starts[axis], sizes[axis] = start, size
-    return tf.slice(
-        x, starts, sizes
-    )  # the gradient of x[...] takes one thread and three times as long
+    return tf.slice(x, starts, sizes)  # not x[...], whose gradient runs on one thread
 
 
 def _even(length, size):
