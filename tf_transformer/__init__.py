@@ -21,6 +21,7 @@ _HOMES = {
     "layers": (
         "Decoder",
         "DecoderLayer",
+        "Dropout",
         "Encoder",
         "EncoderLayer",
         "FlatDense",
@@ -35,6 +36,7 @@ _HOMES = {
     "tokenizers": ("BPETokenizer", "GraphBPE"),
     "data": ("load_corpus", "split_pairs"),
     "training": (
+        "FusedAdam",
         "InverseSquareRootSchedule",
         "MaskedAccuracy",
         "SmoothedCrossentropy",

@@ -11,6 +11,9 @@ def epoch_by_fit(model):
     def epoch(batches):
         data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
         data = data.apply(tf.data.experimental.assert_cardinality(len(batches))).prefetch(4)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # its thread may hold up the end of an epoch for seconds
+        data = data.with_options(options)
         history = model.fit(data, verbose=0, shuffle=False)
         return history.history["loss"][0]
 

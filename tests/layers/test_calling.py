@@ -1,6 +1,5 @@
 """The notes' calling conventions and names, and dropout."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +8,7 @@ from loading import case, close
 from tf_transformer import (
     Decoder,
     DecoderLayer,
+    Dropout,
     Encoder,
     EncoderLayer,
     MultiHeadAttention,
@@ -171,13 +171,13 @@ def test_a_rate_of_zero_trains_as_it_predicts(x):
 def test_dropout_falls_on_each_sublayer_and_on_the_embedding(monkeypatch):
     model = Transformer(1, D, N, F, 13, 19, pe_input=8, pe_target=8, rate=0.3)
     called = []
-    original = keras.layers.Dropout.call
+    original = Dropout.call
 
     def spy(self, inputs, training=False):
         called.append((self.path, self.rate, training))
         return original(self, inputs, training=training)
 
-    monkeypatch.setattr(keras.layers.Dropout, "call", spy)
+    monkeypatch.setattr(Dropout, "call", spy)
     model((INP, TAR), True)
     # Encoder: embedding, attention, feed-forward. Decoder: one attention more.
     assert len(called) == len(set(called)) == 3 + 4

@@ -14,6 +14,7 @@ from layer_harness import Case
 from tf_transformer.layers import (
     Decoder,
     DecoderLayer,
+    Dropout,
     Encoder,
     EncoderLayer,
     FlatDense,
@@ -98,6 +99,10 @@ CASES = {
     "TokenEmbedding": Case(
         lambda **kwargs: TokenEmbedding(13, D, max_position=9, **kwargs),
         tuple({"ids": ids(*lengths)} for lengths in SELF_LENGTHS),
+    ),
+    "Dropout": Case(
+        lambda **kwargs: Dropout(0.3, **kwargs),
+        tuple({"inputs": floats(*lengths, D)} for lengths in SELF_LENGTHS),
     ),
     "FlatDense": Case(
         lambda **kwargs: FlatDense(F, activation="gelu", **kwargs),

@@ -119,7 +119,12 @@ class BucketedBatches:
         size = tf.data.INFINITE_CARDINALITY
         if epochs is not None:
             size = epochs * self.steps_per_epoch - first_step
-        return dataset.apply(tf.data.experimental.assert_cardinality(size)).prefetch(4)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(size)).prefetch(4)
+        options = tf.data.Options()
+        # Nothing here to tune, and the tuner can hold up the end of an epoch for as long as the
+        # epoch took: it sleeps 10 ms, 20 ms, 40 ms, ... and the iterator waits for it to wake.
+        options.autotune.enabled = False
+        return dataset.with_options(options)
 
     def _matrices(self, pairs, length):
         shape = (len(pairs), length)

@@ -9,12 +9,11 @@ import math
 import tensorflow as tf
 
 from tf_transformer.functional.blocks import Blocks
+from tf_transformer.functional.dropout import dropout_factors, fold_in
 from tf_transformer.functional.product import as_factor, product
 from tf_transformer.functional.whole_attention import (
     BLOCKED_SCORE,
     attention_scores,
-    dropout_factors,
-    fold_in,
 )
 
 

@@ -7,12 +7,11 @@ r and t are the sizes of one block of heads and of queries.
 import tensorflow as tf
 
 from tf_transformer.functional.blocks import Blocks, shape_of
+from tf_transformer.functional.dropout import dropout_factors, fold_in
 from tf_transformer.functional.whole_attention import (
     BLOCKED_SCORE,
     attention_scores,
     blocked_or_future,
-    dropout_factors,
-    fold_in,
 )
 
 # Under `causal` the queries are cut into this many stripes, each with the keys up to its end:

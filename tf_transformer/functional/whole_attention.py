@@ -6,6 +6,7 @@ are "...".
 
 import tensorflow as tf
 
+from tf_transformer.functional.dropout import dropout_factors
 from tf_transformer.functional.product import as_factor, product
 
 # What a blocked score is set to. In float32, exp(-1e9 - max) is exactly 0 beside any free key,
@@ -99,43 +100,3 @@ def attention_scores(q, k, blocked, bias):
     if blocked is not None:
         scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
     return scores
-
-
-def dropout_factors(shape, dtype, rate, seed):
-    """What dropout multiplies with: 0 with probability `rate`, else 1 / (1 - rate).
-
-    The same shape, rate and seed give the same factors on every path of one device: the generator
-    is named, since "auto_select" is another one under XLA.
-
-    Args:
-        shape: int tensor, of the factors.
-        dtype: float dtype.
-        rate: float in [0, 1).
-        seed: integer tensor (2,).
-
-    Returns:
-        Tensor of `shape` and `dtype`.
-
-    Example:
-        >>> sorted(set(dropout_factors((99,), tf.float32, 0.5, (1, 2)).numpy().tolist()))
-        [0.0, 2.0]
-    """
-    draws = tf.random.stateless_uniform(shape, seed, alg="philox")
-    return tf.where(draws < rate, tf.zeros((), dtype), tf.cast(1 / (1 - rate), dtype))
-
-
-def fold_in(seed, number):
-    """A seed for part `number` of a computation, which parts share no draws with others.
-
-    Args:
-        seed: integer tensor (2,).
-        number: int or scalar int32 tensor.
-
-    Returns:
-        Integer tensor (2,).
-
-    Example:
-        >>> fold_in((1, 2), 3).shape.as_list()
-        [2]
-    """
-    return tf.random.experimental.stateless_fold_in(seed, number, alg="philox")

@@ -2,6 +2,7 @@
 
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.decoder_layer import DecoderLayer
+from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.encoder_layer import EncoderLayer
 from tf_transformer.layers.feed_forward import point_wise_feed_forward_network
@@ -14,6 +15,7 @@ from tf_transformer.layers.token_embedding import TokenEmbedding
 __all__ = [
     "Decoder",
     "DecoderLayer",
+    "Dropout",
     "Encoder",
     "EncoderLayer",
     "FlatDense",

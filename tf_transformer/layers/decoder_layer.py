@@ -6,6 +6,7 @@ H = D / N head width.
 
 import keras
 
+from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
 from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
@@ -63,9 +64,9 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         self.layernorm1 = LayerNorm(name="layernorm1", dtype=dtype)
         self.layernorm2 = LayerNorm(name="layernorm2", dtype=dtype)
         self.layernorm3 = LayerNorm(name="layernorm3", dtype=dtype)
-        self.dropout1 = keras.layers.Dropout(rate, name="dropout1", dtype=dtype)
-        self.dropout2 = keras.layers.Dropout(rate, name="dropout2", dtype=dtype)
-        self.dropout3 = keras.layers.Dropout(rate, name="dropout3", dtype=dtype)
+        self.dropout1 = Dropout(rate, name="dropout1", dtype=dtype)
+        self.dropout2 = Dropout(rate, name="dropout2", dtype=dtype)
+        self.dropout3 = Dropout(rate, name="dropout3", dtype=dtype)
 
     def build(self, x_shape, enc_output_shape):
         check_width(x_shape, self.d_model)

@@ -5,6 +5,7 @@ Axes: B batch, T length, D model width.
 
 import keras
 
+from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
 from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
@@ -71,8 +72,8 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         )
         self.layernorm1 = LayerNorm(epsilon, name="layernorm1", dtype=dtype)
         self.layernorm2 = LayerNorm(epsilon, name="layernorm2", dtype=dtype)
-        self.dropout1 = keras.layers.Dropout(rate, name="dropout1", dtype=dtype)
-        self.dropout2 = keras.layers.Dropout(rate, name="dropout2", dtype=dtype)
+        self.dropout1 = Dropout(rate, name="dropout1", dtype=dtype)
+        self.dropout2 = Dropout(rate, name="dropout2", dtype=dtype)
 
     def build(self, x_shape):
         check_width(x_shape, self.d_model)

@@ -6,6 +6,8 @@ Axes: D model width; the axes before it are "...".
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.layer_norm import layer_norm
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LayerNorm(keras.layers.Layer):
@@ -42,12 +44,8 @@ class LayerNorm(keras.layers.Layer):
 
     def call(self, inputs):
         dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
-        x = tf.cast(inputs, dtype)
-        centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-        normal = centred * tf.math.rsqrt(variance + self.epsilon)
-        scaled = normal * tf.cast(self.gamma, dtype) + tf.cast(self.beta, dtype)
-        return tf.cast(scaled, self.compute_dtype)
+        x, gamma, beta = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
+        return tf.cast(layer_norm(x, gamma, beta, self.epsilon), self.compute_dtype)
 
     def get_config(self):
         return {**super().get_config(), "epsilon": self.epsilon}

@@ -6,6 +6,7 @@ Axes: B batch, T length, D model width, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positional_encoding import Positional_Encoding
 
@@ -60,7 +61,7 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         self.pos_encoding = Positional_Encoding(
             max_position, name="pos_encoding", dtype=self.dtype_policy
         )
-        self.dropout = keras.layers.Dropout(rate, name="dropout", dtype=self.dtype_policy)
+        self.dropout = Dropout(rate, name="dropout", dtype=self.dtype_policy)
 
     def build(self, ids_shape):
         if not self.embedding.built:

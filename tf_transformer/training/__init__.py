@@ -2,6 +2,7 @@
 
 from tf_transformer.training.best_weights import BestWeights
 from tf_transformer.training.compilations import count_compilations
+from tf_transformer.training.fused_adam import FusedAdam
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.moving_average import MovingAverage
@@ -14,6 +15,7 @@ from tf_transformer.training.scores import score_translations
 __all__ = [
     "PRESETS",
     "BestWeights",
+    "FusedAdam",
     "InverseSquareRootSchedule",
     "MaskedAccuracy",
     "MovingAverage",

@@ -12,6 +12,8 @@ from tf_transformer.data import BucketedBatches, PairSource, split_pairs
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import BPETokenizer
 from tf_transformer.training.best_weights import BestWeights
+from tf_transformer.training.fused_adam import FusedAdam
+from tf_transformer.training.interrupt import InterruptBetweenBatches
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.moving_average import MovingAverage
@@ -128,8 +130,9 @@ class TrainingRun:
         history = keras.callbacks.CSVLogger(self.folder / "history.csv", append=done > 0)
         try:
             if not best.is_exhausted:
-                callbacks = [*callbacks, history, average, best]
-                self._fit(model, batches, validation, checkpoint, callbacks)
+                with InterruptBetweenBatches() as interrupt:
+                    callbacks = [*callbacks, history, average, best, interrupt]
+                    self._fit(model, batches, validation, checkpoint, callbacks)
         except KeyboardInterrupt:
             average.swap_out()
             checkpoint.save()
@@ -254,7 +257,7 @@ class TrainingRun:
         schedule = InverseSquareRootSchedule(
             preset.d_model, preset.warmup_steps, preset.learning_rate_scale
         )
-        optimizer = keras.optimizers.Adam(
+        optimizer = FusedAdam(
             schedule,
             beta_1=0.9,
             beta_2=0.98,

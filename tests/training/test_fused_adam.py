@@ -1,0 +1,99 @@
+"""The fused optimizer is Keras's, whatever drives it."""
+
+import keras
+import numpy as np
+import pytest
+import reference_numpy as ref
+import tensorflow as tf
+
+from tf_transformer import FusedAdam, InverseSquareRootSchedule
+
+PAPER = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
+
+
+def train(optimizer, steps=7, run_eagerly=False, jit_compile=False):
+    """Weights and optimizer variables after some steps."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [keras.Input((3,), dtype="int32"), keras.layers.Embedding(11, 5), keras.layers.Dense(2)]
+    )
+    model.compile(optimizer, "mse", run_eagerly=run_eagerly, jit_compile=jit_compile)
+    rng = np.random.default_rng(0)
+    for _ in range(steps):
+        x = rng.permutation(11)[None, :3]  # a gradient of rows, none of them twice
+        model.train_on_batch(x, rng.standard_normal((1, 3, 2)))
+    return [variable.numpy() for variable in (*model.weights, *optimizer.variables)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        PAPER,
+        {**PAPER, "learning_rate": InverseSquareRootSchedule(16, 3)},
+        {**PAPER, "amsgrad": True},
+        {**PAPER, "use_ema": True, "ema_momentum": 0.7},
+        {**PAPER, "global_clipnorm": 0.01},
+        {**PAPER, "weight_decay": 0.1},
+        {**PAPER, "gradient_accumulation_steps": 3},
+    ],
+    ids=lambda options: ", ".join(set(options) - {"beta_1", "beta_2", "epsilon"}),
+)
+def test_weights_and_state_are_those_of_keras(options):
+    options = {"learning_rate": 0.01, **options}
+    found, expected = train(FusedAdam(**options)), train(keras.optimizers.Adam(**options))
+    # Keras rounds 1 - beta_2 once, TensorFlow's operation 1 - float32(beta_2).
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", [{"run_eagerly": True}, {"jit_compile": True}])
+def test_eagerly_and_by_xla(how):
+    expected = train(FusedAdam(0.01, **PAPER))
+    for one, other in zip(train(FusedAdam(0.01, **PAPER), **how), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_float64_weights_follow_the_paper():
+    rng = np.random.default_rng(0)
+    optimizer = FusedAdam(2.0**-10, 0.875, 0.96875, 1e-9)
+    param = rng.standard_normal((3, 5))
+    variable = keras.Variable(param, dtype="float64")
+    m = v = np.zeros_like(param)
+    for step in (1, 2, 3):
+        grad = rng.standard_normal((3, 5))
+        optimizer.apply([tf.constant(grad)], [variable])
+        param, m, v = ref.adam_update(param, grad, m, v, step, 2.0**-10, 0.875, 0.96875)
+        np.testing.assert_allclose(variable.numpy(), param, atol=1e-9)
+
+
+def test_a_keras_optimizer_goes_on_from_its_state():
+    fused, plain = FusedAdam(0.01, **PAPER), keras.optimizers.Adam(0.01, **PAPER)
+    weights = [keras.Variable(np.ones(3, np.float32)) for _ in range(2)]
+    gradient = tf.constant([1.0, -2.0, 3.0])
+    fused.apply([gradient], [weights[0]])
+    plain.build([weights[1]])
+    weights[1].assign(weights[0])
+    for one, other in zip(plain.variables, fused.variables, strict=True):
+        one.assign(other)
+    fused.apply([gradient / 2], [weights[0]])
+    plain.apply([gradient / 2], [weights[1]])
+    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-6)
+
+
+def test_a_row_that_comes_twice_is_summed_first():
+    # Keras 3.15 squares the parts instead of the sum.
+    rows = tf.IndexedSlices(tf.constant([[1.0], [-1.5], [0.5]]), tf.constant([1, 1, 2]), (4, 1))
+    optimizers = FusedAdam(0.1), keras.optimizers.Adam(0.1)
+    weights = [keras.Variable(np.ones((4, 1), np.float32)) for _ in optimizers]
+    for gradient in (rows, 3 * tf.convert_to_tensor(rows)):
+        optimizers[0].apply([gradient], [weights[0]])
+        optimizers[1].apply([tf.convert_to_tensor(gradient)], [weights[1]])
+        np.testing.assert_allclose(weights[0], weights[1], rtol=1e-5)
+
+
+def test_it_goes_through_a_config():
+    optimizer = FusedAdam(0.25, **PAPER, use_ema=True)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
+    assert type(again) is FusedAdam
+    assert again.get_config() == optimizer.get_config()

@@ -1,0 +1,56 @@
+"""Ctrl-C between two batches, never inside one."""
+
+import signal
+import sys
+import threading
+
+import keras
+
+
+class InterruptBetweenBatches(keras.callbacks.Callback):
+    """Keeps a Ctrl-C until the batch is done, then raises `KeyboardInterrupt`.
+
+    Python raises it wherever the program happens to be. In the midst of a step that leaves some
+    weights updated and others not; in a destructor it is printed and forgotten, and the training
+    goes on. A second Ctrl-C is not kept.
+
+    A context manager around `fit`, and one of its callbacks. Outside of the main thread, where
+    Python delivers no signals, it does nothing.
+
+    Example:
+        >>> with InterruptBetweenBatches() as interrupt:
+        ...     callbacks = [interrupt]  # model.fit(..., callbacks=callbacks)
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._pending = False
+
+    def __enter__(self):
+        self._active = threading.current_thread() is threading.main_thread()
+        if self._active:
+            self._before = signal.signal(signal.SIGINT, self._keep)
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if self._active:
+            signal.signal(signal.SIGINT, self._before)
+        if kind is None:
+            self._raise_if_pending()  # it came after the last batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._raise_if_pending()
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._raise_if_pending()
+
+    def _keep(self, number, frame):
+        if self._pending:
+            raise KeyboardInterrupt
+        self._pending = True
+        print("\nStopping after this batch; Ctrl-C again: at once.", file=sys.stderr, flush=True)
+
+    def _raise_if_pending(self):
+        if self._pending:
+            self._pending = False
+            raise KeyboardInterrupt
