@@ -36,11 +36,11 @@ def main():
         parts.append(f"## Encoder stack, {dtype}\n\n{table(results, OWN)}")
         print(parts[-1], flush=True)
     ids = {name: rng.integers(3, BASE["vocab"], (16, 64), dtype=np.int32) for name in "abc"}
-    case = {"sizes": BASE, "rate": 0.1, "steps": 3}
+    case = {"sizes": BASE, "rate": 0.1, "steps": 8}
     results = contest(STEPS, case, ids, options.rounds, tolerance=None)
     everything["step"] = results
     parts.append(
-        "## Three training steps of the base Transformer\n\nB = 16, T = 64, vocabulary 8,000, "
+        "## Eight training steps of the base Transformer\n\nB = 16, T = 64, vocabulary 8,000, "
         f"dropout 0.1, Adam, label smoothing.\n\n{table(results, OWN)}"
     )
     print(parts[-1], flush=True)
