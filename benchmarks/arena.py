@@ -129,6 +129,30 @@ def table(results, own):
     return "\n".join(lines)
 
 
+def bars(parts, path):
+    """Draw the medians as bars, the spread over the rounds as lines.
+
+    Args:
+        parts: dict, title to results of a contest; one picture beside the other.
+        path: str or Path of the picture.
+    """
+    import matplotlib.pyplot as plt  # here: the peers' environments do not have it
+
+    _, all_axes = plt.subplots(1, len(parts), figsize=(4.5 * len(parts), 3), layout="constrained")
+    for axes, (title, results) in zip(all_axes, parts.items(), strict=True):
+        names = list(results)[::-1]  # the first one on top
+        seconds = [results[name]["seconds"] for name in names]
+        medians = [statistics.median(values) for values in seconds]
+        spread = [
+            [median - min(values) for median, values in zip(medians, seconds, strict=True)],
+            [max(values) - median for median, values in zip(medians, seconds, strict=True)],
+        ]
+        axes.barh(names, medians, xerr=spread)
+        axes.set_title(title)
+        axes.set_xlabel("seconds")
+    plt.savefig(path)
+
+
 def write_json(name, results):
     """All seconds of all rounds, for whoever wants to look closer."""
     path = Path(FOLDER) / "results" / f"{name}.json"
