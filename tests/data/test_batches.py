@@ -59,6 +59,11 @@ def test_dataset_goes_on_at_any_step():
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_nothing_holds_up_the_end_of_an_epoch():
+    # tf.data's tuner sleeps for as long as it has run, and an iterator waits for it when it ends.
+    assert make().dataset().options().autotune.enabled is False
+
+
 def test_pairs_longer_than_the_last_bucket_are_counted():
     batches = make(lengths=(3, 5))
     longer = [max(len(s), len(t)) >= 5 for s, t in zip(SOURCES, TARGETS, strict=True)]

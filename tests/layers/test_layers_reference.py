@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 import reference_numpy as ref
+import tensorflow as tf
 from loading import case, close, load, params
 from vector_checks import LAYER_CHECKS, D, F
 
 from tf_transformer import point_wise_feed_forward_network
-from tf_transformer.layers import EncoderLayer
+from tf_transformer.layers import EncoderLayer, LayerNorm
 
 
 @pytest.mark.parametrize("jit", [True, False])
@@ -45,6 +46,16 @@ def test_layer_normalisation_matches_the_vectors():
     layer = EncoderLayer(D, 7, F).layernorm1
     layer.build(data["x"].shape)
     close(load(layer, params("layers", "layer_norm"))(data["x"]), data["output"])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_layer_normalisation_of_half_precision_has_float32_statistics(dtype):
+    # Numbers that the dtype holds, with a mean far from 0: only the result may be rounded.
+    rng = np.random.default_rng(0)
+    x = tf.cast(5 + rng.integers(-8, 9, (3, D)) / 8, dtype)
+    layer = LayerNorm(dtype=f"mixed_{dtype}")
+    expected = ref.layer_norm(x.numpy(), np.ones(D), np.zeros(D))
+    np.testing.assert_array_equal(layer(x), tf.cast(tf.constant(expected, tf.float32), dtype))
 
 
 def test_the_loader_lists_everything_that_does_not_fit():
