@@ -19,7 +19,7 @@ def causal(q, k, v):
     scores = tf.matmul(q, k, transpose_b=True) * q.shape[-1] ** -0.5
     length = q.shape[2]
     future = tf.range(length) > tf.range(length)[:, None]
-    return tf.matmul(tf.nn.softmax(tf.where(future, -1e9, scores)), v)
+    return tf.matmul(tf.nn.softmax(tf.where(future, tf.cast(-1e9, scores.dtype), scores)), v)
 
 
 def timed(attend, case, arrays, **options):
