@@ -1,4 +1,4 @@
-"""Every plan of the attention core keeps one contract: against float64, bit laws, dropout, choice.
+"""Every plan of the attention core keeps one contract: against float64, bit laws, gradients.
 
 Axes: B batch, N heads, T target length, S source length, H head width.
 """
@@ -9,31 +9,24 @@ import numpy as np
 import pytest
 import reference_numpy as ref
 import tensorflow as tf
+from attention_plans import (
+    PLANS,
+    TOLERANCE,
+    attend_with_gradients,
+    every_dtype,
+    every_path,
+    every_plan,
+    near,
+    normal,
+    path,
+    some_inputs,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference_gradients import attention_gradients
 
-from tf_transformer import (
-    AttentionPlan,
-    EncoderLayer,
-    attention_plan,
-    create_look_ahead_mask,
-    create_padding_mask,
-    scaled_dot_product_attention,
-)
-from tf_transformer.functional.attention_plan import choose_plan
-from tf_transformer.functional.cached_attention import cached_attention
+from tf_transformer import AttentionPlan, create_look_ahead_mask
 
-TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
-# Tiles that cut the lengths below unevenly, a single tile, and tiles of one score.
-PLANS = {
-    "whole": "whole",
-    "rowwise 30": AttentionPlan("rowwise", most_scores=30),
-    "rowwise 160": AttentionPlan("rowwise", most_scores=160),
-    "blockwise 2x3": AttentionPlan("blockwise", query_block=2, key_block=3),
-    "blockwise 64x64": AttentionPlan("blockwise", query_block=64, key_block=64),
-    "blockwise 3x1": AttentionPlan("blockwise", query_block=3, key_block=1),
-}
 SHAPES = ((2, 3, 7, 11, 4), (1, 2, 5, 5, 3), (2, 1, 1, 13, 2), (1, 1, 11, 2, 5))  # B, N, T, S, H
 MASKS = {
     "none": lambda b, n, t, s: None,
@@ -47,38 +40,6 @@ BIASES = {
     "batch": lambda b, n, t, s: (b, 1, t, s),
     "lengths": lambda b, n, t, s: (t, s),
 }
-every_plan = pytest.mark.parametrize("plan", ["whole", "rowwise 30", "blockwise 2x3"])
-every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
-
-
-def attend_with_gradients(q, k, v, mask, bias, cotangent, **options):
-    """(output, gradients of sum(output * cotangent) by q, k, v and the bias, if there is one)."""
-    inputs = [q, k, v] if bias is None else [q, k, v, bias]
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        output, _ = scaled_dot_product_attention(
-            q, k, v, mask, bias=bias, return_attention_weights=False, **options
-        )
-        projected = tf.reduce_sum(tf.cast(output * cotangent, tf.float32))
-    return output, tape.gradient(projected, inputs)
-
-
-@functools.cache
-def path(name, plan, **options):
-    """A way to run `attend_with_gradients`: eager, a graph, XLA around it, XLA for the core."""
-    run = functools.partial(
-        attend_with_gradients, plan=PLANS[plan], jit=name == "core_xla", **options
-    )
-    if name in ("eager", "core_xla"):
-        return run
-    return tf.function(run, autograph=False, jit_compile=name == "xla")
-
-
-def near(actual, expected, dtype):
-    """Point 5: for N(0, 1) inputs, whose results are of the order of one or below."""
-    actual, tolerance = tf.cast(actual, tf.float64), TOLERANCE[dtype]
-    assert actual.shape == expected.shape
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @st.composite
@@ -141,20 +102,6 @@ def test_eager_and_graph_are_near_float64(problem, dtype, plan):
 )
 def test_xla_is_near_float64(problem, dtype, plan, name):
     check(problem, dtype, name, plan)
-
-
-def normal(*shape, seed=3, dtype="float32"):
-    return tf.cast(np.random.default_rng(seed).standard_normal(shape), dtype)
-
-
-def some_inputs(dtype="float32", t=7, s=11):
-    """q, k, v and a cotangent of the output; t != s, both prime."""
-    q, g = (normal(2, 3, t, 4, seed=seed, dtype=dtype) for seed in (0, 1))
-    k, v = (normal(2, 3, s, 4, seed=seed, dtype=dtype) for seed in (2, 3))
-    return q, k, v, g
-
-
-every_path = pytest.mark.parametrize("name", ["eager", "graph", "xla"])
 
 
 @every_dtype
@@ -273,216 +220,3 @@ def test_batch_and_lengths_may_be_unknown_until_the_graph_runs(plan):
             near(output, expected.numpy(), "float32")
             for one, other in zip(gradients[:3], others[:3], strict=True):
                 near(one, other.numpy(), "float32")
-
-
-# Dropout
-
-
-@every_plan
-@every_path
-def test_dropout_keeps_its_rate_and_drops_the_same_weights_backward(name, plan):
-    """With v = 1 the output's columns are the weights themselves, dropped ones 0."""
-    t, s = 23, 29
-    rng = np.random.default_rng(5)
-    q, k = rng.standard_normal((2, 3, t, 4)), rng.standard_normal((2, 3, s, 4))
-    v, g = np.broadcast_to(np.eye(s), (2, 3, s, s)), rng.standard_normal((2, 3, t, s))
-    run = path(name, plan, dropout=(0.3, (1, 2)))
-    inputs = [tf.constant(x) for x in (q, k, v)]
-    dropped, (dq, dk, dv) = run(*inputs, None, None, tf.constant(g))
-    _, weights = ref.scaled_dot_product_attention(q, k, v)
-    factors = dropped.numpy() / weights
-    kept = factors > 0.5
-    np.testing.assert_allclose(factors, kept / 0.7, atol=1e-5)
-    assert abs(kept.mean() - 0.7) < 0.03
-    assert len({row.tobytes() for row in kept.reshape(-1, s)}) == 2 * 3 * t, "rows repeat"
-    # Output and gradients of attention with these very factors.
-    dweights = g @ np.swapaxes(v, -1, -2) * factors
-    dscores = weights * (dweights - (dweights * weights).sum(-1, keepdims=True))
-    np.testing.assert_allclose(dq, dscores @ k / 2, atol=1e-5)
-    np.testing.assert_allclose(dk, np.swapaxes(dscores, -1, -2) @ q / 2, atol=1e-5)
-    np.testing.assert_allclose(dv, np.swapaxes(dropped, -1, -2) @ g, atol=1e-5)
-    again, _ = run(*inputs, None, None, tf.constant(g))
-    np.testing.assert_array_equal(again, dropped)
-
-
-@every_plan
-def test_under_causal_no_two_rows_drop_the_same_weights(plan):
-    length, shared = 64, 20  # rows from `shared` on have these many keys in common
-    q, v = tf.zeros((1, 1, length, 4)), tf.eye(length)[tf.newaxis, tf.newaxis]
-    dropped, _ = scaled_dot_product_attention(
-        q,
-        q,
-        v,
-        causal=True,
-        dropout=(0.5, (1, 2)),
-        return_attention_weights=False,
-        plan=PLANS[plan],
-    )
-    kept = dropped.numpy()[0, 0, shared:, :shared] > 0
-    assert len({row.tobytes() for row in kept}) == length - shared
-
-
-@every_plan
-def test_another_seed_drops_other_weights(plan):
-    q, k, v, g = some_inputs()
-    outputs = [
-        attend_with_gradients(q, k, v, None, None, g, plan=PLANS[plan], dropout=(0.5, seed))[0]
-        for seed in ((1, 2), (1, 3), tf.constant([2, 2]))
-    ]
-    assert not (outputs[0] == outputs[1]).numpy().all()
-    assert not (outputs[0] == outputs[2]).numpy().all()
-
-
-def test_the_weights_that_are_returned_are_those_before_dropout():
-    q, k, v, _ = some_inputs()
-    _, weights = scaled_dot_product_attention(q, k, v, dropout=(0.5, (1, 2)))
-    np.testing.assert_allclose(weights.numpy().sum(-1), 1.0, rtol=1e-6)
-
-
-# The choice
-
-
-def shape(t, s=None):
-    return tf.TensorShape((1, 8, t, 64)), tf.TensorShape((1, 8, s or t, 64))
-
-
-@pytest.mark.parametrize(
-    ("lengths", "weights", "plain", "by_xla"),
-    [
-        ((128,), False, "whole", "whole"),
-        ((16384,), True, "whole", "whole"),
-        ((1448,), False, "whole", "whole"),  # 8 x 1448 x 1448 < 2 ** 24 < 8 x 1449 x 1449
-        ((1449,), False, "rowwise", "blockwise"),
-        ((16384,), False, "rowwise", "blockwise"),
-        ((1, 16384), False, "whole", "whole"),
-        ((None, 16384), False, "whole", "whole"),
-    ],
-)
-def test_auto_chooses_by_lengths_and_weights(lengths, weights, plain, by_xla):
-    assert choose_plan("auto", *shape(*lengths), weights, compiled=False).name == plain
-    assert choose_plan("auto", *shape(*lengths), weights, compiled=True).name == by_xla
-
-
-def test_an_unknown_batch_counts_as_one():
-    long = tf.TensorShape((None, 8, 1449, 64))
-    assert choose_plan("auto", long, long, False, compiled=False).name == "rowwise"
-
-
-def test_a_plan_may_be_forced_and_preferred():
-    def chosen(plan, weights=False):
-        return choose_plan(plan, *shape(3), weights, compiled=False)
-
-    assert chosen("blockwise") == AttentionPlan("blockwise")
-    mine = AttentionPlan("rowwise", most_scores=57)
-    with attention_plan(mine):
-        assert chosen("auto") == mine
-        assert chosen("whole").name == "whole"
-        assert chosen("auto", weights=True).name == "whole"
-        with attention_plan("auto"):
-            assert chosen("auto").name == "whole"
-    assert chosen("auto").name == "whole"
-
-
-def test_a_preferred_plan_reaches_the_layers():
-    layer = EncoderLayer(8, 2, 16)
-    x = normal(2, 5, 8)
-    expected = layer(x, mask=create_padding_mask([[1, 1, 0, 1, 1]] * 2))
-    before = count_loops(layer, x)
-    with attention_plan(AttentionPlan("blockwise", query_block=2, key_block=3)):
-        actual = layer(x, mask=create_padding_mask([[1, 1, 0, 1, 1]] * 2))
-        assert count_loops(layer, x) > before
-    near(actual, expected.numpy(), "float32")
-
-
-def count_loops(layer, x):
-    graph = tf.function(lambda x: layer(x)).get_concrete_function(x).graph
-    return sum("While" in op.type for op in graph.get_operations())
-
-
-# Bad input
-
-
-@pytest.mark.parametrize("plan", ["flash", None, 3, ""])
-def test_an_unknown_plan_is_refused(plan):
-    q, k, v, _ = some_inputs()
-    with pytest.raises(ValueError, match='plan: expected "auto", "whole", "rowwise"'):
-        scaled_dot_product_attention(q, k, v, plan=plan)
-    with (
-        pytest.raises(ValueError, match='plan: expected "auto", "whole", "rowwise"'),
-        attention_plan(plan),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("size", [0, -1, 2.0, True, None, "64"])
-@pytest.mark.parametrize("field", ["most_scores", "query_block", "key_block"])
-def test_a_block_size_is_a_positive_integer(field, size):
-    with pytest.raises(ValueError, match=f"{field}: expected a positive integer, got {size!r}"):
-        AttentionPlan("blockwise", **{field: size})
-
-
-def test_a_plan_without_weights_is_refused_where_they_are_wanted():
-    q, k, v, _ = some_inputs()
-    with pytest.raises(ValueError, match="plan.*never makes the attention weights.*Pass"):
-        scaled_dot_product_attention(q, k, v, plan="blockwise")
-
-
-@pytest.mark.parametrize(
-    "bias",
-    [tf.zeros((3, 7, 10)), tf.zeros((1, 1, 2, 3, 7, 11)), tf.zeros((7, 11), tf.int32)],
-    ids=["lengths", "rank", "dtype"],
-)
-def test_a_bias_that_does_not_broadcast_is_refused(bias):
-    q, k, v, _ = some_inputs()
-    message = r"bias: expected floats that broadcast to the scores \(2, 3, 7, 11\)"
-    with pytest.raises(ValueError, match=message):
-        scaled_dot_product_attention(q, k, v, bias=bias)
-
-
-@pytest.mark.parametrize(
-    ("dropout", "message"),
-    [
-        ((1.0, (1, 2)), "dropout: expected a rate of at least 0 and below 1, got 1.0"),
-        ((-0.1, (1, 2)), "dropout: expected a rate"),
-        ((0.1, (1, 2, 3)), r"dropout: .*seed of two integers, got a seed of int32 \(3,\)"),
-        ((0.1, (1.0, 2.0)), r"dropout: .*seed of two integers, got a seed of float32 \(2,\)"),
-    ],
-)
-def test_a_dropout_that_cannot_be_is_refused(dropout, message):
-    q, k, v, _ = some_inputs()
-    with pytest.raises(ValueError, match=message):
-        scaled_dot_product_attention(q, k, v, dropout=dropout)
-
-
-# The cached step
-
-
-@every_dtype
-@pytest.mark.parametrize("jit", [True, False])
-@pytest.mark.parametrize("with_bias", [True, False])
-def test_cached_steps_give_the_rows_of_causal_attention(dtype, jit, with_bias):
-    q, k, v, _ = some_inputs(dtype, t=11)
-    bias = normal(2, 1, 11, 11, seed=7) if with_bias else None
-    exact = [tf.cast(x, tf.float64).numpy() for x in (q, k, v)]
-    future = np.arange(11) > np.arange(11)[:, None]
-    given = 0.0 if bias is None else bias.numpy().astype(np.float64)
-    expected, _ = ref.scaled_dot_product_attention(*exact, future, given)
-    # What stands in the cache from `position` on must not matter.
-    cache = tuple(tf.cast(tf.fill((2, 3, 11, 4), number), dtype) for number in (173.0, -3e4))
-    for t in range(11):
-        at = slice(t, t + 1)
-        row = None if bias is None else bias[:, :, at]
-        new = q[:, :, at], k[:, :, at], v[:, :, at]
-        output, cache = cached_attention(*new, cache, tf.constant(t), row, jit=jit)
-        near(output, expected[:, :, at], dtype)
-    np.testing.assert_array_equal(tf.cast(cache[0], tf.float32), tf.cast(k, tf.float32))
-    np.testing.assert_array_equal(tf.cast(cache[1], tf.float32), tf.cast(v, tf.float32))
-
-
-@pytest.mark.parametrize("name", ["q", "keys", "values"])
-def test_a_step_takes_one_position(name):
-    arguments = dict.fromkeys(("q", "keys", "values"), tf.zeros((2, 3, 1, 4)))
-    cache = (tf.zeros((2, 3, 11, 4)),) * 2
-    for shape in ((2, 3, 2, 4), (2, 3, 1, 5), (2, 1, 4)):
-        with pytest.raises(ValueError, match=f"{name}: expected one position of the cache"):
-            cached_attention(**{**arguments, name: tf.zeros(shape)}, cache=cache, position=0)

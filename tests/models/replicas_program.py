@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer import Encoder, MaskedAccuracy, SmoothedCrossentropy
+from tf_transformer import Encoder, FusedAdam, MaskedAccuracy, SmoothedCrossentropy
 
 # 7 real target tokens on the first replica, 1 on the second.
 IDS = np.array([[1, 5, 6, 7], [1, 8, 4, 0], [1, 0, 0, 0], [0, 0, 0, 0]], np.int32)
@@ -45,6 +45,17 @@ def fit_once(strategy):
     return {"loss": history["loss"], "accuracy": history["accuracy"], "steps": steps}
 
 
+def fit_with_fused_adam(strategy):
+    """Every variable of the optimizer after three steps, the moving average among them."""
+    with strategy.scope():
+        model = new_model()
+        optimizer = FusedAdam(0.01, epsilon=1e-3, use_ema=True)  # no step where rounding decides
+        model.compile(optimizer, SmoothedCrossentropy(), jit_compile=False)
+    dataset = tf.data.Dataset.from_tensor_slices((IDS, LABELS)).batch(4).repeat(3)
+    model.fit(dataset, shuffle=False, verbose=0)
+    return [variable.numpy().tolist() for variable in optimizer.variables]
+
+
 def loss_of(strategy, labels):
     """The loss object by itself, inside each replica; the replicas' shares added up."""
     logits = np.random.default_rng(0).standard_normal((4, 4, 13)).astype(np.float32)
@@ -73,6 +84,7 @@ def main():
     for name, strategy in strategies.items():
         report[name] = {
             "fit": fit_once(strategy),
+            "fused_adam": fit_with_fused_adam(strategy),
             "uneven": loss_of(strategy, LABELS),
             "one_token": loss_of(strategy, ONE_TOKEN),
             "no_token": loss_of(strategy, 0 * LABELS),

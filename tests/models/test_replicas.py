@@ -37,6 +37,13 @@ def test_fit_takes_the_same_step(report):
     assert moved > 10
 
 
+def test_fused_adam_takes_the_same_steps(report):
+    one, two = report["one"]["fused_adam"], report["two"]["fused_adam"]
+    assert one[0] == two[0] == 3  # steps
+    for state, other in zip(one, two, strict=True):
+        np.testing.assert_allclose(other, state, rtol=1e-3, atol=1e-6)
+
+
 def test_fit_reports_the_same_loss_and_accuracy(report):
     one, two = report["one"]["fit"], report["two"]["fit"]
     np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)

@@ -1,0 +1,67 @@
+"""The plans of the attention core, and the ways to run them: what its test files share.
+
+Axes: B batch, N heads, T target length, S source length, H head width.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer import AttentionPlan, scaled_dot_product_attention
+
+TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
+# Tiles that cut the lengths below unevenly, a single tile, and tiles of one score.
+PLANS = {
+    "whole": "whole",
+    "rowwise 30": AttentionPlan("rowwise", most_scores=30),
+    "rowwise 160": AttentionPlan("rowwise", most_scores=160),
+    "blockwise 2x3": AttentionPlan("blockwise", query_block=2, key_block=3),
+    "blockwise 64x64": AttentionPlan("blockwise", query_block=64, key_block=64),
+    "blockwise 3x1": AttentionPlan("blockwise", query_block=3, key_block=1),
+}
+every_plan = pytest.mark.parametrize("plan", ["whole", "rowwise 30", "blockwise 2x3"])
+every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
+every_path = pytest.mark.parametrize("name", ["eager", "graph", "xla"])
+
+
+def attend_with_gradients(q, k, v, mask, bias, cotangent, **options):
+    """(output, gradients of sum(output * cotangent) by q, k, v and the bias, if there is one)."""
+    inputs = [q, k, v] if bias is None else [q, k, v, bias]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        output, _ = scaled_dot_product_attention(
+            q, k, v, mask, bias=bias, return_attention_weights=False, **options
+        )
+        projected = tf.reduce_sum(tf.cast(output * cotangent, tf.float32))
+    return output, tape.gradient(projected, inputs)
+
+
+@functools.cache
+def path(name, plan, **options):
+    """A way to run `attend_with_gradients`: eager, a graph, XLA around it, XLA for the core."""
+    run = functools.partial(
+        attend_with_gradients, plan=PLANS[plan], jit=name == "core_xla", **options
+    )
+    if name in ("eager", "core_xla"):
+        return run
+    return tf.function(run, autograph=False, jit_compile=name == "xla")
+
+
+def near(actual, expected, dtype):
+    """Point 5: for N(0, 1) inputs, whose results are of the order of one or below."""
+    actual, tolerance = tf.cast(actual, tf.float64), TOLERANCE[dtype]
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def normal(*shape, seed=3, dtype="float32"):
+    return tf.cast(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def some_inputs(dtype="float32", t=7, s=11):
+    """q, k, v and a cotangent of the output; t != s, both prime."""
+    q, g = (normal(2, 3, t, 4, seed=seed, dtype=dtype) for seed in (0, 1))
+    k, v = (normal(2, 3, s, 4, seed=seed, dtype=dtype) for seed in (2, 3))
+    return q, k, v, g
