@@ -69,6 +69,16 @@ def test_an_error_is_not_replaced():
         1 / 0  # noqa: B018
 
 
+def test_a_program_told_to_ignore_ctrl_c_ignores_it():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with InterruptBetweenBatches():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_outside_of_the_main_thread_it_does_nothing():
     before = signal.getsignal(signal.SIGINT)
     seen = []

@@ -14,8 +14,9 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
     weights updated and others not; in a destructor it is printed and forgotten, and the training
     goes on. A second Ctrl-C is not kept.
 
-    A context manager around `fit`, and one of its callbacks. Outside of the main thread, where
-    Python delivers no signals, it does nothing.
+    A context manager around `fit`, and one of its callbacks. It does nothing outside of the main
+    thread, where Python delivers no signals, and where Ctrl-C does not raise `KeyboardInterrupt`
+    anyway: a program in the background may have been told to ignore it.
 
     Example:
         >>> with InterruptBetweenBatches() as interrupt:
@@ -27,14 +28,15 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
         self._pending = False
 
     def __enter__(self):
-        self._active = threading.current_thread() is threading.main_thread()
+        in_main = threading.current_thread() is threading.main_thread()
+        self._active = in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if self._active:
-            self._before = signal.signal(signal.SIGINT, self._keep)
+            signal.signal(signal.SIGINT, self._keep)
         return self
 
     def __exit__(self, kind, error, traceback):
         if self._active:
-            signal.signal(signal.SIGINT, self._before)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if kind is None:
             self._raise_if_pending()  # it came after the last batch
 
