@@ -1,12 +1,25 @@
 """Text to ids and back: trained and run in Python, or run inside a TensorFlow graph.
 
-`BPETokenizer` never imports TensorFlow and `GraphBPE` never imports the `tokenizers` package, so
-each is imported only when its name is first used.
+The Python classes never import TensorFlow and the graph classes never import the `tokenizers`
+package, so each is imported only when its name is first used.
 """
 
 from importlib import import_module
 
-_EXPORTS = {"BPETokenizer": "bpe", "GraphBPE": "graph_bpe"}
+_EXPORTS = {
+    "BPETokenizer": "bpe",
+    "GraphBPE": "graph.graph_bpe",
+    "GraphTokenizer": "graph.graph_tokenizer",
+    "GraphUnigram": "graph.graph_unigram",
+    "GraphWordPiece": "graph.graph_wordpiece",
+    "Tokenizer": "tokenizer",
+    "TokenizerFile": "tokenizer_file",
+    "UnigramTokenizer": "unigram",
+    "WordPieceTokenizer": "wordpiece",
+    "bert_pipeline": "pipeline",
+    "byte_level_pipeline": "pipeline",
+    "metaspace_pipeline": "pipeline",
+}
 
 __all__ = sorted(_EXPORTS)
 

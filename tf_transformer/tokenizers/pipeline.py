@@ -1,21 +1,25 @@
-r"""The one text pipeline that both tokenizers run, written so that two regex engines agree on it.
+r"""How texts become words, in the terms of a `tokenizer.json`: what each new tokenizer starts from.
 
-`BPETokenizer` runs it in Rust (Oniguruma), `GraphBPE` in TensorFlow (RE2). Classes such as `\s` or
-`\p{L}` follow the Unicode version each engine was built with, so the same file could give other
-ids in training and in serving. Every class here is therefore a list of code points, in the
-`\x{...}` notation that both engines read alike.
+The Rust package `tokenizers` runs a pipeline in training (regular expressions: Oniguruma), the
+graph tokenizers run it in TensorFlow (RE2). Classes such as `\s` or `\p{L}` follow the Unicode
+version each engine was built with, so the same file could give other ids in training and in
+serving. Every class here is therefore a list of code points, in the `\x{...}` notation that both
+engines read alike.
 
-The pipeline:
+`byte_level_pipeline` and `metaspace_pipeline` cut alike, and lose nothing but the kind of space:
 
 1. each run of control characters and white space becomes one space; the ends are stripped;
-2. the text is cut into words, each with the space before it (GPT-2's habit: a word's position in
-   the sentence is in the token, and decoding needs no rule about where spaces go; Chinese, which
-   has no spaces, is untouched by it). A word is at most 24 letters, 3 digits or 4 punctuation
-   marks long, which bounds the work for one word whatever the length of the line;
-3. each word becomes its UTF-8 bytes, each byte written as one printable character.
+2. the text is cut into words, each with the space before it (a word's position in the sentence is
+   in the token, and decoding needs no rule about where spaces go; Chinese, which has no spaces, is
+   untouched by it). A word is at most 24 letters, 3 digits or 4 punctuation marks long, which
+   bounds the work for one word whatever the length of the line.
+
+`bert_pipeline` is what BERT was trained with: it loses case, accents and spaces.
 """
 
-SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
+from dataclasses import dataclass
+
+BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 # C0 controls and space, DEL and C1 controls and no-break space, then every other code point that
 # has the Unicode property White_Space (the list is frozen here on purpose).
@@ -45,33 +49,196 @@ WORD_PATTERN = (
     rf"| ?[{_PUNCTUATION}]{{1,4}}"
 )
 
-# The same pipeline as a Hugging Face `tokenizer.json` spells it.
-NORMALIZER = {
-    "type": "Sequence",
-    "normalizers": [
-        {"type": "Replace", "pattern": {"Regex": SPACE_PATTERN}, "content": " "},
-        {"type": "Strip", "strip_left": True, "strip_right": True},
-    ],
-}
-_BYTE_LEVEL = {
-    "type": "ByteLevel",
-    "add_prefix_space": False,
-    "trim_offsets": False,
-    "use_regex": False,
-}
-PRE_TOKENIZER = {
-    "type": "Sequence",
-    "pretokenizers": [
-        {
-            "type": "Split",
-            "pattern": {"Regex": WORD_PATTERN},
-            "behavior": "Isolated",
-            "invert": False,
+_METASPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+
+# Metaspace writes spaces as this character, so in a text it can only be read as one.
+_SPACE_OR_METASPACE_PATTERN = rf"[{_SPACES}\x{{2581}}]+"
+
+# The regular expressions that Oniguruma and RE2 are known to read alike.
+SHARED_PATTERNS = (
+    SPACE_PATTERN,
+    _SPACE_OR_METASPACE_PATTERN,
+    WORD_PATTERN,
+    " {2,}",  # what SentencePiece's normalizer becomes in a tokenizer.json
+    " +",
+)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What surrounds the model in a `tokenizer.json`.
+
+    Args:
+        normalizer, pre_tokenizer, decoder: dicts as in the file.
+        special_tokens: tuple of strings, the first tokens of the vocabulary; padding is the first.
+        unknown: string, the one of them that stands for what the vocabulary cannot write; None
+            where it can write everything.
+        around: tuple of two strings, the special tokens before and after a text; None for none.
+    """
+
+    normalizer: dict
+    pre_tokenizer: dict
+    decoder: dict
+    special_tokens: tuple
+    unknown: str | None = None
+    around: tuple | None = None
+
+
+def byte_level_pipeline():
+    """Words as the bytes of UTF-8, each written as a letter of `byte_alphabet`.
+
+    Radford et al. 2019, section 2.2: 256 tokens are enough to write any text. Only for BPE.
+
+    Returns:
+        `Pipeline`.
+
+    Example:
+        >>> byte_level_pipeline().special_tokens
+        ('<pad>', '<s>', '</s>')
+    """
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": False,
+        "use_regex": False,
+    }
+    return Pipeline(
+        normalizer=_sequence("normalizers", *_single_spaces(SPACE_PATTERN)),
+        pre_tokenizer=_sequence("pretokenizers", _split_into_words(), byte_level),
+        decoder=byte_level,
+        special_tokens=("<pad>", "<s>", "</s>"),
+    )
+
+
+def metaspace_pipeline():
+    """Words as characters, with U+2581 for the space before a word, the first one too.
+
+    Kudo and Richardson 2018 (SentencePiece), section 3.2. Characters that training did not see
+    become `<unk>`. U+2581 in a text is read as a space.
+
+    Returns:
+        `Pipeline`.
+
+    Example:
+        >>> metaspace_pipeline().unknown
+        '<unk>'
+    """
+    spaces = *_single_spaces(_SPACE_OR_METASPACE_PATTERN), {"type": "Prepend", "prepend": " "}
+    # "never": the normalizer has put the first word's space there already.
+    metaspace = {"type": "Metaspace", "replacement": _METASPACE, "split": False}
+    return Pipeline(
+        normalizer=_sequence("normalizers", *spaces),
+        pre_tokenizer=_sequence(
+            "pretokenizers", _split_into_words(), metaspace | {"prepend_scheme": "never"}
+        ),
+        decoder=metaspace | {"prepend_scheme": "always"},
+        special_tokens=("<pad>", "<s>", "</s>", "<unk>"),
+        unknown="<unk>",
+    )
+
+
+def bert_pipeline(lowercase=True):
+    """BERT's: words and single punctuation marks, Chinese characters one by one.
+
+    Devlin et al. 2019, in the authors' `tokenization.py`.
+
+    Args:
+        lowercase: bool, lower case and no accents ("uncased").
+
+    Returns:
+        `Pipeline`.
+
+    Example:
+        >>> bert_pipeline().around
+        ('[CLS]', '[SEP]')
+    """
+    return Pipeline(
+        normalizer={
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": lowercase,
         },
-        _BYTE_LEVEL,
-    ],
-}
-DECODER = _BYTE_LEVEL
+        pre_tokenizer={"type": "BertPreTokenizer"},
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+        special_tokens=BERT_SPECIAL_TOKENS,
+        unknown="[UNK]",
+        around=("[CLS]", "[SEP]"),
+    )
+
+
+def tokenizer_json(model, pipeline, special_ids):
+    """Puts a model and its pipeline together.
+
+    Args:
+        model: dict, the part "model".
+        pipeline: `Pipeline`.
+        special_ids: dict of special token -> id; empty before there is a vocabulary.
+
+    Returns:
+        dict, the content of a `tokenizer.json`.
+    """
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": number,
+                "content": token,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for token, number in sorted(special_ids.items(), key=lambda item: item[1])
+        ],
+        "normalizer": pipeline.normalizer,
+        "pre_tokenizer": pipeline.pre_tokenizer,
+        "post_processor": _template(pipeline, special_ids),
+        "decoder": pipeline.decoder,
+        "model": model,
+    }
+
+
+def _template(pipeline, special_ids):
+    if pipeline.around is None or not special_ids:
+        return None
+    before, after = ({"SpecialToken": {"id": token, "type_id": 0}} for token in pipeline.around)
+    text, other = ({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB"))
+    return {
+        "type": "TemplateProcessing",
+        "single": [before, text, after],
+        "pair": [before, text, after, other, _of_type_1(after)],
+        "special_tokens": {
+            token: {"id": token, "ids": [special_ids[token]], "tokens": [token]}
+            for token in pipeline.around
+        },
+    }
+
+
+def _of_type_1(piece):
+    return {"SpecialToken": piece["SpecialToken"] | {"type_id": 1}}
+
+
+def _single_spaces(pattern):
+    replace = {"type": "Replace", "pattern": {"Regex": pattern}, "content": " "}
+    return replace, {"type": "Strip", "strip_left": True, "strip_right": True}
+
+
+def _split_into_words():
+    return {
+        "type": "Split",
+        "pattern": {"Regex": WORD_PATTERN},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+
+
+def _sequence(name, *parts):
+    return {"type": "Sequence", name: list(parts)}
 
 
 def byte_alphabet():

@@ -1,37 +1,38 @@
-"""Reading a `tokenizer.json`, with a check that it holds the pipeline of this package."""
+"""Reading a `tokenizer.json` or a BERT `vocab.txt` without the package `tokenizers`."""
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from tf_transformer.tokenizers.pipeline import (
-    DECODER,
-    NORMALIZER,
-    PRE_TOKENIZER,
-    SPECIAL_TOKENS,
-    byte_alphabet,
-)
+import numpy as np
 
-_MODEL_SETTINGS = {
-    "type": "BPE",
-    "dropout": None,
-    "unk_token": None,
-    "continuing_subword_prefix": None,
-    "end_of_word_suffix": None,
-    "fuse_unk": False,
-    "byte_fallback": False,
-    "ignore_merges": False,
-}
+from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS, bert_pipeline, tokenizer_json
+
+MODELS = ("BPE", "WordPiece", "Unigram")
+
+
+class UnsupportedPart(ValueError):
+    """A part of a file that this package does not run."""
+
+    @classmethod
+    def of(cls, part, expected, received):
+        """The error for a part, by its name in the file."""
+        return cls(
+            f"The part {part!r} is not supported: expected {expected!r}, received {received!r}."
+        )
 
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """What a `tokenizer.json` holds once its pipeline is known to be the supported one.
+    """The content of a `tokenizer.json`, with the vocabulary checked.
 
     Args:
-        vocabulary: tuple of V strings, the tokens in the order of their ids. Ids 0, 1 and 2 are
-            `<pad>`, `<s>` and `</s>`; the others are written in the byte alphabet.
-        merges: tuple of `(left_id, right_id, merged_id)`, best rank first.
+        content: dict, the whole file.
+
+    Raises:
+        ValueError: a part (it is named) is missing, or two tokens have one id, or an id is left
+            out, or the model is not one of `MODELS`.
 
     Example:
         >>> TokenizerFile.read("no-such-file.json")
@@ -39,99 +40,188 @@ class TokenizerFile:
         FileNotFoundError: path: expected a tokenizer.json, but there is no file no-such-file.json
     """
 
-    vocabulary: tuple
-    merges: tuple
+    content: dict
+
+    def __post_init__(self):
+        if not isinstance(self.content, dict) or not isinstance(self.content.get("model"), dict):
+            raise UnsupportedPart.of("model", "a dict, as in a tokenizer.json", "none")
+        if self.model.get("type") not in MODELS:
+            raise UnsupportedPart.of("model.type", MODELS, self.model.get("type"))
+        self.vocabulary  # noqa: B018  raises where it is not one
 
     @classmethod
     def read(cls, path):
-        """Reads and checks a file, using the standard library only.
+        """Reads a file.
 
         Args:
-            path: string or path of a `tokenizer.json` written by `BPETokenizer.save`.
+            path: string or path of a `tokenizer.json`.
 
         Returns:
             A `TokenizerFile`.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file is not JSON, or a part of it (the part is named) is not what this
-                package writes.
+            ValueError: it is not JSON, names a key twice, or as the class says.
         """
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"path: expected a tokenizer.json, but there is no file {path}")
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(
+                path.read_text(encoding="utf-8"), object_pairs_hook=_distinct, parse_float=_rust_float
+            )
         except ValueError as error:
             raise ValueError(
                 f"path: expected a tokenizer.json, but {path} is not JSON ({error}); "
-                "write one with BPETokenizer.save"
+                "write one with the `save` of a tokenizer"
             ) from error
-        if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        try:
+            return cls(content)
+        except UnsupportedPart as error:
+            raise UnsupportedPart(f"path: {path} cannot be read. {error}") from error
+
+    @classmethod
+    def read_vocabulary(cls, path, lowercase):
+        """Reads BERT's `vocab.txt`, a token a line, its number its id.
+
+        Args:
+            path: string or path of the text file.
+            lowercase: bool, whether the model reads texts in lower case and without accents
+                ("uncased"): the file does not say.
+
+        Returns:
+            A `TokenizerFile` with the pipeline of BERT.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: a token stands there twice, or a special token of BERT is missing.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"path: expected a vocab.txt, but there is no file {path}")
+        vocabulary = {}
+        with open(path, encoding="utf-8", newline="\n") as lines:
+            for number, line in enumerate(lines):
+                token = line.rstrip()
+                if token in vocabulary:
+                    raise ValueError(
+                        f"path: expected each token once, but {path} has {token!r} in the lines "
+                        f"{vocabulary[token] + 1} and {number + 1}; remove one"
+                    )
+                vocabulary[token] = number
+        missing = [token for token in BERT_SPECIAL_TOKENS if token not in vocabulary]
+        if missing:
             raise ValueError(
-                f"path: expected a tokenizer.json with a part 'model', but {path} has none; "
-                "write one with BPETokenizer.save"
+                f"path: expected the special tokens of BERT, but {path} has no {missing}; "
+                "add a line for each"
             )
-        _check_pipeline(content, path)
-        vocabulary = _read_vocabulary(content["model"].get("vocab"), path)
-        return cls(vocabulary, _read_merges(content["model"].get("merges"), vocabulary, path))
+        special = {token: vocabulary[token] for token in BERT_SPECIAL_TOKENS}
+        model = {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": vocabulary,
+        }
+        return cls(tokenizer_json(model, bert_pipeline(lowercase), special))
 
+    @property
+    def model(self):
+        """Dict, the part "model"."""
+        return self.content["model"]
 
-def _check_pipeline(content, path):
-    added = [(t.get("id"), t.get("content")) for t in content.get("added_tokens") or []]
-    settings = {k: v for k, v in content["model"].items() if k not in ("vocab", "merges")}
-    parts = [
-        ("normalizer", NORMALIZER, content.get("normalizer")),
-        ("pre_tokenizer", PRE_TOKENIZER, content.get("pre_tokenizer")),
-        ("decoder", DECODER, content.get("decoder")),
-        ("model", _MODEL_SETTINGS, settings),
-        ("added_tokens", list(enumerate(SPECIAL_TOKENS)), added),
-        ("post_processor", None, content.get("post_processor")),
-        ("truncation", None, content.get("truncation")),
-        ("padding", None, content.get("padding")),
-    ]
-    for part, expected, received in parts:
-        if received != expected:
-            raise _unsupported(part, expected, received, path)
-
-
-def _read_vocabulary(vocab, path):
-    if not isinstance(vocab, dict) or sorted(vocab.values()) != list(range(len(vocab))):
-        raise _unsupported("model.vocab", "tokens with ids 0, 1, 2, ...", "other ids", path)
-    vocabulary = tuple(sorted(vocab, key=vocab.get))
-    if vocabulary[: len(SPECIAL_TOKENS)] != SPECIAL_TOKENS:
-        raise _unsupported("model.vocab", SPECIAL_TOKENS, vocabulary[: len(SPECIAL_TOKENS)], path)
-    missing = [byte for byte, letter in enumerate(byte_alphabet()) if letter not in vocab]
-    if missing:
-        raise _unsupported("model.vocab", "all 256 bytes", f"none for bytes {missing}", path)
-    foreign = set("".join(vocabulary[len(SPECIAL_TOKENS) :])).difference(byte_alphabet())
-    if foreign:
-        raise _unsupported("model.vocab", "byte letters", f"also {sorted(foreign)}", path)
-    return vocabulary
-
-
-def _read_merges(merges, vocabulary, path):
-    ids = {token: number for number, token in enumerate(vocabulary)}
-    triples = []
-    seen = set()
-    for rank, merge in enumerate(merges or []):
-        # Versions of the format before 2024 write a merge as one string with a space.
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
-        triple = ids.get(left), ids.get(right), ids.get(left + right)
-        if None in triple or min(triple) < len(SPECIAL_TOKENS) or (left, right) in seen:
-            raise _unsupported(
-                "model.merges",
-                "pairs of tokens, each pair once, whose union is in the vocabulary",
-                f"{merge!r} at rank {rank}",
-                path,
+    @cached_property
+    def vocabulary(self):
+        """Tuple of V strings, the tokens in the order of their ids, added ones included."""
+        ids = _ids_of_model(self.model)
+        for token in self.content.get("added_tokens") or []:
+            if ids.setdefault(token["content"], token["id"]) != token["id"]:
+                raise UnsupportedPart.of(
+                    "added_tokens",
+                    f"the id {ids[token['content']]} of the model for {token['content']!r}",
+                    token["id"],
+                )
+        tokens = {}
+        for token, number in ids.items():
+            if tokens.setdefault(number, token) != token:
+                raise UnsupportedPart.of(
+                    "model.vocab",
+                    "an id for each token",
+                    f"the id {number} for both {tokens[number]!r} and {token!r}",
+                )
+        missing = [number for number in range(len(tokens)) if number not in tokens]
+        if missing:
+            raise UnsupportedPart.of(
+                "model.vocab", f"the ids 0 to {len(tokens) - 1}", f"none of {missing[:5]}"
             )
-        seen.add((left, right))
-        triples.append(triple)
-    return tuple(triples)
+        return tuple(tokens[number] for number in range(len(tokens)))
+
+    @cached_property
+    def special_tokens(self):
+        """Dict of string -> id, the added tokens that are special."""
+        added = self.content.get("added_tokens") or []
+        return {token["content"]: token["id"] for token in added if token["special"]}
+
+    @cached_property
+    def merges(self):
+        """int64 `[M, 3]` of a BPE model: the ids of left, right and merged, best rank first."""
+        vocab = self.model["vocab"]
+        cut = len(self.model.get("continuing_subword_prefix") or "")
+        rows, seen = [], set()
+        for rank, merge in enumerate(self.model.get("merges") or []):
+            # Versions of the format before 2024 write a merge as one string with a space.
+            pair = tuple(merge.split(" ") if isinstance(merge, str) else merge)
+            ids = [vocab.get(token) for token in (*pair, pair[0] + pair[-1][cut:])]
+            if len(pair) != 2 or None in ids or pair in seen:
+                raise UnsupportedPart.of(
+                    "model.merges",
+                    "pairs of tokens, each pair once, whose union is in the vocabulary",
+                    f"{merge!r} at rank {rank}",
+                )
+            seen.add(pair)
+            rows.append(ids)
+        return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def _unsupported(part, expected, received, path):
-    return ValueError(
-        f"path: the part {part!r} of {path} is not supported: expected {expected!r}, "
-        f"received {received!r}; use a file written by BPETokenizer.save"
-    )
+def _distinct(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return result
+
+
+def _rust_float(text):
+    """The number that serde_json reads, which may be a neighbour of the nearest float64."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    exponent = int(exponent or 0)
+    significand = 0
+    for place, digit in enumerate(whole + fraction):
+        if significand * 10 + int(digit) >= 2**64:  # all further digits are dropped
+            exponent += max(len(whole) - place, 0)
+            break
+        significand = significand * 10 + int(digit)
+        exponent -= place >= len(whole)
+    value = float(significand)
+    while exponent < -308 and value:
+        value, exponent = value / 1e308, exponent + 308
+    value = value / float(f"1e{-exponent}") if exponent < 0 else value * float(f"1e{exponent}")
+    return -value if text.startswith("-") else value
+
+
+def _ids_of_model(model):
+    vocab = model.get("vocab")
+    if model["type"] == "Unigram":
+        if not isinstance(vocab, list):
+            raise UnsupportedPart.of("model.vocab", "a list of [token, score]", type(vocab).__name__)
+        ids = {token: number for number, (token, _) in enumerate(vocab)}
+        if len(ids) < len(vocab):
+            tokens = [token for token, _ in vocab]
+            twice = next(token for token in ids if tokens.count(token) > 1)
+            raise UnsupportedPart.of("model.vocab", "each token once", f"{twice!r} twice")
+        return ids
+    if not isinstance(vocab, dict) or not all(type(i) is int for i in vocab.values()):
+        raise UnsupportedPart.of("model.vocab", "a dict of token -> id", type(vocab).__name__)
+    return dict(vocab)

@@ -5,8 +5,6 @@ Axes: N heads, T target length, S source length.
 
 import tensorflow as tf
 
-from tf_transformer.tokenizers import GraphBPE
-
 
 def translation_attention(model, tokenizer, source, translation):
     """Attention of the decoder's last layer to the source, with the tokens it lies between.
@@ -17,7 +15,7 @@ def translation_attention(model, tokenizer, source, translation):
 
     Args:
         model: `Transformer` with `tokenizer`'s vocabulary.
-        tokenizer: `GraphBPE`, or the one inside a loaded SavedModel.
+        tokenizer: `GraphTokenizer`, or the one inside a loaded SavedModel.
         source: str.
         translation: str.
 
@@ -44,7 +42,8 @@ def translation_attention(model, tokenizer, source, translation):
     source_ids, target_ids = (
         ids.numpy()[: most - 1] for ids, most in zip(encoded, longest, strict=True)
     )
-    inputs = [[*source_ids, GraphBPE.end_id]], [[GraphBPE.start_id, *target_ids]]
+    special = {role: int(number) for role, number in tokenizer.special_ids().items()}
+    inputs = [[*source_ids, special["end"]]], [[special["start"], *target_ids]]
     inputs = tuple(tf.constant(ids, tf.int32) for ids in inputs)
     _, attention = model(inputs, False, return_attention_weights=True)
     last = f"decoder_layer{config['num_layers']}_block2"

@@ -1,0 +1,116 @@
+import itertools
+import json
+
+import pytest
+import tensorflow as tf
+from tokenizers import Tokenizer
+from tokenizers.normalizers import (
+    NFC,
+    NFD,
+    NFKC,
+    NFKD,
+    BertNormalizer,
+    Lowercase,
+    Nmt,
+    Prepend,
+    Replace,
+    Sequence,
+    Strip,
+    StripAccents,
+)
+from tokenizers.models import BPE
+from unicode_texts import SEEDS, all_characters, random_texts
+
+from tf_transformer.tokenizers.graph.normalizers import build_normalizer
+from tf_transformer.tokenizers.pipeline import byte_level_pipeline, metaspace_pipeline
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+BERT = [
+    BertNormalizer(clean, chinese, accents, lower)
+    for clean, chinese, accents, lower in itertools.product(
+        (True, False), (True, False), (None, True, False), (True, False)
+    )
+]
+OTHERS = [
+    Lowercase(),
+    NFC(),
+    NFD(),
+    NFKC(),
+    NFKD(),
+    Nmt(),
+    Prepend("▁"),
+    Replace("'s", "\\1 $0"),
+    Strip(),
+    Strip(left=False),
+    Strip(right=False),
+    Strip(left=False, right=False),
+    StripAccents(),
+    Sequence([]),
+    Sequence([Nmt(), NFKC(), Replace("a", "\u0301"), Lowercase(), Strip(), Prepend(" ")]),
+    Sequence([NFKD(), StripAccents(), Lowercase()]),
+    Sequence([Lowercase(), NFD(), Sequence([NFC(), Strip()])]),
+]
+
+
+def part_of(normalizer):
+    tokenizer = Tokenizer(BPE())
+    tokenizer.normalizer = normalizer
+    return json.loads(tokenizer.to_str())["normalizer"]
+
+
+def check(normalizer, texts):
+    normalize = tf.function(
+        build_normalizer(part_of(normalizer)),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
+    for start in range(0, len(texts), 1000):
+        batch = texts[start : start + 1000]
+        got = [text.decode("utf-8") for text in normalize(tf.constant(batch)).numpy()]
+        for text, one in zip(batch, got, strict=True):
+            assert one == normalizer.normalize_str(text), repr(text)
+
+
+@pytest.mark.parametrize("normalizer", BERT + OTHERS, ids=str)
+def test_random_texts_are_normalised_as_by_the_reference(normalizer):
+    check(normalizer, SEEDS + random_texts(1000, seed=3))
+
+
+@pytest.mark.parametrize(
+    "normalizer", [BERT[0], BERT[-1], *OTHERS[:6], OTHERS[8], OTHERS[12]], ids=str
+)
+def test_every_character_is_normalised_as_by_the_reference(normalizer):
+    check(normalizer, all_characters("x") + all_characters("\u0301"))
+
+
+@pytest.mark.parametrize("pipeline", [byte_level_pipeline(), metaspace_pipeline()])
+def test_own_pipelines_are_normalised_as_by_the_reference(pipeline):
+    settings = {"normalizer": pipeline.normalizer, "model": {"type": "BPE"}, "version": "1.0"}
+    settings["model"] |= {"vocab": {}, "merges": []}
+    check(Tokenizer.from_str(json.dumps(settings)).normalizer, SEEDS + random_texts(2000, seed=4))
+
+
+@pytest.mark.parametrize("name", ["NFC", "NFKC", "NFD"])
+def test_long_runs_of_marks(name):
+    marks = "\u0327\u0301\u0323\u093c\u3099\u0345" * 800
+    check({"NFC": NFC(), "NFKC": NFKC(), "NFD": NFD()}[name], ["a" + marks, marks, marks + "か"])
+
+
+def test_no_texts():
+    normalize = build_normalizer(part_of(NFKC()))
+    assert normalize(tf.constant([], tf.string)).shape == (0,)
+    assert normalize(tf.constant(["", ""])).numpy().tolist() == [b"", b""]
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"type": "Precompiled", "precompiled_charsmap": ""}, "'normalizer'.*'Precompiled'"),
+        ({"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}, r"'normalizer.pattern'"),
+        ({"type": "Replace", "pattern": {"String": ""}, "content": " "}, r"'normalizer.pattern'"),
+        ({"type": "Sequence", "normalizers": [{"type": "ByteLevel"}]}, "'ByteLevel'"),
+    ],
+)
+def test_what_is_not_exact_is_refused(part, message):
+    with pytest.raises(UnsupportedPart, match=message):
+        build_normalizer(part)

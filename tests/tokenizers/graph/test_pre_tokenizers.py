@@ -1,0 +1,126 @@
+import json
+
+import pytest
+import tensorflow as tf
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import (
+    BertPreTokenizer,
+    ByteLevel,
+    Digits,
+    Metaspace,
+    Punctuation,
+    Sequence,
+    Split,
+    Whitespace,
+    WhitespaceSplit,
+)
+from unicode_texts import SEEDS, all_characters, random_texts
+
+from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
+from tf_transformer.tokenizers.pipeline import WORD_PATTERN, byte_alphabet
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+SPLITTERS = [
+    BertPreTokenizer(),
+    Digits(individual_digits=False),
+    Digits(individual_digits=True),
+    Metaspace(),
+    Metaspace(prepend_scheme="never"),
+    Metaspace(prepend_scheme="always", split=False),
+    Metaspace(replacement="_", prepend_scheme="first"),
+    Punctuation(),
+    Sequence([]),
+    Sequence([WhitespaceSplit(), Metaspace()]),
+    Sequence([Whitespace(), Digits(individual_digits=True)]),
+    Sequence([Punctuation(), Split("a", "removed")]),
+    Split(" ", "isolated"),
+    Split(" ", "removed"),
+    Split(".*", "isolated"),
+    Split(Regex(WORD_PATTERN), "isolated"),
+    Split(Regex(" {2,}"), "removed"),
+    Whitespace(),
+    WhitespaceSplit(),
+]
+BYTE_LEVELS = [
+    ByteLevel(add_prefix_space=prefix, use_regex=regex)
+    for prefix in (True, False)
+    for regex in (True, False)
+]
+
+
+def part_of(splitter):
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = splitter
+    return json.loads(tokenizer.to_str())["pre_tokenizer"]
+
+
+def words_of(splitter, text):
+    return [word for word, _ in splitter.pre_tokenize_str(text) if word]
+
+
+def check(splitter, texts, write=lambda word: word.decode("utf-8")):
+    split = tf.function(
+        build_pre_tokenizer(part_of(splitter), is_start_kept=True),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
+    for start in range(0, len(texts), 1000):
+        batch = texts[start : start + 1000]
+        for text, words in zip(batch, split(tf.constant(batch)).to_list(), strict=True):
+            assert [write(word) for word in words] == words_of(splitter, text), repr(text)
+
+
+def in_letters(word):
+    return "".join(byte_alphabet()[byte] for byte in word)
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS, ids=str)
+def test_texts_are_cut_as_by_the_reference(splitter):
+    check(splitter, SEEDS + random_texts(2000, seed=5))
+
+
+@pytest.mark.parametrize("splitter", BYTE_LEVELS, ids=str)
+def test_byte_level_texts_are_cut_as_by_the_reference(splitter):
+    check(splitter, SEEDS + random_texts(2000, seed=6), in_letters)
+
+
+@pytest.mark.parametrize("separator", ["x", "1", " ", "'"])
+def test_characters_of_all_planes_are_cut_as_by_the_reference(separator):
+    # test_unicode_tables.py asks about every one; the reference takes minutes to cut them all.
+    texts = all_characters(separator)
+    texts = texts[:100] + texts[100::20]
+    for splitter in (BertPreTokenizer(), Whitespace(), Digits(), WhitespaceSplit()):
+        check(splitter, texts)
+    check(ByteLevel(add_prefix_space=False), texts, in_letters)
+
+
+def test_every_short_text_of_the_letters_that_matter_to_gpt2():
+    letters = "'slve1! \n"
+    texts = [""]
+    for _ in range(4):
+        texts += [text + letter for text in texts for letter in letters]
+    check(ByteLevel(add_prefix_space=False), sorted(set(texts)), in_letters)
+
+
+def test_no_texts():
+    for splitter in (*SPLITTERS, *BYTE_LEVELS):
+        split = build_pre_tokenizer(part_of(splitter), is_start_kept=True)
+        assert split(tf.constant([], tf.string)).to_list() == []
+        assert split(tf.constant(["", ""])).to_list() == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"type": "UnicodeScripts"}, "'pre_tokenizer'.*'UnicodeScripts'"),
+        (part_of(Split(Regex(r"\s+"), "isolated")), r"'pre_tokenizer.pattern'"),
+        (part_of(Split("a", "merged_with_next")), "'pre_tokenizer.behavior'"),
+        (part_of(Split("a", "isolated", invert=True)), "'pre_tokenizer.behavior'"),
+        (part_of(Metaspace(prepend_scheme="first")), "'pre_tokenizer.prepend_scheme'"),
+        (part_of(Punctuation("removed")), "'pre_tokenizer.behavior'"),
+    ],
+)
+def test_what_is_not_exact_is_refused(part, message):
+    with pytest.raises(UnsupportedPart, match=message):
+        build_pre_tokenizer(part)

@@ -1,0 +1,1 @@
+"""Tokenizers out of core TensorFlow ops; nothing here imports the package `tokenizers`."""

@@ -1,0 +1,196 @@
+"""The decoders of a `tokenizer.json`: ids to texts. B batch, T ids of one text."""
+
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.texts import literal, repair_utf8
+from tf_transformer.tokenizers.pipeline import byte_alphabet
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+# What the decoder of WordPiece tidies up in English, one after the other.
+_CLEANUP = (
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" do not", " don't"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+)
+
+_BYTE_TOKEN = re.compile(r"<0x(\+[0-9A-Fa-f]|[0-9A-Fa-f]{2})>", re.ASCII)
+
+
+def build_decoder(file):
+    """Makes the decoder that a file describes.
+
+    Args:
+        file: a `TokenizerFile`.
+
+    Returns:
+        A `Decoder`.
+
+    Raises:
+        ValueError: a kind of decoder, or a setting of one, that is not supported.
+    """
+    part = file.content.get("decoder")
+    steps = part["decoders"] if part and part["type"] == "Sequence" else [part]
+    names = [step and step.get("type") for step in steps]
+    end_of_tokens = names.index("Fuse") if "Fuse" in names else len(steps)
+    on_tokens = [_token_step(step) for step in steps[:end_of_tokens]]
+    on_texts = [_text_step(step) for step in steps[end_of_tokens + 1 :]]
+    has_bytes = "ByteFallback" in names[:end_of_tokens]
+    if has_bytes and names.index("ByteFallback") != end_of_tokens - 1:
+        raise UnsupportedPart.of("decoder", "Fuse right after ByteFallback", names)
+    pieces = [[], []]
+    for token in file.vocabulary:
+        for is_first in (False, True):
+            text = token
+            for step in on_tokens:
+                text = step(text, is_first)
+            pieces[is_first].append(b"" if token in file.special_tokens else _to_bytes(text))
+    is_byte = [has_bytes and bool(_BYTE_TOKEN.fullmatch(token)) for token in file.vocabulary]
+    is_special = [token in file.special_tokens for token in file.vocabulary]
+    return Decoder(*pieces, is_special, is_byte, on_texts)
+
+
+class Decoder:
+    """Joins what tokens write.
+
+    Args:
+        pieces: list of V bytes, what each token writes.
+        first_pieces: list of V bytes, what it writes at the beginning of a text.
+        is_special: list of V bools, the tokens that write nothing.
+        is_byte: list of V bools, the tokens that are one byte of a character.
+        on_texts: list of functions, string `[B]` -> string `[B]`, that end the work.
+    """
+
+    def __init__(self, pieces, first_pieces, is_special, is_byte, on_texts):
+        self._pieces = np.array(pieces, object)
+        self._first_pieces = np.array(first_pieces, object)
+        self._is_special = np.array(is_special)
+        self._is_byte = np.array(is_byte)
+        self._on_texts = on_texts
+
+    def pieces(self, ids):
+        """int32 ids of any shape -> what each writes in the middle of a text, a string each."""
+        return tf.gather(tf.constant(self._pieces, tf.string), ids)
+
+    def texts(self, ids):
+        """int32 `[B, T]` -> string `[B]` of valid UTF-8."""
+        pieces = self.pieces(ids)
+        if (self._pieces != self._first_pieces).any():
+            is_kept = tf.cast(tf.logical_not(tf.gather(self._is_special, ids)), tf.int32)
+            is_first = (is_kept == 1) & (tf.cumsum(is_kept, axis=1) == 1)
+            first = tf.gather(tf.constant(self._first_pieces, tf.string), ids)
+            pieces = tf.where(is_first, first, pieces)  # [B, T]
+        if self._is_byte.any():
+            pieces = self._repair_runs_of_bytes(ids, pieces)
+        texts = repair_utf8(tf.strings.reduce_join(pieces, axis=1))  # [B]
+        for step in self._on_texts:
+            texts = step(texts)
+        return texts
+
+    def _repair_runs_of_bytes(self, ids, pieces):
+        """A run of byte tokens that is not UTF-8 becomes one U+FFFD for each byte."""
+        shape = tf.shape(ids)
+        is_byte = tf.gather(self._is_byte, ids)
+        is_special = tf.gather(self._is_special, ids)  # as if they were not there
+        run = tf.cumsum(tf.cast(~is_byte & ~is_special, tf.int32), axis=1)
+        run += tf.range(shape[0])[:, tf.newaxis] * (shape[1] + 1)
+        run = tf.where(is_byte, run, -1)  # [B, T]; -1: left out
+        whole = tf.strings.unsorted_segment_join(pieces, run, shape[0] * (shape[1] + 1))
+        is_valid = tf.strings.unicode_transcode(whole, "UTF-8", "UTF-8", errors="ignore") == whole
+        is_broken = is_byte & ~tf.gather(is_valid, tf.maximum(run, 0))
+        return tf.where(is_broken, "\N{REPLACEMENT CHARACTER}", pieces)
+
+
+def _token_step(part):
+    """A function of a token's text, string or bytes, and whether it is the first."""
+    if part is None:
+        return lambda text, is_first: text if is_first else f" {text}"
+    maker = _TOKEN_STEPS.get(part["type"])
+    if maker is None:
+        raise UnsupportedPart.of("decoder", sorted([*_TOKEN_STEPS, "Fuse", "Strip"]), part["type"])
+    return maker(part)
+
+
+def _byte_level(_):
+    byte_of = {letter: byte for byte, letter in enumerate(byte_alphabet())}
+
+    def write(text, is_first):
+        is_known = all(letter in byte_of for letter in text)
+        return bytes(byte_of[letter] for letter in text) if is_known else text
+
+    return write
+
+
+def _wordpiece(part):
+    def write(text, is_first):
+        if not is_first:
+            prefix = part["prefix"]
+            text = text[len(prefix) :] if text.startswith(prefix) else f" {text}"
+        for dirty, clean in _CLEANUP if part["cleanup"] else ():
+            text = text.replace(dirty, clean)
+        return text
+
+    return write
+
+
+def _metaspace(part):
+    strips = part.get("prepend_scheme", "always") != "never"
+
+    def write(text, is_first):
+        return text.replace(part["replacement"], "" if is_first and strips else " ")
+
+    return write
+
+
+def _byte_fallback(_):
+    def write(text, is_first):
+        byte = _BYTE_TOKEN.fullmatch(text)
+        return bytes([int(byte[1], 16)]) if byte else text
+
+    return write
+
+
+def _replace(part):
+    pattern, content = _literal_pattern(part), part["content"]
+    return lambda text, is_first: text.replace(pattern, content)
+
+
+_TOKEN_STEPS = {
+    "ByteFallback": _byte_fallback,
+    "ByteLevel": _byte_level,
+    "Metaspace": _metaspace,
+    "Replace": _replace,
+    "WordPiece": _wordpiece,
+}
+
+
+def _text_step(part):
+    """A function of whole texts, string `[B]` -> string `[B]`."""
+    if part["type"] == "Strip" and part["stop"] == 0:
+        pattern = f"^(?:{literal(part['content'])}){{0,{part['start']}}}"
+        return lambda texts: tf.strings.regex_replace(texts, pattern, "")
+    if part["type"] == "Replace":
+        pattern, content = literal(_literal_pattern(part)), part["content"].replace("\\", "\\\\")
+        return lambda texts: tf.strings.regex_replace(texts, pattern, content)
+    raise UnsupportedPart.of("decoder", "Strip (with stop 0) or Replace after Fuse", part)
+
+
+def _literal_pattern(part):
+    [(kind, pattern)] = part["pattern"].items()
+    if kind != "String" or not pattern:
+        raise UnsupportedPart.of("decoder.pattern", "a String", part["pattern"])
+    return pattern
+
+
+def _to_bytes(text):
+    return text if isinstance(text, bytes) else text.encode("utf-8")

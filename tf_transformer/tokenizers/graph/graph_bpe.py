@@ -1,0 +1,218 @@
+"""Byte pair encoding out of core TensorFlow ops.
+
+W words, N symbols of all those words, M merges.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.characters import NUM_CODES, CharacterTable
+from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
+from tf_transformer.tokenizers.pipeline import byte_alphabet
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+
+class GraphBPE(GraphTokenizer):
+    """The ids of `BPETokenizer`, exactly, inside a TensorFlow graph.
+
+    Sennrich et al. 2016, section 3.2, merge the best-ranked pair of a word again and again. Here
+    every step merges in all words of the batch at once, so the number of steps is that of the word
+    with most merges.
+
+    Args:
+        file: a `TokenizerFile` of a BPE model, of bytes or of characters.
+
+    Raises:
+        ValueError: a part of the file, which is named, is not supported.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.tokenizers import BPETokenizer
+        >>> trained = BPETokenizer.train(["low lower lowest", "new newer newest"], vocab_size=300)
+        >>> path = os.path.join(tempfile.mkdtemp(), "tokenizer.json")
+        >>> trained.save(path)
+        >>> graph = GraphBPE.from_file(path)
+        >>> ids = graph.encode(["lower", ""])
+        >>> ids.to_list() == trained.encode(["lower", ""])
+        True
+        >>> graph.decode(ids).numpy().tolist()
+        [b'lower', b'']
+    """
+
+    model_type = "BPE"
+
+    def _build_model(self, file):
+        model = file.model
+        if model.get("dropout"):
+            raise UnsupportedPart.of("model.dropout", None, model["dropout"])
+        self._is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
+        if self._is_byte_level:
+            self._build_bytes(model)
+        else:
+            self._build_characters(model)
+        merges = file.merges
+        # One rank past the last stands for "no such pair"; it merges nothing, so its result is 0.
+        self._no_merge = len(merges)
+        self._result_of_rank = np.append(merges[:, 2], 0).astype(np.int32)
+        # TensorFlow refuses an empty table, and a vocabulary of bytes alone has no merges: the key
+        # -1, which no pair has, is always there.
+        self._rank_of_pair = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                np.append(merges[:, 0] * self.vocab_size + merges[:, 1], -1),
+                np.arange(len(merges) + 1, dtype=np.int32),
+            ),
+            default_value=self._no_merge,
+        )
+
+    def _build_bytes(self, model):
+        for part in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
+            if model.get(part):
+                raise UnsupportedPart.of(f"model.{part}", "none beside ByteLevel", model[part])
+        missing = [byte for byte, c in enumerate(byte_alphabet()) if c not in model["vocab"]]
+        if missing:
+            raise UnsupportedPart.of("model.vocab", "all 256 bytes", f"none for the bytes {missing}")
+        ids = [model["vocab"][letter] for letter in byte_alphabet()]
+        self._id_of_byte = np.array(ids, np.int32)
+
+    def _build_characters(self, model):
+        prefix = model.get("continuing_subword_prefix") or ""
+        suffix = model.get("end_of_word_suffix") or ""
+        vocabulary = model["vocab"]
+        # One table for each place in a word: inside, last, first, first and last.
+        self._id_of_character = [
+            CharacterTable(_ids_of_characters(vocabulary, before, after))
+            for before in (prefix, "")
+            for after in ("", suffix)
+        ]
+        unknown = model.get("unk_token")
+        self._unknown = -1 if unknown is None else vocabulary.get(unknown)
+        if self._unknown is None:
+            raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
+        self._fuses_unknown = model.get("fuse_unk", False)
+        bytes_ = [vocabulary.get(f"<0x{byte:02X}>") for byte in range(256)]
+        self._id_of_byte = None
+        if model.get("byte_fallback") and any(number is not None for number in bytes_):
+            if None in bytes_ or prefix or suffix:
+                raise UnsupportedPart.of(
+                    "model.byte_fallback", "a token for each byte, no prefix or suffix", "others"
+                )
+            self._id_of_byte = np.array(bytes_, np.int32)
+
+    def _words_of_tokens(self, file):
+        if not self._is_byte_level:
+            return super()._words_of_tokens(file)
+        byte_of = {letter: byte for byte, letter in enumerate(byte_alphabet())}
+        return [
+            bytes(map(byte_of.get, token)) if set(token) <= byte_of.keys() else b""
+            for token in file.vocabulary
+        ]
+
+    def _always_whole(self, file):
+        if not file.model.get("ignore_merges"):
+            return super()._always_whole(file)
+        return np.array([token in file.model["vocab"] for token in file.vocabulary])
+
+    def _cut_words(self, words):
+        num_words = tf.size(words, out_type=tf.int64)
+        # One flat run of symbols, not a padded [W, longest] matrix: it shrinks at every merge.
+        if self._is_byte_level:
+            symbols, owner = self._bytes(words)
+        else:
+            symbols, owner = self._characters(words)
+        num_open = tf.constant(1)
+        _, symbols, owner = tf.while_loop(
+            lambda num_open, symbols, owner: num_open > 0,
+            lambda num_open, symbols, owner: self._merge_once(symbols, owner, num_words),
+            (num_open, symbols, owner),
+            shape_invariants=(num_open.shape, tf.TensorShape([None]), tf.TensorShape([None])),
+        )
+        return symbols, owner
+
+    def _bytes(self, words):
+        """string `[W]` -> int32 `[N]` the id of each byte, int64 `[N]` its word."""
+        all_bytes = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # [N]
+        owner = tf.repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))
+        return tf.gather(self._id_of_byte, tf.cast(all_bytes, tf.int32)), owner
+
+    def _characters(self, words):
+        """string `[W]` -> int32 `[N]` the id of each character, int64 `[N]` its word."""
+        ragged = tf.strings.unicode_decode(words, "UTF-8")
+        codes, owner = ragged.values, ragged.value_rowids()
+        place = tf.range(tf.size(codes, tf.int64))
+        is_first = place == tf.gather(ragged.row_starts(), owner)
+        is_last = place + 1 == tf.gather(ragged.row_limits(), owner)
+        kind = 2 * tf.cast(is_first, tf.int32) + tf.cast(is_last, tf.int32)
+        symbols = tf.stack([table.look_up(codes) for table in self._id_of_character], axis=1)
+        symbols = tf.gather(symbols, kind, batch_dims=1)
+        return tf.cond(
+            tf.reduce_all(symbols >= 0),
+            lambda: (symbols, owner),
+            lambda: self._replace_unknown(codes, symbols, owner),
+        )
+
+    def _replace_unknown(self, codes, symbols, owner):
+        is_unknown = symbols < 0
+        if self._id_of_byte is not None:
+            letters = tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8")
+            ids, source = self._bytes(letters)
+            # A known character, which is one symbol, keeps the place of its first byte.
+            is_start = tf.concat([[True], source[1:] != source[:-1]], axis=0)
+            symbols = tf.gather(symbols, source)
+            kept = (symbols < 0) | is_start
+            symbols = tf.where(symbols < 0, ids, symbols)
+            return tf.boolean_mask(symbols, kept), tf.boolean_mask(tf.gather(owner, source), kept)
+        if self._unknown < 0:  # the reference drops such characters
+            return tf.boolean_mask(symbols, ~is_unknown), tf.boolean_mask(owner, ~is_unknown)
+        symbols = tf.where(is_unknown, self._unknown, symbols)
+        if not self._fuses_unknown:
+            return symbols, owner
+        continues = is_unknown[1:] & is_unknown[:-1] & (owner[1:] == owner[:-1])
+        kept = tf.concat([[True], ~continues], axis=0)
+        return tf.boolean_mask(symbols, kept), tf.boolean_mask(owner, kept)
+
+    def _merge_once(self, symbols, owner, num_words):
+        """Merges, in each word, the leftmost occurrence of its best-ranked pair.
+
+        One occurrence only: a merge may create a pair of a better rank than the second one, and
+        then the reference takes that first.
+        """
+        pairs = tf.cast(symbols[:-1], tf.int64) * self.vocab_size + tf.cast(symbols[1:], tf.int64)
+        rank = tf.where(
+            owner[:-1] == owner[1:], self._rank_of_pair.lookup(pairs), self._no_merge
+        )  # [N - 1]
+        best = tf.math.unsorted_segment_min(rank, owner[:-1], num_words)  # [W]
+        is_best = (rank < self._no_merge) & (rank == tf.gather(best, owner[:-1]))
+        place = tf.cast(tf.where(is_best)[:, 0], tf.int32)
+        word = tf.gather(owner, place)
+        is_leftmost = tf.concat([[True], word[1:] != word[:-1]], axis=0)[: tf.size(word)]
+        place = tf.boolean_mask(place, is_leftmost)  # one place for each word that can merge
+        merged = tf.gather(self._result_of_rank, tf.gather(rank, place))
+        symbols = tf.tensor_scatter_nd_update(symbols, place[:, tf.newaxis], merged)
+        keep = tf.tensor_scatter_nd_update(
+            tf.fill(tf.shape(symbols), True),
+            place[:, tf.newaxis] + 1,
+            tf.fill(tf.shape(place), False),
+        )
+        return tf.size(place), tf.boolean_mask(symbols, keep), tf.boolean_mask(owner, keep)
+
+
+def _ends_in_bytes(pre_tokenizer):
+    """Whether ByteLevel is the last step; anywhere else it cannot be."""
+    parts = [pre_tokenizer]
+    if pre_tokenizer and pre_tokenizer["type"] == "Sequence":
+        parts = pre_tokenizer["pretokenizers"]
+    kinds = [part and part["type"] for part in parts]
+    if "ByteLevel" in kinds[:-1]:
+        raise UnsupportedPart.of("pre_tokenizer", "ByteLevel as the last step", kinds)
+    return kinds[-1:] == ["ByteLevel"]
+
+
+def _ids_of_characters(vocabulary, prefix, suffix):
+    """int32 `[0x110000]`, the id of each character between prefix and suffix; -1 for none."""
+    ids = np.full(NUM_CODES, -1, np.int32)
+    for token, number in vocabulary.items():
+        if token.startswith(prefix) and token.endswith(suffix):
+            character = token[len(prefix) : len(token) - len(suffix)]
+            if len(character) == 1:
+                ids[ord(character)] = number
+    return ids

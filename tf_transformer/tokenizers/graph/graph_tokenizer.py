@@ -1,0 +1,254 @@
+"""What all tokenizers out of core TensorFlow ops have in common.
+
+B batch (texts), T ids of one text, W distinct words of the batch.
+"""
+
+from importlib import import_module
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.decoders import build_decoder
+from tf_transformer.tokenizers.graph.normalizers import build_normalizer
+from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
+from tf_transformer.tokenizers.graph.texts import repair_utf8
+from tf_transformer.tokenizers.roles import SpecialTokenRoles
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
+
+
+class GraphTokenizer(SpecialTokenRoles, tf.Module):
+    """The ids of the Rust package `tokenizers`, exactly, inside a TensorFlow graph.
+
+    Holds no Python state that a graph cannot: it works eagerly, inside `tf.function`, and in a
+    SavedModel opened by a process that has TensorFlow alone. To export it by itself or inside
+    another `tf.Module`, save the module: `encode_strings` and `decode_ids` are its graph functions.
+
+    Each distinct word of a batch is cut once. Words that are one token, which most are, are looked
+    up; only the others go through the steps of the model.
+
+    What is not supported exactly is refused when the file is read. Texts are neither cut nor
+    padded, whatever the file says of truncation and padding.
+
+    Args:
+        file: a `TokenizerFile`.
+
+    Raises:
+        ValueError: a part of the file, which is named, is not supported.
+    """
+
+    model_type = None
+
+    def __init__(self, file):
+        super().__init__(name=f"graph_{self.model_type.lower()}")
+        if file.model["type"] != self.model_type:
+            raise UnsupportedPart.of("model.type", self.model_type, file.model["type"])
+        self.special_tokens = file.special_tokens
+        self.vocab_size = len(file.vocabulary)
+        added = [token for token in file.content.get("added_tokens") or [] if not token["special"]]
+        if added:
+            raise UnsupportedPart.of("added_tokens", "special tokens only", added[0]["content"])
+        normalizer = file.content.get("normalizer")
+        self._normalize = build_normalizer(normalizer)
+        self._split = build_pre_tokenizer(file.content.get("pre_tokenizer"), normalizer is None)
+        self._decoder = build_decoder(file)
+        self._build_model(file)
+        self._build_words(file)
+
+    @classmethod
+    def from_file(cls, path):
+        """Reads a `tokenizer.json` with the standard library only.
+
+        Args:
+            path: string or path of the file.
+
+        Returns:
+            The graph tokenizer of the file's model; called on a subclass, one of that class.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file, or a part of it (the part is named), is not supported.
+        """
+        file = TokenizerFile.read(path)
+        chosen = _class_of(file.model["type"]) if cls is GraphTokenizer else cls
+        try:
+            return chosen(file)
+        except UnsupportedPart as error:
+            raise UnsupportedPart(
+                f"path: {path} cannot be run in a graph. {error} Its Python tokenizer can read it."
+            ) from error
+
+    def encode(self, strings):
+        """Turns texts into ids, without start and end ids.
+
+        Args:
+            strings: string tensor `[B]` of UTF-8, or what converts to one. Broken bytes are read
+                as U+FFFD; special tokens are plain text.
+
+        Returns:
+            int32 `tf.RaggedTensor` `[B, (T)]`; a blank text gives an empty row.
+
+        Raises:
+            ValueError: `strings` is not of rank 1.
+        """
+        strings = tf.convert_to_tensor(strings, tf.string)
+        if strings.shape.rank not in (1, None):
+            raise ValueError(
+                f"strings: expected a string tensor of shape [batch], received {strings.shape}; "
+                "wrap a single text as [text]"
+            )
+        return self.encode_strings(strings)
+
+    def encode_dense(self, strings, length=None):
+        """Turns texts into a matrix of ids, padded and cut at the end.
+
+        Args:
+            strings: as in `encode`.
+            length: integer T; by default that of the longest text.
+
+        Returns:
+            `(ids, mask)`: int32 `[B, T]` and bool `[B, T]`, True where an id is no padding.
+
+        Raises:
+            ValueError: as in `encode`; there is no padding token.
+        """
+        rows = self.encode(strings)
+        shape = None if length is None else [None, length]
+        ids = rows.to_tensor(self.pad_id, shape=shape)
+        return ids, tf.sequence_mask(rows.row_lengths(), tf.shape(ids)[1])
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def encode_strings(self, strings):
+        """`encode` as a graph function: string `[B]` -> int32 ragged `[B, (T)]`."""
+        words = self._split(self._normalize(repair_utf8(strings)))
+        # A batch repeats its common words.
+        distinct, index = tf.unique(words.values)
+        ids = tf.gather(self._ids_of_words(distinct), index)  # [words of the batch, (ids)]
+        return words.with_values(ids).merge_dims(1, 2)  # [B, (T)]
+
+    def decode(self, ids):
+        """Turns ids back into texts; special tokens are dropped.
+
+        Args:
+            ids: integers in `[0, vocab_size)`, a `tf.RaggedTensor` `[B, (T)]` or a tensor `[B, T]`.
+
+        Returns:
+            String tensor `[B]` of valid UTF-8; broken bytes become U+FFFD.
+
+        Raises:
+            ValueError: `ids` is not of rank 2, or not of integers.
+            tf.errors.InvalidArgumentError: an id is outside the vocabulary.
+        """
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor(self.pad_id)
+        ids = tf.convert_to_tensor(ids)
+        if ids.shape.rank not in (2, None) or not ids.dtype.is_integer:
+            raise ValueError(
+                f"ids: expected integers of shape [batch, length], received {ids.dtype.name} of "
+                f"shape {ids.shape}; wrap the ids of a single text as [ids]"
+            )
+        return self.decode_ids(tf.cast(ids, tf.int32))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
+    def decode_ids(self, ids):
+        """`decode` as a graph function: int32 `[B, T]` -> string `[B]`."""
+        with tf.control_dependencies(self._checks(ids)):
+            return self._decoder.texts(ids)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)], autograph=False)
+    def pieces(self, ids):
+        """What each token writes in the middle of a text, as bytes, maybe parts of a character.
+
+        Args:
+            ids: int32 `[T]`.
+
+        Returns:
+            String tensor `[T]`; special tokens write nothing.
+        """
+        with tf.control_dependencies(self._checks(ids)):
+            return self._decoder.pieces(ids)
+
+    @tf.function(input_signature=[], autograph=False)
+    def special_ids(self):
+        """Ids of special tokens by their role: what the properties say, for a loaded SavedModel.
+
+        Returns:
+            Dict of "pad", "start", "end", "unknown", "mask", as far as there are, -> int32.
+        """
+        return {role: tf.constant(number) for role, number in self.ids_of_roles.items()}
+
+    def _checks(self, ids):
+        message = (
+            f"ids: expected integers in [0, {self.vocab_size}); decode with the tokenizer that "
+            "the model was trained with"
+        )
+        return [
+            tf.debugging.assert_non_negative(ids, message),
+            tf.debugging.assert_less(ids, self.vocab_size, message),
+        ]
+
+    def _ids_of_words(self, words):
+        """string `[W]` -> ragged int32 `[W, (ids)]`."""
+        known = self._id_of_word.lookup(words)
+        is_known = known >= 0
+        places = tf.concat([tf.where(is_known), tf.where(~is_known)], axis=0)[:, 0]
+        ids = tf.concat(
+            [
+                tf.RaggedTensor.from_uniform_row_length(tf.boolean_mask(known, is_known), 1),
+                self._cut(tf.boolean_mask(words, ~is_known)),
+            ],
+            axis=0,
+        )
+        return tf.gather(ids, tf.math.invert_permutation(places))
+
+    def _cut(self, words):
+        """string `[W]` -> ragged int32 `[W, (ids)]`."""
+        ids, owner = self._cut_words(words)
+        return tf.RaggedTensor.from_value_rowids(
+            ids, tf.cast(owner, tf.int64), tf.size(words, tf.int64), validate=False
+        )
+
+    def _build_model(self, file):
+        """Makes what `_cut_words` needs."""
+        raise NotImplementedError
+
+    def _cut_words(self, words):
+        """The model's own steps.
+
+        Args:
+            words: string `[W]`, none empty.
+
+        Returns:
+            `(ids, owner)`: int32 ids of all words, and the word of each, in ascending order.
+        """
+        raise NotImplementedError
+
+    def _words_of_tokens(self, file):
+        """The text that each token writes as a word, in the order of ids: list of bytes."""
+        return [token.encode("utf-8") for token in file.vocabulary]
+
+    def _always_whole(self, file):
+        """bool `[vocab_size]`, the tokens whose words are never cut."""
+        return np.zeros(len(file.vocabulary), bool)
+
+    def _build_words(self, file):
+        """The table of words that are one token."""
+        texts = np.array(self._words_of_tokens(file), object)
+        ids = np.arange(len(texts), dtype=np.int32)
+        ids, texts = ids[texts != b""], texts[texts != b""]
+        cut = tf.function(self._cut, autograph=False)(tf.constant(texts))
+        # A token need not be what the model makes of its text: the merges may not lead to it.
+        starts = cut.row_starts().numpy()
+        is_itself = (cut.row_lengths().numpy() == 1) & (cut.values.numpy()[starts] == ids)
+        is_itself |= self._always_whole(file)[ids]
+        self._id_of_word = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.constant([b"", *texts[is_itself]]), tf.constant([-1, *ids[is_itself]])
+            ),
+            default_value=-1,
+        )
+
+
+def _class_of(model_type):
+    # A parent that knows its children has to wait until they exist.
+    name = f"tf_transformer.tokenizers.graph.graph_{model_type.lower()}"
+    return getattr(import_module(name), f"Graph{model_type}")

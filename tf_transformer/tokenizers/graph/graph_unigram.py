@@ -1,0 +1,138 @@
+"""The Unigram language model out of core TensorFlow ops.
+
+W words, C code points of all those words, M matches of tokens in them, L the longest match.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.follow import follow
+from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
+from tf_transformer.tokenizers.graph.trie import Trie
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+# What an unknown character costs beside the least likely token (SentencePiece's constant).
+_UNKNOWN_PENALTY = 10.0
+
+
+class GraphUnigram(GraphTokenizer):
+    """The ids of `UnigramTokenizer`, exactly, inside a TensorFlow graph.
+
+    Kudo 2018, section 3.2: of all rows of tokens that write a word the one of the highest summed
+    log-probability, found by Viterbi's algorithm, in float64 as in the reference. The step from
+    one place to the next is taken in all words at once. Of two equal paths into a place the one
+    with the longest last token wins; neighbouring unknown characters become one id.
+
+    Args:
+        file: a `TokenizerFile` of a Unigram model.
+
+    Raises:
+        ValueError: a part of the file, which is named, is not supported.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.tokenizers import UnigramTokenizer
+        >>> trained = UnigramTokenizer.train(["low lower lowest"] * 9, vocab_size=30)
+        >>> path = os.path.join(tempfile.mkdtemp(), "tokenizer.json")
+        >>> trained.save(path)
+        >>> graph = GraphUnigram.from_file(path)
+        >>> graph.encode(["lowest"]).to_list() == trained.encode(["lowest"])
+        True
+    """
+
+    model_type = "Unigram"
+
+    def _build_model(self, file):
+        self._unknown = file.model.get("unk_id")
+        if self._unknown is None:
+            raise UnsupportedPart.of("model.unk_id", "the id of a token", None)
+        if file.model.get("byte_fallback"):
+            raise UnsupportedPart.of("model.byte_fallback", False, True)
+        tokens, scores = zip(*file.model["vocab"], strict=True)
+        self._scores = np.array(scores, np.float64)
+        if not self._scores.min() <= _UNKNOWN_PENALTY:
+            # Then two unknown characters could be cheaper than a token that writes both.
+            raise UnsupportedPart.of("model.vocab", "log-probabilities", f"scores from {min(scores)}")
+        self._unknown_score = self._scores.min() - _UNKNOWN_PENALTY
+        self._trie = Trie({token: i for i, token in enumerate(tokens) if token})
+
+    def _cut_words(self, words):
+        codes = tf.strings.unicode_decode(words, "UTF-8")
+        owner = tf.cast(codes.value_rowids(), tf.int32)  # [C]
+        start, end = (tf.cast(part, tf.int32) for part in (codes.row_starts(), codes.row_limits()))
+        last, lengths, ids, scores = self._matches(codes.values, tf.gather(end, owner))
+        longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
+        # Column j holds the token of `longest - j` characters that ends at the row's character.
+        cells = tf.stack([last, longest - lengths], axis=1)
+        shape = tf.stack([tf.size(owner), longest])
+        no_token = tf.fill(shape, tf.constant(-np.inf, tf.float64))
+        score_table = tf.tensor_scatter_nd_update(no_token, cells, scores)  # [C, L]
+        length_at = _viterbi(start, end, score_table)  # [C], of the best token that ends there
+        is_token, _ = follow(end - 1, start - 1, -length_at)
+        id_table = tf.scatter_nd(cells, ids, shape)
+        ids = tf.gather(id_table, longest - length_at, batch_dims=1)
+        ids, owner = tf.boolean_mask(ids, is_token), tf.boolean_mask(owner, is_token)
+        is_unknown = ids == self._unknown
+        continues = is_unknown[1:] & is_unknown[:-1] & (owner[1:] == owner[:-1])
+        kept = tf.concat([[True], ~continues], axis=0)[: tf.size(ids)]
+        return tf.boolean_mask(ids, kept), tf.boolean_mask(owner, kept)
+
+    def _matches(self, codes, end):
+        """Tokens in words: last character, length, id, score, each `[M]`."""
+        places, lengths, ids = self._trie.walk(codes, end, tf.zeros_like(codes))
+        is_single = tf.scatter_nd(
+            places[:, tf.newaxis], tf.cast(lengths == 1, tf.int32), tf.shape(codes)
+        )
+        unknown = tf.cast(tf.where(is_single == 0)[:, 0], tf.int32)
+        ones = tf.ones_like(unknown)
+        return (
+            tf.concat([places + lengths - 1, unknown], axis=0),
+            tf.concat([lengths, ones], axis=0),
+            tf.concat([ids, self._unknown * ones], axis=0),
+            tf.concat(
+                [
+                    tf.gather(self._scores, ids),
+                    tf.fill(tf.shape(unknown), tf.constant(self._unknown_score, tf.float64)),
+                ],
+                axis=0,
+            ),
+        )
+
+
+def _viterbi(start, end, score_table):
+    """The best last token at every place of every word.
+
+    Args:
+        start, end: int32 `[W]`, the places of each word.
+        score_table: float64 `[C, L]`.
+
+    Returns:
+        int32 `[C]`, the length of the token that ends the best path to each place.
+    """
+    longest = tf.shape(score_table)[1]
+    # The scores of the best paths to the L places before the next one; a word begins with 0.
+    before = tf.fill([tf.size(start), longest - 1], tf.constant(-np.inf, tf.float64))
+    best = tf.concat([before, tf.zeros([tf.size(start), 1], tf.float64)], axis=1)  # [W, L]
+    state = (start, end, best, tf.zeros(tf.shape(score_table)[:1], tf.int32))
+    vector = tf.TensorShape([None])
+
+    def step(places, end, best, length_at):
+        candidates = best + tf.gather(score_table, places)  # [W, L]
+        chosen = tf.argmax(candidates, axis=1, output_type=tf.int32)  # the first, so the longest
+        length_at = tf.tensor_scatter_nd_update(
+            length_at, places[:, tf.newaxis], longest - chosen
+        )
+        arrived = tf.reduce_max(candidates, axis=1, keepdims=True)
+        best = tf.concat([best[:, 1:], arrived], axis=1)
+        places += 1
+        goes_on = places < end
+        places, end, best = (tf.boolean_mask(part, goes_on) for part in (places, end, best))
+        return places, end, best, length_at
+
+    *_, length_at = tf.while_loop(
+        lambda places, *_: tf.size(places) > 0,
+        step,
+        state,
+        shape_invariants=(vector, vector, tf.TensorShape([None, None]), vector),
+    )
+    return length_at

@@ -1,0 +1,75 @@
+"""WordPiece out of core TensorFlow ops.
+
+W words, C code points of all those words, M matches of tokens in them.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.follow import follow
+from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
+from tf_transformer.tokenizers.graph.trie import Trie
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+
+class GraphWordPiece(GraphTokenizer):
+    """The ids of `WordPieceTokenizer`, exactly, inside a TensorFlow graph.
+
+    Devlin et al. 2019, the authors' tokenization.py: from the left, always the longest token that
+    fits; a word that no row of tokens fits is unknown as a whole. There the search runs from place
+    to place. Here the longest token at every place of every word is found first, side by side, and
+    then the places are followed from the beginning of each word.
+
+    Args:
+        file: a `TokenizerFile` of a WordPiece model.
+
+    Raises:
+        ValueError: a part of the file, which is named, is not supported.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.tokenizers import WordPieceTokenizer
+        >>> trained = WordPieceTokenizer.train(["low lower lowest"], vocab_size=40)
+        >>> path = os.path.join(tempfile.mkdtemp(), "tokenizer.json")
+        >>> trained.save(path)
+        >>> graph = GraphWordPiece.from_file(path)
+        >>> graph.encode(["Lower!"]).to_list() == trained.encode(["Lower!"])
+        True
+    """
+
+    model_type = "WordPiece"
+
+    def _build_model(self, file):
+        unknown = file.model["unk_token"]
+        vocabulary = dict(file.model["vocab"])
+        if unknown not in vocabulary:
+            raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
+        self._unknown = vocabulary[unknown]
+        self._longest_word = file.model.get("max_input_chars_per_word", 100)
+        prefix = file.model.get("continuing_subword_prefix", "##")
+        size = len(prefix)
+        inside = {t[size:]: number for t, number in vocabulary.items() if t.startswith(prefix)}
+        for tokens in (inside, vocabulary):
+            tokens.pop("", None)
+        self._trie = Trie(vocabulary, inside)
+
+    def _cut_words(self, words):
+        codes = tf.strings.unicode_decode(words, "UTF-8")
+        owner = tf.cast(codes.value_rowids(), tf.int32)  # [C]
+        start, end = (tf.cast(part, tf.int32) for part in (codes.row_starts(), codes.row_limits()))
+        num_codes = tf.size(codes.values)
+        is_inside = tf.range(num_codes) != tf.gather(start, owner)
+        places, lengths, ids = self._trie.walk(
+            codes.values, tf.gather(end, owner), tf.cast(is_inside, tf.int32)
+        )
+        longest = tf.math.unsorted_segment_max(lengths, places, num_codes)
+        is_longest = lengths == tf.gather(longest, places)
+        places = tf.boolean_mask(places, is_longest)[:, tf.newaxis]
+        length_at = tf.scatter_nd(places, tf.boolean_mask(lengths, is_longest), [num_codes])
+        id_at = tf.scatter_nd(places, tf.boolean_mask(ids, is_longest), [num_codes])
+        is_token, reaches_end = follow(start, end, length_at)
+        fits = reaches_end & (end - start <= self._longest_word)  # [W]
+        # An unknown word keeps its first place only.
+        fits_here = tf.gather(fits, owner)
+        ids = tf.where(fits_here, id_at, self._unknown)
+        chosen = tf.where(fits_here, is_token, ~is_inside)
+        return tf.boolean_mask(ids, chosen), tf.boolean_mask(owner, chosen)

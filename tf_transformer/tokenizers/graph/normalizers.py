@@ -1,0 +1,172 @@
+"""The normalizers of a `tokenizer.json` as functions of string tensors. N texts, C code points."""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.characters import (
+    CharacterMap,
+    CharacterTable,
+    characters_of,
+    combining_classes,
+)
+from tf_transformer.tokenizers.graph.composition import Composition
+from tf_transformer.tokenizers.graph.texts import literal, starts_where, to_codes, to_strings
+from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+_SPACE = ord(" ")
+
+
+def build_normalizer(part):
+    """Makes the function that a "normalizer" describes.
+
+    Neighbouring steps that work character by character become one step, and the texts are cut into
+    code points once for all steps that need them.
+
+    Args:
+        part: None, or dict as in a `tokenizer.json`.
+
+    Returns:
+        Function: string `[N]` of valid UTF-8 -> string `[N]`.
+
+    Raises:
+        ValueError: a kind of normalizer, or a setting of one, that is not supported.
+
+    Example:
+        >>> lower = build_normalizer({"type": "Lowercase"})
+        >>> lower(tf.constant(["Ärger"])).numpy()[0].decode()
+        'ärger'
+    """
+    steps = []
+    for step in _steps(part):
+        if steps and isinstance(step, CharacterMap) and isinstance(steps[-1], CharacterMap):
+            step = steps.pop().then(step)
+        steps.append(step)
+
+    def normalize(strings):
+        codes = rows = None
+        for step in steps:
+            if isinstance(step, _OnStrings):
+                if codes is not None:
+                    strings, codes = to_strings(codes, rows, tf.size(strings, tf.int64)), None
+                strings = step(strings)
+            else:
+                if codes is None:
+                    codes, rows = to_codes(strings)
+                codes, rows = step(codes, rows)
+        return strings if codes is None else to_strings(codes, rows, tf.size(strings, tf.int64))
+
+    return normalize
+
+
+class _OnStrings:
+    """A step that takes and gives whole strings."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self, strings):
+        return self._function(strings)
+
+
+def _steps(part):
+    if part is None:
+        return []
+    maker = _MAKERS.get(part.get("type"))
+    if maker is None:
+        raise UnsupportedPart.of("normalizer", sorted(_MAKERS), part.get("type"))
+    return maker(part)
+
+
+def _sequence(part):
+    return [step for inner in part["normalizers"] for step in _steps(inner)]
+
+
+def _bert(part):
+    steps = []
+    if part["clean_text"]:
+        steps.append(_replacing("bert_removed"))
+        steps.append(_replacing("bert_space", [_SPACE]))
+    if part["handle_chinese_chars"]:
+        steps.append(CharacterMap.surrounding(characters_of("chinese"), _SPACE))
+    strip_accents = part["strip_accents"]
+    if part["lowercase"] if strip_accents is None else strip_accents:
+        steps += [CharacterMap.named("nfd"), _Order(), _replacing("nonspacing_mark")]
+    if part["lowercase"]:
+        steps.append(CharacterMap.named("lowercase"))
+    return steps
+
+
+def _decomposed(name):
+    return [CharacterMap.named(name), _Order()]
+
+
+def _nmt(_):
+    return [_replacing("nmt_removed"), _replacing("nmt_space", [_SPACE])]
+
+
+def _replacing(name, content=()):
+    return CharacterMap.replacing(characters_of(name), content)
+
+
+def _strip(part):
+    spaces = "".join(rf"\x{{{code:x}}}" for code in np.flatnonzero(characters_of("white_space")))
+    ends = [f"^[{spaces}]+"] * part["strip_left"] + [f"[{spaces}]+$"] * part["strip_right"]
+    return [_OnStrings(lambda s: tf.strings.regex_replace(s, "|".join(ends), ""))] if ends else []
+
+
+def _replace(part):
+    [(kind, pattern)] = part["pattern"].items()
+    if kind == "String" and pattern:
+        pattern = literal(pattern)
+    elif pattern not in SHARED_PATTERNS:
+        raise UnsupportedPart.of("normalizer.pattern", [*SHARED_PATTERNS, "any String"], pattern)
+    content = part["content"].replace("\\", "\\\\")
+    return [_OnStrings(lambda strings: tf.strings.regex_replace(strings, pattern, content))]
+
+
+def _prepend(part):
+    return [_OnStrings(lambda strings: tf.where(strings == "", "", part["prepend"] + strings))]
+
+
+_MAKERS = {
+    "BertNormalizer": _bert,
+    "Lowercase": lambda _: [CharacterMap.named("lowercase")],
+    "NFC": lambda _: [*_decomposed("nfd"), Composition()],
+    "NFD": lambda _: _decomposed("nfd"),
+    "NFKC": lambda _: [*_decomposed("nfkd"), Composition()],
+    "NFKD": lambda _: _decomposed("nfkd"),
+    "Nmt": _nmt,
+    "Prepend": _prepend,
+    "Replace": _replace,
+    "Sequence": _sequence,
+    "Strip": _strip,
+    "StripAccents": lambda _: [_replacing("combining_mark")],
+}
+
+
+class _Order:
+    """Unicode's canonical ordering: neighbouring marks are sorted by their combining class."""
+
+    def __init__(self):
+        self._classes = CharacterTable(combining_classes())
+
+    def __call__(self, codes, rows):
+        classes = self._classes.look_up(codes)
+        same_row = rows[1:] == rows[:-1]
+        is_out_of_order = (classes[1:] > 0) & (classes[1:] < classes[:-1]) & same_row
+        return (
+            tf.cond(
+                tf.reduce_any(is_out_of_order),
+                lambda: self._sort(codes, classes, same_row),
+                lambda: codes,
+            ),
+            rows,
+        )
+
+    @staticmethod
+    def _sort(codes, classes, same_row):
+        # A run of marks and the character before it: the marks move, among themselves.
+        run = tf.cumsum(tf.cast(starts_where((classes[1:] == 0) | ~same_row, codes), tf.int64))
+        keys = run * 256 + tf.cast(classes, tf.int64)
+        return tf.gather(codes, tf.argsort(keys, stable=True))

@@ -1,0 +1,175 @@
+"""The pre-tokenizers of a `tokenizer.json` as functions of string tensors.
+
+N texts, C code points, W words of one text.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.characters import CharacterTable, characters_of
+from tf_transformer.tokenizers.graph.gpt2_words import GPT2Words
+from tf_transformer.tokenizers.graph.texts import literal, starts_where, to_codes, words_at
+from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+# A byte that no UTF-8 holds marks the ends of words.
+_CUT = b"\xff"
+
+
+def build_pre_tokenizer(part, is_start_kept=False):
+    """Makes the function that a "pre_tokenizer" describes.
+
+    ByteLevel leaves the bytes as they are: the model that follows it knows their letters.
+
+    Args:
+        part: None, or dict as in a `tokenizer.json`.
+        is_start_kept: bool, whether the texts begin with their first character, whatever was done
+            to them before. Metaspace's scheme "first" asks for that.
+
+    Returns:
+        Function: string `[N]` of valid UTF-8 -> ragged string `[N, (W)]`, no word empty.
+
+    Raises:
+        ValueError: a kind of pre-tokenizer, or a setting of one, that is not supported.
+
+    Example:
+        >>> split = build_pre_tokenizer({"type": "BertPreTokenizer"})
+        >>> split(tf.constant(["Don't stop"])).to_list()
+        [[b'Don', b"'", b't', b'stop']]
+    """
+    if part is None:
+        return _not_empty
+    maker = _MAKERS.get(part.get("type"))
+    if maker is None:
+        raise UnsupportedPart.of("pre_tokenizer", sorted(_MAKERS), part.get("type"))
+    if part.get("prepend_scheme") == "first":
+        if not is_start_kept:
+            raise UnsupportedPart.of(
+                "pre_tokenizer.prepend_scheme", "always, or never, beside other steps", "first"
+            )
+        part = part | {"prepend_scheme": "always"}
+    return maker(part)
+
+
+def _sequence(part):
+    steps = [build_pre_tokenizer(inner) for inner in part["pretokenizers"]]
+
+    def split(strings):
+        words = _not_empty(strings)
+        for step in steps:
+            words = words.with_values(step(words.values)).merge_dims(1, 2)
+        return words
+
+    return split
+
+
+def _not_empty(strings):
+    """Each text that is not empty as its one word."""
+    return _drop_empty(tf.RaggedTensor.from_uniform_row_length(strings, 1))
+
+
+def _drop_empty(words):
+    return tf.ragged.boolean_mask(words, words.with_values(words.values != ""))
+
+
+def _split(part):
+    [(kind, pattern)] = part["pattern"].items()
+    if kind == "String" and pattern:
+        pattern = literal(pattern)
+    elif pattern not in SHARED_PATTERNS:
+        raise UnsupportedPart.of("pre_tokenizer.pattern", [*SHARED_PATTERNS, "any String"], pattern)
+    settings = part["behavior"], part["invert"]
+    if settings not in (("Isolated", False), ("Removed", False)):
+        raise UnsupportedPart.of("pre_tokenizer.behavior", "Isolated or Removed, not inverted", settings)
+    marked = _CUT if settings[0] == "Removed" else _CUT + rb"\0" + _CUT
+
+    def split(strings):
+        strings = tf.strings.regex_replace(strings, pattern, marked)
+        return _drop_empty(tf.strings.split(strings, _CUT))
+
+    return split
+
+
+def _metaspace(part):
+    replacement = part["replacement"]
+    prepends = part.get("prepend_scheme", "always") != "never"
+
+    def split(strings):
+        strings = tf.strings.regex_replace(strings, " ", replacement)
+        if prepends:
+            has_one = tf.strings.regex_full_match(strings, f"(?s)({literal(replacement)}.*)?")
+            strings = tf.where(has_one, strings, replacement + strings)
+        if not part.get("split", True):
+            return _not_empty(strings)
+        cut = tf.strings.regex_replace(strings, literal(replacement), _CUT + rb"\0")
+        return _drop_empty(tf.strings.split(cut, _CUT))
+
+    return split
+
+
+def _by_class(removed=None, isolated=None, run=None):
+    """Cuts where classes of characters say so.
+
+    Args:
+        removed: name of the class of characters that end a word and are dropped.
+        isolated: name of the class of characters that are words of their own.
+        run: name of the class whose runs are words apart from the runs of others.
+    """
+    tables = [name and CharacterTable(characters_of(name)) for name in (removed, isolated, run)]
+
+    def split(strings):
+        codes, rows = to_codes(strings)
+        is_removed, is_isolated, is_run = (
+            tf.cast(table.look_up(codes), tf.bool) if table else tf.zeros_like(codes, tf.bool)
+            for table in tables
+        )
+        is_new = starts_where(
+            (rows[1:] != rows[:-1])
+            | is_removed[:-1]
+            | (is_isolated[1:] | is_isolated[:-1])
+            | (is_run[1:] != is_run[:-1]),
+            codes,
+        )
+        kept = ~is_removed
+        return words_at(
+            tf.boolean_mask(codes, kept),
+            tf.boolean_mask(rows, kept),
+            tf.boolean_mask(is_new, kept),
+            tf.size(strings, tf.int64),
+        )
+
+    return split
+
+
+def _punctuation(part):
+    if part.get("behavior", "Isolated") != "Isolated":
+        raise UnsupportedPart.of("pre_tokenizer.behavior", "Isolated", part["behavior"])
+    return _by_class(isolated="bert_punctuation")
+
+
+def _digits(part):
+    return _by_class(**{"isolated" if part["individual_digits"] else "run": "numeric"})
+
+
+def _byte_level(part):
+    words = GPT2Words() if part.get("use_regex", True) else _not_empty
+
+    def split(strings):
+        if part["add_prefix_space"]:
+            has_one = tf.strings.regex_full_match(strings, "(?s)( .*)?")
+            strings = tf.where(has_one, strings, " " + strings)
+        return words(strings)
+
+    return split
+
+
+_MAKERS = {
+    "BertPreTokenizer": lambda _: _by_class(removed="white_space", isolated="bert_punctuation"),
+    "ByteLevel": _byte_level,
+    "Digits": _digits,
+    "Metaspace": _metaspace,
+    "Punctuation": _punctuation,
+    "Sequence": _sequence,
+    "Split": _split,
+    "Whitespace": lambda _: _by_class(removed="white_space", run="word"),
+    "WhitespaceSplit": lambda _: _by_class(removed="white_space"),
+}

@@ -1,0 +1,85 @@
+"""A vocabulary as a tree of characters. C code points."""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.characters import NUM_CODES
+
+
+class Trie(tf.Module):
+    """Finds the tokens that begin at each of many places, all places side by side.
+
+    Args:
+        *vocabularies: dicts of token (string) -> id; each is a tree of its own, which `walk` is
+            told by number.
+
+    Example:
+        >>> trie = Trie({"a": 0, "ab": 1})
+        >>> codes = tf.constant([ord(c) for c in "aab"])
+        >>> places, lengths, ids = trie.walk(codes, end=tf.fill([3], 3), root=tf.zeros([3], tf.int32))
+        >>> list(zip(places.numpy().tolist(), lengths.numpy().tolist(), ids.numpy().tolist()))
+        [(0, 1, 0), (1, 1, 0), (1, 2, 1)]
+    """
+
+    def __init__(self, *vocabularies):
+        super().__init__(name="trie")
+        self.longest = max((len(token) for v in vocabularies for token in v), default=0)
+        children = {}  # node * NUM_CODES + code -> node
+        tokens = {}
+        num_nodes = len(vocabularies)
+        for root, vocabulary in enumerate(vocabularies):
+            for token, number in vocabulary.items():
+                node = root
+                for character in token:
+                    child = children.setdefault(node * NUM_CODES + ord(character), num_nodes)
+                    num_nodes += child == num_nodes
+                    node = child
+                tokens[node] = number
+        self._token_of_node = np.full(num_nodes, -1, np.int32)
+        self._token_of_node[list(tokens)] = list(tokens.values())
+        self._children = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                # A key that no node has: TensorFlow refuses an empty table.
+                tf.constant([-1, *children], tf.int64),
+                tf.constant([-1, *children.values()], tf.int32),
+            ),
+            default_value=-1,
+        )
+
+    def walk(self, codes, end, root):
+        """Goes down the tree from every code point.
+
+        Args:
+            codes: int32 `[C]`.
+            end: int32 `[C]`, where the word ends that each of them is in.
+            root: int32 `[C]`, in which vocabulary to look.
+
+        Returns:
+            `(places, lengths, ids)`, int32 `[M]`: every token that begins somewhere, shortest
+            first.
+        """
+        found = tf.zeros([0, 3], tf.int32)
+        state = (0, tf.range(tf.size(codes)), root, found)
+        vector = tf.TensorShape([None])
+
+        def step(depth, places, nodes, found):
+            inside = places + depth < tf.gather(end, places)
+            places, nodes = tf.boolean_mask(places, inside), tf.boolean_mask(nodes, inside)
+            keys = tf.cast(nodes, tf.int64) * NUM_CODES
+            keys += tf.cast(tf.gather(codes, places + depth), tf.int64)
+            nodes = self._children.lookup(keys)
+            alive = nodes >= 0
+            places, nodes = tf.boolean_mask(places, alive), tf.boolean_mask(nodes, alive)
+            ids = tf.gather(self._token_of_node, nodes)
+            depth += 1
+            matches = tf.stack([places, tf.fill(tf.shape(places), depth), ids], axis=1)
+            matches = tf.boolean_mask(matches, ids >= 0)
+            return depth, places, nodes, tf.concat([found, matches], axis=0)
+
+        *_, found = tf.while_loop(
+            lambda depth, places, *_: tf.size(places) > 0,
+            step,
+            state,
+            shape_invariants=(tf.TensorShape([]), vector, vector, tf.TensorShape([None, 3])),
+        )
+        return tf.unstack(found, axis=1)

@@ -1,0 +1,56 @@
+"""What special tokens are for, told by their names: a `tokenizer.json` does not say."""
+
+_NAMES = {
+    "pad": ("<pad>", "[PAD]"),
+    "start": ("<s>", "[CLS]", "<bos>", "<|endoftext|>"),
+    "end": ("</s>", "[SEP]", "<eos>", "<|endoftext|>"),
+    "unknown": ("<unk>", "[UNK]"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+class SpecialTokenRoles:
+    """Ids of special tokens by their role, for classes with a dict `special_tokens`."""
+
+    @property
+    def pad_id(self):
+        """Integer, the id that fills rows up."""
+        return self._id_of_role("pad")
+
+    @property
+    def start_id(self):
+        """Integer, the id before a text."""
+        return self._id_of_role("start")
+
+    @property
+    def end_id(self):
+        """Integer, the id after a text."""
+        return self._id_of_role("end")
+
+    @property
+    def unknown_id(self):
+        """Integer, the id for what the vocabulary cannot write."""
+        return self._id_of_role("unknown")
+
+    @property
+    def mask_id(self):
+        """Integer, the id of a hidden token (BERT)."""
+        return self._id_of_role("mask")
+
+    @property
+    def ids_of_roles(self):
+        """Dict of role -> integer, for the roles that a special token has."""
+        return {
+            role: self._id_of_role(role)
+            for role, names in _NAMES.items()
+            if self.special_tokens.keys() & set(names)
+        }
+
+    def _id_of_role(self, role):
+        for name in _NAMES[role]:
+            if name in self.special_tokens:
+                return self.special_tokens[name]
+        raise ValueError(
+            f"{role}_id: expected one of the special tokens {_NAMES[role]}, received "
+            f"{list(self.special_tokens)}; train a vocabulary with one, or use `special_tokens`"
+        )

@@ -1,0 +1,323 @@
+"""What all tokenizers in Python have in common: the Rust package `tokenizers` runs them."""
+
+import itertools
+import json
+import os
+from importlib import import_module
+from pathlib import Path
+
+from tf_transformer.tokenizers.pipeline import tokenizer_json
+from tf_transformer.tokenizers.roles import SpecialTokenRoles
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
+
+
+class Tokenizer(SpecialTokenRoles):
+    """Texts to ids and back.
+
+    Make one with `train` of a subclass, or read any `tokenizer.json` of the three models with
+    `load`. What it saves is read by the graph tokenizers (`GraphTokenizer.from_file`), which give
+    the same ids inside a TensorFlow graph, and by the `tokenizers` and `transformers` packages.
+
+    Unlike there, special tokens in a text are text unless they are asked for, and a file's
+    settings of truncation and padding are not followed.
+
+    Args:
+        content: dict, the content of a `tokenizer.json`.
+
+    Raises:
+        ImportError: the `tokenizers` package is missing.
+        ValueError: the content is not one of a `tokenizer.json`, or of another model.
+    """
+
+    model_type = None
+
+    def __init__(self, content):
+        file = TokenizerFile(content)
+        if self.model_type not in (None, file.model["type"]):
+            raise UnsupportedPart.of("model.type", self.model_type, file.model["type"])
+        rust = import_tokenizers()
+        try:
+            self._backend = rust.Tokenizer.from_str(json.dumps(content))
+        except Exception as error:  # the package raises nothing narrower
+            raise UnsupportedPart(f"The content is not that of a tokenizer.json: {error}") from error
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        # Not stored in the file: without it the text "<s>" would become the start id.
+        self._backend.encode_special_tokens = True
+        self.special_tokens = dict(file.special_tokens)
+
+    @classmethod
+    def load(cls, path):
+        """Reads a `tokenizer.json`.
+
+        Args:
+            path: string or path of the file.
+
+        Returns:
+            The tokenizer of the file's model; called on a subclass, one of that class.
+
+        Raises:
+            ImportError: the `tokenizers` package is missing (graph tokenizers do not need it).
+            FileNotFoundError: there is no such file.
+            ValueError: the file holds something else; the part is named.
+        """
+        file = TokenizerFile.read(path)
+        chosen = _class_of(file.model["type"]) if cls is Tokenizer else cls
+        try:
+            return chosen(file.content)
+        except UnsupportedPart as error:
+            raise UnsupportedPart(f"path: {path} cannot be read. {error}") from error
+
+    def save(self, path):
+        """Writes the tokenizer as one `tokenizer.json`, whole or not at all.
+
+        Args:
+            path: string or path of the file to write; its folder must exist.
+        """
+        path = Path(path)
+        # A reader never sees half a file: it is complete before it takes the name.
+        partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+        partial.write_text(self._backend.to_str(pretty=True), encoding="utf-8")
+        os.replace(partial, path)
+
+    @property
+    def vocab_size(self):
+        """Integer, the number of ids, special tokens included."""
+        return self._backend.get_vocab_size()
+
+    def encode(self, texts, add_special_tokens=False):
+        """Turns texts into ids.
+
+        Args:
+            texts: iterable of B strings. Special tokens in them are plain text.
+            add_special_tokens: bool, whether to put those around each text that the file names
+                (BERT: `[CLS]` and `[SEP]`).
+
+        Returns:
+            List of B lists of integers; a blank text gives an empty list.
+
+        Raises:
+            TypeError: `texts` is one string, or holds something that is not a string.
+        """
+        texts = _list_of_strings(texts)
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+        return [encoding.ids for encoding in encodings]
+
+    def encode_with_offsets(self, texts):
+        """Turns texts into ids and says where in the text each came from.
+
+        Args:
+            texts: as in `encode`.
+
+        Returns:
+            `(ids, offsets)`: lists of B lists; an offset is `(start, end)` in characters of the
+            text as it was given. Tokens that are parts of one character share its offset.
+
+        Raises:
+            TypeError: as in `encode`.
+        """
+        encodings = self._backend.encode_batch(_list_of_strings(texts), add_special_tokens=False)
+        return [e.ids for e in encodings], [e.offsets for e in encodings]
+
+    def decode(self, ids):
+        """Turns ids back into texts; special tokens are dropped.
+
+        Args:
+            ids: iterable of B sequences of integers in `[0, vocab_size)`.
+
+        Returns:
+            List of B strings. Bytes that are not UTF-8 become U+FFFD.
+
+        Raises:
+            ValueError: an id is outside the vocabulary.
+        """
+        rows = [[self._check_id(number) for number in row] for row in ids]
+        return self._backend.decode_batch(rows, skip_special_tokens=True)
+
+    def ids_to_tokens(self, ids):
+        """Names tokens.
+
+        Args:
+            ids: iterable of integers in `[0, vocab_size)`.
+
+        Returns:
+            List of strings, as the vocabulary writes them.
+
+        Raises:
+            ValueError: an id is outside the vocabulary.
+        """
+        return [self._backend.id_to_token(self._check_id(number)) for number in ids]
+
+    def tokens_to_ids(self, tokens):
+        """Looks tokens up.
+
+        Args:
+            tokens: iterable of strings, as the vocabulary writes them.
+
+        Returns:
+            List of integers.
+
+        Raises:
+            ValueError: a token is not in the vocabulary.
+        """
+        ids = {token: self._backend.token_to_id(token) for token in tokens}
+        unknown = [token for token, number in ids.items() if number is None]
+        if unknown:
+            raise ValueError(
+                f"tokens: expected tokens of the vocabulary, received also {unknown[:5]}; "
+                "`encode` cuts a text into tokens"
+            )
+        return [ids[token] for token in tokens]
+
+    def trace(self, text):
+        """Shows how a text becomes tokens: its words, and the model's steps in each.
+
+        Args:
+            text: string.
+
+        Returns:
+            List of dicts, one for each word, with `word`, `tokens`, `ids` and the steps of the
+            model: see the subclass.
+
+        Raises:
+            TypeError: `text` is not a string.
+        """
+        [text] = _list_of_strings([text])
+        backend = self._backend
+        if backend.normalizer is not None:
+            text = backend.normalizer.normalize_str(text)
+        words = [(text, None)] if text else []
+        if backend.pre_tokenizer is not None:
+            words = backend.pre_tokenizer.pre_tokenize_str(text)
+        model = TokenizerFile(json.loads(backend.to_str())).model
+        return [self._trace_word(word, model) for word, _ in words]
+
+    def _trace_word(self, word, model):
+        raise NotImplementedError
+
+    def _check_id(self, number):
+        number = int(number)
+        if not 0 <= number < self.vocab_size:
+            raise ValueError(
+                f"ids: expected integers in [0, {self.vocab_size}), received {number}; "
+                "decode with the tokenizer that the model was trained with"
+            )
+        return number
+
+
+def train_content(texts, vocab_size, pipeline, model, trainer):
+    """Trains with the Rust package.
+
+    Args:
+        texts: iterable of strings, or of `pathlib.Path`s of text files, a text a line.
+        vocab_size: integer, the largest number of ids.
+        pipeline: `Pipeline`.
+        model: dict, the part "model" with nothing learned yet.
+        trainer: a trainer of the Rust package.
+
+    Returns:
+        dict, the content of a `tokenizer.json`.
+
+    Raises:
+        TypeError: `texts` is one string, or holds something else.
+        ValueError: `texts` has no text, or `vocab_size` is smaller than the alphabet.
+    """
+    backend = import_tokenizers().Tokenizer.from_str(
+        json.dumps(tokenizer_json(model, pipeline, special_ids={}))
+    )
+    backend.train_from_iterator(checked_texts(texts), trainer)
+    size = backend.get_vocab_size()
+    if size > vocab_size:
+        raise ValueError(
+            f"vocab_size: expected at least {size}, the special tokens and every character of the "
+            f"texts, received {vocab_size}; ask for more, 8000 is common"
+        )
+    special_ids = {token: backend.token_to_id(token) for token in pipeline.special_tokens}
+    return tokenizer_json(json.loads(backend.to_str())["model"], pipeline, special_ids)
+
+
+def check_vocab_size(vocab_size, smallest, reason):
+    """Refuses a size that cannot be, before any work.
+
+    Args:
+        vocab_size: integer.
+        smallest: integer, the least that can be.
+        reason: string, what needs so many.
+
+    Raises:
+        ValueError: it is no integer, or too small.
+    """
+    if not isinstance(vocab_size, int) or vocab_size < smallest:
+        raise ValueError(
+            f"vocab_size: expected an integer of at least {smallest} ({reason}), received "
+            f"{vocab_size}; ask for more, 8000 is common"
+        )
+
+
+def checked_texts(texts):
+    """Reads texts one by one, from files where a path is named; refuses what has none.
+
+    Args:
+        texts: iterable of strings and of `pathlib.Path`s.
+
+    Returns:
+        Iterator of strings.
+
+    Raises:
+        TypeError: `texts` is one string; while reading: an item is neither string nor path.
+        ValueError: no text holds anything but blanks.
+        FileNotFoundError: while reading: there is no such file.
+    """
+    if isinstance(texts, str | Path):
+        raise TypeError(
+            f"texts: expected an iterable of strings or paths, received one "
+            f"{type(texts).__name__}; use [it]"
+        )
+    texts = _lines(texts)
+    for text in texts:
+        if text.strip():
+            return itertools.chain([text], texts)
+    raise ValueError(
+        "texts: expected at least one text that is not blank, received none; check that the "
+        "corpus was read"
+    )
+
+
+def _lines(texts):
+    for item in texts:
+        if isinstance(item, Path):
+            with open(item, encoding="utf-8") as lines:
+                yield from lines
+        else:
+            yield _check_string(item)
+
+
+def import_tokenizers():
+    """Returns the module `tokenizers`; raises ImportError with what to do about it."""
+    try:
+        return import_module("tokenizers")
+    except ImportError as error:
+        raise ImportError(
+            "Tokenizers in Python need the package 'tokenizers', which is not installed; run "
+            'pip install "tf_transformer[train]" (graph tokenizers read a saved file without it)'
+        ) from error
+
+
+def _list_of_strings(texts):
+    if isinstance(texts, str):
+        raise TypeError("texts: expected an iterable of strings, received one string; use [text]")
+    return [_check_string(text) for text in texts]
+
+
+def _check_string(text):
+    if not isinstance(text, str):
+        raise TypeError(
+            f"texts: expected strings, received {type(text).__name__}; decode bytes first"
+        )
+    return text
+
+
+def _class_of(model_type):
+    # A parent that knows its children has to wait until they exist.
+    module = import_module(f"tf_transformer.tokenizers.{model_type.lower()}")
+    return getattr(module, f"{model_type}Tokenizer")
