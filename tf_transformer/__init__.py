@@ -33,7 +33,16 @@ _HOMES = {
     ),
     "models": ("Transformer",),
     "generation": ("greedy_decode",),
-    "tokenizers": ("BPETokenizer", "GraphBPE"),
+    "tokenizers": (
+        "BPETokenizer",
+        "GraphBPE",
+        "GraphTokenizer",
+        "GraphUnigram",
+        "GraphWordPiece",
+        "Tokenizer",
+        "UnigramTokenizer",
+        "WordPieceTokenizer",
+    ),
     "data": ("load_corpus", "split_pairs"),
     "training": (
         "FusedAdam",

@@ -21,6 +21,9 @@ SENTENCES = {
     "fr-en": ("Je t'aime.", "Où est la gare ?", "Il lit un livre."),
 }
 
+# The settings of a preset that have an argument.
+_CHANGES = ("subword", "vocab_size", "epochs", "seed")
+
 
 def main(arguments=None):
     """Run the command.
@@ -58,6 +61,10 @@ def _parser():
     )
     _add_data_arguments(train)
     train.add_argument("--preset", default="small", help="small, tiny or base (default: small)")
+    train.add_argument(
+        "--subword", help="bpe, wordpiece or unigram: what cuts words into tokens (default: bpe)"
+    )
+    train.add_argument("--vocab-size", type=int, help="instead of the preset's")
     train.add_argument("--epochs", type=int, help="instead of the preset's")
     train.add_argument("--seed", type=int, help="instead of the preset's")
     train.add_argument("--output", metavar="FOLDER", help="default: runs/DATA-PRESET")
@@ -124,7 +131,7 @@ def _train(options):
                 f"{folder}: holds a training already. Go on with it: tf-transformer train "
                 f"--resume {folder}; or delete it, or choose another with --output."
             )
-        changes = {name: getattr(options, name) for name in ("epochs", "seed")}
+        changes = {name: getattr(options, name) for name in _CHANGES}
         preset = training.get_preset(options.preset).with_changes(changes)
         run = training.TrainingRun(folder, source, preset)
     callbacks = []
@@ -222,11 +229,11 @@ def _info(options):
 def _export_run(run, path):
     from tf_transformer.export import Translator
     from tf_transformer.export.saved_translator import save_translator
-    from tf_transformer.tokenizers import GraphBPE
+    from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.visualize import attention_svg, translation_attention
 
     model = run.best_model()
-    translator = Translator(model, GraphBPE.from_file(run.tokenizer_path))
+    translator = Translator(model, GraphTokenizer.from_file(run.tokenizer_path))
     scores = _score(translator, run.split.test, run.source.target_language)
     print(f"BLEU {scores['bleu']}  {scores['bleu_signature']}")
     print(f"chrF {scores['chrf']}  {scores['chrf_signature']}")
@@ -257,9 +264,9 @@ def _command(run):
     arguments = [f"--{name.replace('_', '-')} {shlex.quote(v)}" for name, v in given.items()]
     arguments.append(f"--preset {run.preset.name}")
     preset = get_preset(run.preset.name)
-    for name in ("epochs", "seed"):
+    for name in _CHANGES:
         if getattr(run.preset, name) != getattr(preset, name):
-            arguments.append(f"--{name} {getattr(run.preset, name)}")
+            arguments.append(f"--{name.replace('_', '-')} {getattr(run.preset, name)}")
     return " ".join(["tf-transformer train", *arguments])
 
 

@@ -1,4 +1,4 @@
-"""Makes tf_transformer/tokenizers/graph/unicode.npz by asking the Rust package about every character.
+"""Makes tf_transformer/tokenizers/graph/unicode.npz: asks the Rust package of every character.
 
     python tests/tokenizers/make_unicode_tables.py
 

@@ -126,7 +126,7 @@ def load_transformer(path):
 
     Returns:
         `(model, tokenizer)`: a `Transformer` with the exported weights, and the tokenizer's graph
-        functions, `encode_strings`, `decode_ids` and `pieces` of `GraphBPE`.
+        functions, those of `GraphTokenizer`.
 
     Raises:
         FileNotFoundError, ValueError: as `load_translator`.

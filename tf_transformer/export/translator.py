@@ -20,10 +20,10 @@ class Translator(tf.Module):
 
     Args:
         model: a built `Transformer` whose vocabularies are the tokenizer's.
-        tokenizer: a `GraphBPE`.
+        tokenizer: a `GraphTokenizer` whose padding is the id 0.
 
     Raises:
-        ValueError: the vocabulary of the model is not the tokenizer's.
+        ValueError: the vocabulary of the model is not the tokenizer's, or its padding is not 0.
 
     Example:
         >>> import tempfile
@@ -47,6 +47,11 @@ class Translator(tf.Module):
             raise ValueError(
                 f"tokenizer: expected {sorted(sizes)} tokens, as the model has, got "
                 f"{tokenizer.vocab_size}. Use the tokenizer that the model was trained with."
+            )
+        if tokenizer.pad_id != 0:
+            raise ValueError(
+                f"tokenizer: expected the id 0 for padding, as the masks take it, got "
+                f"{tokenizer.pad_id}. Train a vocabulary with this package."
             )
         self.tokenizer = tokenizer
         # Only the variables are tracked, and of the model only methods are kept: a Keras layer

@@ -1,12 +1,11 @@
 """Byte pair encoding in Python, trained and run by the Rust package `tokenizers`."""
 
+import itertools
+
 from tf_transformer.tokenizers.pipeline import byte_alphabet, byte_level_pipeline
-from tf_transformer.tokenizers.tokenizer import (
-    Tokenizer,
-    check_vocab_size,
-    import_tokenizers,
-    train_content,
-)
+from tf_transformer.tokenizers.tokenizer import Tokenizer
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.tokenizers.training import check_vocab_size, import_tokenizers, train_content
 
 
 class BPETokenizer(Tokenizer):
@@ -18,7 +17,7 @@ class BPETokenizer(Tokenizer):
     Unlike the paper, which starts from tokenised text, `pipeline` cuts the words.
 
     Args:
-        content: dict, the content of a `tokenizer.json` with a BPE model.
+        file: a `TokenizerFile` of a BPE model.
 
     Example:
         >>> tokenizer = BPETokenizer.train(["low lower lowest", "new newer newest"], vocab_size=300)
@@ -66,19 +65,41 @@ class BPETokenizer(Tokenizer):
             show_progress=False,
         )
         model = {"type": "BPE", "unk_token": pipeline.unknown, "vocab": {}, "merges": []}
-        return cls(train_content(texts, vocab_size, pipeline, model, trainer))
+        return cls(TokenizerFile.of(train_content(texts, vocab_size, pipeline, model, trainer)))
 
     def _trace_word(self, word, model):
         """Adds `merges`: for each, the pair, its rank, and the symbols after it."""
-        ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
-        symbols, merges = list(word), []
+        if model.get("ignore_merges") and word in model["vocab"]:
+            return {"word": word, "merges": [], "tokens": [word]}
+        cut = len(model.get("continuing_subword_prefix") or "")
+        ranks = {pair: rank for rank, pair in enumerate(self._file.merge_pairs)}
+        symbols, merges = _symbols(word, model), []
         while len(symbols) > 1:
-            pairs = list(zip(symbols[:-1], symbols[1:], strict=True))
+            pairs = list(itertools.pairwise(symbols))
             place = min(range(len(pairs)), key=lambda i: ranks.get(pairs[i], len(ranks)))
-            if pairs[place] not in ranks:
+            left, right = pair = pairs[place]
+            if pair not in ranks:
                 break
-            symbols[place : place + 2] = ["".join(pairs[place])]
-            merges.append(
-                {"pair": pairs[place], "rank": ranks[pairs[place]], "symbols": list(symbols)}
-            )
+            symbols[place : place + 2] = [left + right[cut:]]
+            merges.append({"pair": pair, "rank": ranks[pair], "symbols": list(symbols)})
         return {"word": word, "merges": merges, "tokens": symbols}
+
+
+def _symbols(word, model):
+    """What a word is before the first merge: characters, or what stands for unknown ones."""
+    prefix = model.get("continuing_subword_prefix") or ""
+    suffix = model.get("end_of_word_suffix") or ""
+    symbols, is_after_unknown = [], False
+    for place, character in enumerate(word):
+        is_last = place == len(word) - 1
+        symbol = prefix * (place > 0) + character + suffix * is_last
+        in_bytes = [f"<0x{byte:02X}>" for byte in symbol.encode("utf-8")]
+        is_known = symbol in model["vocab"]
+        if is_known:
+            symbols.append(symbol)
+        elif model.get("byte_fallback") and all(byte in model["vocab"] for byte in in_bytes):
+            symbols += in_bytes
+        elif model.get("unk_token") and not (model.get("fuse_unk") and is_after_unknown):
+            symbols.append(model["unk_token"])
+        is_after_unknown = not is_known
+    return symbols

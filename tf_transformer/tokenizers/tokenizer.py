@@ -1,14 +1,13 @@
 """What all tokenizers in Python have in common: the Rust package `tokenizers` runs them."""
 
-import itertools
-import json
+import operator
 import os
 from importlib import import_module
 from pathlib import Path
 
-from tf_transformer.tokenizers.pipeline import tokenizer_json
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
+from tf_transformer.tokenizers.training import check_string, import_tokenizers
 
 
 class Tokenizer(SpecialTokenRoles):
@@ -22,24 +21,25 @@ class Tokenizer(SpecialTokenRoles):
     settings of truncation and padding are not followed.
 
     Args:
-        content: dict, the content of a `tokenizer.json`.
+        file: a `TokenizerFile`.
 
     Raises:
         ImportError: the `tokenizers` package is missing.
-        ValueError: the content is not one of a `tokenizer.json`, or of another model.
+        ValueError: the file is one of another model, or the package cannot read it.
     """
 
     model_type = None
 
-    def __init__(self, content):
-        file = TokenizerFile(content)
+    def __init__(self, file):
         if self.model_type not in (None, file.model["type"]):
             raise UnsupportedPart.of("model.type", self.model_type, file.model["type"])
-        rust = import_tokenizers()
+        self._file = file
         try:
-            self._backend = rust.Tokenizer.from_str(json.dumps(content))
+            self._backend = import_tokenizers().Tokenizer.from_str(file.text)
+        except ImportError:
+            raise
         except Exception as error:  # the package raises nothing narrower
-            raise UnsupportedPart(f"The content is not that of a tokenizer.json: {error}") from error
+            raise UnsupportedPart(f"The package tokenizers cannot read it: {error}.") from error
         self._backend.no_truncation()
         self._backend.no_padding()
         # Not stored in the file: without it the text "<s>" would become the start id.
@@ -64,7 +64,7 @@ class Tokenizer(SpecialTokenRoles):
         file = TokenizerFile.read(path)
         chosen = _class_of(file.model["type"]) if cls is Tokenizer else cls
         try:
-            return chosen(file.content)
+            return chosen(file)
         except UnsupportedPart as error:
             raise UnsupportedPart(f"path: {path} cannot be read. {error}") from error
 
@@ -77,7 +77,7 @@ class Tokenizer(SpecialTokenRoles):
         path = Path(path)
         # A reader never sees half a file: it is complete before it takes the name.
         partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
-        partial.write_text(self._backend.to_str(pretty=True), encoding="utf-8")
+        partial.write_text(self._file.text, encoding="utf-8")
         os.replace(partial, path)
 
     @property
@@ -98,6 +98,7 @@ class Tokenizer(SpecialTokenRoles):
 
         Raises:
             TypeError: `texts` is one string, or holds something that is not a string.
+            ValueError: a text holds a lone surrogate, which UTF-8 cannot write.
         """
         texts = _list_of_strings(texts)
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
@@ -129,9 +130,10 @@ class Tokenizer(SpecialTokenRoles):
             List of B strings. Bytes that are not UTF-8 become U+FFFD.
 
         Raises:
+            TypeError: what should be an integer is none.
             ValueError: an id is outside the vocabulary.
         """
-        rows = [[self._check_id(number) for number in row] for row in ids]
+        rows = [self._check_ids(row) for row in ids]
         return self._backend.decode_batch(rows, skip_special_tokens=True)
 
     def ids_to_tokens(self, ids):
@@ -144,9 +146,10 @@ class Tokenizer(SpecialTokenRoles):
             List of strings, as the vocabulary writes them.
 
         Raises:
+            TypeError: what should be an integer is none.
             ValueError: an id is outside the vocabulary.
         """
-        return [self._backend.id_to_token(self._check_id(number)) for number in ids]
+        return [self._backend.id_to_token(number) for number in self._check_ids(ids)]
 
     def tokens_to_ids(self, tokens):
         """Looks tokens up.
@@ -189,132 +192,33 @@ class Tokenizer(SpecialTokenRoles):
         words = [(text, None)] if text else []
         if backend.pre_tokenizer is not None:
             words = backend.pre_tokenizer.pre_tokenize_str(text)
-        model = TokenizerFile(json.loads(backend.to_str())).model
-        return [self._trace_word(word, model) for word, _ in words]
+        traces = [self._trace_word(word, self._file.model) for word, _ in words]
+        return [trace | {"ids": self.tokens_to_ids(trace["tokens"])} for trace in traces]
 
     def _trace_word(self, word, model):
         raise NotImplementedError
 
-    def _check_id(self, number):
-        number = int(number)
-        if not 0 <= number < self.vocab_size:
-            raise ValueError(
-                f"ids: expected integers in [0, {self.vocab_size}), received {number}; "
-                "decode with the tokenizer that the model was trained with"
-            )
-        return number
-
-
-def train_content(texts, vocab_size, pipeline, model, trainer):
-    """Trains with the Rust package.
-
-    Args:
-        texts: iterable of strings, or of `pathlib.Path`s of text files, a text a line.
-        vocab_size: integer, the largest number of ids.
-        pipeline: `Pipeline`.
-        model: dict, the part "model" with nothing learned yet.
-        trainer: a trainer of the Rust package.
-
-    Returns:
-        dict, the content of a `tokenizer.json`.
-
-    Raises:
-        TypeError: `texts` is one string, or holds something else.
-        ValueError: `texts` has no text, or `vocab_size` is smaller than the alphabet.
-    """
-    backend = import_tokenizers().Tokenizer.from_str(
-        json.dumps(tokenizer_json(model, pipeline, special_ids={}))
-    )
-    backend.train_from_iterator(checked_texts(texts), trainer)
-    size = backend.get_vocab_size()
-    if size > vocab_size:
-        raise ValueError(
-            f"vocab_size: expected at least {size}, the special tokens and every character of the "
-            f"texts, received {vocab_size}; ask for more, 8000 is common"
-        )
-    special_ids = {token: backend.token_to_id(token) for token in pipeline.special_tokens}
-    return tokenizer_json(json.loads(backend.to_str())["model"], pipeline, special_ids)
-
-
-def check_vocab_size(vocab_size, smallest, reason):
-    """Refuses a size that cannot be, before any work.
-
-    Args:
-        vocab_size: integer.
-        smallest: integer, the least that can be.
-        reason: string, what needs so many.
-
-    Raises:
-        ValueError: it is no integer, or too small.
-    """
-    if not isinstance(vocab_size, int) or vocab_size < smallest:
-        raise ValueError(
-            f"vocab_size: expected an integer of at least {smallest} ({reason}), received "
-            f"{vocab_size}; ask for more, 8000 is common"
-        )
-
-
-def checked_texts(texts):
-    """Reads texts one by one, from files where a path is named; refuses what has none.
-
-    Args:
-        texts: iterable of strings and of `pathlib.Path`s.
-
-    Returns:
-        Iterator of strings.
-
-    Raises:
-        TypeError: `texts` is one string; while reading: an item is neither string nor path.
-        ValueError: no text holds anything but blanks.
-        FileNotFoundError: while reading: there is no such file.
-    """
-    if isinstance(texts, str | Path):
-        raise TypeError(
-            f"texts: expected an iterable of strings or paths, received one "
-            f"{type(texts).__name__}; use [it]"
-        )
-    texts = _lines(texts)
-    for text in texts:
-        if text.strip():
-            return itertools.chain([text], texts)
-    raise ValueError(
-        "texts: expected at least one text that is not blank, received none; check that the "
-        "corpus was read"
-    )
-
-
-def _lines(texts):
-    for item in texts:
-        if isinstance(item, Path):
-            with open(item, encoding="utf-8") as lines:
-                yield from lines
-        else:
-            yield _check_string(item)
-
-
-def import_tokenizers():
-    """Returns the module `tokenizers`; raises ImportError with what to do about it."""
-    try:
-        return import_module("tokenizers")
-    except ImportError as error:
-        raise ImportError(
-            "Tokenizers in Python need the package 'tokenizers', which is not installed; run "
-            'pip install "tf_transformer[train]" (graph tokenizers read a saved file without it)'
-        ) from error
+    def _check_ids(self, ids):
+        try:
+            ids = [operator.index(number) for number in ids]
+        except TypeError as error:
+            raise TypeError(
+                f"ids: expected integers, and a row of them for each text, received {ids!r}; "
+                "decode the ids of one text as [ids]"
+            ) from error
+        for number in ids:
+            if not 0 <= number < self.vocab_size:
+                raise ValueError(
+                    f"ids: expected integers in [0, {self.vocab_size}), received {number}; "
+                    "decode with the tokenizer that the model was trained with"
+                )
+        return ids
 
 
 def _list_of_strings(texts):
     if isinstance(texts, str):
         raise TypeError("texts: expected an iterable of strings, received one string; use [text]")
-    return [_check_string(text) for text in texts]
-
-
-def _check_string(text):
-    if not isinstance(text, str):
-        raise TypeError(
-            f"texts: expected strings, received {type(text).__name__}; decode bytes first"
-        )
-    return text
+    return [check_string(text) for text in texts]
 
 
 def _class_of(model_type):

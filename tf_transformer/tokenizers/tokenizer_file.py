@@ -25,14 +25,14 @@ class UnsupportedPart(ValueError):
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """The content of a `tokenizer.json`, with the vocabulary checked.
+    """A `tokenizer.json`, with the vocabulary checked.
 
     Args:
-        content: dict, the whole file.
+        text: string, the whole file.
 
     Raises:
-        ValueError: a part (it is named) is missing, or two tokens have one id, or an id is left
-            out, or the model is not one of `MODELS`.
+        ValueError: it is not JSON, or names a key twice, or a part (it is named) is missing, or
+            two tokens have one id, or an id is left out, or the model is not one of `MODELS`.
 
     Example:
         >>> TokenizerFile.read("no-such-file.json")
@@ -40,7 +40,7 @@ class TokenizerFile:
         FileNotFoundError: path: expected a tokenizer.json, but there is no file no-such-file.json
     """
 
-    content: dict
+    text: str
 
     def __post_init__(self):
         if not isinstance(self.content, dict) or not isinstance(self.content.get("model"), dict):
@@ -61,24 +61,30 @@ class TokenizerFile:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is not JSON, names a key twice, or as the class says.
+            ValueError: as the class says.
         """
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"path: expected a tokenizer.json, but there is no file {path}")
         try:
-            content = json.loads(
-                path.read_text(encoding="utf-8"), object_pairs_hook=_distinct, parse_float=_rust_float
-            )
-        except ValueError as error:
-            raise ValueError(
-                f"path: expected a tokenizer.json, but {path} is not JSON ({error}); "
-                "write one with the `save` of a tokenizer"
-            ) from error
-        try:
-            return cls(content)
-        except UnsupportedPart as error:
+            return cls(path.read_text(encoding="utf-8"))
+        except ValueError as error:  # UnicodeDecodeError is one
             raise UnsupportedPart(f"path: {path} cannot be read. {error}") from error
+
+    @classmethod
+    def of(cls, content):
+        """Writes a file's content down.
+
+        Args:
+            content: dict that JSON can hold.
+
+        Returns:
+            A `TokenizerFile`.
+
+        Raises:
+            ValueError: as the class says.
+        """
+        return cls(json.dumps(content, indent=2, ensure_ascii=False))
 
     @classmethod
     def read_vocabulary(cls, path, lowercase):
@@ -123,7 +129,18 @@ class TokenizerFile:
             "max_input_chars_per_word": 100,
             "vocab": vocabulary,
         }
-        return cls(tokenizer_json(model, bert_pipeline(lowercase), special))
+        return cls.of(tokenizer_json(model, bert_pipeline(lowercase), special))
+
+    @cached_property
+    def content(self):
+        """Dict, what the text says. Numbers are read as the Rust package reads them."""
+        try:
+            return json.loads(self.text, object_pairs_hook=_distinct, parse_float=_rust_float)
+        except json.JSONDecodeError as error:
+            raise UnsupportedPart(
+                f"Expected a tokenizer.json, but it is not JSON ({error}); write one with the "
+                "`save` of a tokenizer."
+            ) from error
 
     @property
     def model(self):
@@ -163,20 +180,25 @@ class TokenizerFile:
         return {token["content"]: token["id"] for token in added if token["special"]}
 
     @cached_property
+    def merge_pairs(self):
+        """Tuple of pairs of tokens, the merges of a BPE model, best rank first."""
+        # Versions of the format before 2024 write a merge as one string with a space.
+        merges = self.model.get("merges") or []
+        return tuple(tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in merges)
+
+    @cached_property
     def merges(self):
-        """int64 `[M, 3]` of a BPE model: the ids of left, right and merged, best rank first."""
+        """int64 `[M, 3]`, the ids of left, right and merged of each pair in `merge_pairs`."""
         vocab = self.model["vocab"]
         cut = len(self.model.get("continuing_subword_prefix") or "")
         rows, seen = [], set()
-        for rank, merge in enumerate(self.model.get("merges") or []):
-            # Versions of the format before 2024 write a merge as one string with a space.
-            pair = tuple(merge.split(" ") if isinstance(merge, str) else merge)
+        for rank, pair in enumerate(self.merge_pairs):
             ids = [vocab.get(token) for token in (*pair, pair[0] + pair[-1][cut:])]
             if len(pair) != 2 or None in ids or pair in seen:
                 raise UnsupportedPart.of(
                     "model.merges",
                     "pairs of tokens, each pair once, whose union is in the vocabulary",
-                    f"{merge!r} at rank {rank}",
+                    f"{pair!r} at rank {rank}",
                 )
             seen.add(pair)
             rows.append(ids)
@@ -188,7 +210,7 @@ def _distinct(pairs):
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        raise UnsupportedPart(f"The key {twice!r} is there twice; remove one.")
     return result
 
 
@@ -215,7 +237,9 @@ def _ids_of_model(model):
     vocab = model.get("vocab")
     if model["type"] == "Unigram":
         if not isinstance(vocab, list):
-            raise UnsupportedPart.of("model.vocab", "a list of [token, score]", type(vocab).__name__)
+            raise UnsupportedPart.of(
+                "model.vocab", "a list of [token, score]", type(vocab).__name__
+            )
         ids = {token: number for number, (token, _) in enumerate(vocab)}
         if len(ids) < len(vocab):
             tokens = [token for token, _ in vocab]

@@ -3,12 +3,9 @@
 import heapq
 
 from tf_transformer.tokenizers.pipeline import metaspace_pipeline
-from tf_transformer.tokenizers.tokenizer import (
-    Tokenizer,
-    check_vocab_size,
-    import_tokenizers,
-    train_content,
-)
+from tf_transformer.tokenizers.tokenizer import Tokenizer
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.tokenizers.training import check_vocab_size, import_tokenizers, train_content
 
 # What an unknown character costs beside the least likely token (SentencePiece's constant).
 _UNKNOWN_PENALTY = 10.0
@@ -23,7 +20,7 @@ class UnigramTokenizer(Tokenizer):
     again, the tokens that the likelihood of the corpus misses least.
 
     Args:
-        content: dict, the content of a `tokenizer.json` with a Unigram model.
+        file: a `TokenizerFile` of a Unigram model.
 
     Example:
         >>> tokenizer = UnigramTokenizer.train(["low lower lowest"] * 9, vocab_size=30)
@@ -73,16 +70,17 @@ class UnigramTokenizer(Tokenizer):
         content["model"]["vocab"] = [
             [token, float(f"{score:.15g}")] for token, score in content["model"]["vocab"]
         ]
-        return cls(content)
+        return cls(TokenizerFile.of(content))
 
     def _trace_word(self, word, model):
         """Adds `paths`: the best rows of tokens with their scores, the best one first."""
         scores = dict(model["vocab"])
         unknown_score = min(scores.values()) - _UNKNOWN_PENALTY
+        longest = max(map(len, scores))
         best = [[(0.0, ())]]  # for each place the best paths to it
         for end in range(1, len(word) + 1):
             paths = []
-            for start in range(end):
+            for start in range(max(0, end - longest), end):
                 token = word[start:end]
                 score = scores.get(token, unknown_score if end - start == 1 else None)
                 if score is not None:
@@ -94,6 +92,9 @@ class UnigramTokenizer(Tokenizer):
             for score, path in best[-1]
         ]
         tokens = paths[0]["tokens"]
-        is_repeated = [False, *(a == b == unknown for a, b in zip(tokens, tokens[1:], strict=False))]
-        tokens = [t for t, repeated in zip(tokens, is_repeated, strict=True) if not repeated]
+        tokens = [
+            t
+            for t, before in zip(tokens, [None, *tokens], strict=False)
+            if not t == before == unknown
+        ]
         return {"word": word, "paths": paths, "tokens": tokens}

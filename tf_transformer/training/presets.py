@@ -2,6 +2,8 @@
 
 import dataclasses
 
+SUBWORDS = ("bpe", "wordpiece", "unigram")
+
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
@@ -20,6 +22,7 @@ class Preset:
         tokens_per_batch: int, tokens of each side in a batch.
         lengths: ints, the bucket lengths; the last one is the longest sentence.
         seed: int, of the weights, the dropout and the order of the batches.
+        subword: str, one of `SUBWORDS`, the model that cuts words.
 
     Example:
         >>> PRESETS["tiny"].num_layers
@@ -42,6 +45,7 @@ class Preset:
     tokens_per_batch: int
     lengths: tuple
     seed: int = 1
+    subword: str = "bpe"
 
     def with_changes(self, changes):
         """A copy with some fields set; a change to None is none.
@@ -53,9 +57,13 @@ class Preset:
             `Preset`.
 
         Raises:
-            ValueError: a number of epochs below 1.
+            ValueError: a number of epochs below 1, or a subword model that is none.
         """
         changes = {name: value for name, value in changes.items() if value is not None}
+        if changes.get("subword", "bpe") not in SUBWORDS:
+            raise ValueError(
+                f"subword: expected one of {', '.join(SUBWORDS)}, got {changes['subword']!r}."
+            )
         if changes.get("epochs", 1) < 1:
             raise ValueError(f"epochs: expected at least 1, got {changes['epochs']}.")
         return dataclasses.replace(self, **changes)

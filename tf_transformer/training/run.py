@@ -10,7 +10,13 @@ import keras
 from tf_transformer import __version__
 from tf_transformer.data import BucketedBatches, PairSource, split_pairs
 from tf_transformer.models import Transformer
-from tf_transformer.tokenizers import BPETokenizer
+from tf_transformer.tokenizers import (
+    BPETokenizer,
+    Tokenizer,
+    UnigramTokenizer,
+    WordPieceTokenizer,
+    metaspace_pipeline,
+)
 from tf_transformer.training.best_weights import BestWeights
 from tf_transformer.training.fused_adam import FusedAdam
 from tf_transformer.training.interrupt import InterruptBetweenBatches
@@ -23,6 +29,13 @@ from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.schedule import InverseSquareRootSchedule
 
 FORMAT = 1
+
+_TRAIN = {
+    "bpe": BPETokenizer.train,
+    # BERT's own pipeline would lose the case and the spaces of a translation.
+    "wordpiece": lambda texts, size: WordPieceTokenizer.train(texts, size, metaspace_pipeline()),
+    "unigram": UnigramTokenizer.train,
+}
 
 
 class TrainingRun:
@@ -109,7 +122,6 @@ class TrainingRun:
             KeyboardInterrupt: Ctrl-C, after the checkpoint was written.
             ValueError: a checkpoint that is damaged or belongs to another model.
         """
-        self._write_settings()
         tokenizer = self._tokenizer()
         batches, validation = (
             self._batches(tokenizer, part) for part in (self.split.train, self.split.validation)
@@ -158,7 +170,7 @@ class TrainingRun:
                 f"{path}: expected the weights of a finished epoch, got none. Train on: "
                 f"tf-transformer train --resume {self.folder}"
             )
-        model = self._model(BPETokenizer.load(self.tokenizer_path).vocab_size)
+        model = self._model(Tokenizer.load(self.tokenizer_path).vocab_size)
         model.load_weights(path)
         return model
 
@@ -215,10 +227,15 @@ class TrainingRun:
             beside.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
     def _tokenizer(self):
-        if not self.tokenizer_path.exists():
-            texts = [text for pair in self.split.train for text in pair]
-            BPETokenizer.train(texts, self.preset.vocab_size).save(self.tokenizer_path)
-        return BPETokenizer.load(self.tokenizer_path)
+        """The vocabulary, trained if the folder is new; nothing is written before that worked."""
+        if self.tokenizer_path.exists():
+            self._write_settings()
+            return Tokenizer.load(self.tokenizer_path)
+        texts = [text for pair in self.split.train for text in pair]
+        tokenizer = _TRAIN[self.preset.subword](texts, self.preset.vocab_size)
+        self._write_settings()
+        tokenizer.save(self.tokenizer_path)
+        return tokenizer
 
     def _batches(self, tokenizer, pairs):
         sources, targets = zip(*pairs, strict=True)

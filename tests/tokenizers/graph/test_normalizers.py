@@ -4,6 +4,7 @@ import json
 import pytest
 import tensorflow as tf
 from tokenizers import Tokenizer
+from tokenizers.models import BPE
 from tokenizers.normalizers import (
     NFC,
     NFD,
@@ -18,7 +19,6 @@ from tokenizers.normalizers import (
     Strip,
     StripAccents,
 )
-from tokenizers.models import BPE
 from unicode_texts import SEEDS, all_characters, random_texts
 
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
@@ -106,7 +106,10 @@ def test_no_texts():
     ("part", "message"),
     [
         ({"type": "Precompiled", "precompiled_charsmap": ""}, "'normalizer'.*'Precompiled'"),
-        ({"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}, r"'normalizer.pattern'"),
+        (
+            {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+            r"'normalizer.pattern'",
+        ),
         ({"type": "Replace", "pattern": {"String": ""}, "content": " "}, r"'normalizer.pattern'"),
         ({"type": "Sequence", "normalizers": [{"type": "ByteLevel"}]}, "'ByteLevel'"),
     ],

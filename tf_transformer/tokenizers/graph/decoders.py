@@ -24,6 +24,10 @@ _CLEANUP = (
     (" 're", "'re"),
 )
 
+# Where a token stands in its text; the first and the last one may be the same.
+_MIDDLE, _FIRST, _LAST = 0, 1, 2
+_POSITIONS = range(4)
+
 _BYTE_TOKEN = re.compile(r"<0x(\+[0-9A-Fa-f]|[0-9A-Fa-f]{2})>", re.ASCII)
 
 
@@ -48,54 +52,60 @@ def build_decoder(file):
     has_bytes = "ByteFallback" in names[:end_of_tokens]
     if has_bytes and names.index("ByteFallback") != end_of_tokens - 1:
         raise UnsupportedPart.of("decoder", "Fuse right after ByteFallback", names)
-    pieces = [[], []]
-    for token in file.vocabulary:
-        for is_first in (False, True):
+    pieces = np.empty((4, len(file.vocabulary)), object)
+    for number, token in enumerate(file.vocabulary):
+        for position in _POSITIONS:
             text = token
             for step in on_tokens:
-                text = step(text, is_first)
-            pieces[is_first].append(b"" if token in file.special_tokens else _to_bytes(text))
+                text = step(text, position)
+            pieces[position, number] = b"" if token in file.special_tokens else _to_bytes(text)
     is_byte = [has_bytes and bool(_BYTE_TOKEN.fullmatch(token)) for token in file.vocabulary]
     is_special = [token in file.special_tokens for token in file.vocabulary]
-    return Decoder(*pieces, is_special, is_byte, on_texts)
+    return Decoder(pieces, np.array(is_special), np.array(is_byte), on_texts)
 
 
 class Decoder:
     """Joins what tokens write.
 
     Args:
-        pieces: list of V bytes, what each token writes.
-        first_pieces: list of V bytes, what it writes at the beginning of a text.
-        is_special: list of V bools, the tokens that write nothing.
-        is_byte: list of V bools, the tokens that are one byte of a character.
+        pieces: array of bytes `[4, V]`, what each token writes in each position.
+        is_special: bool array `[V]`, the tokens that write nothing.
+        is_byte: bool array `[V]`, the tokens that are one byte of a character.
         on_texts: list of functions, string `[B]` -> string `[B]`, that end the work.
     """
 
-    def __init__(self, pieces, first_pieces, is_special, is_byte, on_texts):
-        self._pieces = np.array(pieces, object)
-        self._first_pieces = np.array(first_pieces, object)
-        self._is_special = np.array(is_special)
-        self._is_byte = np.array(is_byte)
+    def __init__(self, pieces, is_special, is_byte, on_texts):
+        # One more id, past the vocabulary, writes nothing: it fills rows up.
+        self._pieces = np.pad(pieces, ((0, 0), (0, 1)), constant_values=b"")
+        self._is_special = np.append(is_special, True)
+        self._is_byte = np.append(is_byte, False)
         self._on_texts = on_texts
 
     def pieces(self, ids):
         """int32 ids of any shape -> what each writes in the middle of a text, a string each."""
-        return tf.gather(tf.constant(self._pieces, tf.string), ids)
+        return tf.gather(tf.constant(self._pieces[_MIDDLE], tf.string), ids)
 
     def texts(self, ids):
-        """int32 `[B, T]` -> string `[B]` of valid UTF-8."""
-        pieces = self.pieces(ids)
-        if (self._pieces != self._first_pieces).any():
-            is_kept = tf.cast(tf.logical_not(tf.gather(self._is_special, ids)), tf.int32)
-            is_first = (is_kept == 1) & (tf.cumsum(is_kept, axis=1) == 1)
-            first = tf.gather(tf.constant(self._first_pieces, tf.string), ids)
-            pieces = tf.where(is_first, first, pieces)  # [B, T]
+        """int32 `[B, T]`, from 0 to V, which writes nothing -> string `[B]` of valid UTF-8."""
+        if (self._pieces == self._pieces[_MIDDLE]).all():
+            pieces = self.pieces(ids)  # [B, T]
+        else:
+            places = tf.stack([self._positions(ids), ids], axis=-1)
+            pieces = tf.gather_nd(tf.constant(self._pieces, tf.string), places)
         if self._is_byte.any():
             pieces = self._repair_runs_of_bytes(ids, pieces)
         texts = repair_utf8(tf.strings.reduce_join(pieces, axis=1))  # [B]
         for step in self._on_texts:
             texts = step(texts)
         return texts
+
+    def _positions(self, ids):
+        """Where each id stands in its row, as if special tokens were not there: `[B, T]`."""
+        is_kept = tf.cast(~tf.gather(self._is_special, ids), tf.int32)
+        number = tf.cumsum(is_kept, axis=1)
+        is_first = tf.cast(number == 1, tf.int32)
+        is_last = tf.cast(number == number[:, -1:], tf.int32)
+        return is_kept * (_FIRST * is_first + _LAST * is_last)
 
     def _repair_runs_of_bytes(self, ids, pieces):
         """A run of byte tokens that is not UTF-8 becomes one U+FFFD for each byte."""
@@ -112,9 +122,9 @@ class Decoder:
 
 
 def _token_step(part):
-    """A function of a token's text, string or bytes, and whether it is the first."""
+    """A function of a token's text, string or bytes, and its position."""
     if part is None:
-        return lambda text, is_first: text if is_first else f" {text}"
+        return lambda text, position: text if position & _FIRST else f" {text}"
     maker = _TOKEN_STEPS.get(part["type"])
     if maker is None:
         raise UnsupportedPart.of("decoder", sorted([*_TOKEN_STEPS, "Fuse", "Strip"]), part["type"])
@@ -124,7 +134,7 @@ def _token_step(part):
 def _byte_level(_):
     byte_of = {letter: byte for byte, letter in enumerate(byte_alphabet())}
 
-    def write(text, is_first):
+    def write(text, position):
         is_known = all(letter in byte_of for letter in text)
         return bytes(byte_of[letter] for letter in text) if is_known else text
 
@@ -132,8 +142,8 @@ def _byte_level(_):
 
 
 def _wordpiece(part):
-    def write(text, is_first):
-        if not is_first:
+    def write(text, position):
+        if not position & _FIRST:
             prefix = part["prefix"]
             text = text[len(prefix) :] if text.startswith(prefix) else f" {text}"
         for dirty, clean in _CLEANUP if part["cleanup"] else ():
@@ -146,14 +156,14 @@ def _wordpiece(part):
 def _metaspace(part):
     strips = part.get("prepend_scheme", "always") != "never"
 
-    def write(text, is_first):
-        return text.replace(part["replacement"], "" if is_first and strips else " ")
+    def write(text, position):
+        return text.replace(part["replacement"], "" if position & _FIRST and strips else " ")
 
     return write
 
 
 def _byte_fallback(_):
-    def write(text, is_first):
+    def write(text, position):
         byte = _BYTE_TOKEN.fullmatch(text)
         return bytes([int(byte[1], 16)]) if byte else text
 
@@ -162,10 +172,15 @@ def _byte_fallback(_):
 
 def _replace(part):
     pattern, content = _literal_pattern(part), part["content"]
-    return lambda text, is_first: text.replace(pattern, content)
+    return lambda text, position: text.replace(pattern, content)
+
+
+def _bpe(part):
+    return lambda text, position: text.replace(part["suffix"], "" if position & _LAST else " ")
 
 
 _TOKEN_STEPS = {
+    "BPEDecoder": _bpe,
     "ByteFallback": _byte_fallback,
     "ByteLevel": _byte_level,
     "Metaspace": _metaspace,

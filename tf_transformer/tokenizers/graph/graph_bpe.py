@@ -16,8 +16,8 @@ class GraphBPE(GraphTokenizer):
     """The ids of `BPETokenizer`, exactly, inside a TensorFlow graph.
 
     Sennrich et al. 2016, section 3.2, merge the best-ranked pair of a word again and again. Here
-    every step merges in all words of the batch at once, so the number of steps is that of the word
-    with most merges.
+    every step merges in all words of the batch at once, and in a word all pairs whose turn will
+    come whatever happens to their neighbours: see `_merges_for_certain`.
 
     Args:
         file: a `TokenizerFile` of a BPE model, of bytes or of characters.
@@ -54,6 +54,7 @@ class GraphBPE(GraphTokenizer):
         # One rank past the last stands for "no such pair"; it merges nothing, so its result is 0.
         self._no_merge = len(merges)
         self._result_of_rank = np.append(merges[:, 2], 0).astype(np.int32)
+        self._is_certain = np.append(_merges_for_certain(merges, self.vocab_size), False)
         # TensorFlow refuses an empty table, and a vocabulary of bytes alone has no merges: the key
         # -1, which no pair has, is always there.
         self._rank_of_pair = tf.lookup.StaticHashTable(
@@ -70,7 +71,9 @@ class GraphBPE(GraphTokenizer):
                 raise UnsupportedPart.of(f"model.{part}", "none beside ByteLevel", model[part])
         missing = [byte for byte, c in enumerate(byte_alphabet()) if c not in model["vocab"]]
         if missing:
-            raise UnsupportedPart.of("model.vocab", "all 256 bytes", f"none for the bytes {missing}")
+            raise UnsupportedPart.of(
+                "model.vocab", "all 256 bytes", f"none for the bytes {missing}"
+            )
         ids = [model["vocab"][letter] for letter in byte_alphabet()]
         self._id_of_byte = np.array(ids, np.int32)
 
@@ -119,12 +122,12 @@ class GraphBPE(GraphTokenizer):
             symbols, owner = self._bytes(words)
         else:
             symbols, owner = self._characters(words)
-        num_open = tf.constant(1)
+        num_merged = tf.constant(1)
         _, symbols, owner = tf.while_loop(
-            lambda num_open, symbols, owner: num_open > 0,
-            lambda num_open, symbols, owner: self._merge_once(symbols, owner, num_words),
-            (num_open, symbols, owner),
-            shape_invariants=(num_open.shape, tf.TensorShape([None]), tf.TensorShape([None])),
+            lambda num_merged, symbols, owner: num_merged > 0,
+            lambda num_merged, symbols, owner: self._merge(symbols, owner, num_words),
+            (num_merged, symbols, owner),
+            shape_invariants=(num_merged.shape, tf.TensorShape([None]), tf.TensorShape([None])),
         )
         return symbols, owner
 
@@ -170,22 +173,26 @@ class GraphBPE(GraphTokenizer):
         kept = tf.concat([[True], ~continues], axis=0)
         return tf.boolean_mask(symbols, kept), tf.boolean_mask(owner, kept)
 
-    def _merge_once(self, symbols, owner, num_words):
-        """Merges, in each word, the leftmost occurrence of its best-ranked pair.
+    def _merge(self, symbols, owner, num_words):
+        """Merges, in each word, the pairs that are certain, or else its best-ranked pair.
 
-        One occurrence only: a merge may create a pair of a better rank than the second one, and
-        then the reference takes that first.
+        Of that the leftmost occurrence only: a merge may create a pair of a better rank than the
+        second one, and then the reference takes that first.
         """
         pairs = tf.cast(symbols[:-1], tf.int64) * self.vocab_size + tf.cast(symbols[1:], tf.int64)
+        owner_of_pair = owner[:-1]
         rank = tf.where(
-            owner[:-1] == owner[1:], self._rank_of_pair.lookup(pairs), self._no_merge
+            owner_of_pair == owner[1:], self._rank_of_pair.lookup(pairs), self._no_merge
         )  # [N - 1]
-        best = tf.math.unsorted_segment_min(rank, owner[:-1], num_words)  # [W]
-        is_best = (rank < self._no_merge) & (rank == tf.gather(best, owner[:-1]))
+        is_certain = tf.gather(self._is_certain, rank)
+        # A certain pair stands before every other one of its word.
+        order = tf.where(is_certain, -1, rank)
+        best = tf.math.unsorted_segment_min(order, owner_of_pair, num_words)  # [W]
+        is_best = (rank < self._no_merge) & (order == tf.gather(best, owner_of_pair))
         place = tf.cast(tf.where(is_best)[:, 0], tf.int32)
         word = tf.gather(owner, place)
         is_leftmost = tf.concat([[True], word[1:] != word[:-1]], axis=0)[: tf.size(word)]
-        place = tf.boolean_mask(place, is_leftmost)  # one place for each word that can merge
+        place = tf.boolean_mask(place, is_leftmost | tf.gather(is_certain, place))
         merged = tf.gather(self._result_of_rank, tf.gather(rank, place))
         symbols = tf.tensor_scatter_nd_update(symbols, place[:, tf.newaxis], merged)
         keep = tf.tensor_scatter_nd_update(
@@ -194,6 +201,32 @@ class GraphBPE(GraphTokenizer):
             tf.fill(tf.shape(place), False),
         )
         return tf.size(place), tf.boolean_mask(symbols, keep), tf.boolean_mask(owner, keep)
+
+
+def _merges_for_certain(merges, vocab_size):
+    """The merges whose pairs may be merged at once, wherever they stand.
+
+    Let (a, b) of rank r become m. As long as the pair stands, another merge can break it only by
+    taking a from the left or b from the right. If all such merges rank after r, the pair is merged
+    in any case. If all merges of m rank after r too, then doing it early changes nothing for those
+    that come before r. In a trained list the second condition always holds, and the first does for
+    most: the bytes of one character, for one.
+
+    Args:
+        merges: int64 `[M, 3]`, the ids of left, right and merged, best rank first.
+        vocab_size: integer.
+
+    Returns:
+        bool `[M]`.
+    """
+    left, right, merged = merges.T
+    ranks = np.arange(len(merges))
+    first_as_left, first_as_right = np.full((2, vocab_size), len(merges))
+    np.minimum.at(first_as_left, left, ranks)
+    np.minimum.at(first_as_right, right, ranks)
+    first = np.minimum(first_as_left, first_as_right)
+    breaks = np.minimum(first_as_right[left], first_as_left[right])
+    return (breaks > ranks) & (first[merged] > ranks)
 
 
 def _ends_in_bytes(pre_tokenizer):

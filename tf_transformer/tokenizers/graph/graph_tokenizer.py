@@ -138,8 +138,10 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             ValueError: `ids` is not of rank 2, or not of integers.
             tf.errors.InvalidArgumentError: an id is outside the vocabulary.
         """
-        if isinstance(ids, tf.RaggedTensor):
-            ids = ids.to_tensor(self.pad_id)
+        if isinstance(ids, tf.RaggedTensor) and ids.shape.rank == 2:
+            with tf.control_dependencies(self._checks(ids.values)):
+                ids = tf.cast(ids, tf.int32).to_tensor(self.vocab_size)
+            return self._decoder.texts(ids)
         ids = tf.convert_to_tensor(ids)
         if ids.shape.rank not in (2, None) or not ids.dtype.is_integer:
             raise ValueError(

@@ -52,7 +52,9 @@ class GraphUnigram(GraphTokenizer):
         self._scores = np.array(scores, np.float64)
         if not self._scores.min() <= _UNKNOWN_PENALTY:
             # Then two unknown characters could be cheaper than a token that writes both.
-            raise UnsupportedPart.of("model.vocab", "log-probabilities", f"scores from {min(scores)}")
+            raise UnsupportedPart.of(
+                "model.vocab", "log-probabilities", f"scores from {min(scores)}"
+            )
         self._unknown_score = self._scores.min() - _UNKNOWN_PENALTY
         self._trie = Trie({token: i for i, token in enumerate(tokens) if token})
 
@@ -119,9 +121,7 @@ def _viterbi(start, end, score_table):
     def step(places, end, best, length_at):
         candidates = best + tf.gather(score_table, places)  # [W, L]
         chosen = tf.argmax(candidates, axis=1, output_type=tf.int32)  # the first, so the longest
-        length_at = tf.tensor_scatter_nd_update(
-            length_at, places[:, tf.newaxis], longest - chosen
-        )
+        length_at = tf.tensor_scatter_nd_update(length_at, places[:, tf.newaxis], longest - chosen)
         arrived = tf.reduce_max(candidates, axis=1, keepdims=True)
         best = tf.concat([best[:, 1:], arrived], axis=1)
         places += 1

@@ -79,7 +79,9 @@ def _split(part):
         raise UnsupportedPart.of("pre_tokenizer.pattern", [*SHARED_PATTERNS, "any String"], pattern)
     settings = part["behavior"], part["invert"]
     if settings not in (("Isolated", False), ("Removed", False)):
-        raise UnsupportedPart.of("pre_tokenizer.behavior", "Isolated or Removed, not inverted", settings)
+        raise UnsupportedPart.of(
+            "pre_tokenizer.behavior", "Isolated or Removed, not inverted", settings
+        )
     marked = _CUT if settings[0] == "Removed" else _CUT + rb"\0" + _CUT
 
     def split(strings):

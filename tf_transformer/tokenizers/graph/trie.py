@@ -16,7 +16,7 @@ class Trie(tf.Module):
     Example:
         >>> trie = Trie({"a": 0, "ab": 1})
         >>> codes = tf.constant([ord(c) for c in "aab"])
-        >>> places, lengths, ids = trie.walk(codes, end=tf.fill([3], 3), root=tf.zeros([3], tf.int32))
+        >>> places, lengths, ids = trie.walk(codes, end=tf.fill([3], 3), root=tf.fill([3], 0))
         >>> list(zip(places.numpy().tolist(), lengths.numpy().tolist(), ids.numpy().tolist()))
         [(0, 1, 0), (1, 1, 0), (1, 2, 1)]
     """

@@ -1,0 +1,157 @@
+"""What training has in common for all models: texts in, the content of a file out."""
+
+import itertools
+import json
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+from tf_transformer.tokenizers.pipeline import tokenizer_json
+
+_ALPHABET = "the special tokens and every character of the texts"
+
+
+def train_content(texts, vocab_size, pipeline, model, trainer):
+    """Trains with the Rust package.
+
+    Args:
+        texts: iterable of strings, or of `pathlib.Path`s of text files, a text a line.
+        vocab_size: integer, the largest number of ids.
+        pipeline: `Pipeline`.
+        model: dict, the part "model" with nothing learned yet.
+        trainer: a trainer of the Rust package.
+
+    Returns:
+        dict, the content of a `tokenizer.json`.
+
+    Raises:
+        TypeError: `texts` is one string, or holds something else.
+        ValueError: `texts` has no text, or `vocab_size` is smaller than the alphabet.
+    """
+    backend = import_tokenizers().Tokenizer.from_str(
+        json.dumps(tokenizer_json(model, pipeline, special_ids={}))
+    )
+    characters = set()
+    try:
+        backend.train_from_iterator(_noting(characters, checked_texts(texts)), trainer)
+    except Exception as error:  # the package raises nothing narrower
+        if "not large enough" not in str(error):
+            raise
+        check_vocab_size(vocab_size, len(characters) + len(pipeline.special_tokens), _ALPHABET)
+        raise
+    check_vocab_size(vocab_size, backend.get_vocab_size(), _ALPHABET)
+    special_ids = {token: backend.token_to_id(token) for token in pipeline.special_tokens}
+    return tokenizer_json(json.loads(backend.to_str())["model"], pipeline, special_ids)
+
+
+def check_vocab_size(vocab_size, smallest, reason):
+    """Refuses a size that cannot be, before any work.
+
+    Args:
+        vocab_size: integer.
+        smallest: integer, the least that can be.
+        reason: string, what needs so many.
+
+    Raises:
+        ValueError: it is no integer, or too small.
+    """
+    if not isinstance(vocab_size, int) or vocab_size < smallest:
+        raise ValueError(
+            f"vocab_size: expected an integer of at least {smallest} ({reason}), received "
+            f"{vocab_size!r}; ask for more, 8000 is common"
+        )
+
+
+def checked_texts(texts):
+    """Reads texts one by one, from files where a path is named; refuses what has none.
+
+    Args:
+        texts: iterable of strings and of `pathlib.Path`s.
+
+    Returns:
+        Iterator of strings.
+
+    Raises:
+        TypeError: `texts` is one string; while reading: an item is neither string nor path.
+        ValueError: no text holds anything but blanks.
+        FileNotFoundError: while reading: there is no such file.
+    """
+    if isinstance(texts, str | Path):
+        raise TypeError(
+            f"texts: expected an iterable of strings or paths, received one "
+            f"{type(texts).__name__}; use [it]"
+        )
+    texts = _lines(texts)
+    for text in texts:
+        if text.strip():
+            return itertools.chain([text], texts)
+    raise ValueError(
+        "texts: expected at least one text that is not blank, received none; check that the "
+        "corpus was read"
+    )
+
+
+def _noting(characters, texts):
+    for text in texts:
+        characters.update(text)
+        yield text
+
+
+def _lines(texts):
+    for item in texts:
+        if isinstance(item, Path):
+            with open(item, encoding="utf-8") as lines:
+                yield from lines
+        else:
+            yield check_string(item)
+
+
+def count_words(texts, pipeline):
+    """Counts the words that a pipeline cuts texts into.
+
+    Args:
+        texts, pipeline: as in `train_content`.
+
+    Returns:
+        `Counter` of strings.
+
+    Raises:
+        TypeError, ValueError: as `train_content` says of `texts`.
+    """
+    model = {"type": "WordPiece", "unk_token": "", "vocab": {}}
+    model |= {"continuing_subword_prefix": "", "max_input_chars_per_word": 100}
+    backend = import_tokenizers().Tokenizer.from_str(
+        json.dumps(tokenizer_json(model, pipeline, special_ids={}))
+    )
+    counts = Counter()
+    for text in checked_texts(texts):
+        text = backend.normalizer.normalize_str(text)
+        counts.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
+    return counts
+
+
+def import_tokenizers():
+    """Returns the module `tokenizers`; raises ImportError with what to do about it."""
+    try:
+        return import_module("tokenizers")
+    except ImportError as error:
+        raise ImportError(
+            "Tokenizers in Python need the package 'tokenizers', which is not installed; run "
+            'pip install "tf_transformer[train]" (graph tokenizers read a saved file without it)'
+        ) from error
+
+
+def check_string(text):
+    """Returns a text; raises TypeError if it is none, ValueError if UTF-8 cannot write it."""
+    if not isinstance(text, str):
+        raise TypeError(
+            f"texts: expected strings, received {type(text).__name__}; decode bytes first"
+        )
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"texts: expected text without lone surrogates, received U+{ord(text[error.start]):X} "
+            f'at character {error.start}; decode the bytes with errors="replace"'
+        ) from error
+    return text
