@@ -1,9 +1,11 @@
+import functools
 import json
 
 import pytest
+from tokenizer_files import MAKERS
 
 from tf_transformer.data import load_corpus
-from tf_transformer.tokenizers import BPETokenizer
+from tf_transformer.tokenizers import BPETokenizer, GraphTokenizer, Tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -15,23 +17,51 @@ def corpus_texts():
 
 
 @pytest.fixture(scope="session")
-def trained(corpus_texts):
-    return BPETokenizer.train((text for texts in corpus_texts.values() for text in texts), 8000)
+def all_texts(corpus_texts):
+    return [text for texts in corpus_texts.values() for text in texts]
 
 
 @pytest.fixture(scope="session")
-def tokenizer_path(trained, tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    trained.save(path)
-    return path
+def file_of(all_texts, tmp_path_factory):
+    """A function: kind of tokenizer -> path of a `tokenizer.json` of it."""
+    folder = tmp_path_factory.mktemp("tokenizers")
+
+    @functools.cache
+    def write(kind):
+        path = folder / f"{kind}.json"
+        MAKERS[kind](all_texts, path)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def pair_of(file_of):
+    """A function: kind of tokenizer -> its graph tokenizer and its Python tokenizer."""
+
+    @functools.cache
+    def load(kind):
+        return GraphTokenizer.from_file(file_of(kind)), Tokenizer.load(file_of(kind))
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def trained(file_of):
+    return BPETokenizer.load(file_of("bpe"))
+
+
+@pytest.fixture(scope="session")
+def tokenizer_path(file_of):
+    return file_of("bpe")
 
 
 @pytest.fixture
-def rewrite(tokenizer_path, tmp_path):
-    """Writes the trained file again after a change to its content; returns the path."""
+def rewrite(file_of, tmp_path):
+    """Writes a file again after a change to its content; returns the path."""
 
-    def rewrite_file(change):
-        content = json.loads(tokenizer_path.read_text(encoding="utf-8"))
+    def rewrite_file(change, kind="bpe"):
+        content = json.loads(file_of(kind).read_text(encoding="utf-8"))
         change(content)
         path = tmp_path / "changed.json"
         path.write_text(json.dumps(content), encoding="utf-8")

@@ -1,27 +1,23 @@
 import json
+import random
 
 import pytest
+from tokenizer_files import MODELS
+from tokenizers import Tokenizer as RustTokenizer
 
-from tf_transformer.tokenizers import BPETokenizer, GraphBPE
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.tokenizers import (
+    BPETokenizer,
+    GraphBPE,
+    GraphTokenizer,
+    GraphUnigram,
+    GraphWordPiece,
+    Tokenizer,
+    TokenizerFile,
+    UnigramTokenizer,
+    WordPieceTokenizer,
+)
 
-
-def test_vocabulary_and_merges_are_read_in_order(tokenizer_path):
-    file = TokenizerFile.read(tokenizer_path)
-    assert file.vocabulary[:3] == ("<pad>", "<s>", "</s>")
-    assert len(file.vocabulary) == 8000
-    written = json.loads(tokenizer_path.read_text(encoding="utf-8"))["model"]["merges"]
-    assert [[file.vocabulary[a], file.vocabulary[b]] for a, b, _ in file.merges] == written
-    assert all(
-        file.vocabulary[a] + file.vocabulary[b] == file.vocabulary[c] for a, b, c in file.merges
-    )
-
-
-def test_merges_of_the_older_format_are_the_same(tokenizer_path, rewrite):
-    def join(content):
-        content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
-
-    assert TokenizerFile.read(rewrite(join)) == TokenizerFile.read(tokenizer_path)
+BERT_TOKENS = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "low", "##er", "l", "##e"]
 
 
 def put(*keys_and_value):
@@ -35,72 +31,187 @@ def put(*keys_and_value):
     return change
 
 
-def swap_a_special_token(content):
-    vocab = content["model"]["vocab"]
-    vocab["<pad>"], vocab["!"] = vocab["!"], vocab["<pad>"]
+def test_vocabulary_and_merges_are_read_in_order(tokenizer_path):
+    file = TokenizerFile.read(tokenizer_path)
+    assert file.vocabulary[:3] == ("<pad>", "<s>", "</s>")
+    assert file.special_tokens == {"<pad>": 0, "<s>": 1, "</s>": 2}
+    assert len(file.vocabulary) == 8000
+    written = json.loads(tokenizer_path.read_text(encoding="utf-8"))["model"]["merges"]
+    assert [[file.vocabulary[a], file.vocabulary[b]] for a, b, _ in file.merges] == written
+    assert all(
+        file.vocabulary[a] + file.vocabulary[b] == file.vocabulary[c] for a, b, c in file.merges
+    )
 
 
-def spell_a_special_token(content):
-    content["model"]["vocab"]["<s"] = 8000
-    content["model"]["merges"].append(["<s", ">"])
+def test_merges_of_the_older_format_are_the_same(tokenizer_path, rewrite):
+    def join(content):
+        content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+
+    older, newer = TokenizerFile.read(rewrite(join)), TokenizerFile.read(tokenizer_path)
+    assert older.merge_pairs == newer.merge_pairs and (older.merges == newer.merges).all()
+
+
+def test_numbers_are_read_as_the_rust_package_reads_them():
+    draw = random.Random(3)
+    written = ["0.0", "-0.0", "-1e-5", "-2.5E3", "-1e-320", "-12345678901234567890123.25", "1e22"]
+    written += ["-0.1000000000000000055511151231257827", "-7.1e-310", "-3", "1e-400"]
+    written += [repr(-draw.random() * 10 ** draw.randint(-20, 20)) for _ in range(3000)]
+    written += [f"-{draw.random() * 20:.{draw.randint(12, 22)}f}" for _ in range(3000)]
+    entries = ", ".join(f'["t{i}", {number}]' for i, number in enumerate(written))
+    text = (
+        f'{{"version": "1.0", "model": {{"type": "Unigram", "unk_id": 0, "vocab": [{entries}]}}}}'
+    )
+    rust = json.loads(RustTokenizer.from_str(text).to_str())["model"]["vocab"]
+    ours = TokenizerFile(text).model["vocab"]
+    assert [score for _, score in ours] == [score for _, score in rust]
+    # The point of it: some are not the nearest float64.
+    assert [score for _, score in ours] != [float(number) for number in written]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_was_loaded_is_saved_byte_for_byte(file_of, tmp_path, kind):
+    Tokenizer.load(file_of(kind)).save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == file_of(kind).read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["again.json"]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_rust_package_reads_our_files(file_of, kind, all_texts):
+    rust = RustTokenizer.from_file(str(file_of(kind)))
+    ours = Tokenizer.load(file_of(kind))
+    texts = all_texts[::500]
+    assert [e.ids for e in rust.encode_batch(texts, add_special_tokens=False)] == ours.encode(texts)
+    with_special = [e.ids for e in rust.encode_batch(texts)]
+    assert with_special == ours.encode(texts, add_special_tokens=True)
+
+
+def test_each_class_reads_its_own_model(file_of):
+    classes = {
+        "bpe": (BPETokenizer, GraphBPE),
+        "wordpiece": (WordPieceTokenizer, GraphWordPiece),
+        "unigram": (UnigramTokenizer, GraphUnigram),
+    }
+    for kind, (python, graph) in classes.items():
+        assert type(Tokenizer.load(file_of(kind))) is python
+        assert type(GraphTokenizer.from_file(file_of(kind))) is graph
+        for other, (other_python, other_graph) in classes.items():
+            if other != kind:
+                for load in (other_python.load, other_graph.from_file):
+                    with pytest.raises(ValueError, match="'model.type' is not supported"):
+                        load(file_of(kind))
 
 
 @pytest.mark.parametrize(
-    "part, change",
+    ("part", "change"),
     [
-        ("normalizer", put("normalizer", None)),
-        ("normalizer", put("normalizer", "normalizers", 0, "content", "_")),
-        ("normalizer", put("normalizer", "normalizers", 1, "strip_left", False)),
-        ("pre_tokenizer", put("pre_tokenizer", {"type": "Whitespace"})),
-        ("pre_tokenizer", put("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", r"\s")),
-        ("pre_tokenizer", put("pre_tokenizer", "pretokenizers", 1, "add_prefix_space", True)),
-        ("decoder", put("decoder", {"type": "WordPiece"})),
-        ("model", put("model", "type", "WordPiece")),
-        ("model", put("model", "byte_fallback", True)),
-        ("model", put("model", "unk_token", "<unk>")),
-        ("model", put("model", "ignore_merges", True)),
-        ("added_tokens", put("added_tokens", [])),
-        ("added_tokens", put("added_tokens", 1, "content", "[CLS]")),
-        ("post_processor", put("post_processor", {"type": "BertProcessing"})),
-        ("truncation", put("truncation", {"max_length": 5})),
-        ("padding", put("padding", {"pad_id": 0})),
-        ("model.vocab", put("model", "vocab", "a", 8000)),
-        ("model.vocab", put("model", "vocab", {"<pad>": 0, "<s>": 1, "</s>": 2})),
-        ("model.vocab", put("model", "vocab", "你", 8000)),
-        ("model.vocab", swap_a_special_token),
-        ("model.merges", put("model", "merges", 0, ["a", "no such token"])),
-        ("model.merges", lambda content: content["model"]["merges"].append(["<", "s>"])),
-        ("model.merges", spell_a_special_token),
-        (
-            "model.merges",
-            lambda content: content["model"]["merges"].append(content["model"]["merges"][0]),
-        ),
+        ("model.type", put("model", "type", "WordLevel")),
+        ("model.vocab", put("model", "vocab", "a", 8000)),  # its own id is missing then
+        ("model.vocab", put("model", "vocab", "abc", 5)),  # which another token has
+        ("model.vocab", put("model", "vocab", "abc", 8001)),
+        ("model.vocab", put("model", "vocab", "abc", "5")),
+        ("model.vocab", put("model", "vocab", ["a", "b"])),
+        ("added_tokens", put("added_tokens", 1, "id", 7)),
     ],
 )
-def test_another_pipeline_is_refused_by_the_name_of_its_part(rewrite, part, change):
+def test_a_broken_vocabulary_is_refused(rewrite, part, change):
     path = rewrite(change)
     for load in (GraphBPE.from_file, BPETokenizer.load):
-        with pytest.raises(ValueError, match=f"the part '{part}' of .*changed.json"):
+        with pytest.raises(ValueError, match=f"path: .*changed.json .*The part '{part}'"):
             load(path)
 
 
+def test_a_unigram_token_with_two_scores_is_refused(rewrite):
+    path = rewrite(lambda c: c["model"]["vocab"].append(["▁", -3.0]), "unigram")
+    with pytest.raises(ValueError, match="each token once', received \"'▁' twice"):
+        GraphUnigram.from_file(path)
+
+
+def test_a_key_that_is_there_twice_is_refused(tokenizer_path, tmp_path):
+    text = tokenizer_path.read_text(encoding="utf-8")
+    path = tmp_path / "twice.json"
+    path.write_text(text.replace('"Ġt":', '"Ġa":', 1), encoding="utf-8")
+    with pytest.raises(ValueError, match="The key 'Ġa' is there twice"):
+        Tokenizer.load(path)
+
+
 @pytest.mark.parametrize(
-    "content, message", [("[1", "is not JSON"), ("[]", "part 'model'"), ("{}", "part 'model'")]
+    ("kind", "part", "change"),
+    [
+        ("bpe", "normalizer", put("normalizer", {"type": "Precompiled"})),
+        ("bpe", "normalizer.pattern", put("normalizer", "normalizers", 0, "pattern", "Regex", ".")),
+        ("bpe", "pre_tokenizer", put("pre_tokenizer", {"type": "UnicodeScripts"})),
+        ("bpe", "pre_tokenizer", lambda c: c["pre_tokenizer"]["pretokenizers"].reverse()),
+        ("bpe", "decoder", put("decoder", {"type": "CTC"})),
+        ("bpe", "model.dropout", put("model", "dropout", 0.1)),
+        ("bpe", "model.unk_token", put("model", "unk_token", "<unk>")),
+        ("bpe", "model.vocab", lambda c: c["model"]["vocab"].update({"Z": 8000, "no Z": 57})),
+        ("bpe", "model.merges", put("model", "merges", 0, ["a", "no such token"])),
+        ("bpe", "model.merges", lambda c: c["model"]["merges"].append(c["model"]["merges"][0])),
+        ("bpe of characters", "model.unk_token", put("model", "unk_token", "no such token")),
+        ("wordpiece", "model.unk_token", put("model", "unk_token", "no such token")),
+        ("unigram", "model.unk_id", put("model", "unk_id", None)),
+        ("unigram", "model.byte_fallback", put("model", "byte_fallback", True)),
+        ("unigram", "added_tokens", put("added_tokens", 3, "special", False)),
+    ],
+)
+def test_what_the_graph_cannot_do_is_refused_by_the_name_of_its_part(rewrite, kind, part, change):
+    path = rewrite(change, kind)
+    with pytest.raises(ValueError, match=f"path: .*changed.json .*The part '{part}' is not supp"):
+        GraphTokenizer.from_file(path)
+
+
+def test_what_the_rust_package_cannot_read_is_refused(rewrite):
+    path = rewrite(put("normalizer", {"type": "Nonsense"}))
+    with pytest.raises(ValueError, match=r"path: .*changed.json .*tokenizers cannot read it"):
+        Tokenizer.load(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[1", "is not JSON"),
+        (b"[]", "part 'model'"),
+        (b"{}", "part 'model'"),
+        (b"\x80\xff", "utf-8"),
+    ],
 )
 def test_a_file_of_another_kind_is_refused(tmp_path, content, message):
     path = tmp_path / "other.json"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        GraphBPE.from_file(path)
-
-
-def test_bytes_that_are_no_text_are_refused(tmp_path):
-    path = tmp_path / "weights.bin"
-    path.write_bytes(b"\x80\xff\x00")
-    with pytest.raises(ValueError, match="is not JSON"):
-        BPETokenizer.load(path)
+    path.write_bytes(content)
+    for load in (GraphTokenizer.from_file, Tokenizer.load):
+        with pytest.raises(ValueError, match=f"path: .*other.json .*{message}"):
+            load(path)
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="path: .*none.json"):
-        GraphBPE.from_file(tmp_path / "none.json")
+    for load in (GraphTokenizer.from_file, Tokenizer.load, WordPieceTokenizer.load_vocabulary):
+        with pytest.raises(FileNotFoundError, match="path: .*none.json"):
+            load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_vocabulary_of_bert(tmp_path, lowercase):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(BERT_TOKENS) + "\n", encoding="utf-8")
+    tokenizer = WordPieceTokenizer.load_vocabulary(path, lowercase)
+    graph = GraphWordPiece(TokenizerFile.read_vocabulary(path, lowercase))
+    texts = ["lower le", "LOWER", "é"]
+    expected = {True: [[6, 7, 8, 9], [6, 7], [2]], False: [[6, 7, 8, 9], [2], [2]]}[lowercase]
+    assert tokenizer.encode(texts) == graph.encode(texts).to_list() == expected
+    assert tokenizer.encode(["le"], add_special_tokens=True) == [[3, 8, 9, 4]]
+    roles = (graph.pad_id, graph.unknown_id, graph.start_id, graph.end_id, graph.mask_id)
+    assert roles == (0, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([*BERT_TOKENS, "low"], r"'low' in the lines 7 and 11"),
+        ([t for t in BERT_TOKENS if t not in ("[CLS]", "[MASK]")], r"no \['\[CLS\]', '\[MASK\]'\]"),
+    ],
+)
+def test_a_broken_vocabulary_of_bert_is_refused(tmp_path, tokens, message):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(tokens), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"path: expected .*{message}"):
+        WordPieceTokenizer.load_vocabulary(path)

@@ -10,6 +10,9 @@ from tf_transformer.tokenizers.training import check_vocab_size, import_tokenize
 # What an unknown character costs beside the least likely token (SentencePiece's constant).
 _UNKNOWN_PENALTY = 10.0
 
+# How far apart the trainer puts the characters that it would have dropped.
+_SCORE_STEP = 0.0001
+
 _PATHS_TO_SHOW = 3
 
 
@@ -66,10 +69,9 @@ class UnigramTokenizer(Tokenizer):
         # The trainer asks for a model that can be read, and this one cannot without an entry.
         model = {"type": "Unigram", "unk_id": 0, "vocab": [[pipeline.unknown, 0.0]]}
         content = train_content(texts, vocab_size, pipeline, model, trainer)
-        # With 15 digits every reader of the file, the Rust package's too, gets the same float64.
-        content["model"]["vocab"] = [
-            [token, float(f"{score:.15g}")] for token, score in content["model"]["vocab"]
-        ]
+        vocabulary = content["model"]["vocab"]
+        special, learned = vocabulary[: len(special)], vocabulary[len(special) :]
+        content["model"]["vocab"] = [*special, *_settled(learned)]
         return cls(TokenizerFile.of(content))
 
     def _trace_word(self, word, model):
@@ -98,3 +100,21 @@ class UnigramTokenizer(Tokenizer):
             if not t == before == unknown
         ]
         return {"word": word, "paths": paths, "tokens": tokens}
+
+
+def _settled(vocabulary):
+    """The same vocabulary after every training on the same texts.
+
+    The trainer adds numbers up in a random order, which shows in the last digits of a score, and
+    characters that it would have dropped get scores 0.0001 apart from the least one up, in a
+    random order. Here scores have six digits (so that every reader of the file gets the same
+    float64, too), all those characters get the least score, and ties are in alphabetical order.
+    """
+    least = min(score for _, score in vocabulary)
+    settled = []
+    for token, score in vocabulary:
+        steps = (score - least) / _SCORE_STEP
+        if len(token) == 1 and abs(steps - round(steps)) < 1e-6 and steps < len(vocabulary):
+            score = least
+        settled.append([token, float(f"{score:.6g}")])
+    return sorted(settled, key=lambda entry: (-entry[1], entry[0]))

@@ -5,6 +5,7 @@ from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.tokenizers.training import (
     check_vocab_size,
+    checked_texts,
     count_words,
     import_tokenizers,
     train_content,
@@ -56,14 +57,19 @@ class WordPieceTokenizer(Tokenizer):
         rust = import_tokenizers()
         pipeline = pipeline or bert_pipeline()
         model = _untrained(pipeline)
-        check_vocab_size(
-            vocab_size, len(pipeline.special_tokens) + 1, "special tokens and an alphabet"
-        )
+        special = pipeline.special_tokens
+        check_vocab_size(vocab_size, len(special) + 1, "special tokens and an alphabet")
+        texts = list(checked_texts(texts))
+        # The trainer would number the characters inside words in the order of a hash table, and
+        # ties between pairs would fall differently each time. Given as special tokens they have
+        # their numbers before; what is special in the end, `train_content` takes from the pipeline.
+        prefix = model["continuing_subword_prefix"]
+        inside = {prefix + c for word in count_words(texts, pipeline) for c in word[1:] if prefix}
         trainer = rust.trainers.WordPieceTrainer(
             vocab_size=vocab_size,
             min_frequency=min_frequency,
-            special_tokens=list(pipeline.special_tokens),
-            continuing_subword_prefix=model["continuing_subword_prefix"],
+            special_tokens=[*special, *sorted(inside)],
+            continuing_subword_prefix=prefix,
             show_progress=False,
         )
         return cls(TokenizerFile.of(train_content(texts, vocab_size, pipeline, model, trainer)))

@@ -1,6 +1,6 @@
 """What the Rust package `tokenizers` knows of each character, as tables that a graph looks up.
 
-The tables were read off that package (tests/tokenizers/make_unicode_tables.py), because other
+The tables were read off that package (tests/make_unicode_tables.py), because other
 engines know other versions of Unicode. N code points.
 """
 

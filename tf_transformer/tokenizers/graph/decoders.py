@@ -109,15 +109,16 @@ class Decoder:
 
     def _repair_runs_of_bytes(self, ids, pieces):
         """A run of byte tokens that is not UTF-8 becomes one U+FFFD for each byte."""
-        shape = tf.shape(ids)
+        num_rows, length = tf.unstack(tf.shape(ids))
         is_byte = tf.gather(self._is_byte, ids)
         is_special = tf.gather(self._is_special, ids)  # as if they were not there
         run = tf.cumsum(tf.cast(~is_byte & ~is_special, tf.int32), axis=1)
-        run += tf.range(shape[0])[:, tf.newaxis] * (shape[1] + 1)
-        run = tf.where(is_byte, run, -1)  # [B, T]; -1: left out
-        whole = tf.strings.unsorted_segment_join(pieces, run, shape[0] * (shape[1] + 1))
+        run += tf.range(num_rows)[:, tf.newaxis] * (length + 1)
+        others = num_rows * (length + 1)
+        run = tf.where(is_byte, run, others)  # [B, T]
+        whole = tf.strings.unsorted_segment_join(pieces, run, others + 1)
         is_valid = tf.strings.unicode_transcode(whole, "UTF-8", "UTF-8", errors="ignore") == whole
-        is_broken = is_byte & ~tf.gather(is_valid, tf.maximum(run, 0))
+        is_broken = is_byte & ~tf.gather(is_valid, run)
         return tf.where(is_broken, "\N{REPLACEMENT CHARACTER}", pieces)
 
 

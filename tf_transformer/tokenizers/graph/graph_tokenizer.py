@@ -109,8 +109,13 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             `(ids, mask)`: int32 `[B, T]` and bool `[B, T]`, True where an id is no padding.
 
         Raises:
-            ValueError: as in `encode`; there is no padding token.
+            ValueError: as in `encode`; `length` is no positive integer; there is no padding token.
         """
+        if length is not None and (not isinstance(length, int) or length < 1):
+            raise ValueError(
+                f"length: expected an integer of at least 1, or None for that of the longest "
+                f"text, received {length!r}"
+            )
         rows = self.encode(strings)
         shape = None if length is None else [None, length]
         ids = rows.to_tensor(self.pad_id, shape=shape)
@@ -138,17 +143,19 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             ValueError: `ids` is not of rank 2, or not of integers.
             tf.errors.InvalidArgumentError: an id is outside the vocabulary.
         """
-        if isinstance(ids, tf.RaggedTensor) and ids.shape.rank == 2:
-            with tf.control_dependencies(self._checks(ids.values)):
-                ids = tf.cast(ids, tf.int32).to_tensor(self.vocab_size)
-            return self._decoder.texts(ids)
-        ids = tf.convert_to_tensor(ids)
+        ids = ids if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids)
         if ids.shape.rank not in (2, None) or not ids.dtype.is_integer:
             raise ValueError(
                 f"ids: expected integers of shape [batch, length], received {ids.dtype.name} of "
                 f"shape {ids.shape}; wrap the ids of a single text as [ids]"
             )
-        return self.decode_ids(tf.cast(ids, tf.int32))
+        is_ragged = isinstance(ids, tf.RaggedTensor)
+        # Before they become int32, where a large number could become one in range.
+        with tf.control_dependencies(self._checks(ids.flat_values if is_ragged else ids)):
+            ids = tf.cast(ids, tf.int32)
+        if is_ragged:
+            return self._decoder.texts(ids.to_tensor(self.vocab_size))
+        return self.decode_ids(ids)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def decode_ids(self, ids):
@@ -185,7 +192,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         )
         return [
             tf.debugging.assert_non_negative(ids, message),
-            tf.debugging.assert_less(ids, self.vocab_size, message),
+            tf.debugging.assert_less(ids, tf.cast(self.vocab_size, ids.dtype), message),
         ]
 
     def _ids_of_words(self, words):

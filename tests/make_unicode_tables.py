@@ -1,6 +1,6 @@
 """Makes tf_transformer/tokenizers/graph/unicode.npz: asks the Rust package of every character.
 
-    python tests/tokenizers/make_unicode_tables.py
+    python tests/make_unicode_tables.py
 
 Unicode grows, and each engine was built with the version of its day, so tables of another source
 would differ from the reference somewhere. test_unicode_tables.py asks again and compares.

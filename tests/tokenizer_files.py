@@ -1,0 +1,114 @@
+"""Tokenizers of many kinds: ours, and as others make theirs with the Rust package alone."""
+
+import json
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers.implementations import (
+    BertWordPieceTokenizer,
+    ByteLevelBPETokenizer,
+    CharBPETokenizer,
+    SentencePieceBPETokenizer,
+    SentencePieceUnigramTokenizer,
+)
+
+from tf_transformer.tokenizers import (
+    BPETokenizer,
+    UnigramTokenizer,
+    WordPieceTokenizer,
+    bert_pipeline,
+    metaspace_pipeline,
+)
+
+SIZE = 8000
+
+
+def _ours(train, *pipeline):
+    return lambda texts, path: train(texts, SIZE, *pipeline).save(path)
+
+
+def _theirs(make, **settings):
+    def write(texts, path):
+        tokenizer = make()
+        tokenizer.train_from_iterator(texts, vocab_size=SIZE, show_progress=False, **settings)
+        tokenizer.save(str(path))
+
+    return write
+
+
+def _llama(texts, path):
+    """The pipeline of Llama 2: one word a text, and bytes for what is unknown."""
+    metaspace = "▁"
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend(metaspace), normalizers.Replace(" ", metaspace)]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace(metaspace, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    special = ["<unk>", "<s>", "</s>"]
+    in_bytes = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=SIZE,
+        special_tokens=special + in_bytes,
+        limit_alphabet=500,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts[::5], trainer)
+    content = json.loads(tokenizer.to_str())
+    content["model"] |= {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+    content["added_tokens"] = content["added_tokens"][: len(special)]
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _whole_words(texts, path):
+    """As in Llama 3: a word that is in the vocabulary is not cut, whatever the merges say."""
+    _theirs(ByteLevelBPETokenizer)(texts, path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"] |= {"ignore_merges": True, "merges": content["model"]["merges"][:1000]}
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _fused_unknown(texts, path):
+    """Characters, some of which are unknown, behind a prefix and before a suffix."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.BPEDecoder("@")
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=["<unk>"],
+        limit_alphabet=100,
+        continuing_subword_prefix="~",
+        end_of_word_suffix="@",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(path))
+
+
+MAKERS = {
+    "bpe": _ours(BPETokenizer.train),
+    "wordpiece": _ours(WordPieceTokenizer.train),
+    "unigram": _ours(UnigramTokenizer.train),
+    "bpe of characters": _ours(BPETokenizer.train, metaspace_pipeline()),
+    "wordpiece, cased": _ours(WordPieceTokenizer.train, bert_pipeline(lowercase=False)),
+    "wordpiece, metaspace": _ours(WordPieceTokenizer.train, metaspace_pipeline()),
+    "unigram, bert": _ours(UnigramTokenizer.train, bert_pipeline()),
+    "GPT-2": _theirs(ByteLevelBPETokenizer),
+    "RoBERTa": _theirs(lambda: ByteLevelBPETokenizer(add_prefix_space=True)),
+    "GPT": _theirs(CharBPETokenizer),
+    "SentencePiece BPE": _theirs(SentencePieceBPETokenizer),
+    "SentencePiece Unigram": _theirs(SentencePieceUnigramTokenizer, unk_token="<unk>"),
+    "BERT": _theirs(BertWordPieceTokenizer),
+    "Llama 2": _llama,
+    "Llama 3": _whole_words,
+    "fused unknown": _fused_unknown,
+}
+
+# One of each model, as this package trains them.
+MODELS = ("bpe", "wordpiece", "unigram")

@@ -1,0 +1,119 @@
+"""The graph tokenizers beside the Rust package: the same ids, the same texts, for everything."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_files import MAKERS, MODELS
+from unicode_texts import SEEDS, all_characters, random_texts
+
+WORDS_OF_5000 = ["x" * 5000, "ab" * 2500, "好" * 5000, "我们" * 2500, "😀" * 5000, "\u0301" * 5000]
+
+
+def check_ids(pair, texts, decodes=True):
+    """Compares the ids of all texts, and the texts of the ids."""
+    graph, python = pair
+    for start in range(0, len(texts), 1000):
+        batch = texts[start : start + 1000]
+        ids, expected = graph.encode(batch), python.encode(batch)
+        if ids.to_list() != expected:
+            for text, got, wanted in zip(batch, ids.to_list(), expected, strict=True):
+                assert got == wanted, repr(text)
+        if decodes:
+            assert decoded(graph, ids) == python.decode(expected)
+
+
+def decoded(graph, ids):
+    return [text.decode("utf-8") for text in graph.decode(ids).numpy()]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_sentence_of_the_corpora(pair_of, all_texts, kind):
+    check_ids(pair_of(kind), all_texts)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind not in MODELS])
+def test_other_kinds(pair_of, all_texts, kind):
+    check_ids(pair_of(kind), all_texts[::10] + SEEDS + random_texts(1500, 2, all_texts))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MODELS)
+def test_100_000_random_texts(pair_of, all_texts, kind):
+    texts = SEEDS + random_texts(100_000 - len(SEEDS), 1, all_texts)
+    check_ids(pair_of(kind), texts, decodes=False)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_texts_that_hypothesis_finds(pair_of, kind):
+    @settings(deadline=None, max_examples=300)
+    @given(st.lists(st.text(), max_size=6))
+    def check(texts):
+        check_ids(pair_of(kind), texts)
+
+    check()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_words_of_5000_characters(pair_of, kind):
+    check_ids(pair_of(kind), [*WORDS_OF_5000, "and a short one"])
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("separator", ["x", " ", "\u0301"])
+def test_every_character(pair_of, kind, separator):
+    texts = all_characters(separator)
+    check_ids(pair_of(kind), texts[:600] + texts[600::50])
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_any_ids(pair_of, kind):
+    graph, python = pair_of(kind)
+    ids = np.random.default_rng(13).integers(0, graph.vocab_size, (1000, 17), dtype=np.int32)
+    ids[::2] %= 300  # half of the rows: special tokens and single bytes, mostly broken UTF-8
+    assert decoded(graph, ids) == python.decode(ids)
+    ragged = tf.RaggedTensor.from_tensor(ids, lengths=np.arange(1000) % 18)
+    assert decoded(graph, ragged) == python.decode(ragged.to_list())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_batch_equals_its_rows_one_by_one(pair_of, kind):
+    graph, _ = pair_of(kind)
+    texts = [*SEEDS, "Tom and Tom and Tom.", "Tom"]
+    together = graph.encode(texts).to_list()
+    assert together == [graph.encode([text]).to_list()[0] for text in texts]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_broken_utf8_is_read_as_replacement_characters(pair_of, kind):
+    graph, python = pair_of(kind)
+    draw = random.Random(11)
+    lead = [0xC0, 0xC3, 0xE2, 0xED, 0xF0, 0xF5, 0x9F, 0xA0, 0x82, 0x41]
+    broken = [bytes(draw.choices([*lead, draw.randrange(256)], k=8)) for _ in range(2000)]
+    readable = [item.decode("utf-8", errors="replace") for item in broken]
+    assert graph.encode(broken).to_list() == python.encode(readable)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_sentence_of_multi30k(pair_of, multi30k, kind):
+    check_ids(pair_of(kind), multi30k)
+
+
+@pytest.fixture(scope="module")
+def multi30k():
+    import gzip
+    from pathlib import Path
+
+    folder = Path(__file__).parents[4] / "shared" / "data" / "multi30k-en-de"
+    if not folder.is_dir():
+        pytest.skip("needs ../shared/data")
+    texts = []
+    for path in sorted(folder.glob("*.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            texts += [line.rstrip("\n") for line in lines]
+    assert len(texts) > 60_000
+    return texts

@@ -1,0 +1,213 @@
+"""What all graph tokenizers have in common, beside exactness."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from tokenizer_files import MODELS
+
+from tf_transformer.tokenizers import GraphBPE
+
+
+@pytest.fixture(params=MODELS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def graph(pair_of, kind):
+    return pair_of(kind)[0]
+
+
+@pytest.fixture
+def python(pair_of, kind):
+    return pair_of(kind)[1]
+
+
+def as_texts(tensor):
+    return [item.decode("utf-8") for item in tensor.numpy()]
+
+
+def test_special_tokens(graph, python):
+    assert graph.special_tokens == python.special_tokens
+    assert graph.vocab_size == python.vocab_size
+    ids = {role: int(number) for role, number in graph.special_ids().items()}
+    assert ids["pad"] == graph.pad_id == python.pad_id == 0
+    assert ids["start"] == graph.start_id == python.start_id
+    assert ids["end"] == graph.end_id == python.end_id
+    assert ("unknown" in ids) == (not isinstance(graph, GraphBPE))
+
+
+def test_special_ids_are_dropped_in_ragged_and_dense(graph, python):
+    hello, chinese = python.encode(["hello.", "我不知道。"])
+    start, end = graph.start_id, graph.end_id
+    rows = [[start, *hello, end], [0], [], [start, *chinese, end, 0, 0]]
+    ragged = tf.ragged.constant(rows, dtype=tf.int64)
+    expected = python.decode(rows)
+    for ids in (ragged, tf.cast(ragged, tf.int32), ragged.to_tensor()):
+        assert as_texts(graph.decode(ids)) == expected
+    assert expected[0] == "hello." and expected[1:3] == ["", ""]
+
+
+def test_pieces_are_what_tokens_write(graph, python):
+    ids = tf.range(graph.vocab_size)
+    pieces = graph.pieces(ids).numpy()
+    assert [bool(piece) for piece in pieces[: len(graph.special_tokens)]] == [False] * len(
+        graph.special_tokens
+    )
+    [row] = python.encode(["he doesn't know 我不知道"])
+    joined = b"".join(graph.pieces(tf.constant(row)).numpy()).decode("utf-8")
+    assert joined.strip() == python.decode([row])[0].strip()
+
+
+def test_types_and_empty_batch(graph):
+    empty = graph.encode([])
+    assert isinstance(empty, tf.RaggedTensor)
+    assert empty.dtype == tf.int32 and empty.to_list() == []
+    assert graph.encode(["", " "]).to_list() == [[], []]
+    assert graph.decode(empty).shape == (0,)
+    assert as_texts(graph.decode(tf.zeros([2, 0], tf.int32))) == ["", ""]
+
+
+@pytest.mark.parametrize("length", [None, 1, 3, 50])
+def test_dense_ids_and_their_mask(graph, python, length):
+    texts = ["he knows.", "", "we do not know the answer to that question"]
+    ids, mask = graph.encode_dense(texts, length)
+    rows = [row[:length] for row in python.encode(texts)]
+    width = length or max(map(len, rows))
+    assert ids.dtype == tf.int32 and mask.dtype == tf.bool
+    assert ids.numpy().tolist() == [row + [0] * (width - len(row)) for row in rows]
+    assert mask.numpy().tolist() == [[i < len(row) for i in range(width)] for row in rows]
+
+
+@pytest.mark.parametrize("length", [0, -1, 2.5, "7"])
+def test_a_length_that_is_none_is_refused(graph, length):
+    with pytest.raises(ValueError, match="length: expected an integer of at least 1"):
+        graph.encode_dense(["a"], length)
+
+
+def test_works_in_a_graph_with_one_trace(graph, python):
+    traces = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def there_and_back(strings):
+        traces.append(strings)
+        ids = graph.encode(strings)
+        return ids, graph.decode(ids)
+
+    for texts in (["hi."], [], ["我不知道。", "", "tom left."]):
+        ids, decoded = there_and_back(tf.constant(texts, tf.string))
+        assert ids.to_list() == python.encode(texts)
+        assert as_texts(decoded) == python.decode(python.encode(texts))
+    assert len(traces) == 1
+
+
+def test_works_in_a_dataset(graph, python):
+    texts = ["Hi.", "我不知道。", "Tom left."]
+    batches = tf.data.Dataset.from_tensor_slices(texts).batch(2).map(graph.encode)
+    assert [row for batch in batches for row in batch.to_list()] == python.encode(texts)
+
+
+def test_wrong_shapes_and_types_are_refused(graph):
+    with pytest.raises(ValueError, match="strings: .*wrap a single text"):
+        graph.encode("abc")
+    with pytest.raises(ValueError, match=r"strings: .*\(1, 1\)"):
+        graph.encode([["abc"]])
+    with pytest.raises(ValueError, match=r"ids: .*\(2,\)"):
+        graph.decode([5, 6])
+    with pytest.raises(ValueError, match="ids: .*float32"):
+        graph.decode([[5.0]])
+    with pytest.raises(ValueError, match="ids: .*float32"):
+        graph.decode(tf.ragged.constant([[5.0]]))
+
+
+@pytest.mark.parametrize("number", [-1, 8000, 2**32 + 5])
+def test_ids_outside_the_vocabulary_are_refused(graph, number):
+    for ids in (tf.constant([[5, number]], tf.int64), tf.ragged.constant([[5, number], []])):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"ids: expected .*\[0, 8000\)"):
+            graph.decode(ids)
+
+
+class Server(tf.Module):
+    """What an exported translator looks like from here: strings in, strings and ids out."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def serve(self, strings):
+        ids = self.tokenizer.encode(strings)
+        return {"ids": ids.to_tensor(), "texts": self.tokenizer.decode(ids)}
+
+
+RELOAD = """
+import json, sys
+import tensorflow as tf
+folder, path = sys.argv[1:]
+texts = json.loads(open(path, encoding="utf-8").read())
+module = tf.saved_model.load(folder)
+served = module.signatures["serving_default"](tf.constant(texts))
+ragged = module.tokenizer.encode_strings(tf.constant(texts))
+assert not {"tokenizers", "tf_transformer", "tensorflow_text"} & set(sys.modules)
+print(json.dumps([
+    served["ids"].numpy().tolist(),
+    ragged.to_list(),
+    [text.decode() for text in module.tokenizer.decode_ids(ragged.to_tensor()).numpy()],
+    [text.decode() for text in served["texts"].numpy()],
+    {role: int(number) for role, number in module.tokenizer.special_ids().items()},
+]))
+"""
+
+
+def test_saved_model_needs_tensorflow_alone(graph, python, tmp_path, all_texts):
+    server = Server(graph)
+    tf.saved_model.save(
+        server, str(tmp_path / "first"), signatures={"serving_default": server.serve}
+    )
+    moved = (tmp_path / "first").rename(tmp_path / "moved")  # nothing may point at the old place
+    texts = ["Tom didn't know.", "", "我不知道。", "a\x00b", "👩🏽‍🚀 <pad>", *all_texts[::200]]
+    (tmp_path / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+    process = subprocess.run(
+        [sys.executable, "-c", RELOAD, str(moved), str(tmp_path / "texts.json")],
+        cwd=tmp_path,
+        env={"PATH": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    padded, ids, decoded, served, special = json.loads(process.stdout)
+    expected = python.encode(texts)
+    longest = max(map(len, expected))
+    assert ids == expected
+    assert padded == [row + [0] * (longest - len(row)) for row in expected]
+    assert decoded == served == python.decode(expected)
+    assert special == python.ids_of_roles
+
+
+def test_saved_model_holds_core_operations_only(graph, tmp_path):
+    tf.saved_model.save(graph, str(tmp_path / "model"))
+    saved = tf.saved_model.load(str(tmp_path / "model"))
+    functions = saved.encode_strings.concrete_functions + saved.decode_ids.concrete_functions
+    for function in functions:
+        definition = function.graph.as_graph_def(add_shapes=False)
+        nodes = [definition.node, *(f.node_def for f in definition.library.function)]
+        kinds = {node.op for part in nodes for node in part}
+        assert not kinds & {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
+        assert all(kind == "" or kind in dir(tf.raw_ops) for kind in kinds - library_of(definition))
+
+
+def library_of(definition):
+    return {function.signature.name for function in definition.library.function}
+
+
+def test_file_is_read_without_the_training_package(file_of, kind):
+    program = (
+        "import sys\n"
+        "sys.modules['tokenizers'] = None\n"
+        "from tf_transformer.tokenizers import GraphTokenizer\n"
+        f"print(GraphTokenizer.from_file({str(file_of(kind))!r}).encode(['Hi.']).to_list())\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -1,0 +1,212 @@
+"""What all three models have in common, in Python."""
+
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from tokenizer_files import MAKERS, MODELS
+from unicode_texts import SEEDS
+
+from tf_transformer.tokenizers import (
+    BPETokenizer,
+    Tokenizer,
+    UnigramTokenizer,
+    WordPieceTokenizer,
+    bert_pipeline,
+    byte_level_pipeline,
+    metaspace_pipeline,
+)
+
+CLASSES = [BPETokenizer, WordPieceTokenizer, UnigramTokenizer]
+TRAINERS = [*(cls.train for cls in CLASSES), WordPieceTokenizer.train_by_information]
+
+
+@pytest.fixture(params=MODELS)
+def tokenizer(request, pair_of):
+    return pair_of(request.param)[1]
+
+
+def plain(text):
+    """Lower case without accents and spaces, by Python's own tables."""
+    letters = unicodedata.normalize("NFD", text.lower())
+    return "".join(c for c in letters if c.isalnum() or c == "'")
+
+
+@pytest.mark.parametrize("train", TRAINERS)
+@pytest.mark.parametrize("pipeline", [None, metaspace_pipeline(), bert_pipeline()])
+def test_training_twice_gives_the_same_file(tmp_path, corpus_texts, train, pipeline):
+    texts = corpus_texts["zh"][:300] + corpus_texts["en"][:300]
+    for name in "ab":
+        train(iter(texts), 1500, pipeline).save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    # What is in memory is what the file says, to the last bit of a score.
+    loaded = Tokenizer.load(tmp_path / "a")
+    assert loaded.encode(texts) == train(texts, 1500, pipeline).encode(texts)
+    assert loaded.vocab_size <= 1500
+    assert loaded.pad_id == 0
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_training_from_files(tmp_path, corpus_texts, cls):
+    texts = list(corpus_texts["en"][:500])
+    for name, part in (("a.txt", texts[:200]), ("b.txt", texts[200:])):
+        (tmp_path / name).write_text("\n".join(part) + "\n", encoding="utf-8")
+    from_files = cls.train([tmp_path / "a.txt", tmp_path / "b.txt"], 600)
+    assert from_files.encode(texts) == cls.train(texts, 600).encode(texts)
+
+
+def test_tokens_and_ids_name_each_other(tokenizer):
+    ids = list(range(tokenizer.vocab_size))
+    tokens = tokenizer.ids_to_tokens(ids)
+    assert len(set(tokens)) == len(ids) == 8000
+    assert tokenizer.tokens_to_ids(tokens) == ids
+    for name, number in tokenizer.special_tokens.items():
+        assert tokens[number] == name
+
+
+def test_offsets_are_places_in_the_text_as_given(tokenizer):
+    texts = ["  Tom didn't\t know  我不知道。", "Ünïcödé", ""]
+    ids, offsets = tokenizer.encode_with_offsets(texts)
+    assert ids == tokenizer.encode(texts)
+    assert [len(row) for row in ids] == [len(row) for row in offsets]
+    for text, row, spans in zip(texts, ids, offsets, strict=True):
+        assert all(0 <= start <= end <= len(text) for start, end in spans)
+        assert spans == sorted(spans)
+        for token, (start, end) in zip(tokenizer.ids_to_tokens(row), spans, strict=True):
+            letters = token.strip("▁Ġ").removeprefix("##")
+            if letters.isascii() and letters.isalpha():
+                assert letters.lower() == plain(text[start:end])
+    [text_with_spaces, *_] = texts
+    know = next(span for span in offsets[0] if "know" in text_with_spaces[slice(*span)])
+    assert know[1] == text_with_spaces.index("know") + 4
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer):
+    unknown = {tokenizer.special_tokens.get(name) for name in ("[UNK]", "<unk>")}
+    special = set(tokenizer.special_tokens.values()) - unknown
+    texts = [*tokenizer.special_tokens, "a<s>b</s>c<pad>[CLS]", "<unk><unk>"]
+    for ids in tokenizer.encode(texts):
+        assert ids and not special & set(ids)
+
+
+def test_special_tokens_are_dropped_by_decode(tokenizer):
+    [ids] = tokenizer.encode(["hello"])
+    around = [tokenizer.pad_id, tokenizer.start_id, *ids, tokenizer.end_id, tokenizer.pad_id]
+    assert tokenizer.decode([around]) == ["hello"]
+    assert tokenizer.decode([[], [tokenizer.pad_id, tokenizer.end_id]]) == ["", ""]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece, metaspace", "bpe of characters"])
+def test_decode_gives_back_all_but_the_kind_of_space(pair_of, all_texts, kind):
+    _, tokenizer = pair_of(kind)
+    texts = [" ".join(text.split()) for text in all_texts]
+    assert tokenizer.decode(tokenizer.encode(texts)) == texts
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "wordpiece, cased", "BERT"])
+def test_what_bert_decodes_has_the_same_ids(pair_of, all_texts, kind):
+    _, tokenizer = pair_of(kind)
+    unknown = tokenizer.unknown_id
+    ids = [row for row in tokenizer.encode(all_texts) if unknown not in row]
+    assert len(ids) > 0.9 * len(all_texts)
+    assert tokenizer.encode(tokenizer.decode(ids)) == ids
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_trace_ends_in_the_ids(pair_of, all_texts, kind):
+    _, tokenizer = pair_of(kind)
+    texts = [*all_texts[::2000], *(text for text in SEEDS if len(text) < 60)]
+    for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
+        trace = tokenizer.trace(text)
+        assert [number for word in trace for number in word["ids"]] == ids, repr(text)
+
+
+@pytest.mark.parametrize("train", TRAINERS)
+@pytest.mark.parametrize("texts", [[], ["", " \n"], iter(())])
+def test_empty_corpus_is_refused(train, texts):
+    with pytest.raises(ValueError, match="texts: expected at least one text"):
+        train(texts, 300)
+
+
+@pytest.mark.parametrize("train", TRAINERS)
+def test_texts_must_be_strings(train):
+    for texts in ("abc", Path("abc")):
+        with pytest.raises(TypeError, match="received one"):
+            train(texts, 300)
+    with pytest.raises(TypeError, match="received bytes"):
+        train([b"abc"], 300)
+    with pytest.raises(ValueError, match=r"U\+D800 at character 1"):
+        train(["a\ud800"], 300)
+    with pytest.raises(FileNotFoundError):
+        train([Path("/no/such/file")], 300)
+
+
+def test_what_is_encoded_must_be_strings(tokenizer):
+    for encode in (tokenizer.encode, tokenizer.encode_with_offsets):
+        with pytest.raises(TypeError, match="received one string"):
+            encode("abc")
+        with pytest.raises(TypeError, match="received bytes"):
+            encode([b"abc"])
+        with pytest.raises(ValueError, match=r"U\+DFFF at character 0"):
+            encode(["\udfff"])
+    with pytest.raises(TypeError, match="received int"):
+        tokenizer.trace(3)
+
+
+@pytest.mark.parametrize("train", TRAINERS)
+@pytest.mark.parametrize("vocab_size", [0, 2, 20, "300", 9.5])
+def test_a_vocabulary_smaller_than_the_alphabet_is_refused(train, vocab_size):
+    with pytest.raises(ValueError, match=f"vocab_size: expected .*received {vocab_size!r}"):
+        train(["the quick brown fox jumps over the lazy dog"], vocab_size)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_the_smallest_size_that_is_named_is_enough(cls):
+    texts = ["the quick brown fox jumps over the lazy dog"] * 2
+    with pytest.raises(ValueError, match="vocab_size: expected") as refused:
+        cls.train(texts, 10)
+    smallest = int(str(refused.value).split("at least ")[1].split()[0])
+    assert cls.train(texts, smallest).vocab_size == smallest
+
+
+@pytest.mark.parametrize("cls", [WordPieceTokenizer, UnigramTokenizer])
+def test_a_pipeline_without_an_unknown_token_is_refused(cls):
+    with pytest.raises(ValueError, match="pipeline: expected one with an unknown token"):
+        cls.train(["abc"], 300, byte_level_pipeline())
+
+
+@pytest.mark.parametrize("number", [-1, 8000])
+def test_ids_outside_the_vocabulary_are_refused(tokenizer, number):
+    for call in (tokenizer.ids_to_tokens, lambda ids: tokenizer.decode([[5], ids])):
+        with pytest.raises(ValueError, match=rf"ids: .*\[0, 8000\), received {number}"):
+            call([5, number])
+
+
+@pytest.mark.parametrize("ids", [[1, 2], [[0.5]], ["ab"], [None]])
+def test_ids_must_be_rows_of_integers(tokenizer, ids):
+    with pytest.raises(TypeError, match="ids: expected integers"):
+        tokenizer.decode(ids)
+
+
+def test_tokens_outside_the_vocabulary_are_refused(tokenizer):
+    with pytest.raises(ValueError, match=r"tokens: .*received also \['no such token'\]"):
+        tokenizer.tokens_to_ids(["a", "no such token"])
+
+
+def test_a_role_without_a_token_is_refused(tokenizer):
+    if "[MASK]" not in tokenizer.special_tokens:
+        with pytest.raises(ValueError, match=r"mask_id: expected one of .*'\[MASK\]'"):
+            tokenizer.mask_id  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_missing_package_says_what_to_install(monkeypatch, file_of, kind):
+    path = file_of(kind)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    for call in (
+        lambda: Tokenizer.load(path),
+        *(lambda train=train: train(["a"], 300) for train in TRAINERS),
+    ):
+        with pytest.raises(ImportError, match=r'pip install "tf_transformer\[train\]"'):
+            call()
