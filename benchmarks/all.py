@@ -14,6 +14,7 @@ COMMANDS = [
     ["attention.py"],
     ["attention.py", "--dtype", "bfloat16", "--longest", "2048"],
     ["bert.py"],
+    ["tokenization.py"],
     ["train.py"],
     ["translate.py"],
 ]

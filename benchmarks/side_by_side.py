@@ -17,6 +17,7 @@ ENVIRONMENTS = FOLDER / ".environments"
 LIBRARIES = {
     "tf_transformer": [f"{ROOT}[train]"],
     "keras-hub": [f"{ROOT}[train]", "keras-hub==0.32.0"],
+    "tensorflow-text": [f"{ROOT}[train]", "tensorflow-text==2.21.1", "sentencepiece"],
     "torch": ["torch==2.13.0", "numpy"],
     "huggingface": [
         "torch==2.13.0",
@@ -96,13 +97,15 @@ def table(results):
     return "\n".join(lines)
 
 
-def write_result(name, title, parts):
+APART = "Each library ran in a process and an environment of its own, in turn."
+
+
+def write_result(name, title, parts, setting=APART):
     """Write `results/NAME.md`: the tables, the command and the machine."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
     text = (
         f"# {title}\n\n`{' '.join(['python', *sys.argv])}` on {os.cpu_count()} cores of {cpu}, "
-        f"Python {platform.python_version()}. Each library ran in a process and an environment of "
-        "its own, in turn.\n\n" + "\n\n".join(parts) + "\n"
+        f"Python {platform.python_version()}. {setting}\n\n" + "\n\n".join(parts) + "\n"
     )
     path = FOLDER / "results" / f"{name}.md"
     path.parent.mkdir(exist_ok=True)
