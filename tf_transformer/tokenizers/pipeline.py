@@ -74,6 +74,12 @@ class Pipeline:
         unknown: string, the one of them that stands for what the vocabulary cannot write; None
             where it can write everything.
         around: tuple of two strings, the special tokens before and after a text; None for none.
+
+    Example:
+        >>> import dataclasses
+        >>> pipeline = dataclasses.replace(bert_pipeline(), normalizer={"type": "NFC"})
+        >>> pipeline.unknown
+        '[UNK]'
     """
 
     normalizer: dict
@@ -178,6 +184,11 @@ def tokenizer_json(model, pipeline, special_ids):
 
     Returns:
         dict, the content of a `tokenizer.json`.
+
+    Example:
+        >>> model = {"type": "BPE", "vocab": {"<pad>": 0}, "merges": []}
+        >>> tokenizer_json(model, byte_level_pipeline(), {"<pad>": 0})["added_tokens"][0]["content"]
+        '<pad>'
     """
     return {
         "version": "1.0",

@@ -6,8 +6,9 @@ from importlib import import_module
 from pathlib import Path
 
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.tokenizers.training import check_string, import_tokenizers
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class Tokenizer(SpecialTokenRoles):
@@ -26,6 +27,14 @@ class Tokenizer(SpecialTokenRoles):
     Raises:
         ImportError: the `tokenizers` package is missing.
         ValueError: the file is one of another model, or the package cannot read it.
+
+    Example:
+        >>> from tf_transformer.tokenizers import BPETokenizer
+        >>> BPETokenizer.train(["low lower lowest"], vocab_size=270).save("tokenizer.json")
+        >>> tokenizer = Tokenizer.load("tokenizer.json")
+        >>> ids, offsets = tokenizer.encode_with_offsets(["lower"])
+        >>> tokenizer.ids_to_tokens(ids[0]), offsets
+        (['low', 'e', 'r'], [[(0, 3), (3, 4), (4, 5)]])
     """
 
     model_type = None

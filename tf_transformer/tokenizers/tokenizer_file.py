@@ -8,19 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS, bert_pipeline, tokenizer_json
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 MODELS = ("BPE", "WordPiece", "Unigram")
-
-
-class UnsupportedPart(ValueError):
-    """A part of a file that this package does not run."""
-
-    @classmethod
-    def of(cls, part, expected, received):
-        """The error for a part, by its name in the file."""
-        return cls(
-            f"The part {part!r} is not supported: expected {expected!r}, received {received!r}."
-        )
 
 
 @dataclass(frozen=True)

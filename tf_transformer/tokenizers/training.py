@@ -27,6 +27,15 @@ def train_content(texts, vocab_size, pipeline, model, trainer):
     Raises:
         TypeError: `texts` is one string, or holds something else.
         ValueError: `texts` has no text, or `vocab_size` is smaller than the alphabet.
+
+    Example:
+        >>> from tokenizers.trainers import BpeTrainer
+        >>> from tf_transformer.tokenizers import metaspace_pipeline
+        >>> model = {"type": "BPE", "unk_token": "<unk>", "vocab": {}, "merges": []}
+        >>> trainer = BpeTrainer(vocab_size=9, special_tokens=["<pad>", "<s>", "</s>", "<unk>"])
+        >>> content = train_content(["ab ab"], 9, metaspace_pipeline(), model, trainer)
+        >>> list(content["model"]["vocab"])[4:]
+        ['a', 'b', '▁', 'ab', '▁ab']
     """
     backend = import_tokenizers().Tokenizer.from_str(
         json.dumps(tokenizer_json(model, pipeline, special_ids={}))
@@ -54,6 +63,11 @@ def check_vocab_size(vocab_size, smallest, reason):
 
     Raises:
         ValueError: it is no integer, or too small.
+
+    Example:
+        >>> check_vocab_size(100, 259, "256 bytes and 3 special tokens")
+        Traceback (most recent call last):
+        ValueError: vocab_size: expected an integer of at least 259 (256 bytes and 3 special ...
     """
     if not isinstance(vocab_size, int) or vocab_size < smallest:
         raise ValueError(
@@ -75,6 +89,10 @@ def checked_texts(texts):
         TypeError: `texts` is one string; while reading: an item is neither string nor path.
         ValueError: no text holds anything but blanks.
         FileNotFoundError: while reading: there is no such file.
+
+    Example:
+        >>> list(checked_texts(["", "low", "new"]))
+        ['low', 'new']
     """
     if isinstance(texts, str | Path):
         raise TypeError(
@@ -117,6 +135,11 @@ def count_words(texts, pipeline):
 
     Raises:
         TypeError, ValueError: as `train_content` says of `texts`.
+
+    Example:
+        >>> from tf_transformer.tokenizers import bert_pipeline
+        >>> count_words(["Low, lower, low"], bert_pipeline())
+        Counter({'low': 2, ',': 2, 'lower': 1})
     """
     model = {"type": "WordPiece", "unk_token": "", "vocab": {}}
     model |= {"continuing_subword_prefix": "", "max_input_chars_per_word": 100}
@@ -131,7 +154,12 @@ def count_words(texts, pipeline):
 
 
 def import_tokenizers():
-    """Returns the module `tokenizers`; raises ImportError with what to do about it."""
+    """Returns the module `tokenizers`; raises ImportError with what to do about it.
+
+    Example:
+        >>> import_tokenizers().__name__
+        'tokenizers'
+    """
     try:
         return import_module("tokenizers")
     except ImportError as error:
@@ -142,7 +170,13 @@ def import_tokenizers():
 
 
 def check_string(text):
-    """Returns a text; raises TypeError if it is none, ValueError if UTF-8 cannot write it."""
+    """Returns a text; raises TypeError if it is none, ValueError if UTF-8 cannot write it.
+
+    Example:
+        >>> check_string(5)
+        Traceback (most recent call last):
+        TypeError: texts: expected strings, received int; decode bytes first
+    """
     if not isinstance(text, str):
         raise TypeError(
             f"texts: expected strings, received {type(text).__name__}; decode bytes first"

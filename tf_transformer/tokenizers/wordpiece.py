@@ -25,7 +25,7 @@ class WordPieceTokenizer(Tokenizer):
     Example:
         >>> tokenizer = WordPieceTokenizer.train(["low lower lowest"] * 2, vocab_size=22)
         >>> tokenizer.ids_to_tokens(tokenizer.encode(["LOWEST!"])[0])
-        ['lowe', '##s', '##t', '[UNK]']
+        ['lowe', '##st', '[UNK]']
     """
 
     model_type = "WordPiece"

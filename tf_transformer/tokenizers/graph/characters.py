@@ -1,19 +1,15 @@
-"""What the Rust package `tokenizers` knows of each character, as tables that a graph looks up.
+"""What the Rust package `tokenizers` knows of each character, as tables.
 
 The tables were read off that package (tests/make_unicode_tables.py), because other
-engines know other versions of Unicode. N code points.
+engines know other versions of Unicode.
 """
 
 import functools
-import itertools
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 NUM_CODES = 0x110000
-
-_PAGE = 256
 
 _CLASSES = (
     "bert_removed",  # control characters and U+FFFD, which BERT's clean-up drops
@@ -43,151 +39,67 @@ def characters_of(name):
         bool array `[0x110000]`, indexed by code point.
 
     Example:
-        >>> characters_of("chinese")[ord("我")]
+        >>> bool(characters_of("chinese")[ord("我")])
         True
     """
     return classes() >> _CLASSES.index(name) & 1 == 1
 
 
 def classes():
-    """Returns the bits of all classes: uint16 `[0x110000]`."""
+    """The bits of all classes.
+
+    Returns:
+        uint16 array `[0x110000]`, indexed by code point; bit i is class i of `_CLASSES`.
+
+    Example:
+        >>> int(classes()[ord("a")]) == 2 ** _CLASSES.index("letter") + 2 ** _CLASSES.index("word")
+        True
+    """
     return _run_lengths("classes")
 
 
 def combining_classes():
-    """Returns the canonical combining class of each code point: uint8 `[0x110000]`."""
+    """The canonical combining classes, which order marks; 0 for what is no mark.
+
+    Returns:
+        uint8 array `[0x110000]`, indexed by code point.
+
+    Example:
+        >>> int(combining_classes()[0x301])  # the acute accent
+        230
+    """
     return _run_lengths("combining_class")
 
 
 def compositions():
-    """Returns the canonical compositions: int32 `[M, 3]` of first, second, composed."""
+    """The pairs of characters that are one character in composed form.
+
+    Returns:
+        int32 array `[M, 3]`: first, second, composed.
+
+    Example:
+        >>> [ord("e"), 0x301, ord("é")] in compositions().tolist()
+        True
+    """
     return _read_tables()["compositions"]
 
 
-class CharacterTable:
-    """One number for each code point, in pages of which equal ones are stored once.
+def mapping(name):
+    """What characters become, each by itself.
 
     Args:
-        values: integer array `[0x110000]`.
+        name: "nfd", "nfkd" (both without the order of marks) or "lowercase".
+
+    Returns:
+        `(codes, lengths, flat)`: the code points that do not stay themselves, int32 `[M]`; into how
+        many each goes, uint8 `[M]`; those, one sequence after the other, int32.
 
     Example:
-        >>> table = CharacterTable(np.arange(NUM_CODES))
-        >>> table.look_up(tf.constant([65, 0x4E00])).numpy().tolist()
-        [65, 19968]
+        >>> codes, lengths, flat = mapping("lowercase")
+        >>> chr(codes[0]), int(lengths[0]), chr(flat[0])
+        ('A', 1, 'a')
     """
-
-    def __init__(self, values):
-        numbers = {}  # of distinct pages
-        starts = []
-        for page in np.asarray(values, np.int32).reshape(-1, _PAGE):
-            starts.append(numbers.setdefault(page.tobytes(), len(numbers)) * _PAGE)
-        self._values = np.frombuffer(b"".join(numbers), np.int32)
-        self._start_of_page = np.array(starts, np.int32)
-
-    def look_up(self, codes):
-        """int32 `[N]` -> int32 `[N]`."""
-        start = tf.gather(self._start_of_page, tf.bitwise.right_shift(codes, 8))
-        return tf.gather(self._values, start + tf.bitwise.bitwise_and(codes, _PAGE - 1))
-
-
-class CharacterMap:
-    """Code points to code points, each by itself: none, one or several for one.
-
-    Args:
-        lengths: integer array `[0x110000]`, how many each becomes, at most 31.
-        first: integer array `[0x110000]`, what those become that become one.
-        several: dict of code point -> tuple, for those that become more than one.
-
-    Example:
-        >>> is_upper = np.arange(NUM_CODES) == ord("A")
-        >>> spaced = CharacterMap.replacing(is_upper, (0x20, 0x61))
-        >>> codes, rows = spaced(tf.constant([0x41, 0x42]), tf.constant([0, 1]))
-        >>> codes.numpy().tolist(), rows.numpy().tolist()
-        ([32, 97, 66], [0, 0, 1])
-    """
-
-    def __init__(self, lengths, first, several):
-        self._lengths, self._first, self._several = lengths, first, several
-
-    @functools.cached_property
-    def _tables(self):
-        # What is added to a code point that stays one, or where its sequence begins in `flat`.
-        places = np.where(self._lengths == 1, self._first - np.arange(NUM_CODES), 0)
-        sizes = np.array([len(to) for to in self._several.values()], np.int64)
-        places[list(self._several)] = np.cumsum(sizes) - sizes
-        flat = np.array([*itertools.chain(*self._several.values()), 0], np.int32)
-        return CharacterTable(places << 5 | self._lengths), flat
-
-    @classmethod
-    def named(cls, name):
-        """The map "nfd", "nfkd" or "lowercase"; the first two without the order of marks."""
-        tables = _read_tables()
-        codes, sizes, flat = (tables[f"{name}_{part}"] for part in ("from", "lengths", "to"))
-        starts = np.cumsum(sizes, dtype=np.int64) - sizes
-        lengths, first = np.ones(NUM_CODES, np.int32), np.arange(NUM_CODES)
-        lengths[codes], first[codes] = sizes, flat[starts]
-        several = {
-            int(codes[i]): tuple(flat[starts[i] : starts[i] + sizes[i]].tolist())
-            for i in np.flatnonzero(sizes > 1)
-        }
-        return cls(lengths, first, several)
-
-    @classmethod
-    def replacing(cls, is_replaced, content=()):
-        """Each character of a class (bool `[0x110000]`) becomes `content`, or nothing."""
-        lengths = np.where(is_replaced, len(content), 1)
-        if len(content) > 1:
-            several = dict.fromkeys(np.flatnonzero(is_replaced).tolist(), tuple(content))
-            return cls(lengths, np.arange(NUM_CODES), several)
-        return cls(lengths, np.where(is_replaced, *content or (0,), np.arange(NUM_CODES)), {})
-
-    @classmethod
-    def surrounding(cls, is_surrounded, code):
-        """Puts `code` before and after each character of a class (bool `[0x110000]`)."""
-        several = {int(c): (code, int(c), code) for c in np.flatnonzero(is_surrounded)}
-        return cls(np.where(is_surrounded, 3, 1), np.arange(NUM_CODES), several)
-
-    def then(self, other):
-        """This map and then `other`, in one step."""
-        is_one = self._lengths == 1
-        lengths = np.where(is_one, other._lengths[self._first], 0)
-        several = {
-            int(code): other._several[self._first[code]] for code in np.flatnonzero(lengths > 1)
-        }
-        first = np.where(is_one, other._first[self._first], self._first)
-        for code, to in self._several.items():
-            to = tuple(c for part in to for c in other._of(part))
-            lengths[code] = len(to)
-            if len(to) > 1:
-                several[code] = to
-            elif to:
-                [first[code]] = to
-        return CharacterMap(lengths, first, several)
-
-    def _of(self, code):
-        if code in self._several:
-            return self._several[code]
-        return (int(self._first[code]),) if self._lengths[code] else ()
-
-    def __call__(self, codes, rows):
-        """int32 `[N]`, int `[N]` (the text of each) -> the same of the new length."""
-        table, flat = self._tables
-        packed = table.look_up(codes)
-        lengths = tf.bitwise.bitwise_and(packed, 31)
-        places = tf.bitwise.right_shift(packed, 5)
-        return tf.cond(
-            tf.reduce_all(lengths == 1),
-            lambda: (codes + places, rows),
-            lambda: _expand(codes, rows, lengths, places, flat),
-        )
-
-
-def _expand(codes, rows, lengths, places, flat):
-    source = tf.repeat(tf.range(tf.size(codes)), lengths)  # [M]
-    within = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
-    places, is_one = tf.gather(places, source), tf.gather(lengths == 1, source)
-    several = tf.gather(flat, tf.where(is_one, 0, places + within))
-    return tf.where(is_one, tf.gather(codes, source) + places, several), tf.gather(rows, source)
+    return tuple(_read_tables()[f"{name}_{part}"] for part in ("from", "lengths", "to"))
 
 
 @functools.cache

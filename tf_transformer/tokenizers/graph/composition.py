@@ -3,12 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.characters import (
-    NUM_CODES,
-    CharacterTable,
-    combining_classes,
-    compositions,
-)
+from tf_transformer.tokenizers.graph.character_table import CharacterTable
+from tf_transformer.tokenizers.graph.characters import NUM_CODES, combining_classes, compositions
 from tf_transformer.tokenizers.graph.texts import starts_where
 
 _REMOVED = -1

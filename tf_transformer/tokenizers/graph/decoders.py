@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.tokenizers.graph.texts import literal, repair_utf8
 from tf_transformer.tokenizers.pipeline import byte_alphabet
-from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 # What the decoder of WordPiece tidies up in English, one after the other.
 _CLEANUP = (
@@ -42,6 +42,14 @@ def build_decoder(file):
 
     Raises:
         ValueError: a kind of decoder, or a setting of one, that is not supported.
+
+    Example:
+        >>> from tf_transformer.tokenizers import TokenizerFile
+        >>> model = {"type": "WordPiece", "vocab": {"low": 0, "##er": 1}}
+        >>> part = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+        >>> decoder = build_decoder(TokenizerFile.of({"model": model, "decoder": part}))
+        >>> decoder.texts(tf.constant([[0, 1, 0]])).numpy().tolist()
+        [b'lower low']
     """
     part = file.content.get("decoder")
     steps = part["decoders"] if part and part["type"] == "Sequence" else [part]
@@ -72,6 +80,12 @@ class Decoder:
         is_special: bool array `[V]`, the tokens that write nothing.
         is_byte: bool array `[V]`, the tokens that are one byte of a character.
         on_texts: list of functions, string `[B]` -> string `[B]`, that end the work.
+
+    Example:
+        >>> pieces = np.array([[b"", b"a", b"b"]] * 4, object)
+        >>> decoder = Decoder(pieces, np.array([True, False, False]), np.zeros(3, bool), [])
+        >>> decoder.texts(tf.constant([[1, 0, 2]])).numpy().tolist()
+        [b'ab']
     """
 
     def __init__(self, pieces, is_special, is_byte, on_texts):

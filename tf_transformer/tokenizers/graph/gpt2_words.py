@@ -9,7 +9,8 @@ from the characters next to it.
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.characters import CharacterTable, characters_of
+from tf_transformer.tokenizers.graph.character_table import CharacterTable
+from tf_transformer.tokenizers.graph.characters import characters_of
 from tf_transformer.tokenizers.graph.texts import starts_where, to_codes, words_at
 
 _OTHER, _LETTER, _NUMBER, _SPACE = range(4)

@@ -6,10 +6,11 @@ W words, N symbols of all those words, M merges.
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.characters import NUM_CODES, CharacterTable
+from tf_transformer.tokenizers.graph.character_table import CharacterTable
+from tf_transformer.tokenizers.graph.characters import NUM_CODES
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
 from tf_transformer.tokenizers.pipeline import byte_alphabet
-from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class GraphBPE(GraphTokenizer):

@@ -13,7 +13,8 @@ from tf_transformer.tokenizers.graph.normalizers import build_normalizer
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
 from tf_transformer.tokenizers.graph.texts import repair_utf8
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class GraphTokenizer(SpecialTokenRoles, tf.Module):
@@ -34,6 +35,15 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     Raises:
         ValueError: a part of the file, which is named, is not supported.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.tokenizers import UnigramTokenizer
+        >>> path = os.path.join(tempfile.mkdtemp(), "tokenizer.json")
+        >>> UnigramTokenizer.train(["low lower lowest"] * 9, vocab_size=30).save(path)
+        >>> graph = GraphTokenizer.from_file(path)
+        >>> type(graph).__name__, graph.decode(graph.encode(["lowest"])).numpy().tolist()
+        ('GraphUnigram', [b'lowest'])
     """
 
     model_type = None
@@ -259,5 +269,5 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
 def _class_of(model_type):
     # A parent that knows its children has to wait until they exist.
-    name = f"tf_transformer.tokenizers.graph.graph_{model_type.lower()}"
-    return getattr(import_module(name), f"Graph{model_type}")
+    module = import_module(f"tf_transformer.tokenizers.graph.graph_{model_type.lower()}")
+    return getattr(module, f"Graph{model_type}")

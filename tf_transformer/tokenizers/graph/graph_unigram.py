@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_transformer.tokenizers.graph.follow import follow
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
 from tf_transformer.tokenizers.graph.trie import Trie
-from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 # What an unknown character costs beside the least likely token (SentencePiece's constant).
 _UNKNOWN_PENALTY = 10.0

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_transformer.tokenizers.graph.follow import follow
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
 from tf_transformer.tokenizers.graph.trie import Trie
-from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class GraphWordPiece(GraphTokenizer):

@@ -3,16 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.characters import (
-    CharacterMap,
-    CharacterTable,
-    characters_of,
-    combining_classes,
-)
+from tf_transformer.tokenizers.graph.character_map import CharacterMap
+from tf_transformer.tokenizers.graph.character_table import CharacterTable
+from tf_transformer.tokenizers.graph.characters import characters_of, combining_classes
 from tf_transformer.tokenizers.graph.composition import Composition
 from tf_transformer.tokenizers.graph.texts import literal, starts_where, to_codes, to_strings
 from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
-from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 _SPACE = ord(" ")
 
