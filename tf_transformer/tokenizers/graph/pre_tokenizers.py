@@ -10,8 +10,7 @@ from tf_transformer.tokenizers.graph.characters import characters_of
 from tf_transformer.tokenizers.graph.gpt2_words import GPT2Words
 from tf_transformer.tokenizers.graph.texts import literal, starts_where, to_codes, words_at
 from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
-from tf_transformer.tokenizers.unsupported_part import (
-    UnsupportedPart,
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 # A byte that no UTF-8 holds marks the ends of words.
 _CUT = b"\xff"
