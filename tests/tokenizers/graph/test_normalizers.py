@@ -22,6 +22,7 @@ from tokenizers.normalizers import (
 from unicode_texts import SEEDS, all_characters, random_texts
 
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
+from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.pipeline import byte_level_pipeline, metaspace_pipeline
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -59,8 +60,9 @@ def part_of(normalizer):
 
 
 def check(normalizer, texts):
+    change = build_normalizer(part_of(normalizer))
     normalize = tf.function(
-        build_normalizer(part_of(normalizer)),
+        lambda strings: change(Texts.of(strings)).strings,
         input_signature=[tf.TensorSpec([None], tf.string)],
         autograph=False,
     )
@@ -98,8 +100,8 @@ def test_long_runs_of_marks(name):
 
 def test_no_texts():
     normalize = build_normalizer(part_of(NFKC()))
-    assert normalize(tf.constant([], tf.string)).shape == (0,)
-    assert normalize(tf.constant(["", ""])).numpy().tolist() == [b"", b""]
+    assert normalize(Texts.of(tf.constant([], tf.string))).strings.shape == (0,)
+    assert normalize(Texts.of(tf.constant(["", ""]))).strings.numpy().tolist() == [b"", b""]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tokenizers.pre_tokenizers import (
 from unicode_texts import SEEDS, all_characters, random_texts
 
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
+from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.pipeline import WORD_PATTERN, byte_alphabet
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -60,8 +61,9 @@ def words_of(splitter, text):
 
 
 def check(splitter, texts, write=lambda word: word.decode("utf-8")):
+    cut = build_pre_tokenizer(part_of(splitter), is_start_kept=True)
     split = tf.function(
-        build_pre_tokenizer(part_of(splitter), is_start_kept=True),
+        lambda strings: cut(Texts.of(strings)),
         input_signature=[tf.TensorSpec([None], tf.string)],
         autograph=False,
     )
@@ -106,8 +108,8 @@ def test_every_short_text_of_the_letters_that_matter_to_gpt2():
 def test_no_texts():
     for splitter in (*SPLITTERS, *BYTE_LEVELS):
         split = build_pre_tokenizer(part_of(splitter), is_start_kept=True)
-        assert split(tf.constant([], tf.string)).to_list() == []
-        assert split(tf.constant(["", ""])).to_list() == [[], []]
+        assert split(Texts.of(tf.constant([], tf.string))).to_list() == []
+        assert split(Texts.of(tf.constant(["", ""]))).to_list() == [[], []]
 
 
 @pytest.mark.parametrize(

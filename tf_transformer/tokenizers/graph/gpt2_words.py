@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
 from tf_transformer.tokenizers.graph.characters import characters_of
-from tf_transformer.tokenizers.graph.texts import starts_where, to_codes, words_at
+from tf_transformer.tokenizers.graph.texts import starts_where, words_at
 
 _OTHER, _LETTER, _NUMBER, _SPACE = range(4)
 
@@ -22,7 +22,8 @@ class GPT2Words:
     """Cuts texts as GPT-2 does, as words with the space before them.
 
     Example:
-        >>> GPT2Words()(tf.constant(["I'm  here!"])).to_list()
+        >>> from tf_transformer.tokenizers.graph.texts import Texts
+        >>> GPT2Words()(Texts.of(tf.constant(["I'm  here!"]))).to_list()
         [[b'I', b"'m", b' ', b' here', b'!']]
     """
 
@@ -33,10 +34,10 @@ class GPT2Words:
         kinds[characters_of("regex_space")] = _SPACE
         self._kinds = CharacterTable(kinds)
 
-    def __call__(self, strings):
-        """string `[N]` -> ragged string `[N, (W)]`, no character dropped."""
-        codes, rows = to_codes(strings)
-        return words_at(codes, rows, self._is_new(codes, rows), tf.size(strings, tf.int64))
+    def __call__(self, texts):
+        """`Texts` of N -> ragged string `[N, (W)]`, no character dropped."""
+        codes, rows = texts.codes
+        return words_at(codes, rows, self._is_new(codes, rows), texts.size)
 
     def _is_new(self, codes, rows):
         kinds = self._kinds.look_up(codes)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_transformer.tokenizers.graph.decoders import build_decoder
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
-from tf_transformer.tokenizers.graph.texts import repair_utf8
+from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
@@ -134,7 +134,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode_strings(self, strings):
         """`encode` as a graph function: string `[B]` -> int32 ragged `[B, (T)]`."""
-        words = self._split(self._normalize(repair_utf8(strings)))
+        words = self._split(self._normalize(Texts.of(strings)))
         # A batch repeats its common words.
         distinct, index = tf.unique(words.values)
         ids = tf.gather(self._ids_of_words(distinct), index)  # [words of the batch, (ids)]

@@ -1,4 +1,4 @@
-"""The normalizers of a `tokenizer.json` as functions of string tensors. N texts, C code points."""
+"""The normalizers of a `tokenizer.json` as functions of `Texts`. C code points."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +7,7 @@ from tf_transformer.tokenizers.graph.character_map import CharacterMap
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
 from tf_transformer.tokenizers.graph.characters import characters_of, combining_classes
 from tf_transformer.tokenizers.graph.composition import Composition
-from tf_transformer.tokenizers.graph.texts import literal, starts_where, to_codes, to_strings
+from tf_transformer.tokenizers.graph.texts import literal, starts_where
 from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -17,21 +17,21 @@ _SPACE = ord(" ")
 def build_normalizer(part):
     """Makes the function that a "normalizer" describes.
 
-    Neighbouring steps that work character by character become one step, and the texts are cut into
-    code points once for all steps that need them.
+    Neighbouring steps that work character by character become one step.
 
     Args:
         part: None, or dict as in a `tokenizer.json`.
 
     Returns:
-        Function: string `[N]` of valid UTF-8 -> string `[N]`.
+        Function: `Texts` -> `Texts`.
 
     Raises:
         ValueError: a kind of normalizer, or a setting of one, that is not supported.
 
     Example:
+        >>> from tf_transformer.tokenizers.graph.texts import Texts
         >>> lower = build_normalizer({"type": "Lowercase"})
-        >>> lower(tf.constant(["Ärger"])).numpy()[0].decode()
+        >>> lower(Texts.of(tf.constant(["Ärger"]))).strings.numpy()[0].decode()
         'ärger'
     """
     steps = []
@@ -40,18 +40,13 @@ def build_normalizer(part):
             step = steps.pop().then(step)
         steps.append(step)
 
-    def normalize(strings):
-        codes = rows = None
+    def normalize(texts):
         for step in steps:
             if isinstance(step, _OnStrings):
-                if codes is not None:
-                    strings, codes = to_strings(codes, rows, tf.size(strings, tf.int64)), None
-                strings = step(strings)
+                texts = texts.with_strings(step(texts.strings))
             else:
-                if codes is None:
-                    codes, rows = to_codes(strings)
-                codes, rows = step(codes, rows)
-        return strings if codes is None else to_strings(codes, rows, tf.size(strings, tf.int64))
+                texts = texts.with_codes(*step(*texts.codes))
+        return texts
 
     return normalize
 

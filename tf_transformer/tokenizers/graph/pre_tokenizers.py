@@ -1,4 +1,4 @@
-"""The pre-tokenizers of a `tokenizer.json` as functions of string tensors.
+"""The pre-tokenizers of a `tokenizer.json` as functions of `Texts`.
 
 N texts, C code points, W words of one text.
 """
@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
 from tf_transformer.tokenizers.graph.characters import characters_of
 from tf_transformer.tokenizers.graph.gpt2_words import GPT2Words
-from tf_transformer.tokenizers.graph.texts import literal, starts_where, to_codes, words_at
+from tf_transformer.tokenizers.graph.texts import Texts, literal, starts_where, words_at
 from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -27,14 +27,14 @@ def build_pre_tokenizer(part, is_start_kept=False):
             to them before. Metaspace's scheme "first" asks for that.
 
     Returns:
-        Function: string `[N]` of valid UTF-8 -> ragged string `[N, (W)]`, no word empty.
+        Function: `Texts` of N -> ragged string `[N, (W)]`, no word empty.
 
     Raises:
         ValueError: a kind of pre-tokenizer, or a setting of one, that is not supported.
 
     Example:
         >>> split = build_pre_tokenizer({"type": "BertPreTokenizer"})
-        >>> split(tf.constant(["Don't stop"])).to_list()
+        >>> split(Texts.of(tf.constant(["Don't stop"]))).to_list()
         [[b'Don', b"'", b't', b'stop']]
     """
     if part is None:
@@ -54,18 +54,19 @@ def build_pre_tokenizer(part, is_start_kept=False):
 def _sequence(part):
     steps = [build_pre_tokenizer(inner) for inner in part["pretokenizers"]]
 
-    def split(strings):
-        words = _not_empty(strings)
-        for step in steps:
-            words = words.with_values(step(words.values)).merge_dims(1, 2)
+    def split(texts):
+        first, *others = steps or [_not_empty]
+        words = first(texts)
+        for step in others:
+            words = words.with_values(step(Texts.of(words.values))).merge_dims(1, 2)
         return words
 
     return split
 
 
-def _not_empty(strings):
+def _not_empty(texts):
     """Each text that is not empty as its one word."""
-    return _drop_empty(tf.RaggedTensor.from_uniform_row_length(strings, 1))
+    return _drop_empty(tf.RaggedTensor.from_uniform_row_length(texts.strings, 1))
 
 
 def _drop_empty(words):
@@ -85,8 +86,8 @@ def _split(part):
         )
     marked = _CUT if settings[0] == "Removed" else _CUT + rb"\0" + _CUT
 
-    def split(strings):
-        strings = tf.strings.regex_replace(strings, pattern, marked)
+    def split(texts):
+        strings = tf.strings.regex_replace(texts.strings, pattern, marked)
         return _drop_empty(tf.strings.split(strings, _CUT))
 
     return split
@@ -96,13 +97,13 @@ def _metaspace(part):
     replacement = part["replacement"]
     prepends = part.get("prepend_scheme", "always") != "never"
 
-    def split(strings):
-        strings = tf.strings.regex_replace(strings, " ", replacement)
+    def split(texts):
+        strings = tf.strings.regex_replace(texts.strings, " ", replacement)
         if prepends:
             has_one = tf.strings.regex_full_match(strings, f"(?s)({literal(replacement)}.*)?")
             strings = tf.where(has_one, strings, replacement + strings)
         if not part.get("split", True):
-            return _not_empty(strings)
+            return _not_empty(texts.with_strings(strings))
         cut = tf.strings.regex_replace(strings, literal(replacement), _CUT + rb"\0")
         return _drop_empty(tf.strings.split(cut, _CUT))
 
@@ -119,8 +120,8 @@ def _by_class(removed=None, isolated=None, run=None):
     """
     tables = [name and CharacterTable(characters_of(name)) for name in (removed, isolated, run)]
 
-    def split(strings):
-        codes, rows = to_codes(strings)
+    def split(texts):
+        codes, rows = texts.codes
         is_removed, is_isolated, is_run = (
             tf.cast(table.look_up(codes), tf.bool) if table else tf.zeros_like(codes, tf.bool)
             for table in tables
@@ -137,7 +138,7 @@ def _by_class(removed=None, isolated=None, run=None):
             tf.boolean_mask(codes, kept),
             tf.boolean_mask(rows, kept),
             tf.boolean_mask(is_new, kept),
-            tf.size(strings, tf.int64),
+            texts.size,
         )
 
     return split
@@ -156,11 +157,12 @@ def _digits(part):
 def _byte_level(part):
     words = GPT2Words() if part.get("use_regex", True) else _not_empty
 
-    def split(strings):
+    def split(texts):
         if part["add_prefix_space"]:
+            strings = texts.strings
             has_one = tf.strings.regex_full_match(strings, "(?s)( .*)?")
-            strings = tf.where(has_one, strings, " " + strings)
-        return words(strings)
+            texts = texts.with_strings(tf.where(has_one, strings, " " + strings))
+        return words(texts)
 
     return split
 

@@ -1,8 +1,62 @@
-"""Strings, their code points, and words. N texts, C code points, W words of one text."""
+"""Texts in a graph. N texts, C code points, W words of one text."""
 
 import re
 
 import tensorflow as tf
+
+
+class Texts:
+    """Texts as strings or as code points, turned into the other when that is asked for.
+
+    A pipeline whose steps all want code points then decodes once and encodes once.
+
+    Args:
+        size: int64, N.
+        strings: string `[N]`, UTF-8 that may be broken; or None.
+        codes, rows: int32 and int64 `[C]`, code points and the text of each; or None.
+
+    Example:
+        >>> texts = Texts.of(tf.constant(["ab", "我"]))
+        >>> codes, rows = texts.codes
+        >>> codes.numpy().tolist(), rows.numpy().tolist()
+        ([97, 98, 25105], [0, 0, 1])
+        >>> texts.with_codes(codes[1:], rows[1:]).strings.numpy().tolist()[0]
+        b'b'
+    """
+
+    def __init__(self, size, strings=None, codes=None, rows=None):
+        self.size, self._strings, self._codes, self._rows = size, strings, codes, rows
+
+    @classmethod
+    def of(cls, strings):
+        """Texts from strings; broken bytes become U+FFFD."""
+        return cls(tf.size(strings, tf.int64), strings)
+
+    def with_strings(self, strings):
+        """As many texts, from strings."""
+        return Texts(self.size, strings)
+
+    def with_codes(self, codes, rows):
+        """As many texts, from code points and the text of each."""
+        return Texts(self.size, codes=codes, rows=rows)
+
+    @property
+    def codes(self):
+        """int32 `[C]` code points, int64 `[C]` the text of each."""
+        if self._codes is not None:
+            return self._codes, self._rows
+        codes = tf.strings.unicode_decode(self._strings, "UTF-8", errors="replace")
+        return codes.values, codes.value_rowids()
+
+    @property
+    def strings(self):
+        """string `[N]` of valid UTF-8."""
+        if self._strings is not None:
+            return repair_utf8(self._strings)
+        texts = tf.RaggedTensor.from_value_rowids(
+            self._codes, self._rows, self.size, validate=False
+        )
+        return tf.strings.unicode_encode(texts, "UTF-8")
 
 
 def repair_utf8(strings):
@@ -13,29 +67,6 @@ def repair_utf8(strings):
         'a�'
     """
     return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-
-
-def to_codes(strings):
-    """string `[N]` -> int32 `[C]` code points, int64 `[C]` the text of each.
-
-    Example:
-        >>> codes, rows = to_codes(tf.constant(["ab", "我"]))
-        >>> codes.numpy().tolist(), rows.numpy().tolist()
-        ([97, 98, 25105], [0, 0, 1])
-    """
-    codes = tf.strings.unicode_decode(strings, "UTF-8")
-    return codes.values, codes.value_rowids()
-
-
-def to_strings(codes, rows, num_rows):
-    """The inverse of `to_codes`: string `[num_rows]`.
-
-    Example:
-        >>> to_strings(tf.constant([97, 98]), tf.constant([0, 2], tf.int64), 3).numpy().tolist()
-        [b'a', b'', b'b']
-    """
-    texts = tf.RaggedTensor.from_value_rowids(codes, rows, num_rows, validate=False)
-    return tf.strings.unicode_encode(texts, "UTF-8")
 
 
 def starts_where(differs, codes):
@@ -61,7 +92,7 @@ def words_at(codes, rows, is_new, num_rows):
         ragged string `[N, (W)]`.
 
     Example:
-        >>> codes, rows = to_codes(tf.constant(["abc"]))
+        >>> codes, rows = Texts.of(tf.constant(["abc"])).codes
         >>> words_at(codes, rows, tf.constant([True, False, True]), 1).to_list()
         [[b'ab', b'c']]
     """
