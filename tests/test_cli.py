@@ -65,6 +65,22 @@ def test_train_scores_exports_and_translates(run):
     assert (folder / "saved_model" / "attention.svg").read_text("utf-8").startswith("<svg")
 
 
+@pytest.mark.parametrize("subword", ["wordpiece", "unigram"])
+def test_other_subword_models_train_and_translate(pairs, tmp_path, subword):
+    folder = tmp_path / "run"
+    arguments = ["--tsv", pairs, "--preset", "tiny", "--subword", subword, "--vocab-size", "300"]
+    done = command("train", *arguments, "--output", folder)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"BLEU" in done.stdout and done.stderr == b""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    assert tokenizer["model"]["type"].lower() == subword
+    assert len(tokenizer["model"]["vocab"]) == 300
+    info = json.loads(command("info", "--model", folder).stdout.decode().split("\n", 1)[1])
+    assert f"--subword {subword} --vocab-size 300" in info["command"]
+    again = command("translate", "--model", folder, "Tom is here.")
+    assert again.returncode == 0 and again.stdout.count(b"\n") == 1
+
+
 def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     folder, _ = run
     lines = ["Tom", "", "Hi you"]
@@ -115,6 +131,10 @@ def test_info_evaluate_and_export(run, tmp_path):
         (["train", "--preset", "huge"], "preset: expected one of small, tiny, base, got 'huge'"),
         (["train", "--corpus", "en-xx"], "expected one of en-fr, en-zh"),
         (["train", "--epochs", "0"], "epochs: expected at least 1, got 0"),
+        (["train", "--subword", "words"], "expected one of bpe, wordpiece, unigram, got 'words'"),
+        # The Chinese characters alone are more: no folder of a run that cannot be is left.
+        (["train", "--preset", "tiny", "--subword", "unigram"], "vocab_size: expected an integer"),
+        (["train", "--subword", "wordpiece", "--vocab-size", "9"], "every character of the texts"),
         (["train", "--source-file", "a.en"], "expected both or neither"),
         (["train", "--tsv", "none.tsv"], "none.tsv"),
         (["train", "--resume", "nowhere"], "expected the folder of a run"),

@@ -17,7 +17,7 @@ def learn_wordpieces(word_counts, num_tokens, prefix="##", min_frequency=2):
 
     the pair's term of the mutual information of neighbours, times N. (The logarithm alone, which
     is also met, takes pairs first that occur hardly ever but then together.) The change of N by a
-    merge is left out. Of equal pairs the more frequent one comes first, then the one met first.
+    merge is left out. Of equal pairs the more frequent one comes first, then by the alphabet.
 
     Args:
         word_counts: dict of string -> integer, the words of the corpus.
@@ -74,7 +74,8 @@ class _Corpus:
         if not size or np.isneginf(gain).all():
             return None
         equal = np.flatnonzero(gain == gain.max())
-        return self._pairs[equal[together[equal].argmax()]].tolist()
+        equal = equal[together[equal] == together[equal].max()]
+        return min(self._pairs[equal].tolist(), key=lambda pair: [self.tokens[i] for i in pair])
 
     def merge(self, left, right):
         """Makes one token of a pair, everywhere."""
