@@ -91,6 +91,21 @@ def _fused_unknown(texts, path):
     tokenizer.save(str(path))
 
 
+def _unigram_with_bytes(texts, path):
+    """Unigram that writes unknown characters, of which there are many here, in bytes."""
+    UnigramTokenizer.train([text for text in texts if text.isascii()], 3000).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    vocabulary = content["model"]["vocab"]
+    vocabulary += [[f"<0x{byte:02X}>", -20.0] for byte in range(256)]
+    content["model"]["byte_fallback"] = True
+    metaspace = content["decoder"]
+    content["decoder"] = {
+        "type": "Sequence",
+        "decoders": [metaspace, {"type": "ByteFallback"}, {"type": "Fuse"}],
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
 MAKERS = {
     "bpe": _ours(BPETokenizer.train),
     "wordpiece": _ours(WordPieceTokenizer.train),
@@ -105,6 +120,7 @@ MAKERS = {
     "SentencePiece BPE": _theirs(SentencePieceBPETokenizer),
     "SentencePiece Unigram": _theirs(SentencePieceUnigramTokenizer, unk_token="<unk>"),
     "BERT": _theirs(BertWordPieceTokenizer),
+    "Unigram of bytes": _unigram_with_bytes,
     "Llama 2": _llama,
     "Llama 3": _whole_words,
     "fused unknown": _fused_unknown,

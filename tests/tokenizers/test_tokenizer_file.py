@@ -134,6 +134,11 @@ def test_a_key_that_is_there_twice_is_refused(tokenizer_path, tmp_path):
         Tokenizer.load(path)
 
 
+def some_bytes(content):
+    content["model"]["byte_fallback"] = True
+    content["model"]["vocab"] += [["<0x00>", -20.0], ["<0x01>", -20.0]]
+
+
 @pytest.mark.parametrize(
     ("kind", "part", "change"),
     [
@@ -150,7 +155,7 @@ def test_a_key_that_is_there_twice_is_refused(tokenizer_path, tmp_path):
         ("bpe of characters", "model.unk_token", put("model", "unk_token", "no such token")),
         ("wordpiece", "model.unk_token", put("model", "unk_token", "no such token")),
         ("unigram", "model.unk_id", put("model", "unk_id", None)),
-        ("unigram", "model.byte_fallback", put("model", "byte_fallback", True)),
+        ("unigram", "model.byte_fallback", some_bytes),
         ("unigram", "added_tokens", put("added_tokens", 3, "special", False)),
     ],
 )

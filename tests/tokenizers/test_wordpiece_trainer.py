@@ -1,3 +1,4 @@
+import itertools
 import math
 import random
 from collections import Counter
@@ -17,7 +18,7 @@ def by_definition(word_counts, num_tokens, prefix, min_frequency=2):
         for word, symbols in words.items():
             for symbol in symbols:
                 single[symbol] += word_counts[word]
-            for pair in zip(symbols, symbols[1:], strict=False):
+            for pair in itertools.pairwise(symbols):
                 together[pair] += word_counts[word]
         total = sum(single.values())
         gains = {

@@ -1,6 +1,7 @@
 """The Unigram language model in Python, trained and run by the Rust package `tokenizers`."""
 
 import heapq
+import itertools
 
 from tf_transformer.tokenizers.pipeline import metaspace_pipeline
 from tf_transformer.tokenizers.tokenizer import Tokenizer
@@ -8,7 +9,7 @@ from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.tokenizers.training import check_vocab_size, import_tokenizers, train_content
 
 # What an unknown character costs beside the least likely token (SentencePiece's constant).
-_UNKNOWN_PENALTY = 10.0
+UNKNOWN_PENALTY = 10.0
 
 # How far apart the trainer puts the characters that it would have dropped.
 _SCORE_STEP = 0.0001
@@ -75,9 +76,9 @@ class UnigramTokenizer(Tokenizer):
         return cls(TokenizerFile.of(content))
 
     def _trace_word(self, word, model):
-        """Adds `paths`: the best rows of tokens with their scores, the best one first."""
+        """Adds `paths`: the best ways to cut it with their scores, the best one first."""
         scores = dict(model["vocab"])
-        unknown_score = min(scores.values()) - _UNKNOWN_PENALTY
+        unknown_score = min(scores.values()) - UNKNOWN_PENALTY
         longest = max(map(len, scores))
         best = [[(0.0, ())]]  # for each place the best paths to it
         for end in range(1, len(word) + 1):
@@ -88,18 +89,25 @@ class UnigramTokenizer(Tokenizer):
                 if score is not None:
                     paths += [(total + score, (*path, token)) for total, path in best[start]]
             best.append(heapq.nlargest(_PATHS_TO_SHOW, paths, key=lambda path: path[0]))
-        unknown, _ = model["vocab"][model["unk_id"]]
-        paths = [
-            {"score": score, "tokens": [t if t in scores else unknown for t in path]}
-            for score, path in best[-1]
-        ]
-        tokens = paths[0]["tokens"]
-        tokens = [
-            t
-            for t, before in zip(tokens, [None, *tokens], strict=False)
-            if not t == before == unknown
-        ]
+        paths = [{"score": score, "tokens": list(path)} for score, path in best[-1]]
+        tokens = _with_unknown(paths[0]["tokens"], scores, model)
         return {"word": word, "paths": paths, "tokens": tokens}
+
+
+def _with_unknown(path, scores, model):
+    """Tokens of the vocabulary for a path, with what stands for unknown characters."""
+    unknown, _ = model["vocab"][model["unk_id"]]
+    tokens = []
+    for is_unknown, run in itertools.groupby(path, lambda t: t == unknown or t not in scores):
+        text = "".join(run_tokens := list(run))
+        in_bytes = [f"<0x{byte:02X}>" for byte in text.encode("utf-8")]
+        if not is_unknown:
+            tokens += run_tokens
+        elif text != unknown and model.get("byte_fallback") and scores.keys() >= set(in_bytes):
+            tokens += in_bytes
+        else:
+            tokens.append(unknown)
+    return tokens
 
 
 def _settled(vocabulary):

@@ -6,6 +6,7 @@ W words, N symbols of all those words, M merges.
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.tokenizers.graph.byte_fallback import ids_of_bytes
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
 from tf_transformer.tokenizers.graph.characters import NUM_CODES
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
@@ -93,14 +94,11 @@ class GraphBPE(GraphTokenizer):
         if self._unknown is None:
             raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
         self._fuses_unknown = model.get("fuse_unk", False)
-        bytes_ = [vocabulary.get(f"<0x{byte:02X}>") for byte in range(256)]
         self._id_of_byte = None
-        if model.get("byte_fallback") and any(number is not None for number in bytes_):
-            if None in bytes_ or prefix or suffix:
-                raise UnsupportedPart.of(
-                    "model.byte_fallback", "a token for each byte, no prefix or suffix", "others"
-                )
-            self._id_of_byte = np.array(bytes_, np.int32)
+        if model.get("byte_fallback"):
+            self._id_of_byte = ids_of_bytes(vocabulary)
+            if self._id_of_byte is not None and (prefix or suffix):
+                raise UnsupportedPart.of("model.byte_fallback", "no prefix or suffix", True)
 
     def _words_of_tokens(self, file):
         if not self._is_byte_level:

@@ -6,13 +6,12 @@ W words, C code points of all those words, M matches of tokens in them, L the lo
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.tokenizers.graph.byte_fallback import ids_of_bytes
 from tf_transformer.tokenizers.graph.follow import follow
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
 from tf_transformer.tokenizers.graph.trie import Trie
+from tf_transformer.tokenizers.unigram import UNKNOWN_PENALTY
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
-
-# What an unknown character costs beside the least likely token (SentencePiece's constant).
-_UNKNOWN_PENALTY = 10.0
 
 
 class GraphUnigram(GraphTokenizer):
@@ -46,16 +45,17 @@ class GraphUnigram(GraphTokenizer):
         self._unknown = file.model.get("unk_id")
         if self._unknown is None:
             raise UnsupportedPart.of("model.unk_id", "the id of a token", None)
+        self._id_of_byte = None
         if file.model.get("byte_fallback"):
-            raise UnsupportedPart.of("model.byte_fallback", False, True)
+            self._id_of_byte = ids_of_bytes(file.vocabulary)
         tokens, scores = zip(*file.model["vocab"], strict=True)
         self._scores = np.array(scores, np.float64)
-        if not self._scores.min() <= _UNKNOWN_PENALTY:
+        if not self._scores.min() <= UNKNOWN_PENALTY:
             # Then two unknown characters could be cheaper than a token that writes both.
             raise UnsupportedPart.of(
                 "model.vocab", "log-probabilities", f"scores from {min(scores)}"
             )
-        self._unknown_score = self._scores.min() - _UNKNOWN_PENALTY
+        self._unknown_score = self._scores.min() - UNKNOWN_PENALTY
         self._trie = Trie({token: i for i, token in enumerate(tokens) if token})
 
     def _cut_words(self, words):
@@ -73,11 +73,45 @@ class GraphUnigram(GraphTokenizer):
         is_token, _ = follow(end - 1, start - 1, -length_at)
         id_table = tf.scatter_nd(cells, ids, shape)
         ids = tf.gather(id_table, longest - length_at, batch_dims=1)
+        if self._id_of_byte is not None:
+            return self._with_bytes(codes.values, owner, ids, is_token)
         ids, owner = tf.boolean_mask(ids, is_token), tf.boolean_mask(owner, is_token)
+        kept = ~self._continues(ids, owner)
+        return tf.boolean_mask(ids, kept), tf.boolean_mask(owner, kept)
+
+    def _continues(self, ids, owner):
+        """bool `[M]`, the unknown tokens after an unknown token of the same word."""
         is_unknown = ids == self._unknown
         continues = is_unknown[1:] & is_unknown[:-1] & (owner[1:] == owner[:-1])
-        kept = tf.concat([[True], ~continues], axis=0)[: tf.size(ids)]
-        return tf.boolean_mask(ids, kept), tf.boolean_mask(owner, kept)
+        return tf.concat([[False], continues], axis=0)[: tf.size(ids)]
+
+    def _with_bytes(self, codes, owner, ids, is_token):
+        """The ids with the bytes of characters in place of unknown tokens.
+
+        Args:
+            codes, owner: int32 `[C]`, characters and their words.
+            ids: int32 `[C]`, the token that ends at each character.
+            is_token: bool `[C]`, whether that is one of those chosen.
+        """
+        ends = tf.cast(tf.where(is_token)[:, 0], tf.int32)  # [M], last characters
+        ids, words = tf.gather(ids, ends), tf.gather(owner, ends)
+        run = tf.cumsum(tf.cast(~self._continues(ids, words), tf.int32)) - 1  # [M]
+        lengths = ends - tf.concat([[-1], ends[:-1]], axis=0)[: tf.size(ends)]
+        # The name of the unknown token, spelled in a text and alone, is that token.
+        is_named = tf.math.segment_sum(tf.ones_like(run), run) == 1
+        is_named &= tf.math.segment_max(lengths, run) > 1
+        in_bytes = (ids == self._unknown) & ~tf.gather(is_named, run)
+        token = tf.cumsum(tf.cast(is_token, tf.int32), exclusive=True)  # [C]
+        char_in_bytes = tf.gather(in_bytes, token)
+        letters = tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8")
+        counts = tf.where(char_in_bytes, tf.strings.length(letters), tf.cast(is_token, tf.int32))
+        source = tf.repeat(tf.range(tf.size(codes)), counts)  # [ids written]
+        written = tf.gather(ids, tf.gather(token, source))
+        joined = tf.strings.reduce_join(tf.boolean_mask(letters, char_in_bytes))
+        raw = tf.cast(tf.io.decode_raw(joined, tf.uint8), tf.int32)
+        places = tf.where(tf.gather(char_in_bytes, source))
+        ids = tf.tensor_scatter_nd_update(written, places, tf.gather(self._id_of_byte, raw))
+        return ids, tf.gather(owner, source)
 
     def _matches(self, codes, end):
         """Tokens in words: last character, length, id, score, each `[M]`."""
