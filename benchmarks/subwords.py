@@ -1,0 +1,70 @@
+"""The three subword models in the translator: `python benchmarks/subwords.py FOLDER`.
+
+Trains the small preset on the English-Chinese corpus with each model and two sizes of vocabulary,
+by the command, into FOLDER, scores each on the whole test split, and writes results/subwords.md.
+Takes about six minutes a training on two cores; one that FOLDER holds already is not repeated.
+"""
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from side_by_side import write_result
+
+from tf_transformer import Tokenizer
+from tf_transformer.training import TrainingRun
+
+SIZES = (4000, 8000)
+SUBWORDS = ("bpe", "wordpiece", "unigram")
+REMARK = """\
+Tokens a sentence: means over the test split, without start and end. Unknown: tokens of the test
+split that stand for characters not seen in training. WordPiece and Unigram run on
+`metaspace_pipeline()`, BPE on bytes. One training each: three seeds of one setting spread over 0.8
+BLEU (quality.md).
+"""
+
+
+def main():
+    """Train what is missing, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    lines = [
+        "| model | vocabulary | weights | tokens, English | Chinese | unknown | BLEU | chrF |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for size, subword in itertools.product(SIZES, SUBWORDS):
+        folder = options.folder / f"{subword}-{size}"
+        if not (folder / "saved_model").is_dir():
+            settings = ["--subword", subword, "--vocab-size", str(size), "--output", str(folder)]
+            command = ["from tf_transformer.cli import main; import sys; sys.exit(main())", "train"]
+            subprocess.run([sys.executable, "-c", *command, *settings], check=True)
+        lines.append(row(subword, folder))
+        print(lines[-1], flush=True)
+    setting = "Each model was trained once by `tf-transformer train`, in turn."
+    parts = [REMARK, "\n".join(lines)]
+    write_result("subwords", "Subword models in the translator", parts, setting)
+
+
+def row(subword, folder):
+    """A line of the table."""
+    description = json.loads((folder / "saved_model" / "translator.json").read_text("utf-8"))
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    sides = [
+        tokenizer.encode(side) for side in zip(*TrainingRun.open(folder).split.test, strict=True)
+    ]
+    english, chinese = (sum(map(len, side)) / len(side) for side in sides)
+    unknown = tokenizer.special_tokens.get("<unk>")
+    count = sum(row.count(unknown) for side in sides for row in side)
+    scores = description["scores"]
+    return (
+        f"| {subword} | {tokenizer.vocab_size:,} | {description['weights']:,} | {english:.2f} | "
+        f"{chinese:.2f} | {count} | {scores['bleu']} | {scores['chrf']} |"
+    )
+
+
+if __name__ == "__main__":
+    main()
