@@ -162,11 +162,13 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused(train, vocab_size):
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_the_smallest_size_that_is_named_is_enough(cls):
+@pytest.mark.parametrize("vocab_size", [10, 30])
+def test_the_smallest_size_that_is_named_is_enough(cls, vocab_size):
     texts = ["the quick brown fox jumps over the lazy dog"] * 2
     with pytest.raises(ValueError, match="vocab_size: expected") as refused:
-        cls.train(texts, 10)
+        cls.train(texts, vocab_size)
     smallest = int(str(refused.value).split("at least ")[1].split()[0])
+    assert smallest > vocab_size
     assert cls.train(texts, smallest).vocab_size == smallest
 
 

@@ -111,6 +111,8 @@ def test_each_class_reads_its_own_model(file_of):
         ("model.vocab", put("model", "vocab", "abc", "5")),
         ("model.vocab", put("model", "vocab", ["a", "b"])),
         ("added_tokens", put("added_tokens", 1, "id", 7)),
+        ("added_tokens", put("added_tokens", [{"content": "<s>", "id": 1}])),
+        ("added_tokens", put("added_tokens", ["<s>"])),
     ],
 )
 def test_a_broken_vocabulary_is_refused(rewrite, part, change):
@@ -165,6 +167,12 @@ def test_what_the_graph_cannot_do_is_refused_by_the_name_of_its_part(rewrite, ki
         GraphTokenizer.from_file(path)
 
 
+def test_a_step_without_its_settings_is_refused(rewrite):
+    path = rewrite(put("normalizer", {"type": "BertNormalizer"}))
+    with pytest.raises(ValueError, match="path: .*changed.json .*lacks its setting 'clean_text'"):
+        GraphTokenizer.from_file(path)
+
+
 def test_what_the_rust_package_cannot_read_is_refused(rewrite):
     path = rewrite(put("normalizer", {"type": "Nonsense"}))
     with pytest.raises(ValueError, match=r"path: .*changed.json .*tokenizers cannot read it"):
@@ -186,6 +194,13 @@ def test_a_file_of_another_kind_is_refused(tmp_path, content, message):
     for load in (GraphTokenizer.from_file, Tokenizer.load):
         with pytest.raises(ValueError, match=f"path: .*other.json .*{message}"):
             load(path)
+
+
+def test_a_vocabulary_of_bert_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"[PAD]\n\xff\n")
+    with pytest.raises(ValueError, match="path: expected UTF-8, but .*vocab.txt is not"):
+        WordPieceTokenizer.load_vocabulary(path)
 
 
 def test_missing_file_is_named(tmp_path):

