@@ -82,6 +82,10 @@ def test_wheel_holds_every_module(wheel):
     assert {path.relative_to(wheel) for path in wheel.rglob("*.py")} == expected
 
 
+def test_wheel_holds_the_tables_of_the_tokenizers(wheel):
+    assert (wheel / "tf_transformer" / "tokenizers" / "graph" / "unicode.npz").is_file()
+
+
 def test_wheel_holds_the_corpora(wheel):
     corpora = Path("tf_transformer", "data", "corpora")
     names = {path.name for path in (ROOT / corpora).iterdir()}
