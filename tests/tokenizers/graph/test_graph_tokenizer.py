@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tokenizer_files import MODELS
 
-from tf_transformer.tokenizers import GraphBPE
+from tf_transformer.tokenizers import GraphBPE, GraphTokenizer, Tokenizer
 
 
 @pytest.fixture(params=MODELS)
@@ -80,6 +80,76 @@ def test_dense_ids_and_their_mask(graph, python, length):
     assert ids.dtype == tf.int32 and mask.dtype == tf.bool
     assert ids.numpy().tolist() == [row + [0] * (width - len(row)) for row in rows]
     assert mask.numpy().tolist() == [[i < len(row) for i in range(width)] for row in rows]
+
+
+def put_around(rewrite, post_processor, kind="wordpiece"):
+    path = rewrite(lambda content: content.update(post_processor=post_processor), kind)
+    return GraphTokenizer.from_file(path), Tokenizer.load(path)
+
+
+BERT = {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
+ROBERTA = {"type": "RobertaProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
+ROBERTA |= {"trim_offsets": True, "add_prefix_space": True}
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"SpecialToken": {"id": "two", "type_id": 0}},
+        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "two", "type_id": 0}},
+    ],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {
+        "two": {"id": "two", "ids": [3, 4], "tokens": ["[SEP]", "[MASK]"]},
+        "[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "post_processor",
+    [
+        None,
+        BERT,
+        ROBERTA,
+        BYTE_LEVEL,
+        TEMPLATE,
+        {"type": "Sequence", "processors": [BYTE_LEVEL, TEMPLATE]},
+    ],
+)
+def test_special_tokens_around_a_text_are_those_of_the_reference(rewrite, post_processor):
+    graph, python = put_around(rewrite, post_processor)
+    texts = ["he knows.", "", "we do not know the answer to that question"]
+    expected = python.encode(texts, add_special_tokens=True)
+    assert graph.encode(texts, add_special_tokens=True).to_list() == expected
+    ids, mask = graph.encode_dense(texts, add_special_tokens=True)
+    assert kept(ids, mask) == expected
+    around = len(expected[1])
+    ids, mask = graph.encode_dense(texts, around + 2, add_special_tokens=True)
+    short = tf.ragged.constant([row[:2] for row in python.encode(texts)], tf.int32)
+    assert kept(ids, mask) == graph.add_special_tokens(short).to_list()
+    assert ids.shape == (3, around + 2)
+    if around:
+        with pytest.raises(ValueError, match=f"length: expected .*at least {around + 1}"):
+            graph.encode_dense(texts, around, add_special_tokens=True)
+
+
+def kept(ids, mask):
+    return [row[keep].tolist() for row, keep in zip(ids.numpy(), mask.numpy(), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("post_processor", "part"),
+    [
+        ({"type": "Sequence", "processors": [TEMPLATE, BERT]}, "post_processor"),
+        (TEMPLATE | {"single": TEMPLATE["single"][:2]}, "post_processor.single"),
+        ({"type": "Other"}, "post_processor"),
+    ],
+)
+def test_tokens_around_that_are_not_exact_are_refused(rewrite, post_processor, part):
+    with pytest.raises(ValueError, match=f"'{part}' is not supported"):
+        put_around(rewrite, post_processor)
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.5, "7"])

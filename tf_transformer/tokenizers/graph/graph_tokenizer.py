@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.tokenizers.graph.decoders import build_decoder
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
+from tf_transformer.tokenizers.graph.post_processors import ids_around
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
 from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
@@ -63,6 +64,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             self._normalize = build_normalizer(normalizer)
             self._split = build_pre_tokenizer(splitter, is_start_kept=normalizer is None)
             self._decoder = build_decoder(file)
+            self._before, self._after = ids_around(file.content.get("post_processor"))
         except KeyError as error:
             raise UnsupportedPart(f"A step of the pipeline lacks its setting {error}.") from error
         self._build_model(file)
@@ -91,12 +93,14 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
                 f"path: {path} cannot be run in a graph. {error} Its Python tokenizer can read it."
             ) from error
 
-    def encode(self, strings):
-        """Turns texts into ids, without start and end ids.
+    def encode(self, strings, add_special_tokens=False):
+        """Turns texts into ids.
 
         Args:
             strings: string tensor `[B]` of UTF-8, or what converts to one. Broken bytes are read
                 as U+FFFD; special tokens are plain text.
+            add_special_tokens: bool, whether to put those around each text that the file names
+                (BERT: `[CLS]` and `[SEP]`).
 
         Returns:
             int32 `tf.RaggedTensor` `[B, (T)]`; a blank text gives an empty row.
@@ -110,30 +114,45 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
                 f"strings: expected a string tensor of shape [batch], received {strings.shape}; "
                 "wrap a single text as [text]"
             )
-        return self.encode_strings(strings)
+        ids = self.encode_strings(strings)
+        return self.add_special_tokens(ids) if add_special_tokens else ids
 
-    def encode_dense(self, strings, length=None):
+    def encode_dense(self, strings, length=None, add_special_tokens=False):
         """Turns texts into a matrix of ids, padded and cut at the end.
 
         Args:
-            strings: as in `encode`.
+            strings, add_special_tokens: as in `encode`; those after the text are not cut off.
             length: integer T; by default that of the longest text.
 
         Returns:
             `(ids, mask)`: int32 `[B, T]` and bool `[B, T]`, True where an id is no padding.
 
         Raises:
-            ValueError: as in `encode`; `length` is no positive integer; there is no padding token.
+            ValueError: as in `encode`; `length` is no integer, or too small for one token; there
+                is no padding token.
         """
-        if length is not None and (not isinstance(length, int) or length < 1):
+        around = len(self._before) + len(self._after) if add_special_tokens else 0
+        if length is not None and (not isinstance(length, int) or length <= around):
             raise ValueError(
-                f"length: expected an integer of at least 1, or None for that of the longest "
-                f"text, received {length!r}"
+                f"length: expected an integer of at least {around + 1}, or None for that of the "
+                f"longest text, received {length!r}"
             )
         rows = self.encode(strings)
-        shape = None if length is None else [None, length]
-        ids = rows.to_tensor(self.pad_id, shape=shape)
+        if length is not None:
+            rows = rows[:, : length - around]
+        if add_special_tokens:
+            rows = self.add_special_tokens(rows)
+        ids = rows.to_tensor(self.pad_id, shape=None if length is None else [None, length])
         return ids, tf.sequence_mask(rows.row_lengths(), tf.shape(ids)[1])
+
+    def add_special_tokens(self, ids):
+        """Puts the special tokens around each row that the file names: int32 ragged `[B, (T)]`."""
+        sides = (
+            tf.tile(tf.constant([side], tf.int32, [1, len(side)]), [ids.nrows(), 1])
+            for side in (self._before, self._after)
+        )
+        before, after = (tf.RaggedTensor.from_tensor(side) for side in sides)
+        return tf.concat([before, ids, after], axis=1)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode_strings(self, strings):
