@@ -5,7 +5,12 @@ import itertools
 from tf_transformer.tokenizers.pipeline import byte_alphabet, byte_level_pipeline
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
-from tf_transformer.tokenizers.training import check_vocab_size, import_tokenizers, train_content
+from tf_transformer.tokenizers.training import (
+    check_vocab_size,
+    import_tokenizers,
+    is_watched,
+    train_content,
+)
 
 
 class BPETokenizer(Tokenizer):
@@ -62,7 +67,7 @@ class BPETokenizer(Tokenizer):
             min_frequency=min_frequency,
             special_tokens=list(special),
             initial_alphabet=alphabet,
-            show_progress=False,
+            show_progress=is_watched(),
         )
         model = {"type": "BPE", "unk_token": pipeline.unknown, "vocab": {}, "merges": []}
         return cls(TokenizerFile.of(train_content(texts, vocab_size, pipeline, model, trainer)))

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -170,6 +171,16 @@ def import_tokenizers():
             "Tokenizers in Python need the package 'tokenizers', which is not installed; run "
             'pip install "tf_transformer[train]" (graph tokenizers read a saved file without it)'
         ) from error
+
+
+def is_watched():
+    """Whether somebody sees a progress bar: in a log its lines, of both streams, would be noise.
+
+    Example:
+        >>> is_watched() in (True, False)
+        True
+    """
+    return sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def check_string(text):

@@ -6,7 +6,12 @@ import itertools
 from tf_transformer.tokenizers.pipeline import metaspace_pipeline
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
-from tf_transformer.tokenizers.training import check_vocab_size, import_tokenizers, train_content
+from tf_transformer.tokenizers.training import (
+    check_vocab_size,
+    import_tokenizers,
+    is_watched,
+    train_content,
+)
 
 # What an unknown character costs beside the least likely token (SentencePiece's constant).
 UNKNOWN_PENALTY = 10.0
@@ -65,7 +70,7 @@ class UnigramTokenizer(Tokenizer):
             vocab_size=vocab_size,
             special_tokens=list(special),
             unk_token=pipeline.unknown,
-            show_progress=False,
+            show_progress=is_watched(),
         )
         # The trainer asks for a model that can be read, and this one cannot without an entry.
         model = {"type": "Unigram", "unk_id": 0, "vocab": [[pipeline.unknown, 0.0]]}

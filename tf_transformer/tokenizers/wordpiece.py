@@ -8,6 +8,7 @@ from tf_transformer.tokenizers.training import (
     checked_texts,
     count_words,
     import_tokenizers,
+    is_watched,
     train_content,
 )
 from tf_transformer.tokenizers.wordpiece_trainer import learn_wordpieces
@@ -70,7 +71,7 @@ class WordPieceTokenizer(Tokenizer):
             min_frequency=min_frequency,
             special_tokens=[*special, *sorted(inside)],
             continuing_subword_prefix=prefix,
-            show_progress=False,
+            show_progress=is_watched(),
         )
         return cls(TokenizerFile.of(train_content(texts, vocab_size, pipeline, model, trainer)))
 
