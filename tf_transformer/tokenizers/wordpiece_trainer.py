@@ -31,7 +31,7 @@ def learn_wordpieces(word_counts, num_tokens, prefix="##", min_frequency=2):
 
     Example:
         >>> learn_wordpieces({"hugs": 5, "bun": 4, "hug": 9}, num_tokens=8)[-2:]
-        ['hu', 'hug']
+        ['##ug', 'hug']
     """
     corpus = _Corpus(word_counts, prefix)
     while len(corpus.tokens) < num_tokens:
