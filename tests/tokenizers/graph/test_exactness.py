@@ -1,7 +1,10 @@
 """The graph tokenizers beside the Rust package: the same ids, the same texts, for everything."""
 
 import gzip
+import json
 import random
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,11 +48,37 @@ def test_other_kinds(pair_of, all_texts, kind):
     check_ids(pair_of(kind), all_texts[::10] + SEEDS + random_texts(1500, 2, all_texts))
 
 
+@pytest.mark.parametrize("kind", MODELS)
+def test_random_texts(pair_of, all_texts, kind):
+    check_ids(pair_of(kind), SEEDS + random_texts(10_000, 2, all_texts))
+
+
+RELOAD = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+texts = json.load(open("texts.json", encoding="utf-8"))
+module = tf.saved_model.load("model")
+batches = [texts[i : i + 1000] for i in range(0, len(texts), 1000)]
+ids = tf.concat([module.encode_strings(tf.constant(batch)) for batch in batches], axis=0)
+assert not {"tokenizers", "tf_transformer", "tensorflow_text"} & set(sys.modules)
+np.savez("ids.npz", values=ids.values, splits=ids.row_splits)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
-def test_100_000_random_texts(pair_of, all_texts, kind):
-    texts = SEEDS + random_texts(100_000 - len(SEEDS), 1, all_texts)
-    check_ids(pair_of(kind), texts, decodes=False)
+def test_all_of_it_from_a_saved_model_where_tensorflow_is_alone(pair_of, all_texts, tmp_path, kind):
+    graph, python = pair_of(kind)
+    texts = all_texts + SEEDS + random_texts(100_000 - len(SEEDS), 1, all_texts)
+    tf.saved_model.save(graph, str(tmp_path / "model"))
+    (tmp_path / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+    environment = {"PATH": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    subprocess.run([sys.executable, "-c", RELOAD], cwd=tmp_path, env=environment, check=True)
+    expected = python.encode(texts)
+    with np.load(tmp_path / "ids.npz") as ids:
+        np.testing.assert_array_equal(ids["values"], np.concatenate(expected))
+        np.testing.assert_array_equal(ids["splits"][1:], np.cumsum([len(row) for row in expected]))
 
 
 @pytest.mark.parametrize("kind", MODELS)
