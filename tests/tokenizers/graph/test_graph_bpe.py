@@ -99,6 +99,15 @@ def test_second_occurrence_waits_for_a_better_pair(rewrite):
     assert ids[0] == 260 and len(ids) == 2
 
 
+def test_a_vocabulary_that_cannot_write_its_own_tokens():
+    # Neither "x" nor "y" is in it: of the last token nothing is left.
+    model = {"type": "BPE", "vocab": {"a": 0, "xy": 1}, "merges": []}
+    file = TokenizerFile.of({"model": model, "version": "1.0", "added_tokens": []})
+    texts = ["xy", "axya", "a"]
+    assert GraphBPE(file).encode(texts).to_list() == BPETokenizer(file).encode(texts)
+    assert GraphBPE(file).encode(texts).to_list() == [[], [0, 0], [0]]
+
+
 def test_no_merges_at_all(tmp_path):
     path = tmp_path / "bytes.json"
     tokenizer = BPETokenizer.train(["abc"], 259)

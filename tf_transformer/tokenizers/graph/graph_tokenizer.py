@@ -279,8 +279,8 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         ids, texts = ids[texts != b""], texts[texts != b""]
         cut = tf.function(self._cut, autograph=False)(tf.constant(texts))
         # A token need not be what the model makes of its text: the merges may not lead to it.
-        starts = cut.row_starts().numpy()
-        is_itself = (cut.row_lengths().numpy() == 1) & (cut.values.numpy()[starts] == ids)
+        first = np.append(cut.values.numpy(), -1)[cut.row_starts().numpy()]
+        is_itself = (cut.row_lengths().numpy() == 1) & (first == ids)
         is_itself |= self._always_whole(file)[ids]
         self._id_of_word = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
