@@ -53,12 +53,14 @@ def build_pre_tokenizer(part, is_start_kept=False):
 
 def _sequence(part):
     steps = [build_pre_tokenizer(inner) for inner in part["pretokenizers"]]
+    # No step leaves an empty word, so this one, which cuts nothing, is needed alone only.
+    steps = [step for step in steps if step is not _not_empty] or [_not_empty]
 
     def split(texts):
-        first, *others = steps or [_not_empty]
+        first, *others = steps
         words = first(texts)
         for step in others:
-            words = words.with_values(step(Texts.of(words.values))).merge_dims(1, 2)
+            words = words.with_values(step(Texts.of(words.values, is_valid=True))).merge_dims(1, 2)
         return words
 
     return split
@@ -158,13 +160,11 @@ def _byte_level(part):
     words = GPT2Words() if part.get("use_regex", True) else _not_empty
 
     def split(texts):
-        if part["add_prefix_space"]:
-            strings = texts.strings
-            has_one = tf.strings.regex_full_match(strings, "(?s)( .*)?")
-            texts = texts.with_strings(tf.where(has_one, strings, " " + strings))
-        return words(texts)
+        strings = texts.strings
+        has_one = tf.strings.regex_full_match(strings, "(?s)( .*)?")
+        return words(texts.with_strings(tf.where(has_one, strings, " " + strings)))
 
-    return split
+    return split if part["add_prefix_space"] else words
 
 
 _MAKERS = {

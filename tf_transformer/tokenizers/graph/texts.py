@@ -12,8 +12,9 @@ class Texts:
 
     Args:
         size: int64, N.
-        strings: string `[N]`, UTF-8 that may be broken; or None.
+        strings: string `[N]`, or None.
         codes, rows: int32 and int64 `[C]`, code points and the text of each; or None.
+        is_valid: bool, whether the strings are known to be UTF-8.
 
     Example:
         >>> texts = Texts.of(tf.constant(["ab", "我"]))
@@ -24,16 +25,17 @@ class Texts:
         b'b'
     """
 
-    def __init__(self, size, strings=None, codes=None, rows=None):
+    def __init__(self, size, strings=None, codes=None, rows=None, is_valid=True):
         self.size, self._strings, self._codes, self._rows = size, strings, codes, rows
+        self._is_valid = is_valid
 
     @classmethod
-    def of(cls, strings):
+    def of(cls, strings, is_valid=False):
         """Texts from strings; broken bytes become U+FFFD."""
-        return cls(tf.size(strings, tf.int64), strings)
+        return cls(tf.size(strings, tf.int64), strings, is_valid=is_valid)
 
     def with_strings(self, strings):
-        """As many texts, from strings."""
+        """As many texts, from strings of UTF-8."""
         return Texts(self.size, strings)
 
     def with_codes(self, codes, rows):
@@ -52,7 +54,7 @@ class Texts:
     def strings(self):
         """string `[N]` of valid UTF-8."""
         if self._strings is not None:
-            return repair_utf8(self._strings)
+            return self._strings if self._is_valid else repair_utf8(self._strings)
         texts = tf.RaggedTensor.from_value_rowids(
             self._codes, self._rows, self.size, validate=False
         )
