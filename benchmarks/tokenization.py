@@ -44,7 +44,8 @@ def main():
     results = contest([(OWN, "pipeline")], {}, {}, options.rounds, tolerance=None)
     parts.append(f"## Strings to training batches\n\n{pipeline(results)}")
     write_json("tokenization", everything | {"pipeline": results})
-    bars(everything, FOLDER / "results" / "tokenization.svg")
+    drawn = {title: results for title, results in everything.items() if "1024" in title}
+    bars(drawn, FOLDER / "results" / "tokenization.svg")
     setting = "All ran in one process, in turn."
     write_result("tokenization", "Tokenizers in tf.data", [REMARK, *parts], setting)
 
