@@ -184,6 +184,8 @@ class Tokenizer(SpecialTokenRoles):
     def trace(self, text):
         """Shows how a text becomes tokens: its words, and the model's steps in each.
 
+        Tokens that a file of elsewhere adds beside its model are not shown.
+
         Args:
             text: string.
 

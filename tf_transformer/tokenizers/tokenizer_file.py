@@ -12,6 +12,9 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 MODELS = ("BPE", "WordPiece", "Unigram")
 
+# What an unknown character costs Unigram beside the least likely token (SentencePiece's constant).
+UNKNOWN_PENALTY = 10.0
+
 
 @dataclass(frozen=True)
 class TokenizerFile:
@@ -194,8 +197,9 @@ class TokenizerFile:
         cut = len(self.model.get("continuing_subword_prefix") or "")
         rows, seen = [], set()
         for rank, pair in enumerate(self.merge_pairs):
-            ids = [vocab.get(token) for token in (*pair, pair[0] + pair[-1][cut:])]
-            if len(pair) != 2 or None in ids or pair in seen:
+            tokens = (*pair, pair[0] + pair[1][cut:]) if len(pair) == 2 else (None,)
+            ids = [vocab.get(token) for token in tokens]
+            if None in ids or pair in seen:
                 raise UnsupportedPart.of(
                     "model.merges",
                     "pairs of tokens, each pair once, whose union is in the vocabulary",
@@ -237,10 +241,9 @@ def _rust_float(text):
 def _ids_of_model(model):
     vocab = model.get("vocab")
     if model["type"] == "Unigram":
-        if not isinstance(vocab, list):
-            raise UnsupportedPart.of(
-                "model.vocab", "a list of [token, score]", type(vocab).__name__
-            )
+        if not isinstance(vocab, list) or not all(_is_entry(entry) for entry in vocab):
+            expected, received = "a list of [token, score]", type(vocab).__name__
+            raise UnsupportedPart.of("model.vocab", expected, f"{received} of something else")
         ids = {token: number for number, (token, _) in enumerate(vocab)}
         if len(ids) < len(vocab):
             tokens = [token for token, _ in vocab]
@@ -250,3 +253,8 @@ def _ids_of_model(model):
     if not isinstance(vocab, dict) or not all(type(i) is int for i in vocab.values()):
         raise UnsupportedPart.of("model.vocab", "a dict of token -> id", type(vocab).__name__)
     return dict(vocab)
+
+
+def _is_entry(entry):
+    is_pair = isinstance(entry, list) and len(entry) == 2
+    return is_pair and isinstance(entry[0], str) and isinstance(entry[1], int | float)

@@ -5,6 +5,7 @@ import json
 import sys
 from collections import Counter
 from importlib import import_module
+from numbers import Integral
 from pathlib import Path
 
 from tf_transformer.tokenizers.pipeline import tokenizer_json
@@ -51,8 +52,9 @@ def train_content(texts, vocab_size, pipeline, model, trainer):
         size = vocab_size + 1
     if size > vocab_size and model["type"] == "Unigram":
         # That trainer stops before it has counted, or leaves nothing out once it is past its size.
-        size = len(characters) + len(pipeline.special_tokens)
+        size = max(vocab_size + 1, len(characters) + len(pipeline.special_tokens))
     check_vocab_size(vocab_size, size, _ALPHABET)
+    check_learned(size, pipeline)
     special_ids = {token: backend.token_to_id(token) for token in pipeline.special_tokens}
     return tokenizer_json(json.loads(backend.to_str())["model"], pipeline, special_ids)
 
@@ -73,10 +75,33 @@ def check_vocab_size(vocab_size, smallest, reason):
         Traceback (most recent call last):
         ValueError: vocab_size: expected an integer of at least 259 (256 bytes and 3 special ...
     """
-    if not isinstance(vocab_size, int) or vocab_size < smallest:
+    if not isinstance(vocab_size, Integral) or vocab_size < smallest:
         raise ValueError(
             f"vocab_size: expected an integer of at least {smallest} ({reason}), received "
             f"{vocab_size!r}; ask for more, 8000 is common"
+        )
+
+
+def check_learned(size, pipeline):
+    """Refuses a vocabulary that holds special tokens only.
+
+    Args:
+        size: integer, the number of tokens.
+        pipeline: `Pipeline`.
+
+    Raises:
+        ValueError: there is no other token.
+
+    Example:
+        >>> from tf_transformer.tokenizers import bert_pipeline
+        >>> check_learned(5, bert_pipeline())
+        Traceback (most recent call last):
+        ValueError: texts: expected some text after normalisation, received none; check that ...
+    """
+    if size <= len(pipeline.special_tokens):
+        raise ValueError(
+            "texts: expected some text after normalisation, received none; check that the corpus "
+            "was read as what it is"
         )
 
 
@@ -122,10 +147,18 @@ def _noting(characters, texts):
 def _lines(texts):
     for item in texts:
         if isinstance(item, Path):
-            with open(item, encoding="utf-8") as lines:
-                yield from lines
+            yield from _lines_of_file(item)
         else:
             yield check_string(item)
+
+
+def _lines_of_file(path):
+    with open(path, encoding="utf-8") as lines:
+        try:
+            for line in lines:
+                yield line.removesuffix("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"texts: expected UTF-8, but {path} is not ({error})") from error
 
 
 def count_words(texts, pipeline):

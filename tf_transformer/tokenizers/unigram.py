@@ -5,16 +5,13 @@ import itertools
 
 from tf_transformer.tokenizers.pipeline import metaspace_pipeline
 from tf_transformer.tokenizers.tokenizer import Tokenizer
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY, TokenizerFile
 from tf_transformer.tokenizers.training import (
     check_vocab_size,
     import_tokenizers,
     is_watched,
     train_content,
 )
-
-# What an unknown character costs beside the least likely token (SentencePiece's constant).
-UNKNOWN_PENALTY = 10.0
 
 # How far apart the trainer puts the characters that it would have dropped.
 _SCORE_STEP = 0.0001

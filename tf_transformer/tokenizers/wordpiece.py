@@ -4,6 +4,7 @@ from tf_transformer.tokenizers.pipeline import bert_pipeline, tokenizer_json
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.tokenizers.training import (
+    check_learned,
     check_vocab_size,
     checked_texts,
     count_words,
@@ -94,6 +95,7 @@ class WordPieceTokenizer(Tokenizer):
         )
         vocabulary = {token: i for i, token in enumerate(dict.fromkeys([*special, *tokens]))}
         check_vocab_size(vocab_size, len(vocabulary), "special tokens and the alphabet")
+        check_learned(len(vocabulary), pipeline)
         special_ids = {token: vocabulary[token] for token in special}
         content = tokenizer_json(model | {"vocab": vocabulary}, pipeline, special_ids)
         return cls(TokenizerFile.of(content))

@@ -19,11 +19,11 @@ class CharacterMap:
         several: dict of code point -> tuple, for those that become more than one.
 
     Example:
-        >>> is_upper = np.arange(NUM_CODES) == ord("A")
-        >>> spaced = CharacterMap.replacing(is_upper, (0x20, 0x61))
-        >>> codes, rows = spaced(tf.constant([0x41, 0x42]), tf.constant([0, 1]))
+        >>> is_comma = np.arange(NUM_CODES) == ord(",")
+        >>> spaced = CharacterMap.surrounding(is_comma, ord(" "))
+        >>> codes, rows = spaced(tf.constant([0x2C, 0x42]), tf.constant([0, 1]))
         >>> codes.numpy().tolist(), rows.numpy().tolist()
-        ([32, 97, 66], [0, 0, 1])
+        ([32, 44, 32, 66], [0, 0, 0, 1])
     """
 
     def __init__(self, lengths, first, several):
@@ -52,13 +52,11 @@ class CharacterMap:
         return cls(lengths, first, several)
 
     @classmethod
-    def replacing(cls, is_replaced, content=()):
-        """Each character of a class (bool `[0x110000]`) becomes `content`, or nothing."""
-        lengths = np.where(is_replaced, len(content), 1)
-        if len(content) > 1:
-            several = dict.fromkeys(np.flatnonzero(is_replaced).tolist(), tuple(content))
-            return cls(lengths, np.arange(NUM_CODES), several)
-        return cls(lengths, np.where(is_replaced, *content or (0,), np.arange(NUM_CODES)), {})
+    def replacing(cls, is_replaced, code=None):
+        """Each character of a class (bool `[0x110000]`) becomes `code`, or nothing."""
+        if code is None:
+            return cls(np.where(is_replaced, 0, 1), np.arange(NUM_CODES), {})
+        return cls(np.ones(NUM_CODES, int), np.where(is_replaced, code, np.arange(NUM_CODES)), {})
 
     @classmethod
     def surrounding(cls, is_surrounded, code):

@@ -32,7 +32,7 @@ class Composition:
         self._is_second = CharacterTable(np.isin(np.arange(NUM_CODES), second))
 
     def __call__(self, codes, rows):
-        """int32 `[C]` decomposed and in canonical order, int32 `[C]` -> the same, composed."""
+        """int32 `[C]` decomposed and in canonical order, int64 `[C]` -> the same, composed."""
         is_second = tf.cast(self._is_second.look_up(codes), tf.bool)
         return tf.cond(
             tf.reduce_any(is_second),

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.texts import literal, repair_utf8
+from tf_transformer.tokenizers.graph.texts import literal, repair_utf8, replaced
 from tf_transformer.tokenizers.pipeline import byte_alphabet
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -58,8 +58,8 @@ def build_decoder(file):
     on_tokens = [_token_step(step) for step in steps[:end_of_tokens]]
     on_texts = [_text_step(step) for step in steps[end_of_tokens + 1 :]]
     has_bytes = "ByteFallback" in names[:end_of_tokens]
-    if has_bytes and names.index("ByteFallback") != end_of_tokens - 1:
-        raise UnsupportedPart.of("decoder", "Fuse right after ByteFallback", names)
+    if {"ByteFallback", "ByteLevel"} & set(names[: max(end_of_tokens - 1, 0)]):
+        raise UnsupportedPart.of("decoder", "Fuse right after ByteFallback and ByteLevel", names)
     pieces = np.empty((4, len(file.vocabulary)), object)
     for number, token in enumerate(file.vocabulary):
         for position in _POSITIONS:
@@ -208,10 +208,10 @@ def _text_step(part):
     """A function of whole texts, string `[B]` -> string `[B]`."""
     if part["type"] == "Strip" and part["stop"] == 0:
         pattern = f"^(?:{literal(part['content'])}){{0,{part['start']}}}"
-        return lambda texts: tf.strings.regex_replace(texts, pattern, "")
+        return lambda texts: replaced(texts, pattern, "")
     if part["type"] == "Replace":
-        pattern, content = literal(_literal_pattern(part)), part["content"].replace("\\", "\\\\")
-        return lambda texts: tf.strings.regex_replace(texts, pattern, content)
+        pattern = literal(_literal_pattern(part))
+        return lambda texts: replaced(texts, pattern, part["content"])
     raise UnsupportedPart.of("decoder", "Strip (with stop 0) or Replace after Fuse", part)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
-from tf_transformer.tokenizers.graph.characters import characters_of
+from tf_transformer.tokenizers.graph.characters import NUM_CODES, characters_of
 from tf_transformer.tokenizers.graph.texts import starts_where, words_at
 
 _OTHER, _LETTER, _NUMBER, _SPACE = range(4)
@@ -28,7 +28,7 @@ class GPT2Words:
     """
 
     def __init__(self):
-        kinds = np.full(0x110000, _OTHER)
+        kinds = np.full(NUM_CODES, _OTHER)
         kinds[characters_of("letter")] = _LETTER
         kinds[characters_of("number")] = _NUMBER
         kinds[characters_of("regex_space")] = _SPACE

@@ -10,6 +10,8 @@ from tf_transformer.tokenizers.graph.byte_fallback import ids_of_bytes
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
 from tf_transformer.tokenizers.graph.characters import NUM_CODES
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
+from tf_transformer.tokenizers.graph.texts import starts_where, words_of_characters
+from tf_transformer.tokenizers.graph.unknown import first_of_unknown
 from tf_transformer.tokenizers.pipeline import byte_alphabet
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -115,7 +117,7 @@ class GraphBPE(GraphTokenizer):
         return np.array([token in file.model["vocab"] for token in file.vocabulary])
 
     def _cut_words(self, words):
-        num_words = tf.size(words, out_type=tf.int64)
+        num_words = tf.size(words)
         # One flat run of symbols, not a padded [W, longest] matrix: it shrinks at every merge.
         if self._is_byte_level:
             symbols, owner = self._bytes(words)
@@ -131,18 +133,17 @@ class GraphBPE(GraphTokenizer):
         return symbols, owner
 
     def _bytes(self, words):
-        """string `[W]` -> int32 `[N]` the id of each byte, int64 `[N]` its word."""
+        """string `[W]` -> int32 `[N]` the id of each byte and its word."""
         all_bytes = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # [N]
-        owner = tf.repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))
+        owner = tf.repeat(tf.range(tf.size(words)), tf.strings.length(words))
         return tf.gather(self._id_of_byte, tf.cast(all_bytes, tf.int32)), owner
 
     def _characters(self, words):
-        """string `[W]` -> int32 `[N]` the id of each character, int64 `[N]` its word."""
-        ragged = tf.strings.unicode_decode(words, "UTF-8")
-        codes, owner = ragged.values, ragged.value_rowids()
-        place = tf.range(tf.size(codes, tf.int64))
-        is_first = place == tf.gather(ragged.row_starts(), owner)
-        is_last = place + 1 == tf.gather(ragged.row_limits(), owner)
+        """string `[W]` -> int32 `[N]` the id of each character and its word."""
+        codes, owner, start, end = words_of_characters(words)
+        place = tf.range(tf.size(codes))
+        is_first = place == tf.gather(start, owner)
+        is_last = place + 1 == tf.gather(end, owner)
         kind = 2 * tf.cast(is_first, tf.int32) + tf.cast(is_last, tf.int32)
         symbols = tf.stack([table.look_up(codes) for table in self._id_of_character], axis=1)
         symbols = tf.gather(symbols, kind, batch_dims=1)
@@ -158,7 +159,7 @@ class GraphBPE(GraphTokenizer):
             letters = tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8")
             ids, source = self._bytes(letters)
             # A known character, which is one symbol, keeps the place of its first byte.
-            is_start = tf.concat([[True], source[1:] != source[:-1]], axis=0)
+            is_start = starts_where(source[1:] != source[:-1], source)
             symbols = tf.gather(symbols, source)
             kept = (symbols < 0) | is_start
             symbols = tf.where(symbols < 0, ids, symbols)
@@ -168,8 +169,7 @@ class GraphBPE(GraphTokenizer):
         symbols = tf.where(is_unknown, self._unknown, symbols)
         if not self._fuses_unknown:
             return symbols, owner
-        continues = is_unknown[1:] & is_unknown[:-1] & (owner[1:] == owner[:-1])
-        kept = tf.concat([[True], ~continues], axis=0)
+        kept = first_of_unknown(is_unknown, owner)
         return tf.boolean_mask(symbols, kept), tf.boolean_mask(owner, kept)
 
     def _merge(self, symbols, owner, num_words):
@@ -190,7 +190,7 @@ class GraphBPE(GraphTokenizer):
         is_best = (rank < self._no_merge) & (order == tf.gather(best, owner_of_pair))
         place = tf.cast(tf.where(is_best)[:, 0], tf.int32)
         word = tf.gather(owner, place)
-        is_leftmost = tf.concat([[True], word[1:] != word[:-1]], axis=0)[: tf.size(word)]
+        is_leftmost = starts_where(word[1:] != word[:-1], word)
         place = tf.boolean_mask(place, is_leftmost | tf.gather(is_certain, place))
         merged = tf.gather(self._result_of_rank, tf.gather(rank, place))
         symbols = tf.tensor_scatter_nd_update(symbols, place[:, tf.newaxis], merged)

@@ -4,6 +4,7 @@ B batch (texts), T ids of one text, W distinct words of the batch.
 """
 
 from importlib import import_module
+from numbers import Integral
 
 import numpy as np
 import tensorflow as tf
@@ -65,9 +66,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             self._split = build_pre_tokenizer(splitter, is_start_kept=normalizer is None)
             self._decoder = build_decoder(file)
             self._before, self._after = ids_around(file.content.get("post_processor"))
+            self._build_model(file)
         except KeyError as error:
-            raise UnsupportedPart(f"A step of the pipeline lacks its setting {error}.") from error
-        self._build_model(file)
+            raise UnsupportedPart(f"A part of it lacks its setting {error}.") from error
         self._build_words(file)
 
     @classmethod
@@ -132,7 +133,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
                 is no padding token.
         """
         around = len(self._before) + len(self._after) if add_special_tokens else 0
-        if length is not None and (not isinstance(length, int) or length <= around):
+        if length is not None and (not isinstance(length, Integral) or length <= around):
             raise ValueError(
                 f"length: expected an integer of at least {around + 1}, or None for that of the "
                 f"longest text, received {length!r}"

@@ -9,8 +9,10 @@ import tensorflow as tf
 from tf_transformer.tokenizers.graph.byte_fallback import ids_of_bytes
 from tf_transformer.tokenizers.graph.follow import follow
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
+from tf_transformer.tokenizers.graph.texts import words_of_characters
 from tf_transformer.tokenizers.graph.trie import Trie
-from tf_transformer.tokenizers.unigram import UNKNOWN_PENALTY
+from tf_transformer.tokenizers.graph.unknown import first_of_unknown
+from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
@@ -43,8 +45,8 @@ class GraphUnigram(GraphTokenizer):
 
     def _build_model(self, file):
         self._unknown = file.model.get("unk_id")
-        if self._unknown is None:
-            raise UnsupportedPart.of("model.unk_id", "the id of a token", None)
+        if self._unknown not in range(len(file.model["vocab"])):
+            raise UnsupportedPart.of("model.unk_id", "the id of a token", self._unknown)
         self._id_of_byte = None
         if file.model.get("byte_fallback"):
             self._id_of_byte = ids_of_bytes(file.vocabulary)
@@ -59,10 +61,8 @@ class GraphUnigram(GraphTokenizer):
         self._trie = Trie({token: i for i, token in enumerate(tokens) if token})
 
     def _cut_words(self, words):
-        codes = tf.strings.unicode_decode(words, "UTF-8")
-        owner = tf.cast(codes.value_rowids(), tf.int32)  # [C]
-        start, end = (tf.cast(part, tf.int32) for part in (codes.row_starts(), codes.row_limits()))
-        last, lengths, ids, scores = self._matches(codes.values, tf.gather(end, owner))
+        codes, owner, start, end = words_of_characters(words)
+        last, lengths, ids, scores = self._matches(codes, tf.gather(end, owner))
         longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
         # Column j holds the token of `longest - j` characters that ends at the row's character.
         cells = tf.stack([last, longest - lengths], axis=1)
@@ -74,16 +74,10 @@ class GraphUnigram(GraphTokenizer):
         id_table = tf.scatter_nd(cells, ids, shape)
         ids = tf.gather(id_table, longest - length_at, batch_dims=1)
         if self._id_of_byte is not None:
-            return self._with_bytes(codes.values, owner, ids, is_token)
+            return self._with_bytes(codes, owner, ids, is_token)
         ids, owner = tf.boolean_mask(ids, is_token), tf.boolean_mask(owner, is_token)
-        kept = ~self._continues(ids, owner)
+        kept = first_of_unknown(ids == self._unknown, owner)
         return tf.boolean_mask(ids, kept), tf.boolean_mask(owner, kept)
-
-    def _continues(self, ids, owner):
-        """bool `[M]`, the unknown tokens after an unknown token of the same word."""
-        is_unknown = ids == self._unknown
-        continues = is_unknown[1:] & is_unknown[:-1] & (owner[1:] == owner[:-1])
-        return tf.concat([[False], continues], axis=0)[: tf.size(ids)]
 
     def _with_bytes(self, codes, owner, ids, is_token):
         """The ids with the bytes of characters in place of unknown tokens.
@@ -95,7 +89,8 @@ class GraphUnigram(GraphTokenizer):
         """
         ends = tf.cast(tf.where(is_token)[:, 0], tf.int32)  # [M], last characters
         ids, words = tf.gather(ids, ends), tf.gather(owner, ends)
-        run = tf.cumsum(tf.cast(~self._continues(ids, words), tf.int32)) - 1  # [M]
+        begins_run = first_of_unknown(ids == self._unknown, words)
+        run = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1  # [M]
         lengths = ends - tf.concat([[-1], ends[:-1]], axis=0)[: tf.size(ends)]
         # The name of the unknown token, spelled in a text and alone, is that token.
         is_named = tf.math.segment_sum(tf.ones_like(run), run) == 1

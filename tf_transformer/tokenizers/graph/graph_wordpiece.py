@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.tokenizers.graph.follow import follow
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
+from tf_transformer.tokenizers.graph.texts import words_of_characters
 from tf_transformer.tokenizers.graph.trie import Trie
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -44,8 +45,8 @@ class GraphWordPiece(GraphTokenizer):
         if unknown not in vocabulary:
             raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
         self._unknown = vocabulary[unknown]
-        self._longest_word = file.model.get("max_input_chars_per_word", 100)
-        prefix = file.model.get("continuing_subword_prefix", "##")
+        self._longest_word = file.model["max_input_chars_per_word"]
+        prefix = file.model["continuing_subword_prefix"]
         size = len(prefix)
         inside = {t[size:]: number for t, number in vocabulary.items() if t.startswith(prefix)}
         for tokens in (inside, vocabulary):
@@ -53,13 +54,11 @@ class GraphWordPiece(GraphTokenizer):
         self._trie = Trie(vocabulary, inside)
 
     def _cut_words(self, words):
-        codes = tf.strings.unicode_decode(words, "UTF-8")
-        owner = tf.cast(codes.value_rowids(), tf.int32)  # [C]
-        start, end = (tf.cast(part, tf.int32) for part in (codes.row_starts(), codes.row_limits()))
-        num_codes = tf.size(codes.values)
+        codes, owner, start, end = words_of_characters(words)
+        num_codes = tf.size(codes)
         is_inside = tf.range(num_codes) != tf.gather(start, owner)
         places, lengths, ids = self._trie.walk(
-            codes.values, tf.gather(end, owner), tf.cast(is_inside, tf.int32)
+            codes, tf.gather(end, owner), tf.cast(is_inside, tf.int32)
         )
         longest = tf.math.unsorted_segment_max(lengths, places, num_codes)
         is_longest = lengths == tf.gather(longest, places)

@@ -7,7 +7,7 @@ from tf_transformer.tokenizers.graph.character_map import CharacterMap
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
 from tf_transformer.tokenizers.graph.characters import characters_of, combining_classes
 from tf_transformer.tokenizers.graph.composition import Composition
-from tf_transformer.tokenizers.graph.texts import literal, starts_where
+from tf_transformer.tokenizers.graph.texts import literal, replaced, starts_where
 from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -78,7 +78,7 @@ def _bert(part):
     steps = []
     if part["clean_text"]:
         steps.append(_replacing("bert_removed"))
-        steps.append(_replacing("bert_space", [_SPACE]))
+        steps.append(_replacing("bert_space", _SPACE))
     if part["handle_chinese_chars"]:
         steps.append(CharacterMap.surrounding(characters_of("chinese"), _SPACE))
     strip_accents = part["strip_accents"]
@@ -94,17 +94,17 @@ def _decomposed(name):
 
 
 def _nmt(_):
-    return [_replacing("nmt_removed"), _replacing("nmt_space", [_SPACE])]
+    return [_replacing("nmt_removed"), _replacing("nmt_space", _SPACE)]
 
 
-def _replacing(name, content=()):
-    return CharacterMap.replacing(characters_of(name), content)
+def _replacing(name, code=None):
+    return CharacterMap.replacing(characters_of(name), code)
 
 
 def _strip(part):
     spaces = "".join(rf"\x{{{code:x}}}" for code in np.flatnonzero(characters_of("white_space")))
     ends = [f"^[{spaces}]+"] * part["strip_left"] + [f"[{spaces}]+$"] * part["strip_right"]
-    return [_OnStrings(lambda s: tf.strings.regex_replace(s, "|".join(ends), ""))] if ends else []
+    return [_OnStrings(lambda s: replaced(s, "|".join(ends), ""))] if ends else []
 
 
 def _replace(part):
@@ -113,8 +113,7 @@ def _replace(part):
         pattern = literal(pattern)
     elif pattern not in SHARED_PATTERNS:
         raise UnsupportedPart.of("normalizer.pattern", [*SHARED_PATTERNS, "any String"], pattern)
-    content = part["content"].replace("\\", "\\\\")
-    return [_OnStrings(lambda strings: tf.strings.regex_replace(strings, pattern, content))]
+    return [_OnStrings(lambda strings: replaced(strings, pattern, part["content"]))]
 
 
 def _prepend(part):

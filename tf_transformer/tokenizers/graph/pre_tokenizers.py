@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
 from tf_transformer.tokenizers.graph.characters import characters_of
 from tf_transformer.tokenizers.graph.gpt2_words import GPT2Words
-from tf_transformer.tokenizers.graph.texts import Texts, literal, starts_where, words_at
+from tf_transformer.tokenizers.graph.texts import Texts, literal, replaced, starts_where, words_at
 from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -97,10 +97,14 @@ def _split(part):
 
 def _metaspace(part):
     replacement = part["replacement"]
+    if part.get("add_prefix_space") is False and part.get("prepend_scheme") != "never":
+        raise UnsupportedPart.of(
+            "pre_tokenizer.prepend_scheme", "never", "no prefix space beside it"
+        )
     prepends = part.get("prepend_scheme", "always") != "never"
 
     def split(texts):
-        strings = tf.strings.regex_replace(texts.strings, " ", replacement)
+        strings = replaced(texts.strings, " ", replacement)
         if prepends:
             has_one = tf.strings.regex_full_match(strings, f"(?s)({literal(replacement)}.*)?")
             strings = tf.where(has_one, strings, replacement + strings)

@@ -117,3 +117,35 @@ def literal(text):
         a\.b
     """
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
+
+
+def replaced(strings, pattern, content):
+    r"""Replaces all matches of a regular expression by a text, which has no references.
+
+    TensorFlow only logs a reference that is wrong, and then replaces nothing.
+
+    Example:
+        >>> replaced(tf.constant(["a b"]), " ", "\\1").numpy()[0] == b"a\\1b"
+        True
+    """
+    return tf.strings.regex_replace(strings, pattern, content.replace("\\", "\\\\"))
+
+
+def words_of_characters(words):
+    """Cuts words into characters.
+
+    Args:
+        words: string `[W]`.
+
+    Returns:
+        `(codes, owner, start, end)`: int32 `[C]` code points and the word of each; int32 `[W]`
+        the places where each word begins and ends.
+
+    Example:
+        >>> codes, owner, start, end = words_of_characters(tf.constant(["ab", "c"]))
+        >>> owner.numpy().tolist(), start.numpy().tolist(), end.numpy().tolist()
+        ([0, 0, 1], [0, 2], [2, 3])
+    """
+    codes = tf.strings.unicode_decode(words, "UTF-8")
+    places = codes.value_rowids(), codes.row_starts(), codes.row_limits()
+    return codes.values, *(tf.cast(part, tf.int32) for part in places)

@@ -23,7 +23,6 @@ class Trie(tf.Module):
 
     def __init__(self, *vocabularies):
         super().__init__(name="trie")
-        self.longest = max((len(token) for v in vocabularies for token in v), default=0)
         children = {}  # node * NUM_CODES + code -> node
         tokens = {}
         num_nodes = len(vocabularies)

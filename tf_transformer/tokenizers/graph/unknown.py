@@ -1,0 +1,22 @@
+"""What both BPE and Unigram do with characters that no token writes. M symbols."""
+
+from tf_transformer.tokenizers.graph.texts import starts_where
+
+
+def first_of_unknown(is_unknown, owner):
+    """Drops all but the first of neighbouring unknown symbols of a word.
+
+    Args:
+        is_unknown: bool `[M]`.
+        owner: integer `[M]`, the word of each.
+
+    Returns:
+        bool `[M]`, the symbols that stay.
+
+    Example:
+        >>> is_unknown = tf.constant([True, True, False, True, True])
+        >>> first_of_unknown(is_unknown, tf.constant([0, 0, 0, 0, 1])).numpy().tolist()
+        [True, False, True, True, True]
+    """
+    continues = is_unknown[1:] & is_unknown[:-1] & (owner[1:] == owner[:-1])
+    return starts_where(~continues, owner)
