@@ -138,7 +138,7 @@ for word in unigram.trace("unbelievable 我不知道"):
 TRAIN = {
     "BPE": BPETokenizer.train,
     "WordPiece": WordPieceTokenizer.train,
-    "Unigram": lambda texts, size, pipeline: UnigramTokenizer.train(texts, size, pipeline),
+    "Unigram": UnigramTokenizer.train,
 }
 lengths = {}
 for name, train in TRAIN.items():

@@ -2,7 +2,6 @@
 
 import tempfile
 
-import keras
 import tensorflow as tf
 
 from tf_transformer import (
@@ -74,5 +73,4 @@ def variants(case, arrays):
         )
         return history.history["loss"]
 
-    keras.utils.set_random_seed(0)
     return {"strings to batches": strings_to_batches, "training steps": training_steps}

@@ -1,9 +1,11 @@
 """What all three models have in common, in Python."""
 
+import dataclasses
 import sys
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tokenizer_files import MAKERS, MODELS
 from unicode_texts import SEEDS
@@ -54,6 +56,43 @@ def test_training_from_files(tmp_path, corpus_texts, cls):
         (tmp_path / name).write_text("\n".join(part) + "\n", encoding="utf-8")
     from_files = cls.train([tmp_path / "a.txt", tmp_path / "b.txt"], 600)
     assert from_files.encode(texts) == cls.train(texts, 600).encode(texts)
+
+
+def test_a_line_of_a_file_is_a_text_without_its_end(tmp_path):
+    # A pipeline that keeps every character would learn the end of the line.
+    pipeline = dataclasses.replace(
+        metaspace_pipeline(),
+        normalizer={"type": "NFC"},
+        pre_tokenizer={"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+    )
+    (tmp_path / "a.txt").write_text("low\nlower", encoding="utf-8")
+    tokenizer = BPETokenizer.train([tmp_path / "a.txt"], 50, pipeline)
+    tokens = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
+    assert "l" in tokens and not any("\n" in token for token in tokens)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_file_that_is_no_text_is_named(tmp_path, cls):
+    (tmp_path / "a.txt").write_bytes(b"low\n\xff\n")
+    with pytest.raises(ValueError, match="texts: expected UTF-8, but .*a.txt is not"):
+        cls.train([tmp_path / "a.txt"], 300)
+
+
+@pytest.mark.parametrize("train", TRAINERS[1:])
+def test_texts_of_which_nothing_is_left_are_refused(train):
+    with pytest.raises(ValueError, match="texts: expected some text after normalisation"):
+        train(["\x01", "\x00 \x02"], 300)
+
+
+def test_characters_that_a_normalizer_makes_count():
+    # One character becomes eighteen: the texts seem to need less room than they do.
+    pipeline = dataclasses.replace(metaspace_pipeline(), normalizer={"type": "NFKD"})
+    with pytest.raises(ValueError, match="vocab_size: expected .*received 8"):
+        UnigramTokenizer.train(["\ufdfa\ufdfa"], 8, pipeline)
+
+
+def test_a_size_may_be_of_numpy():
+    assert BPETokenizer.train(["low"], np.int64(259)).vocab_size == 259
 
 
 def test_tokens_and_ids_name_each_other(tokenizer):

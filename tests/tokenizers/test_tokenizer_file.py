@@ -128,12 +128,28 @@ def test_a_unigram_token_with_two_scores_is_refused(rewrite):
         GraphUnigram.from_file(path)
 
 
+@pytest.mark.parametrize("entry", [["a"], "a", ["a", "b"], [1, -2.0]])
+def test_a_unigram_entry_that_is_no_token_and_score_is_refused(rewrite, entry):
+    path = rewrite(lambda content: content["model"]["vocab"].append(entry), "unigram")
+    with pytest.raises(ValueError, match="The part 'model.vocab' .* .a list of .token, score."):
+        GraphUnigram.from_file(path)
+
+
 def test_a_key_that_is_there_twice_is_refused(tokenizer_path, tmp_path):
     text = tokenizer_path.read_text(encoding="utf-8")
     path = tmp_path / "twice.json"
     path.write_text(text.replace('"Ġt":', '"Ġa":', 1), encoding="utf-8")
     with pytest.raises(ValueError, match="The key 'Ġa' is there twice"):
         Tokenizer.load(path)
+
+
+def decoders(*names):
+    """A Sequence of decoders. ByteLevel and ByteFallback write bytes: only Fuse may follow."""
+    settings = {"replacement": "_", "prepend_scheme": "never", "split": True}
+    settings |= {"add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    return put(
+        "decoder", {"type": "Sequence", "decoders": [{"type": n, **settings} for n in names]}
+    )
 
 
 def some_bytes(content):
@@ -149,6 +165,11 @@ def some_bytes(content):
         ("bpe", "pre_tokenizer", put("pre_tokenizer", {"type": "UnicodeScripts"})),
         ("bpe", "pre_tokenizer", lambda c: c["pre_tokenizer"]["pretokenizers"].reverse()),
         ("bpe", "decoder", put("decoder", {"type": "CTC"})),
+        ("bpe", "decoder", decoders("ByteLevel", "Metaspace")),
+        ("bpe", "decoder", decoders("ByteFallback", "Metaspace", "Fuse")),
+        ("bpe", "model.merges", put("model", "merges", [[]])),
+        ("bpe", "model.merges", put("model", "merges", ["a"])),
+        ("unigram", "model.unk_id", put("model", "unk_id", 8000)),
         ("bpe", "model.dropout", put("model", "dropout", 0.1)),
         ("bpe", "model.unk_token", put("model", "unk_token", "<unk>")),
         ("bpe", "model.vocab", lambda c: c["model"]["vocab"].update({"Z": 8000, "no Z": 57})),
@@ -167,9 +188,16 @@ def test_what_the_graph_cannot_do_is_refused_by_the_name_of_its_part(rewrite, ki
         GraphTokenizer.from_file(path)
 
 
-def test_a_step_without_its_settings_is_refused(rewrite):
-    path = rewrite(put("normalizer", {"type": "BertNormalizer"}))
-    with pytest.raises(ValueError, match="path: .*changed.json .*lacks its setting 'clean_text'"):
+@pytest.mark.parametrize(
+    ("change", "setting"),
+    [
+        (put("normalizer", {"type": "BertNormalizer"}), "clean_text"),
+        (lambda content: content["model"].pop("unk_token"), "unk_token"),
+    ],
+)
+def test_a_part_without_its_settings_is_refused(rewrite, change, setting):
+    path = rewrite(change, "wordpiece")
+    with pytest.raises(ValueError, match=f"path: .*changed.json .*lacks its setting '{setting}'"):
         GraphTokenizer.from_file(path)
 
 

@@ -30,6 +30,7 @@ SPLITTERS = [
     Metaspace(prepend_scheme="never"),
     Metaspace(prepend_scheme="always", split=False),
     Metaspace(replacement="_", prepend_scheme="first"),
+    Metaspace(replacement="\\"),
     Punctuation(),
     Sequence([]),
     Sequence([WhitespaceSplit(), Metaspace()]),
@@ -120,6 +121,11 @@ def test_no_texts():
         (part_of(Split("a", "merged_with_next")), "'pre_tokenizer.behavior'"),
         (part_of(Split("a", "isolated", invert=True)), "'pre_tokenizer.behavior'"),
         (part_of(Metaspace(prepend_scheme="first")), "'pre_tokenizer.prepend_scheme'"),
+        # The reference refuses it too.
+        (
+            {"type": "Metaspace", "replacement": "_", "add_prefix_space": False},
+            "'pre_tokenizer.prepend_scheme'",
+        ),
         (part_of(Punctuation("removed")), "'pre_tokenizer.behavior'"),
     ],
 )

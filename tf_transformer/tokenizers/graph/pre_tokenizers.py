@@ -98,9 +98,8 @@ def _split(part):
 def _metaspace(part):
     replacement = part["replacement"]
     if part.get("add_prefix_space") is False and part.get("prepend_scheme") != "never":
-        raise UnsupportedPart.of(
-            "pre_tokenizer.prepend_scheme", "never", "no prefix space beside it"
-        )
+        scheme = part.get("prepend_scheme", "always")
+        raise UnsupportedPart.of("pre_tokenizer.prepend_scheme", "never without a space", scheme)
     prepends = part.get("prepend_scheme", "always") != "never"
 
     def split(texts):
