@@ -178,6 +178,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # A shell that runs the tests in the background has them, and their children, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for _ in range(600):
         if (folder / "resume.npz").exists() or process.poll() is not None:
