@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "functional": "",
     "layers": "tokenizers data functional",
     "models": "tokenizers data functional layers",
+    "bert": "models",
     "training": "tokenizers data functional layers models",
     "generation": "tokenizers data functional layers models",
     "compression": "tokenizers data functional layers models",

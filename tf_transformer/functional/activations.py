@@ -1,0 +1,81 @@
+"""Activations by the names that configurations use."""
+
+import tensorflow as tf
+
+
+def gelu(x):
+    """x Phi(x), Phi the distribution function of N(0, 1): the Gaussian error linear unit.
+
+    0.5 x (1 + erf(x / sqrt(2))), Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", section
+    2.
+
+    Args:
+        x: float tensor.
+
+    Returns:
+        Tensor like `x`.
+
+    Example:
+        >>> round(float(gelu(tf.constant(1.0))), 4)
+        0.8413
+    """
+    return tf.nn.gelu(x, approximate=False)
+
+
+def gelu_tanh(x):
+    """GELU by its approximation with tanh, up to 5e-4 off `gelu`.
+
+    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016, section 2; what
+    the published code of BERT computes.
+
+    Args:
+        x: float tensor.
+
+    Returns:
+        Tensor like `x`.
+
+    Example:
+        >>> round(float(gelu_tanh(tf.constant(1.0))), 4)
+        0.8412
+    """
+    return tf.nn.gelu(x, approximate=True)
+
+
+# The name in a configuration file says which form of GELU a checkpoint was trained with.
+ACTIVATIONS = {
+    "gelu": gelu,
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "linear": None,
+    "relu": tf.nn.relu,
+    "sigmoid": tf.nn.sigmoid,
+    "silu": tf.nn.silu,
+    "swish": tf.nn.silu,
+    "tanh": tf.nn.tanh,
+}
+
+
+def get_activation(activation):
+    """The function that a name of a configuration means.
+
+    Args:
+        activation: str, one of `ACTIVATIONS`; a function or None is returned as it is.
+
+    Returns:
+        Function of one tensor, or None for "linear".
+
+    Raises:
+        ValueError: an unknown name.
+
+    Example:
+        >>> get_activation("gelu") is gelu
+        True
+    """
+    if not isinstance(activation, str):
+        return activation
+    if activation.lower() not in ACTIVATIONS:
+        raise ValueError(
+            f"activation: expected one of {', '.join(ACTIVATIONS)}, or a function, got "
+            f"{activation!r}."
+        )
+    return ACTIVATIONS[activation.lower()]

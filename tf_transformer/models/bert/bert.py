@@ -1,0 +1,144 @@
+"""The encoder of BERT with its embeddings and its pooler.
+
+Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.functional.activations import get_activation
+from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
+from tf_transformer.models.bert.bert_encoder import BertEncoder
+from tf_transformer.models.bert.pretrained_bert import PretrainedBert
+from tf_transformer.models.bert.token_layout import packed_layout, padded_layout
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Bert(PretrainedBert):
+    """Token ids in, a vector for each token and one for the whole text out.
+
+    Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", section 3. The
+    names of its variables are those of the published TensorFlow checkpoints, below "bert/".
+
+    Args:
+        config: `BertConfig`, or its dict.
+        unpad: bool, True computes tokens only, never padding, which saves its share of the time;
+            what comes out for padding is then 0. It needs shapes that XLA cannot compile, and acts
+            where the mask is None or of rank 2.
+        jit: True, False or "auto": compile the attention core with XLA.
+
+    Call arguments:
+        inputs: dict of integer tensors:
+            input_ids (B, T);
+            token_type_ids (B, T), the segment of each token; zeros if missing;
+            attention_mask, 1 = may attend: (B, T), which tokens are no padding; (B, T, T), which
+            token (axis 1) attends to which (axis 2); or (B, 1 or N, T, T). All ones if missing,
+            also where input_ids are padded. Bool means the same.
+        training: bool or None; dropout acts when true.
+        return_hidden_states, return_attentions: bool.
+
+    Returns:
+        dict: `sequence_output` (B, T, D); `pooled_output` (B, D), tanh(first token W + b), if the
+        model has a pooler; on request `hidden_states`, a list of L + 1 tensors (B, T, D), what
+        enters the first layer first, and `attentions`, a list of L tensors (B, N, T, T).
+
+    Raises:
+        ValueError: an unknown or missing input, a float mask, shapes that do not fit, an id out of
+            range, T larger than `max_position_embeddings`; see `BertEmbeddings` for graphs.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = Bert(BertConfig(13, 8, 2, 2, 16, max_position_embeddings=5))
+        >>> outputs = model({"input_ids": tf.constant([[2, 7, 3]])})
+        >>> outputs["sequence_output"].shape.as_list(), outputs["pooled_output"].shape.as_list()
+        ([1, 3, 8], [1, 8])
+    """
+
+    published_as = "BertModel"
+    pooler_use = "optional"
+
+    def __init__(self, config, *, unpad=False, jit="auto", name="bert", **kwargs):
+        super().__init__(config, unpad=unpad, jit=jit, name=name, **kwargs)
+        config = self.config
+        dtype = self.dtype_policy
+        self.embeddings = BertEmbeddings(config, name="embeddings", dtype=dtype)
+        self.encoder = BertEncoder(config, jit=jit, name="encoder", dtype=dtype)
+        self.pooler_dense = None
+        if config.pooler_activation is not None:
+            self.pooler_dense = keras.layers.Dense(
+                config.hidden_size,
+                get_activation(config.pooler_activation),
+                kernel_initializer=keras.initializers.TruncatedNormal(
+                    stddev=config.initializer_range
+                ),
+                name="dense",
+                dtype=dtype,
+            )
+
+    def build(self, input_shape=None):
+        self.embeddings.build((None, None))
+        self.encoder.build((None, None, self.config.embedding_width))
+        if self.pooler_dense is not None:
+            with keras.name_scope("pooler"):
+                self.pooler_dense.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=None, return_hidden_states=False, return_attentions=False):
+        ids, types, mask = _checked(inputs)
+        embedded = self.embeddings(ids, types, training=training)
+        layout = padded_layout(*tf.unstack(tf.shape(ids)))
+        if self.unpad and mask is not None and mask.shape.rank == 2:
+            layout = packed_layout(mask)
+        outputs, attentions = self.encoder.forward(
+            layout.to_rows(embedded), layout, mask, None, training, return_attentions
+        )
+        wanted = outputs if return_hidden_states else outputs[-1:]
+        hidden_states = [layout.to_batch(rows) for rows in wanted]
+        for states in hidden_states:
+            states.set_shape((*ids.shape, self.config.hidden_size))
+        results = {"sequence_output": hidden_states[-1]}
+        if self.pooler_dense is not None:
+            results["pooled_output"] = self.pooler_dense(hidden_states[-1][:, 0])
+        if return_hidden_states:
+            results["hidden_states"] = hidden_states
+        if return_attentions:
+            results["attentions"] = attentions
+        return results
+
+    def variables_by_name(self):
+        """As `PretrainedBert`: below "bert/" whatever this model itself is called."""
+        return {f"bert/{name}": variable for name, variable in super().variables_by_name().items()}
+
+
+_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+
+
+def _checked(inputs):
+    """`(ids, types, mask)`: int32 (B, T) twice; None, or bool, True = may attend."""
+    if not isinstance(inputs, dict) or "input_ids" not in inputs or set(inputs) - set(_INPUTS):
+        got = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+        raise ValueError(
+            f"inputs: expected a dict of input_ids and, if you like, token_type_ids and "
+            f"attention_mask, got {got}."
+        )
+    tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in inputs.items()}
+    for name, tensor in tensors.items():
+        if not (tensor.dtype.is_integer or (tensor.dtype.is_bool and name == "attention_mask")):
+            raise ValueError(
+                f"{name}: expected integers, got {tensor.dtype.name}."
+                + " An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32)."
+                * (name == "attention_mask")
+            )
+    ids = tf.cast(tensors["input_ids"], tf.int32)
+    types = tf.cast(tensors.get("token_type_ids", tf.zeros_like(ids)), tf.int32)
+    mask = tensors.get("attention_mask")
+    ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
+    if mask is not None:
+        ranks["attention_mask"] = (mask, (2, 3, 4))
+    for name, (tensor, allowed) in ranks.items():
+        fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
+        if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
+            raise ValueError(
+                f"{name}: expected a shape that goes with input_ids (batch, length), got "
+                f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}."
+            )
+    return ids, types, None if mask is None else tf.cast(mask, tf.bool)

@@ -1,0 +1,185 @@
+"""The sizes of a BERT."""
+
+import dataclasses
+from numbers import Integral, Real
+
+from tf_transformer.functional.activations import ACTIVATIONS, get_activation
+
+_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+_MAY_BE_NONE = ("embedding_size", "num_hidden_groups", "classifier_dropout")
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """Everything that decides the shape of a BERT; the defaults are those of BERT-base, uncased.
+
+    Devlin et al. 2019, "BERT", section 3; `embedding_size` and `num_hidden_groups` are the two
+    ideas of Lan et al. 2020, "ALBERT", section 3.1. The names are those of the published files.
+
+    Args:
+        vocab_size: int, V.
+        hidden_size: int, D, a multiple of `num_attention_heads`.
+        num_hidden_layers: int, L.
+        num_attention_heads: int, N.
+        intermediate_size: int, width inside the feed-forward network.
+        hidden_act: str, a name of `functional.activations`, or a function.
+        hidden_dropout_prob: float in [0, 1), dropout of embeddings and sublayers.
+        attention_probs_dropout_prob: float in [0, 1), dropout of attention weights.
+        max_position_embeddings: int, the longest sequence in tokens.
+        type_vocab_size: int, how many segments there are.
+        initializer_range: float, standard deviation of new weights.
+        layer_norm_eps: float, what layer normalisation adds to the variance.
+        embedding_size: None (as `hidden_size`), or int, the width of the embeddings, which a matrix
+            then maps to D.
+        num_hidden_groups: None, every layer has weights of its own; or int G, the layers divide
+            into G groups of neighbours that share theirs.
+        pooler_activation: str, "tanh" as published; None for a model without a pooler.
+        classifier_dropout: None (as `hidden_dropout_prob`), or float, dropout before a classifier.
+        labels: tuple of str, the names of a classifier's classes.
+
+    Raises:
+        ValueError: an argument that is out of range; the error names it.
+
+    Example:
+        >>> BertConfig(hidden_size=312, num_attention_heads=12).head_size
+        26
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: object = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    embedding_size: int | None = None
+    num_hidden_groups: int | None = None
+    pooler_activation: str | None = "tanh"
+    classifier_dropout: float | None = None
+    labels: tuple = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "labels", tuple(self.labels))
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is None and field.name in _MAY_BE_NONE:
+                continue
+            if isinstance(field.default, int) or field.name in _MAY_BE_NONE[:2]:
+                _check(field.name, value, "a positive integer", _is_size(value))
+            elif field.name in _RATES:
+                _check(field.name, value, "a number in [0, 1)", _is_number(value) and value < 1)
+            elif isinstance(field.default, float):
+                _check(field.name, value, "a positive number", _is_number(value) and value > 0)
+        _check(
+            "labels",
+            self.labels,
+            "strings, all different",
+            all(isinstance(label, str) for label in self.labels)
+            and len(set(self.labels)) == len(self.labels),
+        )
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size, num_attention_heads: expected the hidden size to be a multiple of "
+                f"the number of attention heads, got {self.hidden_size} and "
+                f"{self.num_attention_heads}."
+            )
+        if self.num_groups > self.num_hidden_layers:
+            raise ValueError(
+                f"num_hidden_groups: expected at most one group for each of the "
+                f"{self.num_hidden_layers} layers, got {self.num_hidden_groups}."
+            )
+        for name in ("hidden_act", "pooler_activation"):
+            try:
+                get_activation(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name}: {str(error).removeprefix('activation: ')}") from None
+
+    @property
+    def head_size(self):
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def embedding_width(self):
+        """Width of the embeddings: `embedding_size`, or D without one."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def num_groups(self):
+        """How many layers have weights of their own: G, or L without groups."""
+        return self.num_hidden_groups or self.num_hidden_layers
+
+    def group_of(self, layer):
+        """Index of the weights that layer number `layer` uses."""
+        return layer * self.num_groups // self.num_hidden_layers
+
+    @classmethod
+    def of(cls, config):
+        """A config from a config or from the dict that `to_dict` made.
+
+        Args:
+            config: `BertConfig` or dict.
+
+        Returns:
+            `BertConfig`.
+
+        Raises:
+            ValueError: keys that are none of its fields, all of them listed; as the constructor.
+
+        Example:
+            >>> BertConfig.of({"hidden_size": 24, "num_attention_heads": 2}).head_size
+            12
+        """
+        if isinstance(config, cls):
+            return config
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(config) - set(known))
+        if unknown:
+            raise ValueError(
+                f"config: expected the keys {', '.join(known)}; got also {', '.join(unknown)}. For "
+                f"a file of another library use `read_config`."
+            )
+        return cls(**config)
+
+    def to_dict(self):
+        """The fields as JSON can hold them.
+
+        Returns:
+            dict.
+
+        Raises:
+            ValueError: `hidden_act` is a function that has no name here.
+
+        Example:
+            >>> BertConfig.of(BertConfig().to_dict()) == BertConfig()
+            True
+        """
+        fields = {**dataclasses.asdict(self), "labels": list(self.labels)}
+        for name in ("hidden_act", "pooler_activation"):
+            if callable(fields[name]):
+                names = [key for key, function in ACTIVATIONS.items() if function is fields[name]]
+                if not names:
+                    raise ValueError(
+                        f"{name}: expected one of {', '.join(ACTIVATIONS)} in a config that is to "
+                        f"be written, got the function {fields[name]!r}."
+                    )
+                fields[name] = names[0]
+        return fields
+
+
+def _check(name, value, expected, holds):
+    if not holds:
+        raise ValueError(f"{name}: expected {expected}, got {value!r}.")
+
+
+def _is_size(value):
+    return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
+
+
+def _is_number(value):
+    return isinstance(value, Real) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,122 @@
+"""The layers of BERT.
+
+Axes: B batch, F length of the queries, T length of the keys (the same), N heads, D hidden size,
+M tokens.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.functional.masks import additive_mask
+from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.models.bert.bert_layer import BertLayer
+from tf_transformer.models.bert.configured_layer import ConfiguredLayer
+from tf_transformer.models.bert.token_layout import padded_layout
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertEncoder(ConfiguredLayer):
+    """A stack of BERT layers; with groups, neighbours are one layer applied several times.
+
+    Devlin et al. 2019, section 3; sharing and the narrower embeddings are those of Lan et al. 2020,
+    "ALBERT", section 3.1.
+
+    Args:
+        config: `BertConfig`, or its dict.
+        jit: True, False or "auto": compile the attention core with XLA.
+
+    Call arguments:
+        input_tensor: float tensor (B, T, embedding width).
+        attention_mask: None, or an integer or bool tensor (B, F, T), 1 = may attend.
+        training: bool or None; dropout acts when true.
+
+    Returns:
+        list of L tensors (B, T, D), the output of every layer, the last one last.
+
+    Raises:
+        ValueError: another width of the input, a float mask.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> config = BertConfig(
+        ...     hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=9
+        ... )
+        >>> len(BertEncoder(config)(tf.ones((2, 3, 8))))
+        3
+    """
+
+    def __init__(self, config, *, jit="auto", **kwargs):
+        super().__init__(config, **kwargs)
+        config = self.config
+        self.jit = jit
+        self.embedding_mapping = None
+        if config.embedding_size is not None:
+            self.embedding_mapping = FlatDense(
+                config.hidden_size,
+                kernel_initializer=keras.initializers.TruncatedNormal(
+                    stddev=config.initializer_range
+                ),
+                name="embedding_hidden_mapping_in",
+                dtype=self.dtype_policy,
+            )
+        self.groups = [
+            BertLayer(config, jit=jit, name=f"layer_{n}", dtype=self.dtype_policy)
+            for n in range(config.num_groups)
+        ]
+
+    def build(self, input_shape):
+        width = self.config.embedding_width
+        if input_shape[-1] != width:
+            raise ValueError(
+                f"input_tensor: expected width {width}, to which the layers can add their output, "
+                f"got shape {tuple(input_shape)}."
+            )
+        if self.embedding_mapping is not None:
+            self.embedding_mapping.build((None, width))
+        for layer in self.groups:
+            layer.build((None, self.config.hidden_size))
+
+    def call(self, input_tensor, attention_mask=None, training=None):
+        layout = padded_layout(*tf.unstack(tf.shape(input_tensor)[:2]))
+        bias = None if attention_mask is None else additive_mask(attention_mask)
+        outputs, _ = self.forward(
+            layout.to_rows(input_tensor), layout, bias=bias, training=training
+        )
+        outputs = [layout.to_batch(rows) for rows in outputs[1:]]
+        for output in outputs:
+            output.set_shape((*input_tensor.shape[:2], self.config.hidden_size))
+        return outputs
+
+    def forward(
+        self,
+        rows,
+        layout,
+        mask=None,
+        bias=None,
+        training=None,
+        return_attention_weights=False,
+    ):
+        """Compute all layers on a matrix of tokens.
+
+        Args:
+            rows: float tensor (M, embedding width).
+            layout, mask, bias, training, return_attention_weights: as of `BertLayer.forward`.
+
+        Returns:
+            `(outputs, weights)`: list of L + 1 tensors (M, D), what enters the first layer first;
+            list of L tensors (B, N, T, T) or of None.
+        """
+        if self.embedding_mapping is not None:
+            rows = self.embedding_mapping(rows)
+        outputs, weights = [rows], []
+        for n in range(self.config.num_hidden_layers):
+            layer = self.groups[self.config.group_of(n)]
+            rows, attention = layer.forward(
+                outputs[-1], layout, mask, bias, training, return_attention_weights
+            )
+            outputs.append(rows)
+            weights.append(attention)
+        return outputs, weights
+
+    def get_config(self):
+        return {**super().get_config(), "jit": self.jit}

@@ -1,0 +1,82 @@
+"""BERT that fills in masked words.
+
+Axes: B batch, T length, P masked positions, V vocabulary.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.models.bert.bert_lm_head import BertLMHead
+from tf_transformer.models.bert.bert_with_head import BertWithHead
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertForMaskedLM(BertWithHead):
+    """Logits of every word at every position, or at those asked for.
+
+    Devlin et al. 2019, section 3.1, task 1.
+
+    Args:
+        config, unpad, jit: see `Bert`.
+
+    Call arguments:
+        inputs: dict as of `Bert`; with `masked_lm_positions`, an integer tensor (B, P), logits are
+            made at these positions only.
+        training: bool or None; dropout acts when true.
+
+    Returns:
+        float32 tensor (B, T, V) or (B, P, V), logits.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = BertForMaskedLM(BertConfig(13, 8, 2, 2, 16))
+        >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape.as_list()
+        [1, 3, 13]
+    """
+
+    published_as = "BertForMaskedLM"
+    head_scope = "cls/predictions/"
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.predictions = BertLMHead(self.config, name="predictions", dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        super().build()
+        with keras.name_scope("cls"):
+            self.predictions.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=None):
+        inputs, positions = split_positions(inputs)
+        outputs = self.bert(inputs, training=training)
+        return self.word_logits(outputs["sequence_output"], positions)
+
+    def word_logits(self, states, positions=None):
+        """Logits of the words at some positions.
+
+        Args:
+            states: float tensor (B, T, D).
+            positions: None, or an int32 tensor (B, P).
+
+        Returns:
+            float32 tensor (B, T, V) or (B, P, V).
+        """
+        if positions is not None:
+            states = tf.gather(states, positions, batch_dims=1)
+        rows = tf.reshape(states, (-1, states.shape[-1]))
+        logits = self.predictions(rows, self.bert.embeddings.word_embeddings)
+        shape = tf.concat([tf.shape(states)[:2], [self.config.vocab_size]], 0)
+        logits = tf.reshape(logits, shape)
+        logits.set_shape((*states.shape[:2], self.config.vocab_size))
+        return logits
+
+
+def split_positions(inputs):
+    """The inputs of `Bert`, and `masked_lm_positions` or None.
+
+    Example:
+        >>> split_positions({"input_ids": 1, "masked_lm_positions": 2})
+        ({'input_ids': 1}, 2)
+    """
+    inputs = dict(inputs)
+    return inputs, inputs.pop("masked_lm_positions", None)

@@ -1,0 +1,52 @@
+"""BERT that classifies every token.
+
+Axes: B batch, T length, C classes.
+"""
+
+import keras
+
+from tf_transformer.models.bert.bert_with_head import BertWithHead
+from tf_transformer.models.bert.classifier import classifier, classifier_dropout
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertForTokenClassification(BertWithHead):
+    """A class for every token: names in a text, parts of speech.
+
+    Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.
+
+    Args:
+        config, unpad, jit: see `Bert`; the config has `labels`.
+
+    Call arguments:
+        inputs, training: as of `Bert`.
+
+    Returns:
+        float32 tensor (B, T, C), logits in the order of `config.labels`.
+
+    Raises:
+        ValueError: the config has no labels; as `Bert`.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = BertForTokenClassification(BertConfig(13, 8, 2, 2, 16, labels=("no", "yes")))
+        >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape.as_list()
+        [1, 3, 2]
+    """
+
+    published_as = "BertForTokenClassification"
+    head_scope = "classifier/"
+    has_labels = True
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.dropout = classifier_dropout(self.config, self.dtype_policy)
+        self.classifier = classifier(len(self.config.labels), "classifier", self.config)
+
+    def build(self, input_shape=None):
+        super().build()
+        self.classifier.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=None):
+        states = self.bert(inputs, training=training)["sequence_output"]
+        return self.classifier(self.dropout(states, training=training))

@@ -1,0 +1,85 @@
+"""Self-attention under the name and with the arguments of the notes.
+
+Axes: B batch, T length, D hidden size.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.models.bert.bert_attention import BertAttention
+from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.token_layout import padded_layout
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BERTSelfAttention(BertAttention):
+    """Every position attends to those that an additive mask leaves free.
+
+    softmax(Q K^T / sqrt(H) + attention_mask) V in each head, the heads side by side; Devlin et al.
+    2019, section 3.
+
+    Args:
+        config: `BertConfig`, or its dict.
+        jit: True, False or "auto": compile the attention core with XLA.
+
+    Call arguments:
+        hidden_states: float tensor (B, T, D).
+        attention_mask: None, or a float tensor that broadcasts to the scores (B, N, T, T) and is
+            added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
+        training: bool or None; dropout acts when true.
+
+    Returns:
+        (B, T, D).
+
+    Raises:
+        ValueError: another rank or width of the input; a mask that is not additive: an integer or
+            bool one.
+
+    Example:
+        >>> layer = BERTSelfAttention(BertConfig(hidden_size=8, num_attention_heads=2))
+        >>> layer(tf.ones((1, 3, 8)), tf.constant([[[[0.0, 0.0, -10000.0]]]])).shape.as_list()
+        [1, 3, 8]
+    """
+
+    def __init__(self, config, *, jit="auto", **kwargs):
+        config = BertConfig.of(config)
+        super().__init__(
+            config.num_attention_heads,
+            config.head_size,
+            attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+            initializer_range=config.initializer_range,
+            jit=jit,
+            **kwargs,
+        )
+        self.config = config
+
+    def build(self, hidden_states_shape):
+        if hidden_states_shape[-1] != self.config.hidden_size:
+            raise ValueError(
+                f"hidden_states: expected (batch, length, {self.config.hidden_size}), got shape "
+                f"{tuple(hidden_states_shape)}."
+            )
+        super().build(hidden_states_shape, hidden_states_shape)
+
+    def call(self, hidden_states, attention_mask=None, training=None):
+        if len(hidden_states.shape) != 3:
+            raise ValueError(
+                f"hidden_states: expected (batch, length, width), got shape "
+                f"{tuple(hidden_states.shape)}."
+            )
+        if attention_mask is not None and not attention_mask.dtype.is_floating:
+            raise ValueError(
+                f"attention_mask: expected floats that are added to the scores, got "
+                f"{attention_mask.dtype.name}. Pass additive_mask(attention_mask)."
+            )
+        layout = padded_layout(*tf.unstack(tf.shape(hidden_states)[:2]))
+        rows = layout.to_rows(hidden_states)
+        context, _ = self.attend(rows, rows, layout, layout, bias=attention_mask, training=training)
+        context = layout.to_batch(context)
+        context.set_shape(hidden_states.shape)
+        return context
+
+    def get_config(self):
+        # The config says what the arguments of `BertAttention` would.
+        config = keras.layers.Layer.get_config(self)
+        return {**config, "config": self.config.to_dict(), "jit": self.jit}

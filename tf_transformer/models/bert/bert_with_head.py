@@ -1,0 +1,27 @@
+"""A BERT with something on top."""
+
+import keras
+
+from tf_transformer.models.bert.bert import Bert
+from tf_transformer.models.bert.pretrained_bert import PretrainedBert
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertWithHead(PretrainedBert):
+    """`Bert` as `self.bert`; a subclass adds its head and what it computes.
+
+    Args:
+        config, unpad, jit: see `Bert`.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> BertWithHead(BertConfig(hidden_size=24)).bert.config.hidden_size
+        24
+    """
+
+    def __init__(self, config, *, unpad=False, jit="auto", **kwargs):
+        super().__init__(config, unpad=unpad, jit=jit, **kwargs)
+        self.bert = Bert(self.config, unpad=unpad, jit=jit, dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        self.bert.build()

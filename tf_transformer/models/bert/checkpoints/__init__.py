@@ -1,0 +1,1 @@
+"""Checkpoints of elsewhere: reading and writing them, strictly."""

@@ -1,0 +1,154 @@
+"""Configuration files of elsewhere: `bert_config.json` and Hugging Face's `config.json`."""
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+
+from tf_transformer.models.bert.bert_config import BertConfig
+
+_FIELDS = {field.name for field in dataclasses.fields(BertConfig)}
+# Keys that would change the computation, and the only values that are computed here.
+_ONLY = {
+    "add_cross_attention": (False,),
+    "inner_group_num": (1,),
+    "is_decoder": (False,),
+    "position_embedding_type": ("absolute", None),
+    "pruned_heads": ({}, None),
+    "tie_word_embeddings": (True,),
+}
+# The last one is ours: what no model of Hugging Face computes, so that none tries to.
+_OWN = "tf_transformer_bert"
+_MODEL_TYPES = ("bert", "albert", _OWN)
+_NEEDED = {
+    "bert": ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+    "albert": ("vocab_size", "hidden_size", "embedding_size", "num_hidden_groups", "hidden_act"),
+}
+_OTHER_NAMES = {"classifier_dropout_prob": "classifier_dropout"}  # ALBERT's
+# Keys that do not: where the file comes from, how others train, generate or report.
+_IGNORED = """
+    _attn_implementation _name_or_path architectures attn_implementation bos_token_id
+    chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id directionality
+    down_scale_factor dtype eos_token_id finetuning_task gap_size gradient_checkpointing
+    id2label label2id label_names language ln_type model_type net_structure_type net_type
+    num_labels num_memory_blocks output_attentions output_hidden_states output_past pad_token_id
+    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+    pooler_type prefix problem_type return_dict sep_token_id task_specific_params
+    tokenizer_class torch_dtype torchscript transformers_version use_bfloat16 use_cache
+"""
+
+
+def read_config(path, **changes):
+    """Read the configuration of a BERT or an ALBERT.
+
+    Used are the fields of `BertConfig` by their own names, and `id2label` for `labels`. Known and
+    ignored are the keys that say nothing of the computation; keys that do must have the value that
+    is computed here. Unknown ones are named in a warning.
+
+    Args:
+        path: str or Path, the file.
+        changes: fields of `BertConfig`, instead of what the file says.
+
+    Returns:
+        `BertConfig`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not JSON; another kind of model; a value that is not computed here; as
+            `BertConfig`.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "config.json")
+        >>> with open(path, "w") as file:
+        ...     json.dump(config_file(BertConfig(hidden_size=24), "BertModel"), file)
+        >>> read_config(path).hidden_size
+        24
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"path: expected a configuration, got no file {path}.")
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}")
+    except ValueError as error:
+        raise ValueError(f"path: expected a JSON object in {path}, got: {error}.") from error
+    content = {_OTHER_NAMES.get(key, key): value for key, value in content.items()}
+    model_type = content.get("model_type", "albert" if "num_hidden_groups" in content else "bert")
+    if model_type not in _MODEL_TYPES:
+        raise ValueError(
+            f"model_type: expected one of {', '.join(_MODEL_TYPES)} in {path}, got {model_type!r}."
+        )
+    for key, allowed in _ONLY.items():
+        if key in content and content[key] not in allowed:
+            raise ValueError(
+                f"{key}: expected {allowed[0]!r} in {path}, the only one that is computed here, "
+                f"got {content[key]!r}."
+            )
+    unknown = sorted(set(content) - _FIELDS - set(_IGNORED.split()) - set(_ONLY))
+    if unknown:
+        warnings.warn(
+            f"{path}: these keys are unknown here and do nothing: {', '.join(unknown)}.",
+            stacklevel=2,
+        )
+    fields = {name: value for name, value in content.items() if name in _FIELDS}
+    fields.setdefault("labels", _labels(content, path))
+    missing = [name for name in _NEEDED.get(model_type, ()) if name not in fields]
+    if missing:
+        raise ValueError(
+            f"path: expected {', '.join(missing)} in {path}, got only {', '.join(content)}."
+        )
+    return BertConfig(**{**fields, **changes})
+
+
+def config_file(config, model_name):
+    """What `config.json` says of a model, for this library and for Hugging Face's.
+
+    Args:
+        config: `BertConfig`.
+        model_name: str, name of the class that reads the folder.
+
+    Returns:
+        dict that JSON can hold.
+
+    Example:
+        >>> config_file(BertConfig(), "BertModel")["model_type"]
+        'bert'
+    """
+    fields = {name: value for name, value in config.to_dict().items() if value is not None}
+    labels = fields.pop("labels")
+    if config.pooler_activation in ("tanh", None):
+        fields.pop("pooler_activation", None)  # what every reader assumes, or sees in the weights
+    if labels:
+        fields["id2label"] = {str(n): label for n, label in enumerate(labels)}
+        fields["label2id"] = {label: n for n, label in enumerate(labels)}
+    model_type = architecture_of(config)
+    narrow = config.embedding_size is not None or config.num_hidden_groups is not None
+    if "pooler_activation" in fields or (narrow and model_type == "bert"):
+        model_type = _OWN
+    if model_type == "albert":
+        model_name = model_name.replace("Bert", "Albert", 1)
+    return {"architectures": [model_name], "model_type": model_type, **fields}
+
+
+def architecture_of(config):
+    """Whose names the weights of a config have: "bert" or "albert".
+
+    Example:
+        >>> architecture_of(BertConfig(embedding_size=128, num_hidden_groups=1))
+        'albert'
+    """
+    return "albert" if config.num_hidden_groups and config.embedding_size else "bert"
+
+
+def _labels(content, path):
+    names = content.get("id2label")
+    if names is None:
+        return tuple(f"LABEL_{n}" for n in range(content.get("num_labels", 0)))
+    try:
+        return tuple(names[str(n)] for n in range(len(names)))
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f'id2label: expected a name for each of "0", "1", ... in {path}, got {names!r}.'
+        ) from error

@@ -1,0 +1,158 @@
+"""From a checkpoint to a model, or not at all."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.models.bert.checkpoints.config_files import architecture_of, read_config
+from tf_transformer.models.bert.checkpoints.name_table import TIED, name_table
+from tf_transformer.models.bert.checkpoints.safetensors_file import SafetensorsFile
+from tf_transformer.models.bert.checkpoints.tensorflow_file import TensorflowFile
+
+_FLOATS = {"float16", "bfloat16", "float32", "float64", "F16", "BF16", "F32", "F64"}
+
+
+def open_checkpoint(path):
+    """Find and open a checkpoint.
+
+    Args:
+        path: str or Path: a folder in Hugging Face's layout; a folder of Google's with
+            `bert_config.json` (or `albert_config.json`) and one checkpoint; or the prefix of one.
+
+    Returns:
+        `(file, config_path)`: `SafetensorsFile` or `TensorflowFile`, and the Path of the
+        configuration.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint, or none without doubt.
+        ImportError, ValueError: as the two.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.models.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+        >>> model.build()
+        >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
+        >>> model.save_pretrained(folder)
+        >>> open_checkpoint(folder)[0].kind
+        'safetensors'
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return TensorflowFile(path), _google_config(path.parent)
+    indices = sorted(path.glob("*.index"))
+    if not indices or (path / "config.json").is_file():
+        return SafetensorsFile(path), path / "config.json"
+    if len(indices) > 1:
+        raise FileNotFoundError(
+            f"path: expected one checkpoint in {path}, got "
+            f"{', '.join(index.stem for index in indices)}. Name one: {indices[0].with_suffix('')}"
+        )
+    return TensorflowFile(indices[0].with_suffix("")), _google_config(path)
+
+
+def read_checkpoint(path, changes):
+    """Open a checkpoint and read its configuration.
+
+    Args:
+        path: see `open_checkpoint`.
+        changes: dict of fields of `BertConfig`, instead of what the file says.
+
+    Returns:
+        `(file, config, has_pooler)`, the last one a bool: whether there are weights of a pooler.
+
+    Raises:
+        As `open_checkpoint` and `read_config`.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.models.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+        >>> model.build()
+        >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
+        >>> model.save_pretrained(folder)
+        >>> file, config, has_pooler = read_checkpoint(folder, {"hidden_dropout_prob": 0.0})
+        >>> config.hidden_dropout_prob, has_pooler
+        (0.0, True)
+    """
+    file, config_path = open_checkpoint(path)
+    config = read_config(config_path, **changes)
+    table = name_table(architecture_of(config), file.kind)
+    pooler = table.there("bert/pooler/dense/kernel")
+    has_pooler = pooler in file.shapes or pooler.removeprefix(table.prefix) in file.shapes
+    return file, config, has_pooler
+
+
+def load_variables(file, variables, config, new=()):
+    """Fill variables from a checkpoint; both sides must be used up and every shape equal.
+
+    Left over may be what is no weight (an optimizer's moments, position numbers), a copy of a
+    weight, the heads of other tasks, and a pooler.
+
+    Args:
+        file: `SafetensorsFile` or `TensorflowFile`.
+        variables: dict, name to variable.
+        config: `BertConfig`.
+        new: names that keep their new values.
+
+    Raises:
+        ValueError: names missing here or there, shapes or dtypes that differ; all of them are
+            listed, and no variable has changed.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.models.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+        >>> model.build()
+        >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
+        >>> model.save_pretrained(folder)
+        >>> file, config, _ = read_checkpoint(folder, {})
+        >>> other = Bert(config)
+        >>> other.build()
+        >>> load_variables(file, other.variables_by_name(), config)
+        >>> all(map(np.array_equal, other.get_weights(), model.get_weights()))
+        True
+    """
+    table = name_table(architecture_of(config), file.kind)
+    bare = not any(name.startswith(table.prefix) for name in file.shapes)
+    names = {}
+    for ours in variables.keys() - set(new):
+        there = table.there(ours)
+        names[ours] = there.removeprefix(table.prefix) if bare else there
+    wrong = []
+    for ours, there in names.items():
+        shape = tuple(variables[ours].shape)
+        expected = shape[::-1] if table.is_transposed(ours) else shape
+        if there not in file.shapes:
+            wrong.append(f"{there}: missing in the file; expected of shape {expected}")
+        elif file.shapes[there] != expected:
+            wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
+        elif file.dtypes[there] not in _FLOATS:
+            wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
+    for there in file.shapes.keys() - set(names.values()):
+        if not table.is_left_over(f"{table.prefix}{there}" if bare else there):
+            wrong.append(f"{there}: in the file, of shape {file.shapes[there]}; the model has none")
+    wrong += [f"{copy}: expected to equal {of}" for copy, of in _broken_ties(file)]
+    if wrong:
+        raise ValueError(
+            f"path: expected in {file.path} the weights of a model of this configuration "
+            f"({len(variables)} variables); nothing was loaded, since these differ:\n  "
+            + "\n  ".join(sorted(wrong))
+        )
+    for ours, there in names.items():
+        array = file.read(there)
+        variables[ours].assign(array.T if table.is_transposed(ours) else array)
+
+
+def _broken_ties(file):
+    for copy, of in TIED.items():
+        there = copy in file.shapes and of in file.shapes
+        if there and not np.array_equal(file.read(copy), file.read(of)):
+            yield copy, of
+
+
+def _google_config(folder):
+    for name in ("bert_config.json", "albert_config.json", "config.json"):
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(f"path: expected bert_config.json in {folder}, got none.")

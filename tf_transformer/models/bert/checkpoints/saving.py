@@ -1,0 +1,46 @@
+"""From a model to a folder in Hugging Face's layout."""
+
+import json
+
+import numpy as np
+
+from tf_transformer.models.bert.checkpoints.config_files import architecture_of, config_file
+from tf_transformer.models.bert.checkpoints.name_table import name_table
+
+
+def save_folder(folder, variables, config, model_name, with_prefix):
+    """Write `config.json` and `model.safetensors` into a folder.
+
+    Args:
+        folder: Path of an existing folder.
+        variables: dict, name to variable.
+        config: `BertConfig`.
+        model_name: str, the class of Hugging Face's that reads it.
+        with_prefix: bool, whether names begin with "bert." (a model with a head) or not.
+
+    Raises:
+        ImportError: the package `safetensors` is not installed.
+        OSError: the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from tf_transformer.models.bert import BertConfig
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> bias = {"bert/pooler/dense/bias": tf.Variable(tf.zeros(8))}
+        >>> save_folder(folder, bias, BertConfig(), "BertModel", with_prefix=False)
+        >>> sorted(path.name for path in folder.iterdir())
+        ['config.json', 'model.safetensors']
+    """
+    from safetensors.numpy import save_file
+
+    table = name_table(architecture_of(config), "safetensors")
+    tensors = {}
+    for ours, variable in variables.items():
+        there = table.there(ours)
+        array = np.asarray(variable)
+        array = np.ascontiguousarray(array.T if table.is_transposed(ours) else array)
+        tensors[there if with_prefix else there.removeprefix(table.prefix)] = array
+    text = json.dumps(config_file(config, model_name), indent=2, ensure_ascii=False)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

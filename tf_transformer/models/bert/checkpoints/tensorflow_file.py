@@ -1,0 +1,71 @@
+"""TensorFlow checkpoints, as the published BERTs are."""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+# What TensorFlow raises for a broken checkpoint: its own errors turned into Python's.
+_DAMAGES = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+
+
+class TensorflowFile:
+    """The variables of a TensorFlow 1 checkpoint.
+
+    Args:
+        prefix: str or Path, its files without ".index" and ".data-00000-of-00001".
+
+    Raises:
+        FileNotFoundError: there are no such files.
+        ValueError: they are damaged.
+
+    Example:
+        >>> import tempfile
+        >>> prefix = tf.train.Checkpoint(table=tf.Variable(tf.ones((2, 3)))).write(
+        ...     tempfile.mkdtemp() + "/model.ckpt"
+        ... )
+        >>> TensorflowFile(prefix).shapes["table/.ATTRIBUTES/VARIABLE_VALUE"]
+        (2, 3)
+    """
+
+    kind = "tensorflow"
+
+    def __init__(self, prefix):
+        self.path = Path(prefix)
+        if not self.path.with_name(f"{self.path.name}.index").is_file():
+            raise FileNotFoundError(
+                f"path: expected the checkpoint {prefix}, got no {prefix}.index."
+            )
+        try:
+            self._reader = tf.train.load_checkpoint(str(prefix))
+            self.shapes = {
+                name: tuple(shape)
+                for name, shape in self._reader.get_variable_to_shape_map().items()
+            }
+        except _DAMAGES as error:
+            raise self._damaged(error) from error
+        dtypes = self._reader.get_variable_to_dtype_map()
+        self.dtypes = {name: dtype.name for name, dtype in dtypes.items()}
+
+    def read(self, name):
+        """One variable.
+
+        Args:
+            name: str, a key of `shapes`.
+
+        Returns:
+            NumPy array.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        try:
+            return np.asarray(self._reader.get_tensor(name))
+        except _DAMAGES as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error):
+        return ValueError(
+            f"path: expected a whole TensorFlow checkpoint, got {self.path}, which cannot be read: "
+            f"{error}. Was it fetched to the end, with its .index and its .data file?"
+        )

@@ -1,0 +1,26 @@
+"""A layer that is made from a `BertConfig`."""
+
+import keras
+
+from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.models.bert.bert_config import BertConfig
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ConfiguredLayer(NotesLayer, keras.layers.Layer):
+    """What the parts of BERT have in common: `self.config`, and a Keras config that holds it.
+
+    Args:
+        config: `BertConfig`, or its dict.
+
+    Example:
+        >>> ConfiguredLayer({"hidden_size": 24}).config.head_size
+        2
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(**kwargs)
+        self.config = BertConfig.of(config)
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}

@@ -1,0 +1,166 @@
+"""What every model of BERT has: a config, names of its variables, and folders."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import keras
+
+from tf_transformer.data.replacing import replacing
+from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint
+from tf_transformer.models.bert.checkpoints.saving import save_folder
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class PretrainedBert(NotesLayer, keras.Model):
+    """A Keras model with a `BertConfig` that reads and writes the checkpoints of elsewhere.
+
+    Args:
+        config: `BertConfig`, or its dict.
+        unpad: bool, see `Bert`.
+        jit: True, False or "auto": compile the attention core with XLA.
+
+    Example:
+        >>> class Empty(PretrainedBert):
+        ...     pass
+        >>> Empty(BertConfig(hidden_size=24)).config.hidden_size
+        24
+    """
+
+    # Where the subclasses differ.
+    published_as = None  # the name of Hugging Face's class
+    head_scope = "no head"  # what the names of its own variables begin with
+    pooler_use = "unused"  # or "needed", or "optional"
+    has_labels = False
+
+    def __init__(self, config, *, unpad=False, jit="auto", **kwargs):
+        super().__init__(**kwargs)
+        self.config = BertConfig.of(config)
+        if self.pooler_use == "unused":
+            self.config = dataclasses.replace(self.config, pooler_activation=None)
+        elif self.pooler_use == "needed" and self.config.pooler_activation is None:
+            raise ValueError(
+                f"pooler_activation: expected one, since {type(self).__name__} reads the pooler's "
+                f'output, got None. BERT\'s is "tanh".'
+            )
+        if self.has_labels and not self.config.labels:
+            raise ValueError("labels: expected the names of the classes in the config, got none.")
+        self.unpad = unpad
+        self.jit = jit
+        self.supports_jit = not unpad  # Keras's jit_compile="auto" asks
+
+    @classmethod
+    def from_pretrained(
+        cls, path, *, new_head=False, unpad=False, jit="auto", dtype=None, **changes
+    ):
+        """Make the model of a checkpoint, with its weights.
+
+        Args:
+            path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors), a
+                folder of Google's (`bert_config.json` and a TensorFlow checkpoint), or the prefix
+                of such a checkpoint.
+            new_head: bool, True leaves the head (and the pooler, if the checkpoint has none) at its
+                random start, for fine-tuning; False expects it in the checkpoint.
+            unpad, jit: see `Bert`.
+            dtype: Keras dtype policy, by default the global one.
+            changes: fields of `BertConfig`, instead of what the configuration says: `labels`, a
+                rate of dropout, `pooler_activation="linear"`.
+
+        Returns:
+            The model, built.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ImportError: the package `safetensors` is needed and not installed.
+            ValueError: the configuration or the weights are not what they should be; everything
+                that differs is listed.
+
+        Example:
+            >>> import os, tempfile
+            >>> from tf_transformer.models.bert import Bert, BertConfig
+            >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+            >>> model.build()
+            >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
+            >>> model.save_pretrained(folder)
+            >>> Bert.from_pretrained(folder).count_params() == model.count_params()
+            True
+        """
+        file, config, has_pooler = read_checkpoint(path, changes)
+        if cls.pooler_use == "optional" and not has_pooler:
+            config = dataclasses.replace(config, pooler_activation=None)
+        if cls.has_labels and not config.labels:  # what a file without names means
+            config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
+        model = cls(config, unpad=unpad, jit=jit, dtype=dtype)
+        model.build()
+        variables = model.variables_by_name()
+        fresh = (cls.head_scope, "no pooler" if has_pooler else "bert/pooler/") if new_head else ()
+        load_variables(file, variables, config, [n for n in variables if n.startswith(fresh)])
+        return model
+
+    def save_pretrained(self, folder, tokenizer_from=None):
+        """Write the model in Hugging Face's layout.
+
+        `transformers` reads it with the same results. A model that it has no class for (a linear
+        pooler, narrow embeddings without sharing, sharing without narrow embeddings) gets a
+        `model_type` of its own, which it refuses; `from_pretrained` here reads them all.
+
+        Args:
+            folder: str or Path, replaced if there is one.
+            tokenizer_from: None, or str or Path of a folder whose vocabulary files go along.
+
+        Raises:
+            ImportError: the package `safetensors` is not installed.
+            OSError: the folder cannot be written; what it held is still there.
+
+        Example:
+            >>> import os, tempfile
+            >>> from tf_transformer.models.bert import Bert, BertConfig
+            >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+            >>> model.build()
+            >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
+            >>> model.save_pretrained(folder)
+            >>> sorted(os.listdir(folder))
+            ['config.json', 'model.safetensors']
+        """
+        with replacing(folder) as beside:
+            beside.mkdir()
+            with_prefix = self.head_scope != "no head"
+            save_folder(
+                beside, self.variables_by_name(), self.config, self.published_as, with_prefix
+            )
+            for name in _TOKENIZER_FILES if tokenizer_from is not None else ():
+                if (Path(tokenizer_from) / name).is_file():
+                    shutil.copy(Path(tokenizer_from) / name, beside)
+
+    def variables_by_name(self):
+        """The variables by the names that `checkpoints.name_table` has for them.
+
+        Returns:
+            dict, name to Keras variable.
+
+        Example:
+            >>> from tf_transformer.models.bert.bert import Bert
+            >>> model = Bert(BertConfig(11, 8, 1, 2, 9))
+            >>> model.build()
+            >>> model.variables_by_name()["bert/pooler/dense/bias"].shape.as_list()
+            [8]
+        """
+        own = f"{self.path}/"
+        return {variable.path.removeprefix(own): variable for variable in self.weights}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "config": self.config.to_dict(),
+            "unpad": self.unpad,
+            "jit": self.jit,
+        }

@@ -1,0 +1,102 @@
+"""Where the rows of a matrix of tokens stand in a batch.
+
+Dense layers and normalisations work on each token alone, so they take a matrix with a row for each
+token; only attention needs to know which tokens belong together. Axes: B batch, T length, N heads,
+H head width, M rows of the matrix, W any width.
+"""
+
+import tensorflow as tf
+
+
+def padded_layout(batch_size, length):
+    """Every position of the batch is a row, padding too: M = B * T.
+
+    Args:
+        batch_size, length: int or scalar int32 tensor.
+
+    Returns:
+        A layout: `to_rows(x)` turns (B, T, W) into (M, W), `to_batch(rows)` turns (M, W) into
+        (B, T, W), `to_heads(rows, num_heads)` turns (M, N * H) into (B, N, T, H), and
+        `from_heads(heads)` turns that into (M, N * H).
+
+    Example:
+        >>> padded_layout(2, 3).to_heads(tf.ones((6, 8)), 4).shape.as_list()
+        [2, 4, 3, 2]
+    """
+    return _Padded(batch_size, length)
+
+
+def packed_layout(keep):
+    """Only the tokens are rows, padding is left out: M is how many there are.
+
+    What the model computes of a token is the same as in `padded_layout`; what it says of padding is
+    0. The number of rows is known at run time only, so XLA cannot compile it.
+
+    Args:
+        keep: bool tensor (B, T), True at the tokens.
+
+    Returns:
+        A layout, as `padded_layout`.
+
+    Example:
+        >>> packed_layout(tf.constant([[True, False]])).to_rows(tf.ones((1, 2, 3))).shape.as_list()
+        [1, 3]
+    """
+    return _Packed(keep)
+
+
+class _Padded:
+    def __init__(self, batch_size, length):
+        self.batch_size, self.length = batch_size, length
+
+    def to_rows(self, x):
+        return tf.reshape(x, (-1, x.shape[-1]))  # (B * T, W)
+
+    def to_batch(self, rows):
+        return tf.reshape(rows, (self.batch_size, self.length, rows.shape[-1]))  # (B, T, W)
+
+    def to_heads(self, rows, num_heads):
+        return _split(self.to_batch(rows), num_heads)
+
+    def from_heads(self, heads):
+        return self.to_rows(_join(heads))
+
+
+class _Packed:
+    def __init__(self, keep):
+        self._shape = tf.shape(keep)
+        self._keep = keep
+        flat = tf.reshape(keep, (-1,))
+        self._places = tf.cast(tf.where(flat)[:, 0], tf.int32)  # (M,), of each row in B * T
+        # The row of each place; padding reads row 0, which the mask then hides or blocks.
+        self._rows = tf.where(flat, tf.cumsum(tf.cast(flat, tf.int32)) - 1, 0)  # (B * T,)
+
+    def to_rows(self, x):
+        return tf.gather(tf.reshape(x, (-1, x.shape[-1])), self._places)  # (M, W)
+
+    def to_batch(self, rows):
+        keep = tf.cast(tf.expand_dims(self._keep, -1), rows.dtype)
+        return self._spread(rows) * keep  # (B, T, W)
+
+    def to_heads(self, rows, num_heads):
+        return _split(self._spread(rows), num_heads)
+
+    def from_heads(self, heads):
+        return self.to_rows(_join(heads))
+
+    def _spread(self, rows):
+        shape = tf.concat([self._shape, [rows.shape[-1]]], 0)
+        x = tf.reshape(tf.gather(rows, self._rows), shape)
+        x.set_shape((*self._keep.shape, rows.shape[-1]))
+        return x  # (B, T, W)
+
+
+def _split(x, num_heads):
+    shape = tf.concat([tf.shape(x)[:-1], [num_heads, x.shape[-1] // num_heads]], 0)
+    return tf.transpose(tf.reshape(x, shape), (0, 2, 1, 3))  # (B, N, T, H)
+
+
+def _join(heads):
+    x = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
+    width = x.shape[-2] * x.shape[-1]
+    return tf.reshape(x, tf.concat([tf.shape(x)[:-2], [width]], 0))  # (B, T, N * H)

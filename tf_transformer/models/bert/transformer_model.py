@@ -1,0 +1,74 @@
+"""The encoder as the notes' function.
+
+Axes: B batch, F length of the queries, T length of the keys (the same), D hidden size.
+"""
+
+from tf_transformer.functional.activations import gelu
+from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.bert_encoder import BertEncoder
+
+
+def transformer_model(
+    input_tensor,
+    attention_mask=None,
+    hidden_size=768,
+    num_hidden_layers=12,
+    num_attention_heads=12,
+    intermediate_size=3072,
+    intermediate_act_fn=gelu,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    initializer_range=0.02,
+    do_return_all_layers=False,
+):
+    """New layers of BERT, applied to a tensor.
+
+    "Attention Is All You Need", section 3.1, with BERT's GELU, dropout and epsilon of 1e-12. All is
+    computed on a matrix (B * T, D), which only attention turns into a batch again.
+
+    Args:
+        input_tensor: float tensor (B, T, D) or `keras.Input`.
+        attention_mask: None, or an integer tensor (B, F, T), 1 = token F may attend to token T, 0 =
+            -10000.0 is added to the score.
+        hidden_size: int, D, a multiple of `num_attention_heads`.
+        num_hidden_layers, num_attention_heads, intermediate_size: int.
+        intermediate_act_fn: function, or a name of `functional.activations`.
+        hidden_dropout_prob: float in [0, 1), dropout of the output of each sublayer.
+        attention_probs_dropout_prob: float in [0, 1), dropout of attention weights.
+        initializer_range: float, standard deviation of new kernels.
+        do_return_all_layers: bool, True returns the output of every layer.
+
+    Returns:
+        (B, T, D), or the list of all layers' outputs, the last one last.
+
+    Raises:
+        ValueError: `hidden_size` is not a multiple of `num_attention_heads`; the input has another
+            rank than 3 or another width than `hidden_size`; a float mask.
+
+    Differs from the notes: dropout acts in training only (in `fit`, or where the Keras model that
+    is made of it is called with `training=True`); a mask in float is refused, since everywhere else
+    in this library a float 1.0 means blocked.
+
+    Example:
+        >>> x = keras.Input((20, 32))
+        >>> model = keras.Model(x, transformer_model(x, None, 32, 2, 4, 64))
+        >>> model(tf.ones((8, 20, 32))).shape.as_list()
+        [8, 20, 32]
+    """
+    if len(input_tensor.shape) != 3:
+        raise ValueError(
+            f"input_tensor: expected rank 3, (batch, length, width), got shape "
+            f"{tuple(input_tensor.shape)}."
+        )
+    config = BertConfig(
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=num_attention_heads,
+        intermediate_size=intermediate_size,
+        hidden_act=intermediate_act_fn,
+        hidden_dropout_prob=hidden_dropout_prob,
+        attention_probs_dropout_prob=attention_probs_dropout_prob,
+        initializer_range=initializer_range,
+    )
+    outputs = BertEncoder(config, name="encoder")(input_tensor, attention_mask)
+    return outputs if do_return_all_layers else outputs[-1]
