@@ -101,13 +101,14 @@ def _package():
 def _parts(index):
     """Of an index file: the names in each part."""
     if not index.is_file():
-        others = sorted(path.name for path in index.parent.glob("*.bin"))
-        hint = (
-            f" There is {''.join(others[:1])}, a pickle, which can run any program when it is opened and is "
-            f"not read here: save the model as safetensors with the library that made it."
+        pickles = sorted(path.name for path in index.parent.glob("*.bin"))
+        hint = "".join(
+            f" There is {name}, a pickle, which can run any program when it is opened and is not "
+            f"read here: save the model as safetensors with the library that made it."
+            for name in pickles[:1]
         )
         raise FileNotFoundError(
-            f"path: expected model.safetensors in {index.parent}, got none." + hint * bool(others)
+            f"path: expected model.safetensors in {index.parent}, got none.{hint}"
         )
     try:
         homes = json.loads(index.read_text("utf-8"))["weight_map"]
