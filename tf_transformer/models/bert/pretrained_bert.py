@@ -59,9 +59,7 @@ class PretrainedBert(NotesLayer, keras.Model):
         self.supports_jit = not unpad  # Keras's jit_compile="auto" asks
 
     @classmethod
-    def from_pretrained(
-        cls, path, *, new_head=False, unpad=False, jit="auto", dtype=None, **changes
-    ):
+    def from_pretrained(cls, path, *, new_head=False, **changes):
         """Make the model of a checkpoint, with its weights.
 
         Args:
@@ -70,10 +68,8 @@ class PretrainedBert(NotesLayer, keras.Model):
                 of such a checkpoint.
             new_head: bool, True leaves the head (and the pooler, if the checkpoint has none) at its
                 random start, for fine-tuning; False expects it in the checkpoint.
-            unpad, jit: see `Bert`.
-            dtype: Keras dtype policy, by default the global one.
-            changes: fields of `BertConfig`, instead of what the configuration says: `labels`, a
-                rate of dropout, `pooler_activation="linear"`.
+            changes: fields of `BertConfig`, instead of what the configuration says (`labels`, a
+                rate of dropout, `pooler_activation="linear"`), and arguments of the constructor.
 
         Returns:
             The model, built.
@@ -94,12 +90,16 @@ class PretrainedBert(NotesLayer, keras.Model):
             >>> Bert.from_pretrained(folder).count_params() == model.count_params()
             True
         """
-        file, config, has_pooler = read_checkpoint(path, changes)
+        fields = {field.name for field in dataclasses.fields(BertConfig)}
+        file, config, has_pooler = read_checkpoint(
+            path, {name: value for name, value in changes.items() if name in fields}
+        )
         if cls.pooler_use == "optional" and not has_pooler:
             config = dataclasses.replace(config, pooler_activation=None)
         if cls.has_labels and not config.labels:  # what a file without names means
             config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
-        model = cls(config, unpad=unpad, jit=jit, dtype=dtype)
+        options = {name: value for name, value in changes.items() if name not in fields}
+        model = cls(config, **options)
         model.build()
         variables = model.variables_by_name()
         fresh = (cls.head_scope, "no pooler" if has_pooler else "bert/pooler/") if new_head else ()

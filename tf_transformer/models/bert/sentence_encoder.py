@@ -3,12 +3,17 @@
 Axes: B batch, T length, D hidden size.
 """
 
+import dataclasses
+import json
+from pathlib import Path
+
 import keras
 import tensorflow as tf
 
+from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 
-POOLINGS = ("mean", "cls")
+POOLINGS = ("mean", "cls", "pooler")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -20,7 +25,8 @@ class SentenceEncoder(BertWithHead):
 
     Args:
         config, unpad, jit: see `Bert`.
-        pooling: "mean" of all tokens that are no padding, or "cls", the first token.
+        pooling: "mean" of all tokens that are no padding, "cls", the first token, or "pooler", what
+            the pooler makes of it.
         normalize: bool, True scales every vector to length 1.
 
     Call arguments:
@@ -30,7 +36,7 @@ class SentenceEncoder(BertWithHead):
         float32 tensor (B, D).
 
     Raises:
-        ValueError: an unknown pooling; as `Bert`.
+        ValueError: an unknown pooling, "pooler" of a model without one; as `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -41,17 +47,34 @@ class SentenceEncoder(BertWithHead):
     """
 
     published_as = "BertModel"
+    pooler_use = "optional"
 
     def __init__(self, config, *, pooling="mean", normalize=True, **kwargs):
         if pooling not in POOLINGS:
             raise ValueError(f"pooling: expected one of {', '.join(POOLINGS)}, got {pooling!r}.")
+        config = BertConfig.of(config)
+        if pooling != "pooler":
+            config = dataclasses.replace(config, pooler_activation=None)
+        elif config.pooler_activation is None:
+            raise ValueError('pooling: expected "mean" or "cls" of a model without pooler.')
         super().__init__(config, **kwargs)
         self.pooling = pooling
         self.normalize = normalize
 
+    @classmethod
+    def from_pretrained(cls, path, **changes):
+        """As `PretrainedBert.from_pretrained`; the folder of a sentence-transformers model says how
+        it pools and whether it normalises, unless `changes` do.
+        """
+        return super().from_pretrained(path, **{**read_settings(path), **changes})
+
     def call(self, inputs, training=None):
-        states = self.bert(inputs, training=training)["sequence_output"]
-        vectors = self._pool(tf.cast(states, tf.float32), inputs.get("attention_mask"))
+        outputs = self.bert(inputs, training=training)
+        if self.pooling == "pooler":
+            vectors = tf.cast(outputs["pooled_output"], tf.float32)
+        else:
+            states = tf.cast(outputs["sequence_output"], tf.float32)
+            vectors = self._pool(states, inputs.get("attention_mask"))
         return tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-24) if self.normalize else vectors
 
     def _pool(self, states, mask):
@@ -65,3 +88,44 @@ class SentenceEncoder(BertWithHead):
 
     def get_config(self):
         return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}
+
+
+_MODES = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+}
+
+
+def read_settings(path):
+    """How the folder of a sentence-transformers model pools.
+
+    Args:
+        path: str or Path of a folder.
+
+    Returns:
+        dict: `pooling` and `normalize`, or nothing if the folder says nothing of them.
+
+    Raises:
+        ValueError: it pools in a way that is not computed here.
+
+    Example:
+        >>> read_settings("nowhere")
+        {}
+    """
+    path = Path(path)
+    if not (path / "modules.json").is_file():
+        return {}
+    modules = json.loads((path / "modules.json").read_text("utf-8"))
+    of_kind = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in modules}
+    if set(of_kind) - {"Transformer", "Pooling", "Normalize"} or "Pooling" not in of_kind:
+        raise ValueError(
+            f"path: expected in {path / 'modules.json'} a Transformer, a Pooling and maybe a "
+            f"Normalize, got {', '.join(of_kind)}."
+        )
+    content = json.loads((path / of_kind["Pooling"] / "config.json").read_text("utf-8"))
+    modes = [key for key, value in content.items() if key.startswith("pooling_mode") and value]
+    if len(modes) != 1 or modes[0] not in _MODES:
+        raise ValueError(
+            f"pooling: expected one of {', '.join(_MODES)} in {path}, got {', '.join(modes)}."
+        )
+    return {"pooling": _MODES[modes[0]], "normalize": "Normalize" in of_kind}

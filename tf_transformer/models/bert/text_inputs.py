@@ -1,0 +1,112 @@
+"""Texts to what BERT reads.
+
+Axes: B batch, T length.
+"""
+
+import json
+from pathlib import Path
+
+import tensorflow as tf
+
+from tf_transformer.tokenizers import GraphTokenizer
+from tf_transformer.tokenizers.graph.graph_wordpiece import GraphWordPiece
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+
+
+def read_tokenizer(folder, lowercase=None):
+    """The tokenizer of a checkpoint's folder, as graph operations.
+
+    Args:
+        folder: str or Path; its `tokenizer.json` is read, or else its `vocab.txt`.
+        lowercase: bool, whether a `vocab.txt` is of an "uncased" model; None asks
+            `tokenizer_config.json`, and without one takes it for uncased.
+
+    Returns:
+        `GraphTokenizer`.
+
+    Raises:
+        FileNotFoundError: the folder has neither file.
+        ValueError: as `GraphTokenizer.from_file` and `WordPieceTokenizer.load_vocabulary`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\nhello")
+        >>> read_tokenizer(folder).encode(["Hello"], add_special_tokens=True).to_list()
+        [[2, 5, 3]]
+    """
+    folder = Path(folder)
+    if (folder / "tokenizer.json").is_file():
+        return GraphTokenizer.from_file(folder / "tokenizer.json")
+    if not (folder / "vocab.txt").is_file():
+        raise FileNotFoundError(f"folder: expected tokenizer.json or vocab.txt in {folder}.")
+    settings = folder / "tokenizer_config.json"
+    if lowercase is None:
+        content = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
+        lowercase = content.get("do_lower_case", True)
+    return GraphWordPiece(TokenizerFile.read_vocabulary(folder / "vocab.txt", lowercase))
+
+
+def text_inputs(tokenizer, texts, pairs=None, max_length=512):
+    """`[CLS] text [SEP]`, or `[CLS] text [SEP] pair [SEP]`, as `Bert` takes it.
+
+    Devlin et al. 2019, section 3, figure 2. Too long ones are cut at their ends, of a pair the longer
+    text first. Works in a graph; core operations only.
+
+    Args:
+        tokenizer: `GraphTokenizer` with the roles start, end and padding.
+        texts: string tensor (B,).
+        pairs: None, or string tensor (B,), the second texts.
+        max_length: int, most tokens, special ones included.
+
+    Returns:
+        dict of int32 tensors (B, T): `input_ids`, `token_type_ids`, `attention_mask`.
+
+    Raises:
+        ValueError: `max_length` leaves no room for a token; a role is missing.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> inputs = text_inputs(read_tokenizer(folder), ["a"], ["b a"])
+        >>> inputs["input_ids"].numpy().tolist(), inputs["token_type_ids"].numpy().tolist()
+        ([[2, 5, 3, 6, 5, 3]], [[0, 0, 0, 1, 1, 1]])
+    """
+    around = 2 if pairs is None else 3
+    if max_length <= around:
+        raise ValueError(f"max_length: expected at least {around + 1}, got {max_length}.")
+    rows = tokenizer.encode(texts)
+    most = max_length - around
+    if pairs is None:
+        return _dense(tokenizer, [rows[:, :most]])
+    others = tokenizer.encode(pairs)
+    lengths, other_lengths = (tf.cast(x.row_lengths(), tf.int32) for x in (rows, others))
+    # The shorter one keeps up to half of the room, the odd place goes to the longer.
+    half = tf.where(lengths > other_lengths, most - most // 2, most // 2)
+    kept = tf.minimum(lengths, tf.maximum(half, most - other_lengths))
+    return _dense(tokenizer, [_cut(rows, kept), _cut(others, most - kept)])
+
+
+def _cut(rows, most):
+    """The first tokens of each row: ragged (B, (T)), int32 (B,) -> ragged (B, (T'))."""
+    lengths = tf.minimum(rows.row_lengths(), tf.cast(most, tf.int64))
+    places = tf.ragged.range(rows.row_starts(), rows.row_starts() + lengths)
+    return tf.gather(rows.values, places)
+
+
+def _dense(tokenizer, parts):
+    batch = parts[0].nrows()
+    start, end = (
+        tf.RaggedTensor.from_tensor(tf.fill([batch, 1], number))
+        for number in (tokenizer.start_id, tokenizer.end_id)
+    )
+    segments = [tf.concat([start, parts[0], end], 1), *(tf.concat([p, end], 1) for p in parts[1:])]
+    ids = tf.concat(segments, 1)
+    types = tf.concat([part.with_values(part.values * 0 + n) for n, part in enumerate(segments)], 1)
+    dense = ids.to_tensor(tokenizer.pad_id)
+    return {
+        "input_ids": dense,
+        "token_type_ids": types.to_tensor(),
+        "attention_mask": tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1], tf.int32),
+    }
