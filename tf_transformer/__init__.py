@@ -12,10 +12,12 @@ _HOMES = {
     "functional": (
         "AttentionPlan",
         "attention_plan",
+        "additive_mask",
         "check_mask",
         "create_look_ahead_mask",
         "create_masks",
         "create_padding_mask",
+        "create_sequence_to_sequence_mask",
         "scaled_dot_product_attention",
     ),
     "layers": (
@@ -52,7 +54,7 @@ _HOMES = {
         "count_compilations",
     ),
     "visualize": ("attention_svg", "translation_attention"),
-    "export": ("Translator", "stablehlo", "warm_up"),
+    "export": ("TextClassifier", "TextEncoder", "Translator", "stablehlo", "warm_up"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -7,12 +7,15 @@ from importlib import import_module
 
 _EXPORTS = {
     "BucketedBatches": "batches",
+    "LabelledTexts": "labelled_texts",
     "PairSource": "source",
     "Split": "split",
     "group_references": "split",
     "load_attributions": "corpus",
     "load_corpus": "corpus",
+    "load_labelled_texts": "labelled_texts",
     "read_files": "readers",
+    "read_labelled_tsv": "labelled_texts",
     "read_tsv": "readers",
     "split_pairs": "split",
 }

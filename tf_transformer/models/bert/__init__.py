@@ -17,8 +17,12 @@ from tf_transformer.models.bert.bert_for_token_classification import BertForToke
 from tf_transformer.models.bert.bert_layer_norm import BERTLayerNorm
 from tf_transformer.models.bert.bert_self_attention import BERTSelfAttention
 from tf_transformer.models.bert.checkpoints.config_files import read_config
+from tf_transformer.models.bert.parameter_table import parameter_table
+from tf_transformer.models.bert.published_configs import published_config
 from tf_transformer.models.bert.sentence_encoder import SentenceEncoder
+from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
 from tf_transformer.models.bert.transformer_model import transformer_model
+from tf_transformer.models.bert.unilm import UniLM
 
 __all__ = [
     "BERTLayerNorm",
@@ -32,10 +36,15 @@ __all__ = [
     "BertForSequenceClassification",
     "BertForTokenClassification",
     "SentenceEncoder",
+    "UniLM",
     "attention_layer",
     "gelu",
     "gelu_tanh",
     "get_activation",
+    "parameter_table",
+    "published_config",
     "read_config",
+    "read_tokenizer",
+    "text_inputs",
     "transformer_model",
 ]

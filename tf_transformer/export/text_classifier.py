@@ -1,0 +1,50 @@
+"""Strings in, classes out.
+
+Axes: B batch, C classes.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.export.text_model import TEXTS, TextModel
+
+
+class TextClassifier(TextModel):
+    """A `BertForSequenceClassification` with its tokenizer, as a SavedModel: texts to classes.
+
+    Args:
+        model: `BertForSequenceClassification`; one with `unpad=True` is the faster one.
+        tokenizer, max_length: see `TextModel`.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.models.bert import BertConfig, BertForSequenceClassification
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> config = BertConfig(7, 8, 1, 2, 9, labels=("no", "yes"))
+        >>> model = BertForSequenceClassification(config)
+        >>> model.build()
+        >>> answer = TextClassifier(model, read_tokenizer(folder)).classify(["a b"])
+        >>> answer["probabilities"].shape.as_list(), answer["label"].shape.as_list()
+        ([1, 2], [1])
+    """
+
+    def __init__(self, model, tokenizer, max_length=None):
+        super().__init__(model, tokenizer, max_length)
+        self._labels = model.config.labels
+
+    @tf.function(input_signature=[TEXTS], autograph=False)
+    def classify(self, text):
+        """string (B,) -> `label` string (B,), `probabilities` float32 (B, C)."""
+        probabilities = tf.nn.softmax(self.compute(text))
+        label = tf.gather(tf.constant(self._labels), tf.argmax(probabilities, axis=-1))
+        return {"label": label, "probabilities": probabilities}
+
+    @tf.function(input_signature=[], autograph=False)
+    def labels(self):
+        """The names of the classes, in the order of `probabilities`: string (C,)."""
+        return {"labels": tf.constant(self._labels)}
+
+    def signatures(self):
+        """`serving_default`: `text` -> `label` and `probabilities`; `labels`."""
+        return {"serving_default": self.classify, "labels": self.labels}

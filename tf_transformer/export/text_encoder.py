@@ -1,0 +1,66 @@
+"""Strings in, vectors out.
+
+Axes: B batch, D width of a vector.
+"""
+
+import json
+from pathlib import Path
+
+import tensorflow as tf
+
+from tf_transformer.export.text_model import TEXTS, TextModel
+from tf_transformer.models.bert import SentenceEncoder
+from tf_transformer.models.bert.text_inputs import read_tokenizer
+
+
+class TextEncoder(TextModel):
+    """A `SentenceEncoder` with its tokenizer, as a SavedModel: texts to vectors.
+
+    Args:
+        model: `SentenceEncoder`; one with `unpad=True` is the faster one.
+        tokenizer, max_length: see `TextModel`.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.models.bert import BertConfig, SentenceEncoder
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> model = SentenceEncoder(BertConfig(7, 8, 1, 2, 9))
+        >>> model.build()
+        >>> TextEncoder(model, read_tokenizer(folder)).encode(["a b", ""]).shape.as_list()
+        [2, 8]
+    """
+
+    @classmethod
+    def from_pretrained(cls, path, **changes):
+        """Make the encoder of a checkpoint's folder.
+
+        Args:
+            path: str or Path: a folder with a vocabulary, see `SentenceEncoder.from_pretrained`.
+                `sentence_bert_config.json`, if it is there, says how long texts may be.
+            changes: as of `SentenceEncoder.from_pretrained`.
+
+        Returns:
+            `TextEncoder`.
+
+        Raises:
+            FileNotFoundError, ImportError, ValueError: as the models and `read_tokenizer`.
+        """
+        model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
+        settings = Path(path) / "sentence_bert_config.json"
+        content = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
+        return cls(model, read_tokenizer(path), content.get("max_seq_length"))
+
+    @tf.function(input_signature=[TEXTS], autograph=False)
+    def encode(self, text):
+        """string (B,) -> float32 (B, D)."""
+        return self.compute(text)
+
+    def signatures(self):
+        """`serving_default`: `text` -> `vector`."""
+        return {
+            "serving_default": tf.function(
+                lambda text: {"vector": self.encode(text)}, input_signature=[TEXTS]
+            )
+        }

@@ -1,0 +1,82 @@
+"""What SavedModels that read texts with a BERT have in common.
+
+Axes: B batch, T length.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.data.replacing import replacing
+from tf_transformer.models.bert.text_inputs import text_inputs
+
+TEXTS = tf.TensorSpec((None,), tf.string, name="text")
+
+
+class TextModel(tf.Module):
+    """A model of `tf_transformer.bert` with its tokenizer, of core TensorFlow operations only.
+
+    Saved with `save`, it loads in a process that knows nothing but TensorFlow. Texts that are longer
+    than the model's table of positions are cut there.
+
+    Args:
+        model: a built model.
+        tokenizer: its `GraphTokenizer`.
+        max_length: int, most tokens of a text; None for all positions that the model has.
+
+    Raises:
+        ValueError: the model has another vocabulary than the tokenizer; `max_length` is larger than
+            the table of positions.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.models.bert import Bert, BertConfig
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> model = Bert(BertConfig(7, 8, 1, 2, 9))
+        >>> model.build()
+        >>> outputs = TextModel(model, read_tokenizer(folder)).compute(tf.constant(["a b"]))
+        >>> outputs["pooled_output"].shape.as_list()
+        [1, 8]
+    """
+
+    def __init__(self, model, tokenizer, max_length=None):
+        super().__init__(name=type(self).__name__.lower())
+        config = model.config
+        if config.vocab_size != tokenizer.vocab_size:
+            raise ValueError(
+                f"tokenizer: expected {config.vocab_size} tokens, as the model has, got "
+                f"{tokenizer.vocab_size}. Use the vocabulary that the model was trained with."
+            )
+        self._max_length = max_length or config.max_position_embeddings
+        if self._max_length > config.max_position_embeddings:
+            raise ValueError(
+                f"max_length: expected at most {config.max_position_embeddings} "
+                f"(max_position_embeddings), got {max_length}."
+            )
+        self.tokenizer = tokenizer
+        # Only the variables are tracked, and of the model only its call is kept: a Keras model held
+        # here would have its weights saved a second time.
+        self.weights = [weight.value for weight in model.weights]
+        self._call = model.__call__
+
+    def compute(self, text):
+        """What the model says of texts: string (B,) -> its outputs."""
+        inputs = text_inputs(self.tokenizer, text, None, self._max_length)
+        return self._call(inputs, training=False)
+
+    def signatures(self):
+        """The functions that the SavedModel offers by name: dict of `tf.function`."""
+        raise NotImplementedError
+
+    def save(self, path):
+        """Write a SavedModel.
+
+        Args:
+            path: str or Path of a folder; what it held is replaced once the new one is whole.
+
+        Raises:
+            OSError: the disk is full or the folder cannot be written.
+        """
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        with replacing(path) as beside:
+            tf.saved_model.save(self, str(beside), self.signatures(), options)

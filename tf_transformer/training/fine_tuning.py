@@ -1,0 +1,162 @@
+"""Teaching a pretrained BERT to classify texts.
+
+Axes: B batch, T length.
+"""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.models.bert.text_inputs import text_inputs
+from tf_transformer.training.layerwise_adamw import LayerwiseAdamW
+from tf_transformer.training.linear_schedule import WarmUpLinearDecay
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning:
+    """Everything that decides a fine-tuning but the model and the data.
+
+    Devlin et al. 2019, section 4.1 and appendix A.3, with rates by layer.
+
+    Args:
+        epochs: int, passes over the training texts.
+        batch_size: int, texts of a step.
+        learning_rate: float, the highest, of the head.
+        warmup_share: float in [0, 1], the part of all steps in which the rate rises.
+        layer_decay: float in (0, 1], see `LayerwiseAdamW`.
+        weight_decay: float, see `LayerwiseAdamW`.
+        max_length: int, longer texts are cut there, in tokens.
+        seed: int, of the head, the dropout and the order of the texts.
+
+    Raises:
+        ValueError: a number of epochs, a batch or a length below 1; a rate that is not positive.
+
+    Example:
+        >>> FineTuning(epochs=3).batch_size
+        32
+    """
+
+    epochs: int = 5
+    batch_size: int = 32
+    learning_rate: float = 1e-4
+    warmup_share: float = 0.1
+    layer_decay: float = 0.95
+    weight_decay: float = 0.01
+    max_length: int = 128
+    seed: int = 1
+
+    def __post_init__(self):
+        for name in ("epochs", "batch_size", "max_length", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}.")
+
+
+def fine_tune(model, tokenizer, data, settings, **fit_options):
+    """Train a classifier by `model.fit`.
+
+    Args:
+        model: `BertForSequenceClassification`.
+        tokenizer: its `GraphTokenizer`.
+        data: `LabelledTexts` whose labels are the model's.
+        settings: `FineTuning`.
+        fit_options: further arguments of `model.fit`: callbacks, verbose.
+
+    Returns:
+        Keras `History`; accuracy and loss of training and validation.
+
+    Raises:
+        ValueError: the model has other labels, or another vocabulary; no texts to train on.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.data import LabelledTexts
+        >>> from tf_transformer.models.bert import BertConfig, BertForSequenceClassification
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> data = LabelledTexts(("a", "b"), [("a a", 0), ("b a b", 1)], [("a", 0)], [("b", 1)])
+        >>> model = BertForSequenceClassification(BertConfig(7, 8, 1, 2, 9, labels=data.labels))
+        >>> settings = FineTuning(epochs=2)
+        >>> history = fine_tune(model, read_tokenizer(folder), data, settings, verbose=0)
+        >>> sorted(history.history)
+        ['accuracy', 'loss', 'val_accuracy', 'val_loss']
+    """
+    _check(model, tokenizer, data)
+    steps = -(-len(data.train) // settings.batch_size)
+    total = steps * settings.epochs
+    keras.utils.set_random_seed(settings.seed)
+    if not model.built:
+        model.build()
+    model.compile(
+        LayerwiseAdamW(
+            WarmUpLinearDecay(
+                settings.learning_rate, max(1, round(settings.warmup_share * total)), total
+            ),
+            weight_decay=settings.weight_decay,
+            layer_decay=settings.layer_decay,
+            clipnorm=1.0,
+        ),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        jit_compile=False,  # every length would be compiled anew
+    )
+    validation = None
+    if data.validation:
+        validation = text_batches(tokenizer, data.validation, settings)
+    return model.fit(
+        text_batches(tokenizer, data.train, settings, shuffle=True),
+        epochs=settings.epochs,
+        validation_data=validation,
+        **fit_options,
+    )
+
+
+def text_batches(tokenizer, rows, settings, shuffle=False):
+    """Batches of texts as the model takes them, padded to the longest of the batch.
+
+    Args:
+        tokenizer: `GraphTokenizer`.
+        rows: list of (text, number of the class).
+        settings: `FineTuning`.
+        shuffle: bool, whether every pass has an order of its own.
+
+    Returns:
+        `tf.data.Dataset` of `(inputs, labels)`: see `text_inputs`; int32 (B,).
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> rows = [("a", 0), ("a b", 1)]
+        >>> inputs, labels = next(iter(text_batches(read_tokenizer(folder), rows, FineTuning())))
+        >>> inputs["input_ids"].numpy().tolist(), labels.numpy().tolist()
+        ([[2, 5, 3, 0], [2, 5, 6, 3]], [0, 1])
+    """
+    texts, labels = zip(*rows, strict=True)
+    dataset = tf.data.Dataset.from_tensor_slices(
+        (tf.constant(texts, tf.string), tf.constant(labels, tf.int32))
+    )
+    if shuffle:
+        dataset = dataset.shuffle(len(rows), settings.seed)
+    return (
+        dataset.batch(settings.batch_size)
+        .map(lambda texts, labels: (text_inputs(tokenizer, texts, None, settings.max_length), labels))
+        .prefetch(2)
+    )
+
+
+def _check(model, tokenizer, data):
+    if model.config.labels != data.labels:
+        raise ValueError(
+            f"labels: expected those of the data, {data.labels}, got those of the model, "
+            f"{model.config.labels}. Give them when it is made: from_pretrained(..., labels=...)."
+        )
+    if model.config.vocab_size != tokenizer.vocab_size:
+        raise ValueError(
+            f"tokenizer: expected {model.config.vocab_size} tokens, as the model has, got "
+            f"{tokenizer.vocab_size}."
+        )
+    if not data.train:
+        raise ValueError("data: expected texts to train on, got none.")
