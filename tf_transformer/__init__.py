@@ -51,6 +51,7 @@ _HOMES = {
         "InverseSquareRootSchedule",
         "MaskedAccuracy",
         "SmoothedCrossentropy",
+        "WarmUpLinearDecay",
         "count_compilations",
     ),
     "visualize": ("attention_svg", "translation_attention"),

@@ -3,6 +3,7 @@
 from tf_transformer.training.best_weights import BestWeights
 from tf_transformer.training.compilations import count_compilations
 from tf_transformer.training.fused_adam import FusedAdam
+from tf_transformer.training.linear_schedule import WarmUpLinearDecay
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.moving_average import MovingAverage
@@ -23,6 +24,7 @@ __all__ = [
     "ResumeCheckpoint",
     "SmoothedCrossentropy",
     "TrainingRun",
+    "WarmUpLinearDecay",
     "count_compilations",
     "get_preset",
     "score_translations",
