@@ -49,6 +49,7 @@ _HOMES = {
     "training": (
         "FusedAdam",
         "InverseSquareRootSchedule",
+        "LayerwiseAdamW",
         "MaskedAccuracy",
         "SmoothedCrossentropy",
         "WarmUpLinearDecay",

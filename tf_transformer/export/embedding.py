@@ -96,7 +96,8 @@ def nearest(index, vectors, top, rows_at_once=65536):
         rows_at_once: int, rows of the index that are looked at together.
 
     Returns:
-        `(scores, rows)`: float32 and int64 arrays (B, top), best first; of equal ones the first row.
+        `(scores, rows)`: float32 and int64 arrays (B, top), best first; of equal ones the first
+        row.
 
     Raises:
         ValueError: index and vectors of different width, `top` below 1.

@@ -14,8 +14,8 @@ TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 class TextModel(tf.Module):
     """A model of `tf_transformer.bert` with its tokenizer, of core TensorFlow operations only.
 
-    Saved with `save`, it loads in a process that knows nothing but TensorFlow. Texts that are longer
-    than the model's table of positions are cut there.
+    Saved with `save`, it loads in a process that knows nothing but TensorFlow. Texts that are
+    longer than the model's table of positions are cut there.
 
     Args:
         model: a built model.

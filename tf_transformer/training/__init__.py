@@ -2,7 +2,9 @@
 
 from tf_transformer.training.best_weights import BestWeights
 from tf_transformer.training.compilations import count_compilations
+from tf_transformer.training.fine_tuning import FineTuning, fine_tune, text_batches
 from tf_transformer.training.fused_adam import FusedAdam
+from tf_transformer.training.layerwise_adamw import LayerwiseAdamW
 from tf_transformer.training.linear_schedule import WarmUpLinearDecay
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
@@ -16,8 +18,10 @@ from tf_transformer.training.scores import score_translations
 __all__ = [
     "PRESETS",
     "BestWeights",
+    "FineTuning",
     "FusedAdam",
     "InverseSquareRootSchedule",
+    "LayerwiseAdamW",
     "MaskedAccuracy",
     "MovingAverage",
     "Preset",
@@ -26,6 +30,8 @@ __all__ = [
     "TrainingRun",
     "WarmUpLinearDecay",
     "count_compilations",
+    "fine_tune",
     "get_preset",
     "score_translations",
+    "text_batches",
 ]

@@ -142,7 +142,9 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
         dataset = dataset.shuffle(len(rows), settings.seed)
     return (
         dataset.batch(settings.batch_size)
-        .map(lambda texts, labels: (text_inputs(tokenizer, texts, None, settings.max_length), labels))
+        .map(
+            lambda texts, labels: (text_inputs(tokenizer, texts, None, settings.max_length), labels)
+        )
         .prefetch(2)
     )
 

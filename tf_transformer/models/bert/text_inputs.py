@@ -50,8 +50,8 @@ def read_tokenizer(folder, lowercase=None):
 def text_inputs(tokenizer, texts, pairs=None, max_length=512):
     """`[CLS] text [SEP]`, or `[CLS] text [SEP] pair [SEP]`, as `Bert` takes it.
 
-    Devlin et al. 2019, section 3, figure 2. Too long ones are cut at their ends, of a pair the longer
-    text first. Works in a graph; core operations only.
+    Devlin et al. 2019, section 3, figure 2. Too long ones are cut at their ends, of a pair the
+    longer text first. Works in a graph; core operations only.
 
     Args:
         tokenizer: `GraphTokenizer` with the roles start, end and padding.

@@ -14,9 +14,9 @@ from tf_transformer.models.bert.bert_for_masked_lm import BertForMaskedLM
 class UniLM(BertForMaskedLM):
     """A masked language model that was trained under the sequence-to-sequence mask too.
 
-    Dong et al. 2019, "Unified Language Model Pre-training", section 2.3: segment 0 sees itself, every
-    token of segment 1 sees segment 0 and what of segment 1 stands before it, and predicts the next.
-    Trained so are UniLM and the Chinese SimBERT; any other BERT writes nonsense.
+    Dong et al. 2019, "Unified Language Model Pre-training", section 2.3: segment 0 sees itself,
+    every token of segment 1 sees segment 0 and what of segment 1 stands before it, and predicts the
+    next. Trained so are UniLM and the Chinese SimBERT; any other BERT writes nonsense.
 
     Args:
         config, unpad, jit: see `Bert`.
@@ -63,7 +63,12 @@ class UniLM(BertForMaskedLM):
         ids = tf.pad(tf.cast(inp, tf.int32), ((0, 0), (0, max_length)))  # (B, T)
         # The last token of the source is what the first step feeds.
         position = tf.reduce_sum(tf.cast(ids != 0, tf.int32), 1) - 1  # (B,)
-        return {"ids": ids, "types": tf.zeros_like(ids), "position": position, "written": tf.constant(0)}
+        return {
+            "ids": ids,
+            "types": tf.zeros_like(ids),
+            "position": position,
+            "written": tf.constant(0),
+        }
 
     def step(self, tokens, state):
         """Write one token into every text, predict the next.

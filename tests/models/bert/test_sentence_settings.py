@@ -1,0 +1,63 @@
+"""What the folder of a sentence-transformers model says."""
+
+import json
+
+import pytest
+from tiny_bert import tiny_folder
+
+from tf_transformer import bert
+
+
+def written(folder, modes, modules=("Transformer", "Pooling", "Normalize")):
+    tiny_folder(folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    listed = [
+        {"idx": n, "path": "1_Pooling" if name == "Pooling" else "", "type": f"models.{name}"}
+        for n, name in enumerate(modules)
+    ]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "mode, modules, expected",
+    [
+        ("cls_token", ("Transformer", "Pooling"), ("cls", False)),
+        ("mean_tokens", ("Transformer", "Pooling", "Normalize"), ("mean", True)),
+    ],
+)
+def test_is_followed_unless_told_otherwise(tmp_path, mode, modules, expected):
+    modes = {"pooling_mode_cls_token": False, f"pooling_mode_{mode}": True}
+    folder = written(tmp_path / "model", modes, modules)
+    model = bert.SentenceEncoder.from_pretrained(folder)
+    assert (model.pooling, model.normalize) == expected
+    other = bert.SentenceEncoder.from_pretrained(folder, pooling="pooler", normalize=True)
+    assert (other.pooling, other.normalize) == ("pooler", True)
+
+
+@pytest.mark.parametrize(
+    "modes, modules, message",
+    [
+        ({"pooling_mode_max_tokens": True}, ("Transformer", "Pooling"), "pooling: expected one of"),
+        (
+            {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True},
+            ("Transformer", "Pooling"),
+            "pooling: expected one of",
+        ),
+        (
+            {"pooling_mode_mean_tokens": True},
+            ("Transformer", "Pooling", "Dense"),
+            "a Transformer, a Pooling and maybe a Normalize, got Transformer, Pooling, Dense",
+        ),
+    ],
+)
+def test_what_is_not_computed_is_refused(tmp_path, modes, modules, message):
+    with pytest.raises(ValueError, match=message):
+        bert.SentenceEncoder.from_pretrained(written(tmp_path / "model", modes, modules))
+
+
+def test_a_model_without_pooler_has_no_such_pooling():
+    config = bert.BertConfig(pooler_activation=None)
+    with pytest.raises(ValueError, match='pooling: expected "mean" or "cls"'):
+        bert.SentenceEncoder(config, pooling="pooler")

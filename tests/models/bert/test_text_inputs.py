@@ -1,0 +1,100 @@
+"""Texts to inputs, against the Rust package; the vocabulary of a folder."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_bert import TOKENS, tiny_folder
+from tokenizers import Tokenizer
+
+from tf_transformer import WordPieceTokenizer, bert
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_folder(tmp_path_factory.mktemp("model") / "bert")
+
+
+@pytest.fixture(scope="module")
+def peer(folder, tmp_path_factory):
+    """The same vocabulary in the Rust package."""
+    path = tmp_path_factory.mktemp("peer") / "tokenizer.json"
+    WordPieceTokenizer.load_vocabulary(folder / "vocab.txt").save(path)
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.enable_padding()
+    return tokenizer
+
+
+def texts(seed):
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(TOKENS[5:], k=rng.randint(0, 9))) for _ in range(97)]
+
+
+@pytest.mark.parametrize("max_length", [4, 5, 8, 9, 13, 40])
+@pytest.mark.parametrize("paired", [False, True])
+def test_equals_the_peer(folder, peer, max_length, paired):
+    first, second = texts(1), texts(2)
+    inputs = bert.text_inputs(
+        bert.read_tokenizer(folder), first, second if paired else None, max_length
+    )
+    peer.enable_truncation(max_length, strategy="longest_first")
+    expected = peer.encode_batch(list(zip(first, second, strict=True)) if paired else first)
+    for name, field in (
+        ("input_ids", "ids"),
+        ("token_type_ids", "type_ids"),
+        ("attention_mask", "attention_mask"),
+    ):
+        assert inputs[name].dtype == tf.int32
+        np.testing.assert_array_equal(inputs[name], [getattr(one, field) for one in expected])
+
+
+def test_works_in_a_graph(folder):
+    tokenizer = bert.read_tokenizer(folder)
+    spec = tf.TensorSpec((None,), tf.string)
+    graph = tf.function(
+        lambda a, b: bert.text_inputs(tokenizer, a, b, 9), input_signature=[spec, spec]
+    )
+    for one, other in zip(
+        graph(texts(1), texts(2)).values(),
+        bert.text_inputs(tokenizer, texts(1), texts(2), 9).values(),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_empty_batch(folder):
+    inputs = bert.text_inputs(bert.read_tokenizer(folder), tf.constant([], tf.string))
+    assert inputs["input_ids"].shape[0] == 0
+
+
+@pytest.mark.parametrize("most, pairs", [(2, None), (3, ["a"])])
+def test_refuses_no_room(folder, most, pairs):
+    with pytest.raises(ValueError, match=f"max_length: expected at least {most + 1}"):
+        bert.text_inputs(bert.read_tokenizer(folder), ["a"], pairs, most)
+
+
+class TestTokenizerOfAFolder:
+    def ids(self, folder, text, **options):
+        return bert.read_tokenizer(folder, **options).encode([text]).to_list()[0]
+
+    @pytest.fixture
+    def own(self, tmp_path):
+        (tmp_path / "vocab.txt").write_text("\n".join([*TOKENS, "Film"]))
+        return tmp_path
+
+    def test_is_uncased_unless_it_says_otherwise(self, own):
+        lower, upper = TOKENS.index("film"), len(TOKENS)
+        assert self.ids(own, "Film") == [lower]
+        (own / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+        assert self.ids(own, "Film") == [upper]
+        assert self.ids(own, "Film", lowercase=True) == [lower]
+
+    def test_prefers_tokenizer_json(self, own, peer):
+        peer.save(str(own / "tokenizer.json"))
+        assert bert.read_tokenizer(own).vocab_size == len(TOKENS)
+
+    def test_refuses_a_folder_without(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="expected tokenizer.json or vocab.txt"):
+            bert.read_tokenizer(tmp_path)
