@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # Public functions and classes that need no example, each for a reason.
 NO_EXAMPLE = {
-    "tf_transformer.cli": "the README and tests/test_cli.py show the command",
+    "tf_transformer.cli": "the README and tests/cli/ show the command",
 }
 
 

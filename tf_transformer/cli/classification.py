@@ -119,10 +119,10 @@ def _classify(options):
     import_tensorflow()
     import tensorflow as tf
 
-    classify = tf.saved_model.load(str(folder)).classify
+    model = tf.saved_model.load(str(folder))  # kept: its variables live as long as it does
     texts = [text.encode() for text in options.text]
     for text in texts or (line.rstrip(b"\r\n") for line in sys.stdin.buffer):
-        answer = classify(tf.constant([text]))
+        answer = model.classify(tf.constant([text]))
         label = answer["label"].numpy()[0].decode()
         probability = float(tf.reduce_max(answer["probabilities"]))
         print(f"{label}\t{probability:.4f}\t{text.decode('utf-8', 'replace')}", flush=True)

@@ -77,6 +77,5 @@ class TextModel(tf.Module):
         Raises:
             OSError: the disk is full or the folder cannot be written.
         """
-        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         with replacing(path) as beside:
-            tf.saved_model.save(self, str(beside), self.signatures(), options)
+            tf.saved_model.save(self, str(beside), self.signatures())

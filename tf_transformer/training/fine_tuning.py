@@ -108,6 +108,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         text_batches(tokenizer, data.train, settings, shuffle=True),
         epochs=settings.epochs,
         validation_data=validation,
+        shuffle=False,  # the data set does it
         **fit_options,
     )
 

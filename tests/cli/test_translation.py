@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 START = [sys.executable, "-c", "import sys; from tf_transformer.cli import main; sys.exit(main())"]
 
 

@@ -1,0 +1,100 @@
+"""info, embed, search, finetune and classify, as processes."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_bert import tiny_folder
+
+ROOT = Path(__file__).parents[2]
+START = [sys.executable, "-c", "import sys; from tf_transformer.cli import main; sys.exit(main())"]
+LINES = "a good film\nthe plot was bad .\n\n好 电影\n"
+
+
+def command(*arguments, stdin=b"", code=0):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*START, *map(str, arguments)], input=stdin, capture_output=True, env=environment
+    )
+    assert done.returncode == code, done.stderr.decode()
+    return (done.stderr if code else done.stdout).decode("utf-8", "surrogateescape")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_folder(tmp_path_factory.mktemp("model") / "bert")
+
+
+def test_info_of_bert_base():
+    out = command("info", "bert-base")
+    assert "   23,835,648  embeddings" in out and "  109,482,240  all" in out
+
+
+def test_info_of_a_checkpoint_and_of_nothing(folder):
+    assert '"hidden_size": 12' in command("info", folder)
+    assert "name: expected one of bert-tiny" in command("info", "bert-bass", code=2)
+
+
+def test_embed_and_search(folder, tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text(LINES, "utf-8")
+    piped = command("embed", "--model", folder, stdin=LINES.encode())
+    vectors = np.load(io.BytesIO(piped.encode("utf-8", "surrogateescape")))
+    assert vectors.shape == (4, 12) and vectors.dtype == np.float32
+    index = tmp_path / "vectors.npy"
+    command("embed", "--model", folder, "--file", lines, "--output", index, "--batch-size", 2)
+    np.testing.assert_allclose(np.load(index), vectors, atol=1e-6)
+    out = command("search", index, "好 电影", "--model", folder, "--lines", lines, "--top", 2)
+    first, second = out.splitlines()
+    assert first == "1.0000\t4\t好 电影" and second.count("\t") == 2
+    assert command("search", index, "a", "bad", "--model", folder).startswith("a:\n")
+
+
+def test_bad_input(folder, tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("one line\n")
+    index, narrow = tmp_path / "vectors.npy", tmp_path / "narrow.npy"
+    np.save(index, np.zeros((4, 12), np.float32))
+    np.save(narrow, np.zeros((4, 5), np.float32))
+    for arguments, message in (
+        (["embed", "--model", tmp_path / "none"], "got no"),
+        (["embed", "--model", folder, "--file", tmp_path / "none"], "--file: expected a file"),
+        (["search", tmp_path / "none", "a", "--model", folder], "index: expected a file"),
+        (["search", lines, "a", "--model", folder], "index: expected the .npy of `embed`"),
+        (["search", narrow, "a", "--model", folder], "index: expected vectors of width 12"),
+        (
+            ["search", index, "a", "--model", folder, "--lines", lines],
+            "--lines: expected the 4 lines",
+        ),
+        (["finetune", "--model", folder, "--output", tmp_path / "x"], "--train, --data: expected"),
+        (
+            ["finetune", "--model", folder, "--output", tmp_path, "--train", lines],
+            "--output: expected a new folder",
+        ),
+        (["classify", "a", "--model", tmp_path], "--model: expected what finetune wrote"),
+    ):
+        assert message in command(*arguments, code=2), arguments
+
+
+def test_finetune_and_classify(folder, tmp_path):
+    train, output = tmp_path / "train.tsv", tmp_path / "run"
+    words = ("good", "bad")
+    train.write_text("".join(f"{words[n % 2]}\tfilm {n} {words[n % 2]}\n" for n in range(80)))
+    settings = ["--epochs", 8, "--learning-rate", 5e-3, "--max-length", 9, "--batch-size", 8]
+    out = command("finetune", "--model", folder, "--train", train, "--output", output, *settings)
+    assert "classes: bad, good" in out
+    result = json.loads((output / "result.json").read_text())
+    assert result["test_accuracy"] == 1.0 and result["settings"]["epochs"] == 8
+    assert {"vocab.txt", "model.safetensors"} <= {p.name for p in (output / "model").iterdir()}
+    assert len((output / "history.csv").read_text().splitlines()) == 9
+    answers = command("classify", "good", "bad", "--model", output).splitlines()
+    assert [answer.split("\t")[::2] for answer in answers] == [["good"] * 2, ["bad"] * 2]
+    piped = command("classify", "--model", output / "saved_model", stdin=b"good\nbad\n")
+    assert piped.splitlines() == answers
+    vectors = command("embed", "--model", output / "saved_model", stdin=b"good\n", code=2)
+    assert "a SavedModel that TextEncoder wrote" in vectors

@@ -1,0 +1,116 @@
+"""SavedModels that read texts with a BERT: strings to vectors, strings to classes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
+
+from tf_transformer import TextClassifier, TextEncoder, bert
+
+TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "\x00 \u2028 é", "bad"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_folder(tmp_path_factory.mktemp("model") / "bert")
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["padded", "unpad"])
+def models(request, folder):
+    """An encoder and a classifier, and what they should say of `TEXTS`."""
+    tokenizer = bert.read_tokenizer(folder)
+    inputs = bert.text_inputs(tokenizer, TEXTS, None, 11)
+    encoder = bert.SentenceEncoder.from_pretrained(folder, unpad=request.param)
+    config = bert.BertConfig.of({**CONFIG.to_dict(), "labels": ("坏", "good", "so-so")})
+    classifier = randomised(bert.BertForSequenceClassification(config, unpad=request.param), seed=6)
+    # So that not one class is all that it says.
+    mean = tf.reduce_mean(classifier(inputs), axis=0)
+    classifier.classifier.bias.assign_sub(mean)
+    return {
+        "encoder": (TextEncoder(encoder, tokenizer), encoder(inputs)),
+        "classifier": (TextClassifier(classifier, tokenizer), tf.nn.softmax(classifier(inputs))),
+    }
+
+
+def test_vectors(models):
+    encoder, expected = models["encoder"]
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_classes(models):
+    classifier, expected = models["classifier"]
+    answer = classifier.classify(TEXTS)
+    np.testing.assert_allclose(answer["probabilities"], expected, rtol=1e-5, atol=1e-6)
+    names = np.array(["坏", "good", "so-so"])[np.argmax(expected, 1)]
+    assert [label.decode() for label in answer["label"].numpy()] == names.tolist()
+    assert len(set(names)) > 1
+
+
+def test_loads_where_there_is_only_tensorflow(models, tmp_path):
+    for name, (model, _) in models.items():
+        model.save(tmp_path / name)
+    script = (
+        "import json, sys, tensorflow as tf\n"
+        "texts = tf.constant(json.load(sys.stdin))\n"
+        "encoder, classifier = (tf.saved_model.load(path) for path in sys.argv[1:])\n"
+        "vector = encoder.signatures['serving_default'](text=texts)['vector']\n"
+        "served = classifier.signatures['serving_default'](text=texts)\n"
+        "labels = classifier.signatures['labels']()['labels']\n"
+        "assert not any(name.startswith('tf_transformer') for name in sys.modules)\n"
+        "print(json.dumps([vector.numpy().tolist(), served['probabilities'].numpy().tolist(),\n"
+        "  [x.decode() for x in served['label'].numpy()], [x.decode() for x in labels.numpy()]]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "encoder"), str(tmp_path / "classifier")],
+        input=json.dumps(TEXTS),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+        check=True,
+    )
+    vectors, probabilities, labels, names = json.loads(done.stdout.splitlines()[-1])
+    np.testing.assert_allclose(vectors, models["encoder"][1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(probabilities, models["classifier"][1], rtol=1e-5, atol=1e-6)
+    assert names == ["坏", "good", "so-so"]
+    assert labels == [names[n] for n in np.argmax(probabilities, 1)]
+
+
+def test_every_weight_is_stored_once_and_nothing_calls_python(models, tmp_path):
+    encoder, _ = models["encoder"]
+    encoder.save(tmp_path / "encoder")
+    stored = tf.train.list_variables(str(tmp_path / "encoder" / "variables" / "variables"))
+    sizes = [int(np.prod(shape)) for name, shape in stored if name.startswith("weights/")]
+    assert sum(sizes) == sum(int(np.prod(weight.shape)) for weight in encoder.weights)
+    assert {name for name, _ in stored if not name.startswith("weights/")} == {
+        "_CHECKPOINTABLE_OBJECT_GRAPH"
+    }
+    program = (tmp_path / "encoder" / "saved_model.pb").read_bytes()
+    assert b"PyFunc" not in program and b"GatherV2" in program
+
+
+def test_another_vocabulary_is_refused(folder, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS[:9]))
+    encoder = bert.SentenceEncoder.from_pretrained(folder)
+    with pytest.raises(ValueError, match=f"tokenizer: expected {len(TOKENS)} tokens.*got 9"):
+        TextEncoder(encoder, bert.read_tokenizer(tmp_path))
+
+
+def test_a_length_past_the_positions_is_refused(folder):
+    encoder = bert.SentenceEncoder.from_pretrained(folder)
+    with pytest.raises(ValueError, match="max_length: expected at most 11"):
+        TextEncoder(encoder, bert.read_tokenizer(folder), 12)
+
+
+def test_the_folder_says_how_long_texts_may_be(folder, tmp_path):
+    path = tiny_folder(tmp_path / "bert")
+    (path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
+    short, whole = TextEncoder.from_pretrained(path), TextEncoder.from_pretrained(folder)
+    one, other = (model.encode(["a good film", "a good"]).numpy() for model in (short, whole))
+    np.testing.assert_allclose(one[0], one[1], atol=1e-6)
+    assert np.abs(other[0] - other[1]).max() > 1e-3

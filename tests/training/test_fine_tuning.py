@@ -1,0 +1,110 @@
+"""Fine-tuning: it learns, repeats itself, and refuses what does not fit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_bert import TOKENS, tiny_folder
+
+from tf_transformer import bert
+from tf_transformer.data import LabelledTexts
+from tf_transformer.training import FineTuning, fine_tune, text_batches
+
+LABELS = ("bad", "good")
+SETTINGS = FineTuning(epochs=12, batch_size=7, learning_rate=5e-3, max_length=9)
+
+
+def texts(count, seed):
+    """Whether "good" or "bad" stands in a text of random words."""
+    rng = np.random.default_rng(seed)
+    words = [word for word in TOKENS[5:] if word not in LABELS and not word.startswith("##")]
+    rows = []
+    for n in range(count):
+        row = [*rng.choice(words, rng.integers(1, 5)), LABELS[n % 2]]
+        rows.append((" ".join(rng.permutation(row)), n % 2))
+    return rows
+
+
+DATA = LabelledTexts(LABELS, texts(60, 1), texts(20, 2), texts(20, 3))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_folder(tmp_path_factory.mktemp("model") / "bert")
+
+
+def new_model(folder, **changes):
+    tf.keras.utils.set_random_seed(1)
+    return bert.BertForSequenceClassification.from_pretrained(
+        folder,
+        new_head=True,
+        # So small a model would have to be trained for longer with dropout.
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        **{"labels": LABELS, **changes},
+    )
+
+
+def test_learns_and_repeats_itself(folder):
+    tokenizer, weights = bert.read_tokenizer(folder), []
+    for _ in range(2):
+        model = new_model(folder, unpad=True)
+        history = fine_tune(model, tokenizer, DATA, SETTINGS, verbose=0).history
+        weights.append(model.get_weights())
+    assert history["val_accuracy"][-1] == 1.0
+    _, accuracy = model.evaluate(text_batches(tokenizer, DATA.test, SETTINGS), verbose=0)
+    assert accuracy == 1.0
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_without_validation(folder):
+    data = dataclasses.replace(DATA, validation=[])
+    settings = dataclasses.replace(SETTINGS, epochs=1)
+    history = fine_tune(
+        new_model(folder), bert.read_tokenizer(folder), data, settings, verbose=0
+    ).history
+    assert set(history) == {"accuracy", "loss"}
+
+
+def test_batches_are_cut_padded_and_shuffled(folder):
+    tokenizer = bert.read_tokenizer(folder)
+    settings = FineTuning(batch_size=8, max_length=4)
+    rows = [(" ".join(["film"] * n), n % 2) for n in range(20)]
+    batches = list(text_batches(tokenizer, rows, settings))
+    assert [len(labels) for _, labels in batches] == [8, 8, 4]
+    assert batches[0][0]["attention_mask"].numpy().sum(1).tolist() == [2, 3, 4, 4, 4, 4, 4, 4]
+    orders = []
+    for _ in range(2):
+        shuffled = text_batches(tokenizer, rows, settings, shuffle=True)
+        orders.append([[labels.numpy().tolist() for _, labels in shuffled] for _ in range(2)])
+    assert orders[0] == orders[1]  # the seed decides
+    assert orders[0][0] != orders[0][1]  # another order in every pass
+    assert sorted(x for batch in orders[0][0] for x in batch) == [0] * 10 + [1] * 10
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"labels": ("good", "bad")}, "labels: expected those of the data, .'bad', 'good'."),
+        ({"train": []}, "data: expected texts to train on"),
+    ],
+)
+def test_refuses(folder, changes, message):
+    data = dataclasses.replace(DATA, **{k: v for k, v in changes.items() if k == "train"})
+    model = new_model(folder, **{k: v for k, v in changes.items() if k == "labels"})
+    with pytest.raises(ValueError, match=message):
+        fine_tune(model, bert.read_tokenizer(folder), data, SETTINGS)
+
+
+def test_refuses_another_vocabulary(folder, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS[:9]))
+    with pytest.raises(ValueError, match=f"tokenizer: expected {len(TOKENS)} tokens.*got 9"):
+        fine_tune(new_model(folder), bert.read_tokenizer(tmp_path), DATA, SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "max_length", "learning_rate"])
+def test_refuses_settings(name):
+    with pytest.raises(ValueError, match=f"{name}: expected a positive number, got 0"):
+        FineTuning(**{name: 0})
