@@ -1,0 +1,86 @@
+"""The command `pretrain`: a small BERT from raw text."""
+
+import shlex
+import sys
+from pathlib import Path
+
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+
+# The settings of a preset that have an argument.
+_CHANGES = ("vocab_size", "epochs", "seed", "whole_words")
+
+
+def add_commands(commands):
+    """Add the parser of this file.
+
+    Args:
+        commands: what `ArgumentParser.add_subparsers` returned.
+    """
+    pretrain = commands.add_parser(
+        "pretrain", help="pretrain a small BERT on raw text: masked words and next sentences"
+    )
+    pretrain.add_argument(
+        "--text",
+        nargs="+",
+        metavar="FILE",
+        help="a sentence a line, a blank line between documents (default: the embedded English "
+        "sentences, each a document)",
+    )
+    pretrain.add_argument("--vocabulary", metavar="FILE", help="vocab.txt instead of a new one")
+    pretrain.add_argument("--preset", default="small", help="small or tiny (default: small)")
+    pretrain.add_argument("--vocab-size", type=int, help="instead of the preset's")
+    pretrain.add_argument("--epochs", type=int, help="instead of the preset's")
+    pretrain.add_argument("--seed", type=int, help="instead of the preset's")
+    pretrain.add_argument(
+        "--whole-words", action="store_true", default=None, help="hide words whole"
+    )
+    pretrain.add_argument("--output", metavar="FOLDER", help="default: runs/bert-PRESET")
+    pretrain.add_argument("--resume", metavar="FOLDER", help="go on with a run that was stopped")
+    pretrain.set_defaults(run=_pretrain)
+
+
+def _pretrain(options):
+    for package, extra in (("tokenizers", "train"), ("safetensors", "bert")):
+        require(package, extra)
+    import_tensorflow()
+    from tf_transformer.data import TextSource
+    from tf_transformer.training import PretrainingRun, get_pretraining_preset
+
+    if options.resume:
+        run = PretrainingRun.open(options.resume)
+    else:
+        preset = get_pretraining_preset(options.preset).with_changes(
+            {name: getattr(options, name) for name in _CHANGES}
+        )
+        files = tuple(options.text or ())
+        source = TextSource(files=files) if files else TextSource(corpus="en-zh")
+        folder = Path(options.output or f"runs/bert-{preset.name}")
+        if (folder / "pretraining.json").exists():
+            raise ValueError(
+                f"{folder}: holds a pretraining already. Go on with it: tf-transformer pretrain "
+                f"--resume {folder}; or delete it, or choose another with --output."
+            )
+        run = PretrainingRun(folder, source, preset, options.vocabulary)
+    try:
+        run.train()
+    except KeyboardInterrupt:
+        print(
+            f"\nThe checkpoint is saved. Go on with: tf-transformer pretrain --resume "
+            f"{shlex.quote(str(run.folder))}",
+            file=sys.stderr,
+        )
+        raise
+    _draw(run.folder)
+    print(f"Model: {run.model_path}")
+
+
+def _draw(folder):
+    """The curves, if there is something to draw them with."""
+    from tf_transformer.visualize import training_curves
+
+    try:
+        training_curves(folder / "history.csv", folder / "loss.png")
+    except ImportError as error:
+        print(f"tf-transformer: no picture of the loss: {error}", file=sys.stderr)
+    else:
+        print(f"Curves: {folder / 'loss.png'}")
