@@ -43,7 +43,7 @@ _HOMES = {
         "UnigramTokenizer",
         "WordPieceTokenizer",
     ),
-    "data": ("load_corpus", "split_pairs"),
+    "data": ("load_corpus", "mask_tokens", "read_documents", "split_pairs"),
     "training": (
         "FusedAdam",
         "InverseSquareRootSchedule",
