@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from tf_transformer.data import TextSource, load_corpus, read_documents, split_documents
+from tf_transformer.data import read_documents
 
 
 @pytest.fixture
@@ -51,37 +51,3 @@ def test_no_file_at_all(tmp_path):
         read_documents(tmp_path / "none.txt")
     with pytest.raises(ValueError, match="paths: expected at least one text file, received none"):
         read_documents([])
-
-
-def test_a_corpus_gives_each_distinct_sentence_once():
-    documents = TextSource(corpus="zh-en").load()
-    assert sorted(documents) == [[text] for text in sorted({zh for zh, _ in load_corpus("zh-en")})]
-
-
-def test_a_source_is_one_thing(write):
-    path = write("news.zh.txt", "a\n\nb")
-    source = TextSource(files=[path])
-    assert source == TextSource(files=(str(path),))
-    assert (source.name, source.load()) == ("news", [["a"], ["b"]])
-    for arguments in ({}, {"corpus": "en-zh", "files": (path,)}):
-        with pytest.raises(ValueError, match="data: expected either a corpus or text files"):
-            TextSource(**arguments)
-    with pytest.raises(ValueError, match="files: expected a tuple of file names, got 'a.txt'"):
-        TextSource(files="a.txt")
-
-
-def test_the_split_keeps_documents_whole_and_equal_ones_together():
-    documents = [[f"Say {n % 50}.", "Again."] for n in range(100)]
-    documents += [[f"SAY  {n}. again."] for n in range(50)]
-    train, validation = split_documents(documents, 0.2)
-    assert sorted(train + validation) == sorted(documents)
-    texts = [{" ".join(d).casefold().replace("  ", " ") for d in s} for s in (train, validation)]
-    assert not texts[0] & texts[1]
-    assert split_documents(documents[:70], 0.2)[1] == [d for d in documents[:70] if d in validation]
-
-
-def test_a_split_that_cannot_be():
-    with pytest.raises(ValueError, match="validation_share: expected 0 < share < 1, received 1"):
-        split_documents([["a"]], 1)
-    with pytest.raises(ValueError, match="enough for training and validation, received 1 and 0"):
-        split_documents([["a"]], 0.001)
