@@ -52,7 +52,7 @@ _HOMES = {
         "WarmUpLinearDecay",
         "count_compilations",
     ),
-    "visualize": ("attention_svg", "translation_attention"),
+    "visualize": ("attention_svg", "training_curves", "translation_attention"),
     "export": ("Translator", "stablehlo", "warm_up"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
