@@ -52,7 +52,7 @@ class PretrainingRun:
         >>> preset = PRETRAINING_PRESETS["tiny"]
         >>> run = PretrainingRun("runs/en", TextSource(corpus="en-zh"), preset)
         >>> len(run.validation_documents), run.next_sentence
-        (2121, False)
+        (2701, False)
     """
 
     def __init__(self, folder, source, preset, vocabulary=None):

@@ -38,10 +38,13 @@ def training_curves(history_file, picture_file):
             f"history_file: expected in {history_file} columns like loss and val_loss, got "
             f"{', '.join(history)}."
         )
+    columns = min(len(names), 3)
+    rows = -(-len(names) // columns)
     # A figure of its own, not pyplot's: no window, and no state to clean up.
-    figure = Figure(figsize=(4.5 * len(names), 3.5), layout="constrained")
+    figure = Figure(figsize=(4.5 * columns, 3.2 * rows), layout="constrained")
     epochs = [epoch + 1 for epoch in history["epoch"]]
-    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+    for n, name in enumerate(names, start=1):
+        axes = figure.add_subplot(rows, columns, n)
         for column, label in ((name, "training"), (f"val_{name}", "validation")):
             axes.plot(epochs, history[column], marker=".", label=label)
         axes.set(title=_title(name), xlabel="epoch")
