@@ -160,7 +160,7 @@ class PretrainingRun:
         )
         if not path.exists():
             tokenizer.save(path)
-            self._write_vocabulary(TokenizerFile.read(path))
+        self._write_vocabulary(TokenizerFile.read(path))
         return tokenizer
 
     def _write_vocabulary(self, file):
