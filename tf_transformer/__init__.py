@@ -45,7 +45,7 @@ _HOMES = {
         "UnigramTokenizer",
         "WordPieceTokenizer",
     ),
-    "data": ("load_corpus", "split_pairs"),
+    "data": ("load_corpus", "mask_tokens", "read_documents", "split_pairs"),
     "training": (
         "FusedAdam",
         "InverseSquareRootSchedule",
@@ -55,7 +55,7 @@ _HOMES = {
         "WarmUpLinearDecay",
         "count_compilations",
     ),
-    "visualize": ("attention_svg", "translation_attention"),
+    "visualize": ("attention_svg", "training_curves", "translation_attention"),
     "export": ("TextClassifier", "TextEncoder", "Translator", "stablehlo", "warm_up"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -2,7 +2,13 @@ import random
 
 import pytest
 
-from tf_transformer.data import Split, group_references, load_corpus, split_pairs
+from tf_transformer.data import (
+    Split,
+    group_references,
+    load_corpus,
+    split_documents,
+    split_pairs,
+)
 
 
 @pytest.fixture(scope="module", params=["en-zh", "en-fr"])
@@ -102,3 +108,20 @@ def test_no_pairs_give_empty_sets():
 def test_references_are_distinct_and_in_order():
     pairs = [("b", "2"), ("a", "1"), ("b", "1"), ("b", "2")]
     assert group_references(pairs) == (["b", "a"], [["2", "1"], ["1"]])
+
+
+def test_split_documents_keeps_documents_whole_and_equal_ones_together():
+    documents = [[f"Say {n % 50}.", "Again."] for n in range(100)]
+    documents += [[f"SAY  {n}. again."] for n in range(50)]
+    train, validation = split_documents(documents, 0.2)
+    assert sorted(train + validation) == sorted(documents)
+    texts = [{" ".join(d).casefold().replace("  ", " ") for d in s} for s in (train, validation)]
+    assert not texts[0] & texts[1]
+    assert split_documents(documents[:70], 0.2)[1] == [d for d in documents[:70] if d in validation]
+
+
+def test_split_documents_refuses_what_cannot_be_split():
+    with pytest.raises(ValueError, match="validation_share: expected 0 < share < 1, received 1"):
+        split_documents([["a"]], 1)
+    with pytest.raises(ValueError, match="enough for training and validation, received 1 and 0"):
+        split_documents([["a"]], 0.001)

@@ -10,9 +10,10 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from small_pretraining import small_pretraining
 from small_run import small_run
 
-from tf_transformer.training import TrainingRun
+RUNS = {"translation": small_run, "pretraining": small_pretraining}
 
 
 class StopAt(keras.callbacks.Callback):
@@ -35,28 +36,29 @@ def weights(model):
     return [np.asarray(variable) for variable in model.weights]
 
 
-def main(folder):
+def main(folder, make_run):
     """Compare the two trainings bit by bit."""
     tf.config.experimental.enable_op_determinism()
     for name in ("straight", "stopped"):
         (folder / name).mkdir()
-    straight = small_run(folder / "straight", epochs=3).train()
-    stopped = small_run(folder / "stopped", epochs=3)
+    straight = make_run(folder / "straight", epochs=3).train()
+    stopped = make_run(folder / "stopped", epochs=3)
     try:
         stopped.train([StopAt(epoch=1, batch=2)])
         raise SystemExit("the training was not stopped")
     except KeyboardInterrupt:
         pass
-    resumed = TrainingRun.open(stopped.folder).train()
+    open_run = type(stopped).open
+    resumed = open_run(stopped.folder).train()
     for ours, theirs in zip(weights(resumed), weights(straight), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     with open(stopped.folder / "history.csv", encoding="utf-8") as file:
         assert [row["epoch"] for row in csv.DictReader(file)] == ["0", "1", "2"]
     # Nothing left to do: once more only loads the best weights.
-    again = TrainingRun.open(stopped.folder).train()
+    again = open_run(stopped.folder).train()
     np.testing.assert_array_equal(weights(again)[0], weights(resumed)[0])
     print("equal")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), RUNS[sys.argv[2]])

@@ -17,10 +17,11 @@ TESTS = Path(__file__).parent.parent
 
 
 @pytest.mark.fault
-def test_stopped_and_resumed_equals_straight_through(tmp_path):
+@pytest.mark.parametrize("kind", ["translation", "pretraining"])
+def test_stopped_and_resumed_equals_straight_through(tmp_path, kind):
     folders = [str(TESTS.parent), str(TESTS)]
     done = subprocess.run(
-        [sys.executable, TESTS / "training" / "resume_program.py", tmp_path],
+        [sys.executable, TESTS / "training" / "resume_program.py", tmp_path, kind],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},

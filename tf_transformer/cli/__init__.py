@@ -8,9 +8,9 @@ import os
 import sys
 
 import tf_transformer
-from tf_transformer.cli import classification, info, sentences, translation
+from tf_transformer.cli import classification, info, pretraining, sentences, translation
 
-_GROUPS = (translation, info, sentences, classification)
+_GROUPS = (translation, info, sentences, classification, pretraining)
 
 
 def main(arguments=None):

@@ -1,4 +1,4 @@
-"""Sentence pairs: the embedded corpora, readers for files, and a split that does not leak.
+"""Sentence pairs and documents: corpora, readers for files, splits that do not leak, batches.
 
 Each name is imported when it is first used, so that reading text never imports TensorFlow.
 """
@@ -8,16 +8,24 @@ from importlib import import_module
 _EXPORTS = {
     "BucketedBatches": "batches",
     "LabelledTexts": "labelled_texts",
+    "MaskedTokens": "masking",
     "PairSource": "source",
+    "PretrainingBatches": "pretraining_batches",
     "Split": "split",
+    "TextSource": "text_source",
     "group_references": "split",
     "load_attributions": "corpus",
     "load_corpus": "corpus",
     "load_labelled_texts": "labelled_texts",
+    "mask_tokens": "masking",
+    "read_documents": "documents",
     "read_files": "readers",
     "read_labelled_tsv": "labelled_texts",
     "read_tsv": "readers",
+    "sentence_pairs": "pretraining_examples",
+    "split_documents": "split",
     "split_pairs": "split",
+    "text_blocks": "pretraining_examples",
 }
 
 __all__ = sorted(_EXPORTS)

@@ -5,6 +5,8 @@ Axes: B batch, L bucket length.
 
 import numpy as np
 
+from tf_transformer.data.epochs_dataset import epochs_dataset
+
 
 class BucketedBatches:
     """Pairs of token ids, grouped by length, as a `tf.data` pipeline for `model.fit`.
@@ -96,35 +98,15 @@ class BucketedBatches:
         """The same batches as a `tf.data.Dataset`, one epoch after the other.
 
         Args:
-            first_epoch: int, the epoch to begin with.
-            first_step: int, how many of its batches to leave out.
-            epochs: int or None, how many epochs; None goes on without end.
+            first_epoch, first_step, epochs: as of `epochs_dataset`.
 
         Returns:
             `tf.data.Dataset` of `((source, target_in), target_out)`, int32 (B, L).
         """
         import tensorflow as tf
 
-        def batches():
-            epoch = first_epoch
-            while epochs is None or epoch < first_epoch + epochs:
-                for step, batch in enumerate(self.epoch(epoch)):
-                    if epoch > first_epoch or step >= first_step:
-                        yield batch
-                epoch += 1
-
         ids = tf.TensorSpec((None, None), tf.int32)
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=((ids, ids), ids))
-        # Keras warns at the end of a data set whose size it was not told.
-        size = tf.data.INFINITE_CARDINALITY
-        if epochs is not None:
-            size = epochs * self.steps_per_epoch - first_step
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(size)).prefetch(4)
-        options = tf.data.Options()
-        # Nothing here to tune, and the tuner can hold up the end of an epoch for as long as the
-        # epoch took: it sleeps 10 ms, 20 ms, 40 ms, ... and the iterator waits for it to wake.
-        options.autotune.enabled = False
-        return dataset.with_options(options)
+        return epochs_dataset(self, ((ids, ids), ids), first_epoch, first_step, epochs)
 
     def _matrices(self, pairs, length):
         shape = (len(pairs), length)

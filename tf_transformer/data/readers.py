@@ -1,4 +1,4 @@
-"""Reading sentence pairs from files, plain or gzipped.
+"""Reading lines and sentence pairs from files, plain or gzipped.
 
 Lines end at a line feed and nowhere else: `str.splitlines` also cuts at a lone carriage
 return, U+2028 or U+0085, which shifts every later line of one file against the other, silently.
@@ -35,8 +35,8 @@ def read_files(source_file, target_file):
         >>> read_files(english, french)
         [('Hi.', 'Salut !')]
     """
-    sources = _read_lines(source_file, "source_file")
-    targets = _read_lines(target_file, "target_file")
+    sources = read_lines(source_file, "source_file")
+    targets = read_lines(target_file, "target_file")
     if len(sources) != len(targets):
         raise ValueError(
             f"target_file: expected as many lines as source_file, received {len(sources)} lines in "
@@ -74,7 +74,7 @@ def read_tsv(path):
         [('Hi.', 'Salut !')]
     """
     pairs = []
-    for number, line in enumerate(_read_lines(path, "path"), start=1):
+    for number, line in enumerate(read_lines(path, "path"), start=1):
         columns = line.split("\t")
         if len(columns) < 2:
             raise ValueError(
@@ -87,7 +87,28 @@ def read_tsv(path):
     return pairs
 
 
-def _read_lines(path, argument):
+def read_lines(path, argument):
+    """Reads the lines of one file.
+
+    Args:
+        path: string or path of a UTF-8 text file; may be gzipped.
+        argument: string, what errors call the path.
+
+    Returns:
+        List of strings, without their line feeds.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: the file is empty, damaged or not UTF-8.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "text")
+        >>> with open(path, "w", encoding="utf-8") as file:
+        ...     _ = file.write("Hi.\\nSalut !\\n")
+        >>> read_lines(path, "path")
+        ['Hi.', 'Salut !']
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")

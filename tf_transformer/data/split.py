@@ -1,4 +1,4 @@
-"""Dividing sentence pairs into training, validation and test sets without a leak."""
+"""Dividing pairs and documents into training, validation and test sets without a leak."""
 
 import hashlib
 import unicodedata
@@ -66,6 +66,40 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
         else:
             split.train.append(pair)
     return split
+
+
+def split_documents(documents, validation_share):
+    """Divides documents so that none of the validation set is in the training set.
+
+    A hash of its text says where a document goes: the same text always to the same set, whatever
+    the other documents are. Case, width and white space make no difference.
+
+    Args:
+        documents: iterable of lists of strings, the sentences of each document.
+        validation_share: float in (0, 1), the share of the documents that goes to validation.
+
+    Returns:
+        `(train, validation)`, lists of documents in their order.
+
+    Raises:
+        ValueError: a share that is none; too few documents, so that a set is empty.
+
+    Example:
+        >>> train, validation = split_documents([[f"Text {n}."] for n in range(100)], 0.1)
+        >>> len(train), len(validation)
+        (91, 9)
+    """
+    if not 0 < validation_share < 1:
+        raise ValueError(f"validation_share: expected 0 < share < 1, received {validation_share}")
+    sets = ([], [])
+    for document in documents:
+        sets[_uniform(_comparable(" ".join(document))) < validation_share].append(document)
+    if not all(sets):
+        raise ValueError(
+            f"documents: expected enough for training and validation, received "
+            f"{len(sets[0])} and {len(sets[1])} of them; a blank line ends a document"
+        )
+    return sets
 
 
 def group_references(pairs):

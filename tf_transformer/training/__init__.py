@@ -1,4 +1,4 @@
-"""Training: schedule, loss, metric, checkpoints, and the run that joins them."""
+"""Training: schedules, loss, metric, checkpoints, and the runs that join them."""
 
 from tf_transformer.training.best_weights import BestWeights
 from tf_transformer.training.compilations import count_compilations
@@ -10,6 +10,13 @@ from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.moving_average import MovingAverage
 from tf_transformer.training.presets import PRESETS, Preset, get_preset
+from tf_transformer.training.pretraining_presets import (
+    PRETRAINING_PRESETS,
+    PretrainingPreset,
+    get_pretraining_preset,
+)
+from tf_transformer.training.pretraining_run import PretrainingRun
+from tf_transformer.training.resumable_fit import resumable_fit
 from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.run import TrainingRun
 from tf_transformer.training.schedule import InverseSquareRootSchedule
@@ -17,6 +24,7 @@ from tf_transformer.training.scores import score_translations
 
 __all__ = [
     "PRESETS",
+    "PRETRAINING_PRESETS",
     "BestWeights",
     "FineTuning",
     "FusedAdam",
@@ -25,6 +33,8 @@ __all__ = [
     "MaskedAccuracy",
     "MovingAverage",
     "Preset",
+    "PretrainingPreset",
+    "PretrainingRun",
     "ResumeCheckpoint",
     "SmoothedCrossentropy",
     "TrainingRun",
@@ -32,6 +42,8 @@ __all__ = [
     "count_compilations",
     "fine_tune",
     "get_preset",
+    "get_pretraining_preset",
+    "resumable_fit",
     "score_translations",
     "text_batches",
 ]

@@ -127,14 +127,15 @@ PRESETS = {
 }
 
 
-def get_preset(name):
+def get_preset(name, presets=PRESETS):
     """Find a preset by its name.
 
     Args:
         name: str.
+        presets: dict of the presets, those of the translator by default.
 
     Returns:
-        `Preset`.
+        The preset.
 
     Raises:
         ValueError: no such preset.
@@ -143,6 +144,6 @@ def get_preset(name):
         >>> get_preset("base").d_model
         512
     """
-    if name not in PRESETS:
-        raise ValueError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}.")
-    return PRESETS[name]
+    if name not in presets:
+        raise ValueError(f"preset: expected one of {', '.join(presets)}, got {name!r}.")
+    return presets[name]

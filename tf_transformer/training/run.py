@@ -1,15 +1,11 @@
 """One training of a translator, in one folder, from sentence pairs to the best weights."""
 
 import dataclasses
-import json
-import sys
 from pathlib import Path
 
 import keras
 
-from tf_transformer import __version__
 from tf_transformer.data import BucketedBatches, PairSource, split_pairs
-from tf_transformer.data.replacing import replacing
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import (
     BPETokenizer,
@@ -18,17 +14,14 @@ from tf_transformer.tokenizers import (
     WordPieceTokenizer,
     metaspace_pipeline,
 )
-from tf_transformer.training.best_weights import BestWeights
 from tf_transformer.training.fused_adam import FusedAdam
-from tf_transformer.training.interrupt import InterruptBetweenBatches
 from tf_transformer.training.loss import SmoothedCrossentropy
 from tf_transformer.training.metrics import MaskedAccuracy
 from tf_transformer.training.moving_average import MovingAverage
 from tf_transformer.training.presets import Preset
-from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
+from tf_transformer.training.resumable_fit import resumable_fit
+from tf_transformer.training.run_settings import read_settings, write_settings
 from tf_transformer.training.schedule import InverseSquareRootSchedule
-
-FORMAT = 1
 
 _TRAIN = {
     "bpe": BPETokenizer.train,
@@ -87,20 +80,12 @@ class TrainingRun:
             FileNotFoundError: the folder holds no run.
             ValueError: it was written by another version of this format, or is damaged.
         """
-        path = Path(folder) / "run.json"
-        if not path.is_file():
-            raise FileNotFoundError(f"{folder}: expected the folder of a run, got no run.json.")
-        try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
-            if settings["format"] != FORMAT:
-                raise ValueError(
-                    f"{path}: expected format {FORMAT}, got {settings['format']}, written by "
-                    f"version {settings['version']}. Train anew, or install that version."
-                )
+
+        def make(settings):
             preset = {**settings["preset"], "lengths": tuple(settings["preset"]["lengths"])}
             return cls(folder, PairSource(**settings["source"]), Preset(**preset))
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: expected the settings of a run, got {error!r}.") from error
+
+        return read_settings(Path(folder) / "run.json", make)
 
     @property
     def tokenizer_path(self):
@@ -127,32 +112,21 @@ class TrainingRun:
             self._batches(tokenizer, part) for part in (self.split.train, self.split.validation)
         )
         model = self._compiled_model(tokenizer.vocab_size)
-        average = MovingAverage()
-        best = BestWeights(
-            self.folder / "best.weights.h5", patience=self.preset.patience, average=average
-        )
-        checkpoint = ResumeCheckpoint(self.folder / "resume.npz", best)
-        checkpoint.set_model(model)  # Keras would, but an interrupt may come before
-        done = checkpoint.restore(model) if checkpoint.path.exists() else 0
         print(
             f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones left out; "
             f"{model.count_params():,} weights; batch shapes {batches.shapes}",
             flush=True,
         )
-        history = keras.callbacks.CSVLogger(self.folder / "history.csv", append=done > 0)
-        try:
-            if not best.is_exhausted:
-                with InterruptBetweenBatches() as interrupt:
-                    callbacks = [*callbacks, history, average, best, interrupt]
-                    self._fit(model, batches, validation, checkpoint, callbacks)
-        except KeyboardInterrupt:
-            average.swap_out()
-            checkpoint.save()
-            raise
-        finally:
-            if history.csv_file is not None:  # Keras closes it only at a peaceful end
-                history.csv_file.close()
-        model.load_weights(best.path)
+        resumable_fit(
+            model,
+            batches,
+            validation,
+            self.folder,
+            epochs=self.preset.epochs,
+            patience=self.preset.patience,
+            average=MovingAverage(),
+            callbacks=callbacks,
+        )
         return model
 
     def best_model(self):
@@ -187,44 +161,12 @@ class TrainingRun:
             "preset": dataclasses.asdict(self.preset),
         }
 
-    def _fit(self, model, batches, validation, checkpoint, callbacks):
-        steps = batches.steps_per_epoch
-        epoch, step = divmod(int(model.optimizer.iterations), steps)
-        options = {
-            "validation_data": validation.dataset(epochs=1),
-            "callbacks": [*callbacks, checkpoint],
-            # A bar that redraws itself is for a terminal; in a log it would be one long line.
-            "verbose": 1 if sys.stdout.isatty() else 2,
-            "shuffle": False,
-        }
-        if step:  # the rest of the epoch that was interrupted
-            model.fit(
-                batches.dataset(epoch, step, epochs=1),
-                initial_epoch=epoch,
-                epochs=epoch + 1,
-                steps_per_epoch=steps - step,
-                **options,
-            )
-            epoch += 1
-            checkpoint.restore(model)  # at its end `fit` leaves the average in the weights' place
-        if epoch < self.preset.epochs and not model.stop_training:
-            model.fit(
-                batches.dataset(epoch),
-                initial_epoch=epoch,
-                epochs=self.preset.epochs,
-                steps_per_epoch=steps,
-                **options,
-            )
-
     def _write_settings(self):
-        settings = {
-            "format": FORMAT,
-            "version": __version__,
-            "source": dataclasses.asdict(self.source),
-            "preset": dataclasses.asdict(self.preset),
-        }
-        with replacing(self.folder / "run.json") as beside:
-            beside.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        write_settings(
+            self.folder / "run.json",
+            source=dataclasses.asdict(self.source),
+            preset=dataclasses.asdict(self.preset),
+        )
 
     def _tokenizer(self):
         """The vocabulary, trained if the folder is new; nothing is written before that worked."""

@@ -1,6 +1,7 @@
-"""Pictures of what a model attends to."""
+"""Pictures of what a model attends to, and of how it learned."""
 
 from tf_transformer.visualize.attention_svg import attention_svg
+from tf_transformer.visualize.training_curves import training_curves
 from tf_transformer.visualize.translation_attention import translation_attention
 
-__all__ = ["attention_svg", "translation_attention"]
+__all__ = ["attention_svg", "training_curves", "translation_attention"]

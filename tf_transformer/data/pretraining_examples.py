@@ -1,0 +1,129 @@
+"""From documents of token ids to the texts that a BERT is pretrained on."""
+
+from itertools import chain
+
+
+def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
+    """Cut documents into pairs of texts, of which the second follows the first or does not.
+
+    Devlin et al. 2019, section 3.1, task 2, and appendix A.2. Sentences are gathered up to
+    `max_tokens`, in one case of ten up to a random smaller number, and divided between two of them
+    at random. In half of the cases the second part gives way to sentences of another document, and
+    is gathered anew. What is too long loses tokens of its longer part, at its front or back at
+    random. Another state of `rng` gives other pairs.
+
+    Args:
+        documents: list of lists of lists of int token ids: documents, sentences, tokens; none
+            empty. One of a single sentence has no pair of its own, but may stand second.
+        max_tokens: int, the most tokens of a pair, at least 2.
+        rng: `numpy.random.Generator`.
+        short_probability: float in [0, 1], the share of the pairs with a smaller limit.
+
+    Yields:
+        `(first, second, label)`: two lists of ids, none empty, and 0 = follows, 1 = from elsewhere.
+
+    Raises:
+        ValueError: fewer than two documents, none of two sentences, `max_tokens` below 2.
+
+    Differs from the published code, which assumes long documents. There a sentence without a
+    successor always gets label 1, here none, so that half of the labels are 0 whatever the
+    documents; and sentences from elsewhere fill up the limit even if the document ended long before
+    it, so that the length tells the label: here they are as many tokens as those that they replace.
+
+    Example:
+        >>> documents = [[[5], [6, 7]], [[8], [9], [8]]]
+        >>> next(sentence_pairs(documents, 8, np.random.default_rng(1)))
+        ([5], [6, 7], 0)
+    """
+    if max_tokens < 2:
+        raise ValueError(f"max_tokens: expected at least 2, one for each text, got {max_tokens}.")
+    if len(documents) < 2 or max(map(len, documents)) < 2:
+        raise ValueError(
+            f"documents: expected at least two, and two sentences in one of them, got "
+            f"{len(documents)} documents of at most {max(map(len, documents), default=0)} "
+            f"sentences. Without next sentence prediction single sentences will do."
+        )
+    for index, document in enumerate(documents):
+        start = 0
+        while start < len(document) - 1:
+            target = max_tokens
+            if rng.random() < short_probability:
+                target = rng.integers(2, max_tokens, endpoint=True)
+            end = max(_end(document, start, target), start + 2)
+            middle = rng.integers(start + 1, end)
+            first, second = document[start:middle], document[middle:end]
+            label = int(rng.random() < 0.5)
+            if label:
+                other = rng.integers(len(documents) - 1)
+                other = documents[other + (other >= index)]
+                size = sum(map(len, second))
+                begin = rng.integers(_last_start(other, size), endpoint=True)
+                second = other[begin : _end(other, begin, size)]
+            start = middle if label else end
+            yield *_truncated(_join(first), _join(second), max_tokens, rng), label
+
+
+def text_blocks(documents, max_tokens):
+    """Cut documents into texts of whole sentences, for masked words alone.
+
+    Liu et al. 2019, "RoBERTa", section 4.2, "DOC-SENTENCES": as many sentences as fit, none from
+    another document. A sentence that does not fit by itself is cut.
+
+    Args:
+        documents: as in `sentence_pairs`.
+        max_tokens: int, the most tokens of a text.
+
+    Yields:
+        lists of int token ids; every token comes once.
+
+    Raises:
+        ValueError: `max_tokens` below 1.
+
+    Example:
+        >>> list(text_blocks([[[5], [6, 7], [8]], [[9, 9, 9, 9]]], 3))
+        [[5, 6, 7], [8], [9, 9, 9], [9]]
+    """
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens: expected at least 1, got {max_tokens}.")
+    for document in documents:
+        block = []
+        for sentence in document:
+            if block and len(block) + len(sentence) > max_tokens:
+                yield block
+                block = []
+            block = block + sentence
+            while len(block) > max_tokens:
+                yield block[:max_tokens]
+                block = block[max_tokens:]
+        if block:
+            yield block
+
+
+def _end(document, start, target):
+    """Where the sentences end that from `start` on have `target` tokens, or the document does."""
+    total = 0
+    for end in range(start, len(document)):
+        total += len(document[end])
+        if total >= target:
+            return end + 1
+    return len(document)
+
+
+def _last_start(document, target):
+    """The last sentence with which `target` tokens begin, or the first sentence."""
+    return len(document) - _end(document[::-1], 0, target)
+
+
+def _join(sentences):
+    return list(chain.from_iterable(sentences))
+
+
+def _truncated(first, second, max_tokens, rng):
+    # One by one from the longer text, as published, leaves both with half, or the shorter whole.
+    most = min(len(first), max((max_tokens + 1) // 2, max_tokens - len(second)))
+    return _cut(first, most, rng), _cut(second, min(len(second), max_tokens - most), rng)
+
+
+def _cut(text, length, rng):
+    front = rng.binomial(len(text) - length, 0.5)
+    return text[front : front + length]

@@ -1,0 +1,239 @@
+"""One pretraining of a BERT, in one folder, from raw text to a checkpoint."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tf_transformer.data import PretrainingBatches, TextSource, split_documents
+from tf_transformer.data.replacing import replacing
+from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
+from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.training.fused_adam import FusedAdam
+from tf_transformer.training.linear_schedule import WarmUpLinearDecay
+from tf_transformer.training.loss import SmoothedCrossentropy
+from tf_transformer.training.metrics import MaskedAccuracy
+from tf_transformer.training.pretraining_presets import PretrainingPreset
+from tf_transformer.training.resumable_fit import resumable_fit
+from tf_transformer.training.run_settings import read_settings, write_settings
+
+
+class PretrainingRun:
+    """A folder that holds a pretraining: settings, vocabulary, checkpoints, history, the model.
+
+    Devlin et al. 2019, section 3.1: masked words, and next sentences where documents have them.
+
+    pretraining.json    settings and data, everything to begin anew
+    tokenizer.json      the vocabulary; the same as BERT's vocab.txt, tokenizer_config.json
+    best.weights.h5     weights of the epoch with the lowest validation loss
+    resume.npz          everything to go on after a stop
+    history.csv         losses and accuracies of every epoch
+    model/              the best weights in Hugging Face's layout, and the vocabulary
+
+    Without next sentences the columns of the history are `loss` and `accuracy` of the masked words,
+    with them `loss`, their sum, and `prediction_logits_...` and `seq_relationship_logits_...`; each
+    has a `val_...` on the held-out documents, whose pairs and masks are the same in every epoch.
+
+    Args:
+        folder: str or Path.
+        source: `TextSource`, the documents.
+        preset: `PretrainingPreset`, the sizes.
+        vocabulary: None, one is trained on the documents; or str or Path of a `vocab.txt` or of the
+            `tokenizer.json` of a WordPiece model with BERT's special tokens.
+
+    Raises:
+        ValueError: the documents cannot be read or are too few to be split.
+
+    Example:
+        >>> from tf_transformer.training.pretraining_presets import PRETRAINING_PRESETS
+        >>> preset = PRETRAINING_PRESETS["tiny"]
+        >>> run = PretrainingRun("runs/en", TextSource(corpus="en-zh"), preset)
+        >>> len(run.validation_documents), run.next_sentence
+        (2701, False)
+    """
+
+    def __init__(self, folder, source, preset, vocabulary=None):
+        self.folder = Path(folder)
+        self.source = source
+        self.preset = preset
+        self.vocabulary = vocabulary
+        self.train_documents, self.validation_documents = split_documents(
+            source.load(), preset.validation_share
+        )
+        self.next_sentence = preset.next_sentence
+        if self.next_sentence is None:
+            sizes = [len(document) for document in self.train_documents]
+            self.next_sentence = sum(size for size in sizes if size > 1) > sum(sizes) / 2
+
+    @classmethod
+    def open(cls, folder):
+        """Open the folder of an earlier run.
+
+        Args:
+            folder: str or Path.
+
+        Returns:
+            `PretrainingRun`.
+
+        Raises:
+            FileNotFoundError: the folder holds no run.
+            ValueError: it was written by another version of this format, or is damaged.
+        """
+
+        def make(settings):
+            preset = {**settings["preset"], "lengths": tuple(settings["preset"]["lengths"])}
+            source = TextSource(**settings["source"])
+            return cls(folder, source, PretrainingPreset(**preset), settings["vocabulary"])
+
+        return read_settings(Path(folder) / "pretraining.json", make)
+
+    @property
+    def model_path(self):
+        """Path of the folder that `from_pretrained` reads."""
+        return self.folder / "model"
+
+    def train(self, callbacks=()):
+        """Train until the last epoch, going on where a stop left off, and write the model.
+
+        Args:
+            callbacks: further Keras callbacks.
+
+        Returns:
+            `BertForPreTraining`, or without next sentences `BertForMaskedLM`, with the best
+            weights.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, after the checkpoint was written.
+            ValueError: a checkpoint that is damaged or belongs to another model; a vocabulary that
+                is none of BERT's; with next sentences, documents without pairs.
+            ImportError: the package `tokenizers` or `safetensors` is missing.
+        """
+        tokenizer = self._tokenizer()
+        batches, validation = (
+            self._batches(tokenizer, documents)
+            for documents in (self.train_documents, self.validation_documents)
+        )
+        total_steps = self.preset.epochs * batches.steps_per_epoch
+        model = self._compiled_model(tokenizer.vocab_size, total_steps)
+        print(
+            f"{len(self.train_documents)} documents to train on, "
+            f"{len(self.validation_documents)} held out; {model.count_params():,} weights; "
+            f"{batches.steps_per_epoch} steps an epoch; masked words"
+            + " and next sentences"
+            * self.next_sentence,
+            flush=True,
+        )
+        resumable_fit(
+            model,
+            batches,
+            validation,
+            self.folder,
+            epochs=self.preset.epochs,
+            callbacks=callbacks,
+        )
+        model.save_pretrained(self.model_path, tokenizer_from=self.folder)
+        return model
+
+    def _tokenizer(self):
+        """The vocabulary, trained if the folder is new; nothing is written before that worked."""
+        path = self.folder / "tokenizer.json"
+        if path.exists():
+            tokenizer = WordPieceTokenizer.load(path)
+        elif self.vocabulary is None:
+            tokenizer = WordPieceTokenizer.train(
+                [sentence for document in self.train_documents for sentence in document],
+                self.preset.vocab_size,
+                bert_pipeline(self.preset.lowercase),
+            )
+        elif Path(self.vocabulary).suffix == ".json":
+            tokenizer = WordPieceTokenizer.load(self.vocabulary)
+        else:
+            tokenizer = WordPieceTokenizer.load_vocabulary(self.vocabulary, self.preset.lowercase)
+        write_settings(
+            self.folder / "pretraining.json",
+            source=dataclasses.asdict(self.source),
+            preset=dataclasses.asdict(self.preset),
+            vocabulary=None if self.vocabulary is None else str(self.vocabulary),
+        )
+        if not path.exists():
+            tokenizer.save(path)
+        self._write_vocabulary(TokenizerFile.read(path))
+        return tokenizer
+
+    def _write_vocabulary(self, file):
+        """The vocabulary once more, as the programs around BERT want it."""
+        lowercase = (file.content.get("normalizer") or {}).get("lowercase", False)
+        config = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": lowercase,
+            "model_max_length": self.preset.lengths[-1],
+        }
+        for name, text in (
+            ("vocab.txt", "\n".join(file.vocabulary)),
+            ("tokenizer_config.json", json.dumps(config, indent=2)),
+        ):
+            with replacing(self.folder / name) as beside:
+                beside.write_text(text + "\n", encoding="utf-8")
+
+    def _batches(self, tokenizer, documents):
+        ids = iter(tokenizer.encode([text for document in documents for text in document]))
+        documents = [[next(ids) for _ in document] for document in documents]
+        # Of a sentence of unreadable characters alone nothing is left.
+        documents = [[sentence for sentence in document if sentence] for document in documents]
+        continues_word = None
+        if self.preset.whole_words:
+            tokens = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
+            continues_word = np.array([token.startswith("##") for token in tokens])
+        return PretrainingBatches(
+            [document for document in documents if document],
+            tokenizer,
+            next_sentence=self.next_sentence,
+            lengths=self.preset.lengths,
+            tokens_per_batch=self.preset.tokens_per_batch,
+            continues_word=continues_word,
+            rate=self.preset.mask_rate,
+            seed=self.preset.seed,
+        )
+
+    def _compiled_model(self, vocab_size, total_steps):
+        preset = self.preset
+        keras.utils.set_random_seed(preset.seed)
+        config = BertConfig(
+            vocab_size=vocab_size,
+            hidden_size=preset.hidden_size,
+            num_hidden_layers=preset.num_hidden_layers,
+            num_attention_heads=preset.num_attention_heads,
+            intermediate_size=preset.intermediate_size,
+            hidden_dropout_prob=preset.dropout,
+            attention_probs_dropout_prob=preset.dropout,
+            max_position_embeddings=preset.lengths[-1],
+        )
+        model = (BertForPreTraining if self.next_sentence else BertForMaskedLM)(config)
+        model.build()
+        warmup_steps = int(preset.warmup_share * total_steps)
+        optimizer = FusedAdam(
+            WarmUpLinearDecay(preset.peak_learning_rate, warmup_steps, total_steps),
+            beta_1=0.9,
+            beta_2=0.999,
+            epsilon=1e-6,
+            weight_decay=preset.weight_decay,
+            global_clipnorm=1.0,
+        )
+        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+        optimizer.build(model.trainable_variables)
+        # Without smoothing this is the mean over the masked words: labels are 0 elsewhere.
+        loss, metrics = SmoothedCrossentropy(label_smoothing=0.0), [MaskedAccuracy()]
+        if self.next_sentence:
+            loss = {
+                "prediction_logits": loss,
+                "seq_relationship_logits": keras.losses.SparseCategoricalCrossentropy(True),
+            }
+            metrics = {
+                "prediction_logits": metrics,
+                "seq_relationship_logits": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
+            }
+        model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
+        return model

@@ -1,0 +1,75 @@
+"""The curves of a training, from the history that it wrote."""
+
+import csv
+from pathlib import Path
+
+# What the outputs of `BertForPreTraining` stand for.
+_TITLES = {"prediction_logits": "masked words", "seq_relationship_logits": "next sentence"}
+
+
+def training_curves(history_file, picture_file):
+    """Draw every loss and metric over the epochs, in training and in validation.
+
+    Args:
+        history_file: str or Path of the `history.csv` of a run: a column `epoch`, and for each
+            column `x` that is drawn another one `val_x`.
+        picture_file: str or Path to write to; its ending says the format, like `.png` or `.svg`.
+
+    Raises:
+        ImportError: Matplotlib is not installed.
+        FileNotFoundError: there is no history.
+        ValueError: it has no finished epoch, or no such columns, or something that is no number.
+
+    Example:
+        >>> _ = Path("history.csv").write_text("epoch,loss,val_loss\\n0,3.5,3.1\\n1,2.5,2.6\\n")
+        >>> training_curves("history.csv", "loss.png")
+        >>> Path("loss.png").read_bytes()[1:4]
+        b'PNG'
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+    except ImportError as error:
+        raise ImportError("curves need Matplotlib: pip install "tf_transformer[train]"") from error
+    history = _read(Path(history_file))
+    names = [name for name in history if f"val_{name}" in history]
+    if not names:
+        raise ValueError(
+            f"history_file: expected in {history_file} columns like loss and val_loss, got "
+            f"{', '.join(history)}."
+        )
+    columns = min(len(names), 3)
+    rows = -(-len(names) // columns)
+    # A figure of its own, not pyplot's: no window, and no state to clean up.
+    figure = Figure(figsize=(4.5 * columns, 3.2 * rows), layout="constrained")
+    epochs = [epoch + 1 for epoch in history["epoch"]]
+    for n, name in enumerate(names, start=1):
+        axes = figure.add_subplot(rows, columns, n)
+        for column, label in ((name, "training"), (f"val_{name}", "validation")):
+            axes.plot(epochs, history[column], marker=".", label=label)
+        axes.set(title=_title(name), xlabel="epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(picture_file, dpi=120)
+
+
+def _title(name):
+    output, _, quantity = name.rpartition("_")
+    return f"{_TITLES.get(output, output)}: {quantity}" if output else quantity
+
+
+def _read(path):
+    if not path.is_file():
+        raise FileNotFoundError(f"history_file: expected a history.csv, got no file {path}.")
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if not rows or "epoch" not in rows[0]:
+        raise ValueError(
+            f"history_file: expected in {path} a column epoch and a row for each finished epoch, "
+            f"got {len(rows)} rows. Train for at least one epoch."
+        )
+    try:
+        return {name: [float(row[name]) for row in rows] for name in rows[0]}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"history_file: expected numbers in {path}, got: {error}.") from error
