@@ -98,3 +98,18 @@ def test_finetune_and_classify(folder, tmp_path):
     assert piped.splitlines() == answers
     vectors = command("embed", "--model", output / "saved_model", stdin=b"good\n", code=2)
     assert "a SavedModel that TextEncoder wrote" in vectors
+
+
+def test_pretrain(tmp_path):
+    text, output = tmp_path / "text.txt", tmp_path / "run"
+    documents = [[f"the film {n} was good", f"the plot {n} was bad"] for n in range(120)]
+    text.write_text("\n\n".join("\n".join(document) for document in documents))
+    arguments = ["--text", text, "--preset", "tiny", "--vocab-size", 90, "--output", output]
+    out = command("pretrain", *arguments)
+    assert "masked words and next sentences" in out and "loss.png" in out
+    assert (output / "loss.png").read_bytes()[1:4] == b"PNG"
+    assert "holds a pretraining already" in command("pretrain", *arguments, code=2)
+    vectors = command("embed", "--model", output / "model", "--output", tmp_path / "x.npy")
+    assert vectors == "" and np.load(tmp_path / "x.npy").shape == (0, 32)
+    again = command("pretrain", "--resume", output)  # nothing left to train: the model once more
+    assert "Model: " in again

@@ -65,8 +65,8 @@ def _finetune(options):
     import_tensorflow()
     import keras
 
-    from tf_transformer import bert
     from tf_transformer.export import TextClassifier
+    from tf_transformer.models import bert
     from tf_transformer.training import FineTuning, fine_tune, text_batches
 
     settings = FineTuning(**settings)

@@ -36,7 +36,7 @@ def _info(options):
 
 def _parameters(name):
     import_tensorflow()
-    from tf_transformer import bert
+    from tf_transformer.models import bert
 
     if Path(name).exists():
         model = bert.Bert.from_pretrained(name)

@@ -44,12 +44,12 @@ def _pretrain(options):
         require(package, extra)
     import_tensorflow()
     from tf_transformer.data import TextSource
-    from tf_transformer.training import PretrainingRun, get_pretraining_preset
+    from tf_transformer.training import PRETRAINING_PRESETS, PretrainingRun, get_preset
 
     if options.resume:
         run = PretrainingRun.open(options.resume)
     else:
-        preset = get_pretraining_preset(options.preset).with_changes(
+        preset = get_preset(options.preset, PRETRAINING_PRESETS).with_changes(
             {name: getattr(options, name) for name in _CHANGES}
         )
         files = tuple(options.text or ())

@@ -13,7 +13,6 @@ from tf_transformer.training.presets import PRESETS, Preset, get_preset
 from tf_transformer.training.pretraining_presets import (
     PRETRAINING_PRESETS,
     PretrainingPreset,
-    get_pretraining_preset,
 )
 from tf_transformer.training.pretraining_run import PretrainingRun
 from tf_transformer.training.resumable_fit import resumable_fit
@@ -42,7 +41,6 @@ __all__ = [
     "count_compilations",
     "fine_tune",
     "get_preset",
-    "get_pretraining_preset",
     "resumable_fit",
     "score_translations",
     "text_batches",

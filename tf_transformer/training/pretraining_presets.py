@@ -100,24 +100,3 @@ PRETRAINING_PRESETS = {
         validation_share=0.1,
     ),
 }
-
-
-def get_pretraining_preset(name):
-    """Find a preset by its name.
-
-    Args:
-        name: str.
-
-    Returns:
-        `PretrainingPreset`.
-
-    Raises:
-        ValueError: no such preset.
-
-    Example:
-        >>> get_pretraining_preset("small").hidden_size
-        128
-    """
-    if name not in PRETRAINING_PRESETS:
-        raise ValueError(f"preset: expected one of {', '.join(PRETRAINING_PRESETS)}, got {name!r}.")
-    return PRETRAINING_PRESETS[name]
