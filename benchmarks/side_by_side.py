@@ -19,6 +19,7 @@ LIBRARIES = {
     "keras-hub": [f"{ROOT}[train]", "keras-hub==0.32.0"],
     "tensorflow-text": [f"{ROOT}[train]", "tensorflow-text==2.21.1", "sentencepiece"],
     "torch": ["torch==2.13.0", "numpy"],
+    "scikit-learn": ["scikit-learn", "numpy"],
     "huggingface": [
         "torch==2.13.0",
         "transformers==5.23.0",
