@@ -134,9 +134,10 @@ class PretrainedBert(NotesLayer, keras.Model):
         with replacing(folder) as beside:
             beside.mkdir()
             with_prefix = self.head_scope != "no head"
-            save_folder(
-                beside, self.variables_by_name(), self.config, self.published_as, with_prefix
-            )
+            # The number of labels is that of every head's outputs to `transformers`.
+            labels = self.config.labels if self.has_labels else ()
+            config = dataclasses.replace(self.config, labels=labels)
+            save_folder(beside, self.variables_by_name(), config, self.published_as, with_prefix)
             for name in _TOKENIZER_FILES if tokenizer_from is not None else ():
                 if (Path(tokenizer_from) / name).is_file():
                     shutil.copy(Path(tokenizer_from) / name, beside)

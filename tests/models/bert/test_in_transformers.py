@@ -1,0 +1,55 @@
+"""What `save_pretrained` writes, read by transformers on torch: runs where both are installed."""
+
+import numpy as np
+import pytest
+from tiny_bert import CONFIG, randomised
+
+from tf_transformer import bert
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+
+SHARED = {"embedding_size": 5, "num_hidden_groups": 1, "hidden_act": "gelu_new"}
+
+
+@pytest.mark.parametrize("changes", [{}, SHARED], ids=["bert", "albert"])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        bert.Bert,
+        bert.BertForMaskedLM,
+        bert.BertForPreTraining,
+        bert.BertForSequenceClassification,
+        bert.BertForTokenClassification,
+        bert.BertForQuestionAnswering,
+    ],
+)
+def test_gives_the_same(cls, changes, tmp_path):
+    config = bert.BertConfig.of({**CONFIG.to_dict(), "labels": ("no", "也许", "yes"), **changes})
+    model = randomised(cls(config))
+    model.save_pretrained(tmp_path / "saved")
+    name = cls.published_as.replace("Bert", "Albert") if changes else cls.published_as
+    theirs, report = getattr(transformers, name).from_pretrained(
+        tmp_path / "saved", output_loading_info=True
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"], report
+    inputs = {
+        "input_ids": np.array([[2, 7, 8, 3, 9, 3], [2, 6, 3, 0, 0, 0]]),
+        "token_type_ids": np.array([[0, 0, 0, 0, 1, 1], [0] * 6]),
+        "attention_mask": np.array([[1] * 6, [1, 1, 1, 0, 0, 0]]),
+    }
+    with torch.no_grad():
+        expected = theirs.eval()(**{key: torch.tensor(value) for key, value in inputs.items()})
+    outputs = model(inputs)
+    if cls is bert.Bert:
+        pairs = [("sequence_output", "last_hidden_state"), ("pooled_output", "pooler_output")]
+    elif isinstance(outputs, dict):
+        pairs = [(key, key.replace("seq_relationship", "sop")) for key in outputs]
+        pairs = [(a, a if a in expected else b) for a, b in pairs]
+    else:
+        outputs, pairs = {"logits": outputs}, [("logits", "logits")]
+    for ours, other in pairs:
+        np.testing.assert_allclose(outputs[ours], expected[other], atol=1e-5, rtol=1e-5)
+    if config.labels and cls.has_labels:
+        assert theirs.config.id2label == {0: "no", 1: "也许", 2: "yes"}
