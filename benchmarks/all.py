@@ -1,7 +1,7 @@
 """Every comparison with other libraries, one after the other: `python benchmarks/all.py`.
 
-Takes about an hour on two cores. Not among them: accelerator.py, which wants another machine, and
-quality.py, which takes hours.
+Takes about an hour on two cores. Not among them: accelerator.py, which wants another machine,
+bert.py, which wants a model, and quality.py, which takes hours.
 """
 
 import argparse
@@ -13,10 +13,10 @@ from side_by_side import FOLDER
 COMMANDS = [
     ["attention.py"],
     ["attention.py", "--dtype", "bfloat16", "--longest", "2048"],
-    ["bert.py"],
     ["tokenization.py"],
     ["train.py"],
     ["translate.py"],
+    ["whole_models.py"],
 ]
 
 

@@ -129,6 +129,24 @@ def table(results, own):
     return "\n".join(lines)
 
 
+def speeds(results, own, what, count):
+    """Markdown: medians of how many a second, and how `own` compares round by round.
+
+    Args:
+        results: as of `contest`.
+        own: str, a variant.
+        what, count: str and int, what one call does and how many of it.
+    """
+    lines = [f"| | {what} per second | {own} is faster by |", "|---|---|---|"]
+    for name, result in results.items():
+        faster = ratios(results, name, own)
+        lines.append(
+            f"| {name} | {count / statistics.median(result['seconds']):,.0f} | "
+            f"{statistics.median(faster):.2f} ({min(faster):.2f} to {max(faster):.2f}) |"
+        )
+    return "\n".join(lines)
+
+
 def bars(parts, path):
     """Draw the medians as bars, the spread over the rounds as lines.
 

@@ -15,8 +15,8 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent
 ENVIRONMENTS = FOLDER / ".environments"
 LIBRARIES = {
-    "tf_transformer": [f"{ROOT}[train]"],
-    "keras-hub": [f"{ROOT}[train]", "keras-hub==0.32.0"],
+    "tf_transformer": [f"{ROOT}[train,bert]"],
+    "keras-hub": [f"{ROOT}[train,bert]", "keras-hub==0.32.0"],
     "tensorflow-text": [f"{ROOT}[train]", "tensorflow-text==2.21.1", "sentencepiece"],
     "torch": ["torch==2.13.0", "numpy"],
     "scikit-learn": ["scikit-learn", "numpy"],

@@ -10,7 +10,7 @@ import argparse
 import statistics
 
 import numpy as np
-from arena import bars, contest, ratios, write_json
+from arena import bars, contest, ratios, speeds, write_json
 from side_by_side import FOLDER, write_result
 
 from tf_transformer import load_corpus
@@ -39,7 +39,9 @@ def main():
             modules = [("tensorflow-text", "tokens")]
             results = contest(modules, case, arrays, options.rounds, tolerance=None)
             everything[f"{model}, batches of {batch}"] = results
-            parts.append(f"## {model}, batches of {batch}\n\n{table(results, len(texts))}")
+            parts.append(
+                f"## {model}, batches of {batch}\n\n{speeds(results, OWN, 'sentences', len(texts))}"
+            )
             print(parts[-1], flush=True)
     results = contest([(OWN, "pipeline")], {}, {}, options.rounds, tolerance=None)
     parts.append(f"## Strings to training batches\n\n{pipeline(results)}")
@@ -48,18 +50,6 @@ def main():
     bars(drawn, FOLDER / "results" / "tokenization.svg")
     setting = "All ran in one process, in turn."
     write_result("tokenization", "Tokenizers in tf.data", [REMARK, *parts], setting)
-
-
-def table(results, count):
-    """Markdown: sentences per second, and how ours compares round by round."""
-    lines = [f"| | sentences per second | {OWN} is faster by |", "|---|---|---|"]
-    for name, result in results.items():
-        faster = ratios(results, name, OWN)
-        lines.append(
-            f"| {name} | {count / statistics.median(result['seconds']):,.0f} | "
-            f"{statistics.median(faster):.2f} ({min(faster):.2f} to {max(faster):.2f}) |"
-        )
-    return "\n".join(lines)
 
 
 def pipeline(results):

@@ -69,26 +69,33 @@ class _Packed:
         flat = tf.reshape(keep, (-1,))
         self._places = tf.cast(tf.where(flat)[:, 0], tf.int32)  # (M,), of each row in B * T
         # The row of each place; padding reads row 0, which the mask then hides or blocks.
-        self._rows = tf.where(flat, tf.cumsum(tf.cast(flat, tf.int32)) - 1, 0)  # (B * T,)
+        rows = tf.where(flat, tf.cumsum(tf.cast(flat, tf.int32)) - 1, 0)
+        self._rows = tf.reshape(rows, self._shape)  # (B, T)
 
     def to_rows(self, x):
         return tf.gather(tf.reshape(x, (-1, x.shape[-1])), self._places)  # (M, W)
 
     def to_batch(self, rows):
         keep = tf.cast(tf.expand_dims(self._keep, -1), rows.dtype)
-        return self._spread(rows) * keep  # (B, T, W)
-
-    def to_heads(self, rows, num_heads):
-        return _split(self._spread(rows), num_heads)
-
-    def from_heads(self, heads):
-        return self.to_rows(_join(heads))
-
-    def _spread(self, rows):
-        shape = tf.concat([self._shape, [rows.shape[-1]]], 0)
-        x = tf.reshape(tf.gather(rows, self._rows), shape)
+        x = tf.gather(rows, self._rows) * keep
         x.set_shape((*self._keep.shape, rows.shape[-1]))
         return x  # (B, T, W)
+
+    # Heads are gathered one by one to where they go, instead of rows that are then transposed: at a
+    # batch of one sentence a transposition takes 20 times as long as a gather.
+    def to_heads(self, rows, num_heads):
+        heads = tf.reshape(rows, (-1, rows.shape[-1] // num_heads))  # (M * N, H)
+        n = tf.reshape(tf.range(num_heads), (num_heads, 1))
+        return tf.gather(heads, tf.expand_dims(self._rows * num_heads, 1) + n)  # (B, N, T, H)
+
+    def from_heads(self, heads):
+        num_heads, width = heads.shape[1], heads.shape[-1]
+        length = self._shape[1]
+        b, t = self._places // length, self._places % length
+        n = tf.range(num_heads) * length
+        place = tf.expand_dims(b * num_heads * length + t, 1) + n  # (M, N), in B * N * T
+        rows = tf.gather(tf.reshape(heads, (-1, width)), place)
+        return tf.reshape(rows, (-1, num_heads * width))  # (M, N * H)
 
 
 def _split(x, num_heads):

@@ -115,8 +115,8 @@ def load_variables(file, variables, config, new=()):
     """
     table = name_table(architecture_of(config), file.kind)
     bare = not any(name.startswith(table.prefix) for name in file.shapes)
-    names = {}
-    for ours in variables.keys() - set(new):
+    names = {}  # in the order of the variables: the largest, words, comes while little is held
+    for ours in (name for name in variables if name not in new):
         there = table.there(ours)
         names[ours] = there.removeprefix(table.prefix) if bare else there
     wrong = []

@@ -5,7 +5,7 @@ import tempfile
 
 import onnxruntime
 import torch
-from peers.bert_weights import DFF, EPSILON, HEADS, LAYERS, WIDTH, bert_weights
+from peers.stack_weights import DFF, EPSILON, HEADS, LAYERS, WIDTH, stack_weights
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertEncoder
 
@@ -44,7 +44,7 @@ def variants(case, arrays):
     """ONNX Runtime has no bfloat16 on a CPU."""
     model = Stack().eval()
     state = {}
-    for i, layer in enumerate(bert_weights()):
+    for i, layer in enumerate(stack_weights()):
         for name, place in PLACES.items():
             kernel, bias = (torch.from_numpy(array) for array in layer[name])
             state[f"encoder.layer.{i}.{place}.weight"] = kernel.T if kernel.ndim == 2 else kernel

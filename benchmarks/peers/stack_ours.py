@@ -1,7 +1,7 @@
 """A BERT-base encoder stack of this library's `EncoderLayer`."""
 
 import tensorflow as tf
-from peers.bert_weights import DFF, EPSILON, HEADS, WIDTH, bert_weights
+from peers.stack_weights import DFF, EPSILON, HEADS, WIDTH, stack_weights
 
 from tf_transformer import EncoderLayer
 
@@ -9,7 +9,7 @@ from tf_transformer import EncoderLayer
 def variants(case, arrays):
     """A plain graph, and the whole stack by XLA."""
     layers = []
-    for weights in bert_weights():
+    for weights in stack_weights():
         layer = EncoderLayer(
             WIDTH, HEADS, DFF, activation="gelu", epsilon=EPSILON, dtype=case["dtype"]
         )

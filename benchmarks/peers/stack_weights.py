@@ -13,7 +13,7 @@ SHAPES = {
 }
 
 
-def bert_weights():
+def stack_weights():
     """A list of layers: name to (kernel (in, out), bias); norms to (gamma, beta)."""
     rng = np.random.default_rng(0)
 

@@ -1,8 +1,8 @@
 """The stack of keras-hub's `BertBackbone`, in a graph and by XLA."""
 
 import keras_hub
-from peers.bert_ours import timed
-from peers.bert_weights import DFF, HEADS, LAYERS, WIDTH, bert_weights
+from peers.stack_ours import timed
+from peers.stack_weights import DFF, HEADS, LAYERS, WIDTH, stack_weights
 
 
 def variants(case, arrays):
@@ -15,7 +15,7 @@ def variants(case, arrays):
         intermediate_dim=DFF,
         dtype=case["dtype"],
     )
-    for layer, weights in zip(backbone.transformer_layers, bert_weights(), strict=True):
+    for layer, weights in zip(backbone.transformer_layers, stack_weights(), strict=True):
         attention = layer._self_attention_layer
         homes = {
             "query": attention._query_dense,
