@@ -63,15 +63,11 @@ def main():
 def fine_tuned(name, archive, model, seed):
     """What `tf-transformer finetune` says of one training."""
     with tempfile.TemporaryDirectory() as folder:
-        command = "import sys; from tf_transformer.cli import main; sys.exit(main())"
-        arguments = ["--data", name, "--archive", archive, "--model", model, "--seed", str(seed)]
         output = Path(folder) / "run"
-        subprocess.run(
-            [sys.executable, "-c", command, "finetune", *arguments, *SETTINGS[name]]
-            + ["--output", output],
-            check=True,
-            stdout=sys.stderr,
-        )
+        program = "import sys; from tf_transformer.cli import main; sys.exit(main())"
+        command = [sys.executable, "-c", program, "finetune", *SETTINGS[name], "--output", output]
+        command += ["--data", name, "--archive", archive, "--model", model, "--seed", str(seed)]
+        subprocess.run(command, check=True, stdout=sys.stderr)
         return json.loads((output / "result.json").read_text("utf-8"))
 
 

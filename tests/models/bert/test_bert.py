@@ -1,33 +1,17 @@
 """The backbone and its heads: against an outside peer, float64, and themselves."""
 
-from pathlib import Path
-
 import keras
 import layer_harness as harness
 import numpy as np
 import pytest
 import reference_bert as ref
 import tensorflow as tf
+from bert_vectors import CLASSES, GOLDEN
 from loading import close
 
 from tf_transformer import bert
 
-GOLDEN = Path(__file__).resolve().parents[2] / "vectors" / "bert"
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-# The folder of each model that make_bert_vectors.py wrote, and our class for it.
-CLASSES = {
-    "BertModel": bert.Bert,
-    "BertForMaskedLM": bert.BertForMaskedLM,
-    "BertForPreTraining": bert.BertForPreTraining,
-    "BertForNextSentencePrediction": bert.BertForNextSentencePrediction,
-    "BertForSequenceClassification": bert.BertForSequenceClassification,
-    "BertForTokenClassification": bert.BertForTokenClassification,
-    "BertForQuestionAnswering": bert.BertForQuestionAnswering,
-    "AlbertModel": bert.Bert,
-    "AlbertForMaskedLM": bert.BertForMaskedLM,
-    "AlbertForPreTraining": bert.BertForPreTraining,
-    "AlbertForSequenceClassification": bert.BertForSequenceClassification,
-}
 OTHER_NAMES = {"sop_logits": "seq_relationship_logits"}
 CONFIG = bert.BertConfig(
     vocab_size=29,
@@ -306,7 +290,7 @@ class TestSentenceEncoder:
         close(model(inputs), plain / np.linalg.norm(plain, axis=1, keepdims=True))
 
     def test_refuses_another_pooling(self):
-        with pytest.raises(ValueError, match="pooling: expected one of mean, cls, got 'max'"):
+        with pytest.raises(ValueError, match="pooling: expected one of mean, cls, pooler, got .max."):
             bert.SentenceEncoder(CONFIG, pooling="max")
 
 

@@ -3,31 +3,17 @@
 import json
 import shutil
 import struct
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
+from bert_vectors import CLASSES, GOLDEN
 from safetensors.numpy import load_file, save_file
 
 from tf_transformer import bert
 from tf_transformer.models.bert.checkpoints.name_table import name_table
 
-GOLDEN = Path(__file__).resolve().parents[2] / "vectors" / "bert"
-CLASSES = {
-    "BertModel": bert.Bert,
-    "BertForMaskedLM": bert.BertForMaskedLM,
-    "BertForPreTraining": bert.BertForPreTraining,
-    "BertForNextSentencePrediction": bert.BertForNextSentencePrediction,
-    "BertForSequenceClassification": bert.BertForSequenceClassification,
-    "BertForTokenClassification": bert.BertForTokenClassification,
-    "BertForQuestionAnswering": bert.BertForQuestionAnswering,
-    "AlbertModel": bert.Bert,
-    "AlbertForMaskedLM": bert.BertForMaskedLM,
-    "AlbertForPreTraining": bert.BertForPreTraining,
-    "AlbertForSequenceClassification": bert.BertForSequenceClassification,
-}
 IDS = {"input_ids": np.array([[3, 7, 1, 28]], np.int32)}
 
 
