@@ -46,7 +46,7 @@ def main():
     rows = tokenizer.encode(texts, add_special_tokens=True)
     lengths = [len(row) for row in rows]
     tokens = f"{len(rows):,} sentences of {np.mean(lengths):.1f} tokens, at most {max(lengths)}."
-    everything, parts = {}, [REMARK, tokens]
+    everything, parts = {}, [REMARK.strip(), tokens]
     for size, count in BATCHES.items():
         arrays, padding = batches(rows, size, count)
         for dtype, tolerance in TOLERANCES.items():

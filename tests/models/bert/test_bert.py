@@ -241,6 +241,14 @@ class TestUnpad:
         for states in outputs["hidden_states"]:
             assert (np.asarray(states)[inputs["attention_mask"] == 0] == 0).all()
 
+    @pytest.mark.parametrize("size", [0, 2])
+    def test_a_batch_without_a_token(self, size):
+        inputs = {key: np.zeros((size, 5), np.int32) for key in batch()}
+        outputs = twin(built(), unpad=True)(inputs)
+        assert outputs["sequence_output"].shape == (size, 5, 14)
+        assert (np.asarray(outputs["sequence_output"]) == 0).all()
+        assert np.isfinite(outputs["pooled_output"]).all()
+
     def test_attention_is_that_of_tokens(self):
         model, inputs = built(), batch()
         keep = inputs["attention_mask"]

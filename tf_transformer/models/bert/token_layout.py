@@ -67,6 +67,9 @@ class _Packed:
         self._shape = tf.shape(keep)
         self._keep = keep
         flat = tf.reshape(keep, (-1,))
+        # A batch of nothing but padding keeps one row, so that there is one to gather from.
+        first = tf.one_hot(0, tf.size(flat), True, False)
+        flat = flat | (first & ~tf.reduce_any(flat))
         self._places = tf.cast(tf.where(flat)[:, 0], tf.int32)  # (M,), of each row in B * T
         # The row of each place; padding reads row 0, which the mask then hides or blocks.
         rows = tf.where(flat, tf.cumsum(tf.cast(flat, tf.int32)) - 1, 0)
