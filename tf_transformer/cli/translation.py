@@ -68,6 +68,7 @@ def _add_data_arguments(parser):
 
 
 def add_model_argument(parser):
+    """Add `--model`, an exported translator."""
     parser.add_argument(
         "--model", metavar="FOLDER", help="an exported model (default: the English-Chinese one)"
     )
@@ -249,6 +250,7 @@ def _texts(translator, texts):
 
 
 def model_path(options):
+    """The folder of `--model`, that of the shipped translator without one."""
     from tf_transformer.export.shipped_models import shipped_model
 
     path = Path(options.model) if options.model else shipped_model("en-zh")

@@ -24,7 +24,8 @@ class TextClassifier(TextModel):
         >>> config = BertConfig(7, 8, 1, 2, 9, labels=("no", "yes"))
         >>> model = BertForSequenceClassification(config)
         >>> model.build()
-        >>> answer = TextClassifier(model, read_tokenizer(folder)).classify(["a b"])
+        >>> classifier = TextClassifier(model, read_tokenizer(folder))
+        >>> answer = classifier.classify(["a b"])
         >>> answer["probabilities"].shape.as_list(), answer["label"].shape.as_list()
         ([1, 2], [1])
     """

@@ -28,7 +28,8 @@ class TextEncoder(TextModel):
         >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> model = SentenceEncoder(BertConfig(7, 8, 1, 2, 9))
         >>> model.build()
-        >>> TextEncoder(model, read_tokenizer(folder)).encode(["a b", ""]).shape.as_list()
+        >>> encoder = TextEncoder(model, read_tokenizer(folder))
+        >>> encoder.encode(["a b", ""]).shape.as_list()
         [2, 8]
     """
 
