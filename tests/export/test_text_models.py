@@ -51,6 +51,11 @@ def test_classes(models):
     assert len(set(names)) > 1
 
 
+def test_nobody_has_to_hold_the_encoder(folder):
+    vectors = TextEncoder.from_pretrained(folder).encode(TEXTS)
+    np.testing.assert_array_equal(vectors, TextEncoder.from_pretrained(folder).encode(TEXTS))
+
+
 def test_loads_where_there_is_only_tensorflow(models, tmp_path):
     for name, (model, _) in models.items():
         model.save(tmp_path / name)

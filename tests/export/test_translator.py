@@ -72,6 +72,12 @@ def test_an_empty_batch(trained):
     assert translator.translate(tf.zeros((0,), tf.string)).shape == (0,)
 
 
+def test_nobody_has_to_hold_the_translator(trained):
+    run, translator = trained
+    again = Translator(run.best_model(), GraphBPE.from_file(run.tokenizer_path)).translate(STRANGE)
+    assert again.numpy().tolist() == translator.translate(STRANGE).numpy().tolist()
+
+
 def test_encode_gives_the_encoders_vectors(trained):
     run, translator = trained
     model = run.best_model()

@@ -33,8 +33,9 @@ class TextClassifier(TextModel):
     def __init__(self, model, tokenizer, max_length=None):
         super().__init__(model, tokenizer, max_length)
         self._labels = model.config.labels
+        # Not by decoration, which holds the object weakly: `TextClassifier(...).classify(texts)`.
+        self.classify = tf.function(self.classify, input_signature=[TEXTS], autograph=False)
 
-    @tf.function(input_signature=[TEXTS], autograph=False)
     def classify(self, text):
         """string (B,) -> `label` string (B,), `probabilities` float32 (B, C)."""
         probabilities = tf.nn.softmax(self.compute(text))

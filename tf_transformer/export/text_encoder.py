@@ -33,6 +33,11 @@ class TextEncoder(TextModel):
         [2, 8]
     """
 
+    def __init__(self, model, tokenizer, max_length=None):
+        super().__init__(model, tokenizer, max_length)
+        # Not by decoration, which holds the object weakly: `TextEncoder(...).encode(texts)`.
+        self.encode = tf.function(self.encode, input_signature=[TEXTS], autograph=False)
+
     @classmethod
     def from_pretrained(cls, path, **changes):
         """Make the encoder of a checkpoint's folder.
@@ -53,7 +58,6 @@ class TextEncoder(TextModel):
         content = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
         return cls(model, read_tokenizer(path), content.get("max_seq_length"))
 
-    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(self, text):
         """string (B,) -> float32 (B, D)."""
         return self.compute(text)

@@ -15,7 +15,8 @@ class TextModel(tf.Module):
     """A model of `tf_transformer.bert` with its tokenizer, of core TensorFlow operations only.
 
     Saved with `save`, it loads in a process that knows nothing but TensorFlow. Texts that are
-    longer than the model's table of positions are cut there.
+    longer than the model's table of positions are cut there. A subclass has the functions, and a
+    method `signatures` that names those which the SavedModel offers.
 
     Args:
         model: a built model.
@@ -63,10 +64,6 @@ class TextModel(tf.Module):
         """What the model says of texts: string (B,) -> its outputs."""
         inputs = text_inputs(self.tokenizer, text, None, self._max_length)
         return self._call(inputs, training=False)
-
-    def signatures(self):
-        """The functions that the SavedModel offers by name: dict of `tf.function`."""
-        raise NotImplementedError
 
     def save(self, path):
         """Write a SavedModel.

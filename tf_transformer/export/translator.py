@@ -60,8 +60,10 @@ class Translator(tf.Module):
         self._encode, self._start, self._step = model.encoder.__call__, model.start, model.step
         self._longest_source = config["pe_input"]
         self._longest_target = config["pe_target"]
+        # Not by decoration, which holds the object weakly: `Translator(...).translate(texts)`.
+        self.translate = tf.function(self.translate, input_signature=[_TEXTS], autograph=False)
+        self.encode = tf.function(self.encode, input_signature=[_TEXTS], autograph=False)
 
-    @tf.function(input_signature=[_TEXTS], autograph=False)
     def translate(self, text):
         """Translate greedily: string (B,) -> string (B,)."""
         source, lengths = self._source(text)
@@ -80,7 +82,6 @@ class Translator(tf.Module):
         translation = self.tokenizer.decode_ids(tf.where(inside, ids, 0))
         return tf.where(tf.equal(lengths, 1), "", translation)
 
-    @tf.function(input_signature=[_TEXTS], autograph=False)
     def encode(self, text):
         """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
         source, _ = self._source(text)

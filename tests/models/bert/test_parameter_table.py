@@ -1,5 +1,6 @@
 """Counting parameters, of the published sizes too."""
 
+import numpy as np
 import pytest
 from tiny_bert import CONFIG
 
@@ -49,3 +50,45 @@ def test_refuses_an_unknown_name():
     with pytest.raises(ValueError, match="name: expected one of bert-tiny,.* got 'bert-bass'"):
         bert.published_config("bert-bass")
     assert set(PUBLISHED_CONFIGS) >= {"bert-base", "bert-large", "albert-base"}
+
+
+def test_parameters_of_bert_base():
+    model = bert.Bert(bert.BertConfig())
+    model.build()
+    sizes = {name: int(np.prod(v.shape)) for name, v in model.variables_by_name().items()}
+
+    def total(*parts):
+        return sum(size for name, size in sizes.items() if any(part in name for part in parts))
+
+    tables = total("word_embeddings", "position_embeddings", "token_type_embeddings")
+    assert tables == (30522 + 512 + 2) * 768 == 23_835_648
+    assert total("bert/embeddings") == 23_837_184
+    assert total("/self/", "attention/output/dense") == 28_348_416  # with the biases
+    assert total("/self/query/kernel") * 4 == 28_311_552  # without
+    assert total("intermediate/dense/kernel", "/output/dense/kernel") - 12 * 768**2 == 56_623_104
+    assert total("LayerNorm") == 25 * 2 * 768 == 38_400
+    assert sum(sizes.values()) == 109_482_240
+
+
+@pytest.mark.parametrize(
+    "width, layers, heads, expected",
+    [(768, 12, 12, 11_683_584), (1024, 24, 16, 17_683_968), (2048, 24, 16, 58_724_864)],
+    ids=["base", "large", "xlarge"],
+)
+def test_parameters_of_albert(width, layers, heads, expected):
+    # Published: 12M, 18M, 60M (Lan et al. 2020, table 1).
+    config = bert.BertConfig(
+        30000,
+        width,
+        layers,
+        heads,
+        4 * width,
+        "gelu_new",
+        0,
+        0,
+        embedding_size=128,
+        num_hidden_groups=1,
+    )
+    model = bert.Bert(config)
+    model.build()
+    assert model.count_params() == expected

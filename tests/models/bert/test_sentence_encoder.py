@@ -1,11 +1,40 @@
-"""What the folder of a sentence-transformers model says."""
+"""Poolings, and what the folder of a sentence-transformers model says."""
 
 import json
 
+import numpy as np
 import pytest
+from loading import close
+from random_bert import CONFIG, batch, built, twin
 from tiny_bert import tiny_folder
 
 from tf_transformer import bert
+
+
+def states_of(model, inputs):
+    return np.asarray(model.bert(inputs)["sequence_output"], np.float64)
+
+
+def test_mean():
+    model, inputs = built(bert.SentenceEncoder, normalize=False), batch()
+    states, keep = states_of(model, inputs), inputs["attention_mask"][..., None]
+    close(model(inputs), (states * keep).sum(1) / keep.sum(1))
+
+
+def test_first_token():
+    model, inputs = built(bert.SentenceEncoder, pooling="cls", normalize=False), batch()
+    close(model(inputs), states_of(model, inputs)[:, 0])
+
+
+def test_length_1():
+    model, inputs = built(bert.SentenceEncoder), batch()
+    plain = np.asarray(twin(model, normalize=False)(inputs), np.float64)
+    close(model(inputs), plain / np.linalg.norm(plain, axis=1, keepdims=True))
+
+
+def test_refuses_another_pooling():
+    with pytest.raises(ValueError, match="one of mean, cls, pooler, got .max."):
+        bert.SentenceEncoder(CONFIG, pooling="max")
 
 
 def written(folder, modes, modules=("Transformer", "Pooling", "Normalize")):

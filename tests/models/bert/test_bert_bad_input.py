@@ -1,0 +1,69 @@
+"""What the backbone refuses, and how."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_bert import CONFIG, batch, built
+
+from tf_transformer import bert
+
+IDS = batch()["input_ids"]
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        (IDS, "inputs: expected a dict of input_ids"),
+        ({"ids": IDS}, "inputs: expected a dict of input_ids"),
+        ({"input_ids": IDS, "mask": IDS}, "got .'input_ids', 'mask'."),
+        ({"input_ids": IDS * 1.0}, "input_ids: expected integers, got float"),
+        ({"input_ids": IDS, "attention_mask": IDS * 1.0}, "has 1 = may attend; cast it"),
+        ({"input_ids": IDS[0]}, "input_ids: expected a shape that goes with"),
+        ({"input_ids": IDS, "token_type_ids": IDS[:, :4]}, "token_type_ids: expected a shape"),
+        ({"input_ids": IDS, "attention_mask": IDS[:1, :4]}, "attention_mask: expected a shape"),
+        ({"input_ids": np.full((2, 14), 1)}, "at most 13 tokens .*got length 14"),
+        ({"input_ids": np.where(IDS[0, 0] == IDS, 29, IDS)}, r"ids in \[0, 29\).*Got 29"),
+        ({"input_ids": np.where(IDS[0, 0] == IDS, -1, IDS)}, r"ids in \[0, 29\).*Got -1"),
+        (
+            {"input_ids": IDS, "token_type_ids": 0 * IDS + 3},
+            r"token_type_ids: .*\[0, 3\).*Got 3",
+        ),
+    ],
+)
+def test_raises(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        built()(inputs)
+
+
+@pytest.mark.parametrize("bad", [29, -1, 2**31 - 1])
+def test_raises_in_a_graph(bad):
+    ids = IDS.copy()
+    ids[1, 2] = bad
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected ids in \[0, 29\)"):
+        tf.function(built())({"input_ids": tf.constant(ids)})
+
+
+def test_an_unknown_length_too_large_raises_in_a_graph():
+    spec = {"input_ids": tf.TensorSpec((None, None), tf.int32)}
+    function = tf.function(built(), input_signature=[spec])
+    assert function({"input_ids": tf.ones((2, 13), tf.int32)})["pooled_output"].shape == (2, 14)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="expected at most 13 tokens"):
+        function({"input_ids": tf.ones((2, 14), tf.int32)})
+
+
+@pytest.mark.parametrize("bad", [29, -1])
+@pytest.mark.parametrize("name", ["input_ids", "token_type_ids"])
+def test_xla_says_nan_and_never_a_row_of_zeros(bad, name):
+    inputs = batch()
+    inputs[name][1, 2] = bad
+    outputs = tf.function(built(), jit_compile=True)(inputs)
+    assert np.isnan(outputs["sequence_output"][1]).all()
+    assert np.isfinite(outputs["sequence_output"][0]).all()
+
+
+def test_a_head_without_what_it_needs():
+    plain = bert.BertConfig.of({**CONFIG.to_dict(), "pooler_activation": None, "labels": ()})
+    with pytest.raises(ValueError, match="pooler_activation: expected one"):
+        bert.BertForNextSentencePrediction(plain)
+    with pytest.raises(ValueError, match="labels: expected the names of the classes"):
+        bert.BertForTokenClassification(plain)
