@@ -22,10 +22,10 @@ def write_topics(path, documents=500, seed=0):
     return str(path)
 
 
-def small_pretraining(folder, **changes):
+def small_pretraining(folder, start=None, vocabulary=None, **changes):
     """A run over such documents, in `folder`/run."""
     preset = PRETRAINING_PRESETS["tiny"].with_changes(
         {"vocab_size": 100, "lengths": (16,), "tokens_per_batch": 720, **changes}
     )
     file = write_topics(folder / "topics.txt")
-    return PretrainingRun(folder / "run", TextSource(files=(file,)), preset)
+    return PretrainingRun(folder / "run", TextSource(files=(file,)), preset, vocabulary, start)

@@ -8,6 +8,7 @@ import pytest
 import reference_numpy as ref
 import tensorflow as tf
 from small_pretraining import small_pretraining, write_topics
+from tiny_bert import randomised, tiny_folder
 
 from tf_transformer import bert
 from tf_transformer.data import TextSource
@@ -143,6 +144,37 @@ def test_single_sentences_give_masked_words_alone_with_a_vocabulary_from_elsewhe
     inside = np.isin(ids, [6, 8, *range(19, 29)])[:, 1:]  # pieces with "##"
     np.testing.assert_array_equal(asked[:, 1:][inside], asked[:, :-1][inside])
     assert asked[:, 1:][inside].any()
+
+
+@pytest.mark.parametrize("cls", [bert.Bert, bert.BertForMaskedLM, bert.BertForPreTraining])
+def test_a_start_gives_its_sizes_its_vocabulary_and_its_weights(tmp_path, cls):
+    words = [f"{topic}{word}" for topic in "ab" for word in "klmnop"]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    start = tmp_path / "start"
+    first = randomised(cls(bert.BertConfig(len(tokens), 12, 2, 3, 16, max_position_embeddings=16)))
+    first.save_pretrained(start)
+    (start / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    run = small_pretraining(tmp_path, start=start, peak_learning_rate=1e-12)
+    last = run.train()
+    assert last.config.hidden_size == 12 and last.config.vocab_size == len(tokens)
+    assert (run.model_path / "vocab.txt").read_text() == (start / "vocab.txt").read_text()
+    before, after = first.variables_by_name(), last.variables_by_name()
+    for name in before:  # moved by a rate of next to nothing
+        np.testing.assert_allclose(after[name], before[name], atol=1e-6)
+    assert len(after) - len(before) == {bert.Bert: 7, bert.BertForMaskedLM: 4}.get(cls, 0)
+    assert PretrainingRun.open(run.folder).start == str(start)
+
+
+def test_a_start_that_does_not_fit(tmp_path):
+    start = tiny_folder(tmp_path / "start")
+    with pytest.raises(ValueError, match="lengths: expected at most 11, .* got .16,."):
+        small_pretraining(tmp_path, start=start).train()
+    with pytest.raises(ValueError, match="vocabulary: expected none beside a start"):
+        small_pretraining(tmp_path, start=start, vocabulary="vocab.txt")
+    (start / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="model.safetensors"):
+        small_pretraining(tmp_path, start=start, lengths=(11,)).train()
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_is_held_out_is_not_trained_on(tmp_path):

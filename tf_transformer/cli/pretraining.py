@@ -7,7 +7,7 @@ from pathlib import Path
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 # The settings of a preset that have an argument.
-_CHANGES = ("vocab_size", "epochs", "seed", "whole_words")
+_CHANGES = ("vocab_size", "epochs", "peak_learning_rate", "lengths", "seed", "whole_words")
 
 
 def add_commands(commands):
@@ -27,9 +27,27 @@ def add_commands(commands):
         "sentences, each a document)",
     )
     pretrain.add_argument("--vocabulary", metavar="FILE", help="vocab.txt instead of a new one")
+    pretrain.add_argument(
+        "--start",
+        metavar="FOLDER",
+        help="a checkpoint to adapt to the texts, of its own sizes and vocabulary",
+    )
     pretrain.add_argument("--preset", default="small", help="small or tiny (default: small)")
     pretrain.add_argument("--vocab-size", type=int, help="instead of the preset's")
     pretrain.add_argument("--epochs", type=int, help="instead of the preset's")
+    pretrain.add_argument(
+        "--learning-rate",
+        type=float,
+        dest="peak_learning_rate",
+        help="the highest, instead of the preset's (for --start less: 5e-4)",
+    )
+    pretrain.add_argument(
+        "--lengths",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="instead of the preset's: texts are padded to the next of these, and cut at the last",
+    )
     pretrain.add_argument("--seed", type=int, help="instead of the preset's")
     pretrain.add_argument(
         "--whole-words", action="store_true", default=None, help="hide words whole"
@@ -60,7 +78,7 @@ def _pretrain(options):
                 f"{folder}: holds a pretraining already. Go on with it: tf-transformer pretrain "
                 f"--resume {folder}; or delete it, or choose another with --output."
             )
-        run = PretrainingRun(folder, source, preset, options.vocabulary)
+        run = PretrainingRun(folder, source, preset, options.vocabulary, options.start)
     try:
         run.train()
     except KeyboardInterrupt:

@@ -2,71 +2,57 @@
 
 import dataclasses
 
+from tf_transformer.training.base_preset import BasePreset
+
 SUBWORDS = ("bpe", "wordpiece", "unigram")
 
 
-@dataclasses.dataclass(frozen=True)
-class Preset:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset(BasePreset):
     """Everything that decides a training run but the data.
 
     Args:
-        name: str, the preset's.
+        name, epochs, lengths: as of `BasePreset`.
         vocab_size: int, tokens of the joint vocabulary.
         num_layers, d_model, num_heads, dff, rate: of `Transformer`.
-        epochs: int, the most passes over the training pairs.
         patience: int, epochs without a lower validation loss that end the training.
         warmup_steps: int, steps until the highest learning rate.
         learning_rate_scale: float, multiplies the schedule of the paper.
         label_smoothing: float, of `SmoothedCrossentropy`.
         average_momentum: float in [0, 1), of the moving average of the weights.
         tokens_per_batch: int, tokens of each side in a batch.
-        lengths: ints, the bucket lengths; the last one is the longest sentence.
         seed: int, of the weights, the dropout and the order of the batches.
         subword: str, one of `SUBWORDS`, the model that cuts words.
+
+    Raises:
+        ValueError: as `BasePreset`, or a subword model that is none.
 
     Example:
         >>> PRESETS["tiny"].num_layers
         1
     """
 
-    name: str
     vocab_size: int
     num_layers: int
     d_model: int
     num_heads: int
     dff: int
     rate: float
-    epochs: int
     patience: int
     warmup_steps: int
     learning_rate_scale: float
     label_smoothing: float
     average_momentum: float
     tokens_per_batch: int
-    lengths: tuple
     seed: int = 1
     subword: str = "bpe"
 
-    def with_changes(self, changes):
-        """A copy with some fields set; a change to None is none.
-
-        Args:
-            changes: dict, field name to new value or None.
-
-        Returns:
-            `Preset`.
-
-        Raises:
-            ValueError: a number of epochs below 1, or a subword model that is none.
-        """
-        changes = {name: value for name, value in changes.items() if value is not None}
-        if changes.get("subword", "bpe") not in SUBWORDS:
+    def __post_init__(self):
+        super().__post_init__()
+        if self.subword not in SUBWORDS:
             raise ValueError(
-                f"subword: expected one of {', '.join(SUBWORDS)}, got {changes['subword']!r}."
+                f"subword: expected one of {', '.join(SUBWORDS)}, got {self.subword!r}."
             )
-        if changes.get("epochs", 1) < 1:
-            raise ValueError(f"epochs: expected at least 1, got {changes['epochs']}.")
-        return dataclasses.replace(self, **changes)
 
 
 PRESETS = {

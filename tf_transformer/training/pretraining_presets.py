@@ -2,22 +2,22 @@
 
 import dataclasses
 
+from tf_transformer.training.base_preset import BasePreset
 
-@dataclasses.dataclass(frozen=True)
-class PretrainingPreset:
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingPreset(BasePreset):
     """Everything that decides a pretraining but the texts.
 
     Args:
-        name: str, the preset's.
+        name, epochs, lengths: as of `BasePreset`.
         vocab_size: int, tokens of the vocabulary, if one is trained.
         num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: of `BertConfig`.
         dropout: float in [0, 1), of embeddings, sublayers and attention weights.
-        epochs: int, passes over the documents.
         peak_learning_rate: float, of `WarmUpLinearDecay`.
         warmup_share: float in [0, 1), the share of all steps that warm up.
         weight_decay: float, of all weights but biases and those of layer normalization.
         tokens_per_batch: int, padding included.
-        lengths: ints, the bucket lengths; the last one is the longest text.
         validation_share: float in (0, 1), the share of the documents that is held out.
         mask_rate: float in (0, 1), the share of the tokens to hide.
         whole_words: bool, hide words whole.
@@ -30,17 +30,14 @@ class PretrainingPreset:
         1
     """
 
-    name: str
     vocab_size: int
     num_hidden_layers: int
     hidden_size: int
     num_attention_heads: int
     intermediate_size: int
     dropout: float
-    epochs: int
     peak_learning_rate: float
     tokens_per_batch: int
-    lengths: tuple
     validation_share: float
     warmup_share: float = 0.1
     weight_decay: float = 0.01
@@ -49,23 +46,6 @@ class PretrainingPreset:
     next_sentence: bool | None = None
     lowercase: bool = True
     seed: int = 1
-
-    def with_changes(self, changes):
-        """A copy with some fields set; a change to None is none.
-
-        Args:
-            changes: dict, field name to new value or None.
-
-        Returns:
-            `PretrainingPreset`.
-
-        Raises:
-            ValueError: a number of epochs below 1.
-        """
-        changes = {name: value for name, value in changes.items() if value is not None}
-        if changes.get("epochs", 1) < 1:
-            raise ValueError(f"epochs: expected at least 1, got {changes['epochs']}.")
-        return dataclasses.replace(self, **changes)
 
 
 PRETRAINING_PRESETS = {

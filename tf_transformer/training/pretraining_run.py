@@ -10,6 +10,7 @@ import numpy as np
 from tf_transformer.data import PretrainingBatches, TextSource, split_documents
 from tf_transformer.data.replacing import replacing
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
+from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.training.fused_adam import FusedAdam
@@ -41,11 +42,16 @@ class PretrainingRun:
         folder: str or Path.
         source: `TextSource`, the documents.
         preset: `PretrainingPreset`, the sizes.
-        vocabulary: None, one is trained on the documents; or str or Path of a `vocab.txt` or of the
-            `tokenizer.json` of a WordPiece model with BERT's special tokens.
+        vocabulary: None, one is trained on the documents; or str or Path of a `vocab.txt`, or of
+            the `tokenizer.json` of a WordPiece model with BERT's special tokens, or of a
+            checkpoint's folder with either.
+        start: None, or str or Path of a checkpoint's folder: its sizes, its weights and its
+            vocabulary are taken, to adapt it to other texts (Gururangan et al. 2020, "Don't Stop
+            Pretraining"). Of the heads those that it has.
 
     Raises:
-        ValueError: the documents cannot be read or are too few to be split.
+        ValueError: the documents cannot be read or are too few to be split; both a vocabulary and
+            a start.
 
     Example:
         >>> from tf_transformer.training.pretraining_presets import PRETRAINING_PRESETS
@@ -55,11 +61,16 @@ class PretrainingRun:
         (2701, False)
     """
 
-    def __init__(self, folder, source, preset, vocabulary=None):
+    def __init__(self, folder, source, preset, vocabulary=None, start=None):
+        if vocabulary is not None and start is not None:
+            raise ValueError(
+                f"vocabulary: expected none beside a start, whose own is used, got {vocabulary}."
+            )
         self.folder = Path(folder)
         self.source = source
         self.preset = preset
         self.vocabulary = vocabulary
+        self.start = start
         self.train_documents, self.validation_documents = split_documents(
             source.load(), preset.validation_share
         )
@@ -84,9 +95,9 @@ class PretrainingRun:
         """
 
         def make(settings):
-            preset = {**settings["preset"], "lengths": tuple(settings["preset"]["lengths"])}
             source = TextSource(**settings["source"])
-            return cls(folder, source, PretrainingPreset(**preset), settings["vocabulary"])
+            preset = PretrainingPreset(**settings["preset"])
+            return cls(folder, source, preset, settings["vocabulary"], settings.get("start"))
 
         return read_settings(Path(folder) / "pretraining.json", make)
 
@@ -122,10 +133,10 @@ class PretrainingRun:
             f"{len(self.train_documents)} documents to train on, "
             f"{len(self.validation_documents)} held out; {model.count_params():,} weights; "
             f"{batches.steps_per_epoch} steps an epoch; masked words"
-            + " and next sentences"
-            * self.next_sentence,
+            f"{' and next sentences' if self.next_sentence else ''}",
             flush=True,
         )
+        self._write_settings(tokenizer, model.config)
         resumable_fit(
             model,
             batches,
@@ -138,38 +149,34 @@ class PretrainingRun:
         return model
 
     def _tokenizer(self):
-        """The vocabulary, trained if the folder is new; nothing is written before that worked."""
+        """The vocabulary, trained if the folder is new."""
         path = self.folder / "tokenizer.json"
-        if path.exists():
-            tokenizer = WordPieceTokenizer.load(path)
-        elif self.vocabulary is None:
-            tokenizer = WordPieceTokenizer.train(
-                [sentence for document in self.train_documents for sentence in document],
-                self.preset.vocab_size,
-                bert_pipeline(self.preset.lowercase),
-            )
-        elif Path(self.vocabulary).suffix == ".json":
-            tokenizer = WordPieceTokenizer.load(self.vocabulary)
-        else:
-            tokenizer = WordPieceTokenizer.load_vocabulary(self.vocabulary, self.preset.lowercase)
+        given = path if path.exists() else self.start or self.vocabulary
+        if given is not None:
+            return _read_vocabulary(Path(given), self.preset.lowercase)
+        return WordPieceTokenizer.train(
+            [sentence for document in self.train_documents for sentence in document],
+            self.preset.vocab_size,
+            bert_pipeline(self.preset.lowercase),
+        )
+
+    def _write_settings(self, tokenizer, config):
+        """Settings and vocabulary, this also as the programs around BERT want it."""
         write_settings(
             self.folder / "pretraining.json",
             source=dataclasses.asdict(self.source),
             preset=dataclasses.asdict(self.preset),
             vocabulary=None if self.vocabulary is None else str(self.vocabulary),
+            start=None if self.start is None else str(self.start),
         )
+        path = self.folder / "tokenizer.json"
         if not path.exists():
             tokenizer.save(path)
-        self._write_vocabulary(TokenizerFile.read(path))
-        return tokenizer
-
-    def _write_vocabulary(self, file):
-        """The vocabulary once more, as the programs around BERT want it."""
-        lowercase = (file.content.get("normalizer") or {}).get("lowercase", False)
+        file = TokenizerFile.read(path)
         config = {
             "tokenizer_class": "BertTokenizer",
-            "do_lower_case": lowercase,
-            "model_max_length": self.preset.lengths[-1],
+            "do_lower_case": (file.content.get("normalizer") or {}).get("lowercase", False),
+            "model_max_length": config.max_position_embeddings,
         }
         for name, text in (
             ("vocab.txt", "\n".join(file.vocabulary)),
@@ -201,18 +208,7 @@ class PretrainingRun:
     def _compiled_model(self, vocab_size, total_steps):
         preset = self.preset
         keras.utils.set_random_seed(preset.seed)
-        config = BertConfig(
-            vocab_size=vocab_size,
-            hidden_size=preset.hidden_size,
-            num_hidden_layers=preset.num_hidden_layers,
-            num_attention_heads=preset.num_attention_heads,
-            intermediate_size=preset.intermediate_size,
-            hidden_dropout_prob=preset.dropout,
-            attention_probs_dropout_prob=preset.dropout,
-            max_position_embeddings=preset.lengths[-1],
-        )
-        model = (BertForPreTraining if self.next_sentence else BertForMaskedLM)(config)
-        model.build()
+        model = self._new_model(vocab_size)
         warmup_steps = int(preset.warmup_share * total_steps)
         optimizer = FusedAdam(
             WarmUpLinearDecay(preset.peak_learning_rate, warmup_steps, total_steps),
@@ -237,3 +233,41 @@ class PretrainingRun:
             }
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
         return model
+
+    def _new_model(self, vocab_size):
+        preset = self.preset
+        cls = BertForPreTraining if self.next_sentence else BertForMaskedLM
+        dropout = {
+            "hidden_dropout_prob": preset.dropout,
+            "attention_probs_dropout_prob": preset.dropout,
+        }
+        if self.start is not None:
+            model = cls.from_pretrained(self.start, new_head=None, **dropout)
+            most = model.config.max_position_embeddings
+            if preset.lengths[-1] > most:
+                raise ValueError(
+                    f"lengths: expected at most {most}, the positions of {self.start}, got "
+                    f"{preset.lengths}."
+                )
+            return model
+        model = cls(
+            BertConfig(
+                vocab_size=vocab_size,
+                hidden_size=preset.hidden_size,
+                num_hidden_layers=preset.num_hidden_layers,
+                num_attention_heads=preset.num_attention_heads,
+                intermediate_size=preset.intermediate_size,
+                max_position_embeddings=preset.lengths[-1],
+                **dropout,
+            )
+        )
+        model.build()
+        return model
+
+
+def _read_vocabulary(path, lowercase):
+    if path.is_dir():
+        return WordPieceTokenizer(read_tokenizer_file(path))
+    if path.suffix == ".json":
+        return WordPieceTokenizer.load(path)
+    return WordPieceTokenizer.load_vocabulary(path, lowercase)

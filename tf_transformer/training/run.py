@@ -82,8 +82,7 @@ class TrainingRun:
         """
 
         def make(settings):
-            preset = {**settings["preset"], "lengths": tuple(settings["preset"]["lengths"])}
-            return cls(folder, PairSource(**settings["source"]), Preset(**preset))
+            return cls(folder, PairSource(**settings["source"]), Preset(**settings["preset"]))
 
         return read_settings(Path(folder) / "run.json", make)
 

@@ -67,7 +67,8 @@ class PretrainedBert(NotesLayer, keras.Model):
                 folder of Google's (`bert_config.json` and a TensorFlow checkpoint), or the prefix
                 of such a checkpoint.
             new_head: bool, True leaves the head (and the pooler, if the checkpoint has none) at its
-                random start, for fine-tuning; False expects it in the checkpoint.
+                random start, for fine-tuning; False expects it in the checkpoint. None reads what
+                of them the checkpoint has, to train on.
             changes: fields of `BertConfig`, instead of what the configuration says (`labels`, a
                 rate of dropout, `pooler_activation="linear"`), and arguments of the constructor.
 
@@ -91,10 +92,10 @@ class PretrainedBert(NotesLayer, keras.Model):
             True
         """
         fields = {field.name for field in dataclasses.fields(BertConfig)}
-        file, config, has_pooler = read_checkpoint(
+        file, config, has = read_checkpoint(
             path, {name: value for name, value in changes.items() if name in fields}
         )
-        if cls.pooler_use == "optional" and not has_pooler:
+        if cls.pooler_use == "optional" and not has("bert/pooler/dense/kernel"):
             config = dataclasses.replace(config, pooler_activation=None)
         if cls.has_labels and not config.labels:  # what a file without names means
             config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
@@ -102,8 +103,11 @@ class PretrainedBert(NotesLayer, keras.Model):
         model = cls(config, **options)
         model.build()
         variables = model.variables_by_name()
-        fresh = (cls.head_scope, "no pooler" if has_pooler else "bert/pooler/") if new_head else ()
-        load_variables(file, variables, config, [n for n in variables if n.startswith(fresh)])
+        new = []
+        if new_head is not False:
+            on_top = [n for n in variables if n.startswith((cls.head_scope, "bert/pooler/"))]
+            new = [n for n in on_top if not has(n) or (new_head and n.startswith(cls.head_scope))]
+        load_variables(file, variables, config, new)
         return model
 
     def save_pretrained(self, folder, tokenizer_from=None):

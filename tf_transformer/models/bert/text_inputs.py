@@ -35,16 +35,32 @@ def read_tokenizer(folder, lowercase=None):
         >>> read_tokenizer(folder).encode(["Hello"], add_special_tokens=True).to_list()
         [[2, 5, 3]]
     """
+    path = Path(folder) / "tokenizer.json"
+    if path.is_file():
+        return GraphTokenizer.from_file(path)
+    return GraphWordPiece(read_tokenizer_file(folder, lowercase))
+
+
+def read_tokenizer_file(folder, lowercase=None):
+    """The vocabulary of a checkpoint's folder, as a `TokenizerFile`.
+
+    Args, raises: as of `read_tokenizer`.
+
+    Example:
+        >>> read_tokenizer_file("nowhere")
+        Traceback (most recent call last):
+        FileNotFoundError: folder: expected tokenizer.json or vocab.txt in nowhere.
+    """
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
-        return GraphTokenizer.from_file(folder / "tokenizer.json")
+        return TokenizerFile.read(folder / "tokenizer.json")
     if not (folder / "vocab.txt").is_file():
         raise FileNotFoundError(f"folder: expected tokenizer.json or vocab.txt in {folder}.")
     settings = folder / "tokenizer_config.json"
     if lowercase is None:
         content = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
         lowercase = content.get("do_lower_case", True)
-    return GraphWordPiece(TokenizerFile.read_vocabulary(folder / "vocab.txt", lowercase))
+    return TokenizerFile.read_vocabulary(folder / "vocab.txt", lowercase)
 
 
 def text_inputs(tokenizer, texts, pairs=None, max_length=512):

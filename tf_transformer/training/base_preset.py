@@ -1,0 +1,45 @@
+"""What presets have in common."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class BasePreset:
+    """Settings of a training, of which some can be changed.
+
+    Args:
+        name: str, the preset's.
+        epochs: int, the most passes over the data.
+        lengths: ints, the bucket lengths; the last one is the longest text.
+
+    Raises:
+        ValueError: a number of epochs below 1.
+
+    Example:
+        >>> BasePreset("mine", epochs=3, lengths=[8, 16]).lengths
+        (8, 16)
+    """
+
+    name: str
+    epochs: int
+    lengths: tuple
+
+    def __post_init__(self):
+        if self.epochs < 1:
+            raise ValueError(f"epochs: expected at least 1, got {self.epochs}.")
+        object.__setattr__(self, "lengths", tuple(self.lengths))  # JSON gives a list
+
+    def with_changes(self, changes):
+        """A copy with some fields set; a change to None is none.
+
+        Args:
+            changes: dict, field name to new value or None.
+
+        Returns:
+            A preset of the same class.
+
+        Raises:
+            ValueError: as the class.
+        """
+        changes = {name: value for name, value in changes.items() if value is not None}
+        return dataclasses.replace(self, **changes)
