@@ -1,6 +1,7 @@
 """TF-IDF with logistic regression on a set of `load_labelled_texts`: `tfidf.py SET ARCHIVE`.
 
-Prints JSON: the setting with the best validation accuracy, and its accuracy on the test part.
+Prints JSON: the setting with the best validation accuracy, its accuracy on the test part, and the
+probabilities of the classes there.
 """
 
 import json
@@ -35,6 +36,7 @@ def main(name, archive):
             if score > best["validation"]:
                 best = {"features": features, "C": c, "validation": score}
                 best["test"] = model.score(*test)
+                best["probabilities"] = model.predict_proba(test[0]).tolist()
     print(json.dumps(best))
 
 

@@ -39,14 +39,8 @@ import numpy as np
 import tensorflow as tf
 from IPython.display import Image
 
-from tf_transformer import (
-    LabelledTexts,
-    TextEncoder,
-    bert,
-    create_sequence_to_sequence_mask,
-    greedy_decode,
-)
-from tf_transformer.data import TextSource
+from tf_transformer import TextEncoder, bert, create_sequence_to_sequence_mask, greedy_decode
+from tf_transformer.data import LabelledTexts, TextSource
 from tf_transformer.training import (
     PRETRAINING_PRESETS,
     FineTuning,
