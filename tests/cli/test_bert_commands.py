@@ -62,7 +62,7 @@ def test_bad_input(folder, tmp_path):
     np.save(index, np.zeros((4, 12), np.float32))
     np.save(narrow, np.zeros((4, 5), np.float32))
     for arguments, message in (
-        (["embed", "--model", tmp_path / "none"], "got no"),
+        (["embed", "--model", tmp_path / "none"], "expected a local folder"),
         (["embed", "--model", folder, "--file", tmp_path / "none"], "--file: expected a file"),
         (["search", tmp_path / "none", "a", "--model", folder], "index: expected a file"),
         (["search", lines, "a", "--model", folder], "index: expected the .npy of `embed`"),

@@ -56,6 +56,18 @@ def test_reviews_stand_once_and_on_one_side(reviews):
     assert all(70 < len(part) < 130 for part in parts[1:])
 
 
+def test_an_archive_cut_short(reviews):
+    reviews.write_bytes(reviews.read_bytes()[:-200])
+    with pytest.raises(ValueError, match="archive: expected the file that"):
+        load_labelled_texts("zh-reviews", reviews)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_class(tmp_path):
+    lines = "".join(f"{n % 2}\tNumber {n}.\n" for n in range(100))
+    data = read_labelled_tsv(file(tmp_path, "bom.tsv", "\ufeff" + lines))
+    assert data.labels == ("0", "1")
+
+
 class TestOwnFiles:
     LINES = "".join(f"{'even' if n % 2 == 0 else 'odd'}\tNumber {n}.\n" for n in range(300))
 

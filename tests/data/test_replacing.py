@@ -27,6 +27,20 @@ def test_folder_is_replaced(tmp_path):
     assert names(target) == ["new"] and names(tmp_path) == ["model"]
 
 
+def test_a_folder_of_somebody_else_is_not_replaced(tmp_path):
+    target = tmp_path / "project"
+    for content in ("config.json", "config.json", "thesis.txt"):  # new, empty but for it, another
+        with replacing(target, only_with="config.json") as beside:
+            beside.mkdir()
+            (beside / content).write_text("mine")
+    with (
+        pytest.raises(FileExistsError, match="project: .* config.json to replace"),
+        replacing(target, only_with="config.json") as beside,
+    ):
+        pytest.fail("it began")
+    assert names(target) == ["thesis.txt"] and names(tmp_path) == ["project"]
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_failed_write_leaves_the_old_one(tmp_path, kind):
     target = tmp_path / "kept"

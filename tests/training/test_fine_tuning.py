@@ -104,7 +104,34 @@ def test_refuses_another_vocabulary(folder, tmp_path):
         fine_tune(new_model(folder), bert.read_tokenizer(tmp_path), DATA, SETTINGS)
 
 
-@pytest.mark.parametrize("name", ["epochs", "batch_size", "max_length", "learning_rate"])
-def test_refuses_settings(name):
-    with pytest.raises(ValueError, match=f"{name}: expected a positive number, got 0"):
-        FineTuning(**{name: 0})
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("epochs", 0),
+        ("batch_size", 0),
+        ("max_length", 2),
+        ("learning_rate", 0),
+        ("warmup_share", 1.1),
+        ("layer_decay", 5),
+        ("weight_decay", -1),
+    ],
+)
+def test_refuses_settings(name, value):
+    with pytest.raises(ValueError, match=f"{name}: expected .*, got {value}"):
+        FineTuning(**{name: value})
+
+
+def test_refuses_more_positions_than_there_are(folder):
+    settings = dataclasses.replace(SETTINGS, max_length=12)
+    with pytest.raises(ValueError, match="max_length: expected at most 11, .* got 12"):
+        fine_tune(new_model(folder), bert.read_tokenizer(folder), DATA, settings)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_a_training_of_one_step(folder, share):
+    data = dataclasses.replace(DATA, train=DATA.train[:3])
+    settings = dataclasses.replace(SETTINGS, epochs=1, warmup_share=share)
+    model = new_model(folder)
+    before = model.get_weights()[0]
+    fine_tune(model, bert.read_tokenizer(folder), data, settings, verbose=0)
+    assert not np.array_equal(model.get_weights()[0], before)

@@ -51,6 +51,14 @@ def test_a_ctrl_c_inside_a_destructor_stops_after_the_batch(capsys):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_in_the_last_batch_of_an_epoch_the_epoch_ends_first():
+    press, ended = Press(at=3), []
+    note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ended.append(epoch))
+    with pytest.raises(KeyboardInterrupt), InterruptBetweenBatches() as interrupt:
+        fit(press, note, interrupt, epochs=2)
+    assert press.seen == [0, 1, 2, 3] and ended == [0]
+
+
 def test_a_second_one_stops_at_once():
     with pytest.raises(KeyboardInterrupt), InterruptBetweenBatches():
         os.kill(os.getpid(), signal.SIGINT)

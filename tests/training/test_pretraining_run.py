@@ -104,7 +104,8 @@ def test_the_model_and_its_vocabulary_can_be_read(learned):
 
 def test_weights_decay_but_biases_and_normalization_do_not(learned):
     run, _ = learned
-    model = run._compiled_model(vocab_size=11, total_steps=5)
+    model = run._new_model(vocab_size=11)
+    run._compile(model, total_steps=5)
     variables = model.trainable_variables
     for variable in variables:
         variable.assign(tf.ones(variable.shape))
@@ -175,6 +176,37 @@ def test_a_start_that_does_not_fit(tmp_path):
     with pytest.raises(FileNotFoundError, match="model.safetensors"):
         small_pretraining(tmp_path, start=start, lengths=(11,)).train()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_start_whose_vocabulary_is_of_another_size(tmp_path):
+    start = tiny_folder(tmp_path / "start")
+    with open(start / "vocab.txt", "a", encoding="utf-8") as file:
+        file.write("one more\n")
+    with pytest.raises(
+        ValueError, match="start: expected a vocabulary of 20 tokens.* got one of 21"
+    ):
+        small_pretraining(tmp_path, start=start, lengths=(11,)).train()
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_document_held_out_makes_no_pairs(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("\n\n".join(f"ak {n}.\nal {n}." for n in "bcdefgh"), encoding="utf-8")
+    preset = PRETRAINING_PRESETS["tiny"].with_changes({"vocab_size": 60, "validation_share": 0.3})
+    run = PretrainingRun(tmp_path / "run", TextSource(files=(str(file),)), preset)
+    assert len(run.validation_documents) == 1 and run.next_sentence
+    with pytest.raises(ValueError, match="enough to hold some out, got 1 of 6 others"):
+        run.train()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("mask_rate", 1.0), ("peak_learning_rate", 0), ("dropout", 1), ("lengths", (9, 5))],
+)
+def test_presets_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"{name}: expected"):
+        PRETRAINING_PRESETS["tiny"].with_changes({name: value})
 
 
 def test_what_is_held_out_is_not_trained_on(tmp_path):

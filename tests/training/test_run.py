@@ -76,6 +76,14 @@ def test_best_weights_keeps_the_best_and_stops(tmp_path):
     np.testing.assert_array_equal(model.get_weights()[0], kept[0])
 
 
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_training_that_diverged_stops(tmp_path, loss):
+    best = BestWeights(tmp_path / "best.weights.h5")
+    with pytest.raises(ValueError, match="val_loss: expected a finite number after epoch 3"):
+        best.on_epoch_end(2, {"val_loss": loss})
+    assert not best.path.exists()
+
+
 def test_a_full_disk_costs_no_checkpoint(tmp_path, monkeypatch):
     run = small_run(tmp_path, epochs=1)
     run.train()

@@ -81,6 +81,9 @@ def _finetune(options):
     model = bert.BertForSequenceClassification.from_pretrained(
         options.model, new_head=True, unpad=True, labels=data.labels, **changes
     )
+    if options.max_length is None:
+        most = min(settings.max_length, model.config.max_position_embeddings)
+        settings = dataclasses.replace(settings, max_length=most)
     parts = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
     print(f"{parts}; classes: {', '.join(data.labels)}", flush=True)
     output.mkdir(parents=True, exist_ok=True)

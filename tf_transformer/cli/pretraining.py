@@ -39,7 +39,7 @@ def add_commands(commands):
         "--learning-rate",
         type=float,
         dest="peak_learning_rate",
-        help="the highest, instead of the preset's (for --start less: 5e-4)",
+        help="the highest, instead of the preset's (with --start: 5e-4)",
     )
     pretrain.add_argument(
         "--lengths",
@@ -73,11 +73,15 @@ def _pretrain(options):
         files = tuple(options.text or ())
         source = TextSource(files=files) if files else TextSource(corpus="en-zh")
         folder = Path(options.output or f"runs/bert-{preset.name}")
+        if options.start and options.peak_learning_rate is None:
+            preset = preset.with_changes({"peak_learning_rate": 5e-4})
         if (folder / "pretraining.json").exists():
             raise ValueError(
                 f"{folder}: holds a pretraining already. Go on with it: tf-transformer pretrain "
                 f"--resume {folder}; or delete it, or choose another with --output."
             )
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ValueError(f"--output: expected a new folder, got {folder}, not an empty one.")
         run = PretrainingRun(folder, source, preset, options.vocabulary, options.start)
     try:
         run.train()

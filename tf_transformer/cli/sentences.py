@@ -73,6 +73,8 @@ def _search(options):
         index = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"index: expected the .npy of `embed`, got {path}: {error}") from error
+    if not isinstance(index, np.ndarray):
+        raise ValueError(f"index: expected the .npy of `embed`, got {path}, an archive of arrays.")
     texts = None
     if lines:
         texts = lines.read_bytes().removesuffix(b"\n").split(b"\n")

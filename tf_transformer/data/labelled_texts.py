@@ -1,10 +1,12 @@
 """Texts with a class each: two published sets read from where they are published, and TSV files."""
 
+import codecs
 import csv
 import hashlib
 import io
 import tarfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +66,7 @@ def load_labelled_texts(name, archive):
         )
     try:
         return _READERS[name](archive)
-    except (KeyError, zipfile.BadZipFile, tarfile.TarError) as error:
+    except (KeyError, EOFError, OSError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise ValueError(
             f"archive: expected the file that `{_FETCH[name]}` fetches, got {archive}: {error}."
         ) from error
@@ -118,7 +120,8 @@ def _read_lines(path):
     if not path.is_file():
         raise FileNotFoundError(f"path: expected a file of class, tab, text, got no file {path}.")
     lines = []
-    for number, line in enumerate(path.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
+    content = path.read_bytes().removeprefix(codecs.BOM_UTF8).removesuffix(b"\n")
+    for number, line in enumerate(content.split(b"\n"), start=1):
         try:
             label, tab, text = line.decode("utf-8").partition("\t")
         except UnicodeDecodeError as error:

@@ -7,16 +7,19 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def replacing(path):
+def replacing(path, only_with=None):
     """Write beside `path`, then put the new file or folder in its place.
 
     Args:
         path: str or Path of the file or folder to write.
+        only_with: None, or str, the name of a file: a folder that holds something, but not this,
+            is somebody's else and is not replaced.
 
     Yields:
         Path to write to instead, in the same folder and of the same suffixes.
 
     Raises:
+        FileExistsError: a folder without `only_with`; before anything is written.
         OSError: whatever the writing raised; `path` is then as it was, and what was written
             beside it is removed.
 
@@ -29,6 +32,11 @@ def replacing(path):
         'done'
     """
     path = Path(path)
+    if only_with and path.is_dir() and any(path.iterdir()) and not (path / only_with).exists():
+        raise FileExistsError(
+            f"{path}: expected a new folder, or one with {only_with} to replace, got one that "
+            f"holds something else, which would be lost."
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{os.getpid()}.new.{path.name}")
     retired = path.with_name(f".{os.getpid()}.old.{path.name}")

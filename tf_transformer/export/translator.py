@@ -99,15 +99,16 @@ class Translator(tf.Module):
         """Write a SavedModel with the signatures `serving_default`, `translate` and `encode`.
 
         Args:
-            path: str or Path of a folder; what it held is replaced once the new one is whole.
+            path: str or Path of a folder; a SavedModel there is replaced once the new one is whole.
 
         Raises:
+            FileExistsError: the folder holds something else.
             OSError: the disk is full or the folder cannot be written.
         """
         translate = tf.function(
             lambda text: {"translation": self.translate(text)}, input_signature=[_TEXTS]
         )
-        with replacing(path) as beside:
+        with replacing(path, only_with="saved_model.pb") as beside:
             tf.saved_model.save(
                 self,
                 str(beside),

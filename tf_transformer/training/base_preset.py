@@ -13,7 +13,7 @@ class BasePreset:
         lengths: ints, the bucket lengths; the last one is the longest text.
 
     Raises:
-        ValueError: a number of epochs below 1.
+        ValueError: a number of epochs below 1, lengths that do not increase.
 
     Example:
         >>> BasePreset("mine", epochs=3, lengths=[8, 16]).lengths
@@ -28,6 +28,8 @@ class BasePreset:
         if self.epochs < 1:
             raise ValueError(f"epochs: expected at least 1, got {self.epochs}.")
         object.__setattr__(self, "lengths", tuple(self.lengths))  # JSON gives a list
+        if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
+            raise ValueError(f"lengths: expected increasing ints, got {self.lengths}.")
 
     def with_changes(self, changes):
         """A copy with some fields set; a change to None is none.

@@ -1,5 +1,6 @@
 """A callback that keeps the best weights."""
 
+import math
 from pathlib import Path
 
 import keras
@@ -19,6 +20,9 @@ class BestWeights(keras.callbacks.Callback):
         patience: int or None, how many epochs without a better one end the training.
         average: None, or the `MovingAverage` of the training: then the average is saved.
 
+    Raises:
+        ValueError: what is monitored is not finite.
+
     Example:
         >>> callbacks = [BestWeights("best.weights.h5", patience=3)]
     """
@@ -33,6 +37,11 @@ class BestWeights(keras.callbacks.Callback):
         self.wait = 0
 
     def on_epoch_end(self, epoch, logs=None):
+        if not math.isfinite(logs[self.monitor]):
+            raise ValueError(
+                f"{self.monitor}: expected a finite number after epoch {epoch + 1}, got "
+                f"{logs[self.monitor]}: the training diverged. Begin anew with a lower rate."
+            )
         if logs[self.monitor] < self.best:
             self._save()
             self.best, self.wait = float(logs[self.monitor]), 0

@@ -27,10 +27,12 @@ class FineTuning:
         layer_decay: float in (0, 1], see `LayerwiseAdamW`.
         weight_decay: float, see `LayerwiseAdamW`.
         max_length: int, longer texts are cut there, in tokens.
-        seed: int, of the head, the dropout and the order of the texts.
+        seed: int, of the order of the texts. Head and dropout follow the seed that was set when the
+            model was made: `keras.utils.set_random_seed`.
 
     Raises:
-        ValueError: a number of epochs, a batch or a length below 1; a rate that is not positive.
+        ValueError: a number of epochs or a batch below 1, a length below 3, a rate that is not
+            positive, a share or a decay out of its range.
 
     Example:
         >>> FineTuning(epochs=3).batch_size
@@ -47,13 +49,23 @@ class FineTuning:
     seed: int = 1
 
     def __post_init__(self):
-        for name in ("epochs", "batch_size", "max_length", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}.")
+        for name, expected, holds in (
+            ("epochs", "at least 1", self.epochs >= 1),
+            ("batch_size", "at least 1", self.batch_size >= 1),
+            ("learning_rate", "a positive number", self.learning_rate > 0),
+            ("warmup_share", "a number in [0, 1]", 0 <= self.warmup_share <= 1),
+            ("layer_decay", "a number in (0, 1]", 0 < self.layer_decay <= 1),
+            ("weight_decay", "a number of at least 0", self.weight_decay >= 0),
+            ("max_length", "at least 3, of which 2 are [CLS] and [SEP]", self.max_length >= 3),
+        ):
+            if not holds:
+                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}.")
 
 
 def fine_tune(model, tokenizer, data, settings, **fit_options):
     """Train a classifier by `model.fit`.
+
+    The gradient of each variable is cut to a norm of 1; BERT's code cuts all of them together.
 
     Args:
         model: `BertForSequenceClassification`.
@@ -66,7 +78,8 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         Keras `History`; accuracy and loss of training and validation.
 
     Raises:
-        ValueError: the model has other labels, or another vocabulary; no texts to train on.
+        ValueError: the model has other labels, another vocabulary, or fewer positions than
+            `max_length`; no texts to train on.
 
     Example:
         >>> import tempfile, pathlib
@@ -82,7 +95,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         >>> sorted(history.history)
         ['accuracy', 'loss', 'val_accuracy', 'val_loss']
     """
-    _check(model, tokenizer, data)
+    _check(model, tokenizer, data, settings)
     steps = -(-len(data.train) // settings.batch_size)
     total = steps * settings.epochs
     keras.utils.set_random_seed(settings.seed)
@@ -91,7 +104,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     model.compile(
         LayerwiseAdamW(
             WarmUpLinearDecay(
-                settings.learning_rate, max(1, round(settings.warmup_share * total)), total
+                settings.learning_rate, min(round(settings.warmup_share * total), total - 1), total
             ),
             weight_decay=settings.weight_decay,
             layer_decay=settings.layer_decay,
@@ -150,7 +163,13 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
     )
 
 
-def _check(model, tokenizer, data):
+def _check(model, tokenizer, data, settings):
+    most = model.config.max_position_embeddings
+    if settings.max_length > most:
+        raise ValueError(
+            f"max_length: expected at most {most}, the positions of the model, got "
+            f"{settings.max_length}."
+        )
     if model.config.labels != data.labels:
         raise ValueError(
             f"labels: expected those of the data, {data.labels}, got those of the model, "

@@ -12,7 +12,8 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
 
     Python raises it wherever the program happens to be. In the midst of a step that leaves some
     weights updated and others not; in a destructor it is printed and forgotten, and the training
-    goes on. A second Ctrl-C is not kept.
+    goes on. In the last batch of an epoch, and in its validation, it is kept until the epoch has
+    ended, so that its history and its weights are not lost. A second Ctrl-C is not kept.
 
     A context manager around `fit`, and one of its callbacks. It does nothing outside of the main
     thread, where Python delivers no signals, and where Ctrl-C does not raise `KeyboardInterrupt`
@@ -41,16 +42,21 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
             self._raise_if_pending()  # it came after the last batch
 
     def on_train_batch_end(self, batch, logs=None):
-        self._raise_if_pending()
+        if batch + 1 != self.params["steps"]:
+            self._raise_if_pending()
 
-    def on_test_batch_end(self, batch, logs=None):
+    def on_epoch_end(self, epoch, logs=None):
         self._raise_if_pending()
 
     def _keep(self, number, frame):
         if self._pending:
             raise KeyboardInterrupt
         self._pending = True
-        print("\nStopping after this batch; Ctrl-C again: at once.", file=sys.stderr, flush=True)
+        print(
+            "\nStopping after this batch, or after the validation; Ctrl-C again: at once.",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _raise_if_pending(self):
         if self._pending:

@@ -47,6 +47,16 @@ class PretrainingPreset(BasePreset):
     lowercase: bool = True
     seed: int = 1
 
+    def __post_init__(self):
+        super().__post_init__()
+        for name, expected, holds in (
+            ("peak_learning_rate", "a positive number", self.peak_learning_rate > 0),
+            ("mask_rate", "a number in (0, 1)", 0 < self.mask_rate < 1),
+            ("dropout", "a number in [0, 1)", 0 <= self.dropout < 1),
+        ):
+            if not holds:
+                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}.")
+
 
 PRETRAINING_PRESETS = {
     # Minutes on two cores: what the embedded corpus, or some megabytes of text, can teach.

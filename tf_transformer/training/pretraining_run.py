@@ -47,7 +47,8 @@ class PretrainingRun:
             checkpoint's folder with either.
         start: None, or str or Path of a checkpoint's folder: its sizes, its weights and its
             vocabulary are taken, to adapt it to other texts (Gururangan et al. 2020, "Don't Stop
-            Pretraining"). Of the heads those that it has.
+            Pretraining"). Of the heads those that it has; its pooler only with next sentences,
+            since without them nothing trains it: a fine-tuning starts a new one.
 
     Raises:
         ValueError: the documents cannot be read or are too few to be split; both a vocabulary and
@@ -123,12 +124,19 @@ class PretrainingRun:
             ImportError: the package `tokenizers` or `safetensors` is missing.
         """
         tokenizer = self._tokenizer()
+        model = self._new_model(tokenizer.vocab_size)
         batches, validation = (
             self._batches(tokenizer, documents)
             for documents in (self.train_documents, self.validation_documents)
         )
-        total_steps = self.preset.epochs * batches.steps_per_epoch
-        model = self._compiled_model(tokenizer.vocab_size, total_steps)
+        try:
+            validation.steps_per_epoch  # noqa: B018  before anything is written
+        except ValueError as error:
+            raise ValueError(
+                f"documents: expected enough to hold some out, got "
+                f"{len(self.validation_documents)} of {len(self.train_documents)} others. {error}"
+            ) from error
+        self._compile(model, self.preset.epochs * batches.steps_per_epoch)
         print(
             f"{len(self.train_documents)} documents to train on, "
             f"{len(self.validation_documents)} held out; {model.count_params():,} weights; "
@@ -151,7 +159,8 @@ class PretrainingRun:
     def _tokenizer(self):
         """The vocabulary, trained if the folder is new."""
         path = self.folder / "tokenizer.json"
-        given = path if path.exists() else self.start or self.vocabulary
+        begun = (self.folder / "pretraining.json").exists()
+        given = path if begun else self.start or self.vocabulary
         if given is not None:
             return _read_vocabulary(Path(given), self.preset.lowercase)
         return WordPieceTokenizer.train(
@@ -170,8 +179,7 @@ class PretrainingRun:
             start=None if self.start is None else str(self.start),
         )
         path = self.folder / "tokenizer.json"
-        if not path.exists():
-            tokenizer.save(path)
+        tokenizer.save(path)
         file = TokenizerFile.read(path)
         config = {
             "tokenizer_class": "BertTokenizer",
@@ -205,10 +213,8 @@ class PretrainingRun:
             seed=self.preset.seed,
         )
 
-    def _compiled_model(self, vocab_size, total_steps):
+    def _compile(self, model, total_steps):
         preset = self.preset
-        keras.utils.set_random_seed(preset.seed)
-        model = self._new_model(vocab_size)
         warmup_steps = int(preset.warmup_share * total_steps)
         optimizer = FusedAdam(
             WarmUpLinearDecay(preset.peak_learning_rate, warmup_steps, total_steps),
@@ -232,10 +238,10 @@ class PretrainingRun:
                 "seq_relationship_logits": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
             }
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
-        return model
 
     def _new_model(self, vocab_size):
         preset = self.preset
+        keras.utils.set_random_seed(preset.seed)
         cls = BertForPreTraining if self.next_sentence else BertForMaskedLM
         dropout = {
             "hidden_dropout_prob": preset.dropout,
@@ -243,6 +249,11 @@ class PretrainingRun:
         }
         if self.start is not None:
             model = cls.from_pretrained(self.start, new_head=None, **dropout)
+            if model.config.vocab_size != vocab_size:
+                raise ValueError(
+                    f"start: expected a vocabulary of {model.config.vocab_size} tokens, as the "
+                    f"model of {self.start} has, got one of {vocab_size}."
+                )
             most = model.config.max_position_embeddings
             if preset.lengths[-1] > most:
                 raise ValueError(

@@ -58,12 +58,12 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             # Opened here: NumPy leaves its own handle open when the file is damaged.
             with open(self.path, "rb") as stored, np.load(stored) as file:
                 arrays = {name: file[name] for name in file.files}
-        except (zipfile.BadZipFile, EOFError, ValueError) as error:
+            state = json.loads(str(arrays.pop("state")))
+        except (zipfile.BadZipFile, EOFError, ValueError, KeyError) as error:
             raise ValueError(
                 f"{self.path}: expected a whole checkpoint, got a damaged file ({error}). "
                 f"Delete it to begin anew."
             ) from error
-        state = json.loads(str(arrays.pop("state")))
         variables = _variables(model)
         saved = [arrays[name].shape for name in sorted(arrays)]
         expected = [tuple(variable.shape) for variable in variables]

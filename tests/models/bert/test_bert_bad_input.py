@@ -35,6 +35,27 @@ def test_raises(inputs, message):
         built()(inputs)
 
 
+@pytest.mark.parametrize("name", ["input_ids", "token_type_ids"])
+def test_a_number_of_64_bits_does_not_become_one_in_range(name):
+    inputs = {key: array.astype(np.int64) for key, array in batch().items()}
+    inputs[name][1, 2] = 2**32 + 1
+    with pytest.raises(ValueError, match=f"{name}: expected ids .* Got 4294967297"):
+        built()(inputs)
+    outputs = tf.function(built(), jit_compile=True)(inputs)
+    assert np.isnan(outputs["sequence_output"][1]).all()
+
+
+def test_heads_refuse_what_is_no_dict():
+    with pytest.raises(ValueError, match="inputs: expected a dict of input_ids"):
+        built(bert.BertForMaskedLM)(batch()["input_ids"])
+
+
+def test_the_mean_wants_a_mask_of_tokens():
+    inputs = {**batch(), "attention_mask": np.ones((2, 5, 5), np.int32)}
+    with pytest.raises(ValueError, match="attention_mask: expected .batch, length.*2, 5, 5"):
+        built(bert.SentenceEncoder)(inputs)
+
+
 @pytest.mark.parametrize("bad", [29, -1, 2**31 - 1])
 def test_raises_in_a_graph(bad):
     ids = IDS.copy()

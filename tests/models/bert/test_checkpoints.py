@@ -112,6 +112,17 @@ class TestRoundTrip:
             "vocab.txt",
         ]
 
+    def test_saving_into_the_same_folder_keeps_the_vocabulary(self, folder):
+        (folder / "vocab.txt").write_text("[PAD]\n")
+        bert.Bert.from_pretrained(folder).save_pretrained(folder)
+        assert (folder / "vocab.txt").read_text() == "[PAD]\n"
+
+    def test_saving_spares_a_folder_of_something_else(self, tmp_path, folder):
+        (tmp_path / "thesis.txt").write_text("mine")
+        with pytest.raises(FileExistsError, match="config.json to replace"):
+            bert.Bert.from_pretrained(folder).save_pretrained(tmp_path)
+        assert (tmp_path / "thesis.txt").read_text() == "mine"
+
     def test_saving_replaces_a_folder_whole_or_not_at_all(self, tmp_path, folder, monkeypatch):
         model = bert.Bert.from_pretrained(folder)
         before = (folder / "model.safetensors").read_bytes()
@@ -267,6 +278,16 @@ class TestWhatIsRefused:
         changed_config(folder, **changes)
         self.refuse(folder, message)
 
+    def test_a_weight_under_two_names(self, folder):
+        name = "embeddings.LayerNorm."
+        changed(folder, lambda t: t.update({f"{name}gamma": 2 * t[f"{name}weight"]}))
+        self.refuse(folder, f"path: expected {name}weight once")
+
+    @pytest.mark.parametrize("value", [None, 3])
+    def test_an_activation_that_is_none(self, folder, value):
+        changed_config(folder, hidden_act=value)
+        self.refuse(folder, "hidden_act: expected the name of an activation")
+
     def test_an_unknown_activation(self, folder):
         changed_config(folder, hidden_act="mish")
         self.refuse(folder, "hidden_act: expected one of gelu")
@@ -307,7 +328,7 @@ class TestWhatIsRefused:
 
     def test_nothing_there(self, tmp_path):
         self.refuse(tmp_path, "expected model.safetensors in", FileNotFoundError)
-        self.refuse(tmp_path / "model.ckpt", "got no .*model.ckpt.index", FileNotFoundError)
+        self.refuse(tmp_path / "model.ckpt", "a local folder .*where there is neither", OSError)
 
     def test_a_renamed_config(self, folder):
         (folder / "config.json").rename(folder / "configuration.json")

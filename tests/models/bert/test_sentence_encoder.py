@@ -65,6 +65,16 @@ def test_is_followed_unless_told_otherwise(tmp_path, mode, modules, expected):
     assert (other.pooling, other.normalize) == ("pooler", True)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls", "pooler"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_is_written_and_read_again(tmp_path, pooling, normalize):
+    model = built(bert.SentenceEncoder, pooling=pooling, normalize=normalize)
+    model.save_pretrained(tmp_path / "saved")
+    again = bert.SentenceEncoder.from_pretrained(tmp_path / "saved")
+    assert (again.pooling, again.normalize) == (pooling, normalize)
+    np.testing.assert_array_equal(again(batch()), model(batch()))
+
+
 @pytest.mark.parametrize(
     "modes, modules, message",
     [

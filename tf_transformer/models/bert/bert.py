@@ -113,7 +113,7 @@ _INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 def _checked(inputs):
-    """`(ids, types, mask)`: int32 (B, T) twice; None, or bool, True = may attend."""
+    """`(ids, types, mask)`: int32 or int64 (B, T) twice; None, or bool, True = may attend."""
     if not isinstance(inputs, dict) or "input_ids" not in inputs or set(inputs) - set(_INPUTS):
         got = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
         raise ValueError(
@@ -128,8 +128,8 @@ def _checked(inputs):
                 + " An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32)."
                 * (name == "attention_mask")
             )
-    ids = tf.cast(tensors["input_ids"], tf.int32)
-    types = tf.cast(tensors.get("token_type_ids", tf.zeros_like(ids)), tf.int32)
+    ids = _widened(tensors["input_ids"])
+    types = _widened(tensors.get("token_type_ids", tf.zeros_like(ids)))
     mask = tensors.get("attention_mask")
     ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
     if mask is not None:
@@ -142,3 +142,8 @@ def _checked(inputs):
                 f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}."
             )
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)
+
+
+def _widened(ids):
+    # Never narrowed before the range is checked: a large number could become one in range.
+    return ids if ids.dtype == tf.int32 else tf.cast(ids, tf.int64)

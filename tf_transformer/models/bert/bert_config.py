@@ -94,8 +94,12 @@ class BertConfig:
                 f"{self.num_hidden_layers} layers, got {self.num_hidden_groups}."
             )
         for name in ("hidden_act", "pooler_activation"):
+            value = getattr(self, name)
+            named = isinstance(value, str) or callable(value)
+            none = value is None and name == "pooler_activation"
+            _check(name, value, "the name of an activation, or a function", named or none)
             try:
-                get_activation(getattr(self, name))
+                get_activation(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {str(error).removeprefix('activation: ')}") from None
 

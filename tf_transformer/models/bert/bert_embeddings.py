@@ -22,7 +22,7 @@ class BertEmbeddings(ConfiguredLayer):
         config: `BertConfig`, or its dict.
 
     Call arguments:
-        input_ids, token_type_ids: int32 tensors (B, T).
+        input_ids, token_type_ids: int32 or int64 tensors (B, T).
         training: bool or None; dropout acts when true.
 
     Returns:
@@ -69,6 +69,13 @@ class BertEmbeddings(ConfiguredLayer):
             ),
             *self._length_checks(input_ids),
         ]
+        in_range = (
+            (input_ids >= 0)
+            & (input_ids < config.vocab_size)
+            & (token_type_ids >= 0)
+            & (token_type_ids < config.type_vocab_size)
+        )
+        input_ids, token_type_ids = (tf.cast(x, tf.int32) for x in (input_ids, token_type_ids))
         with tf.control_dependencies([check for check in checks if check is not None]):
             words = tf.gather(self._table(self.word_embeddings), input_ids)  # (B, T, E)
             positions = self._table(self.position_embeddings)[:length]  # (T, E)
@@ -78,12 +85,6 @@ class BertEmbeddings(ConfiguredLayer):
         added = tf.reshape(segments + positions, (-1, width))
         added = tf.concat([added, tf.fill((1, width), tf.constant(float("nan"), added.dtype))], 0)
         row = token_type_ids * length + tf.range(length)
-        in_range = (
-            (input_ids >= 0)
-            & (input_ids < config.vocab_size)
-            & (token_type_ids >= 0)
-            & (token_type_ids < config.type_vocab_size)
-        )
         row = tf.where(in_range, row, config.type_vocab_size * length)
         return self.dropout(self.norm(words + tf.gather(added, row)), training=training)
 
@@ -115,5 +116,5 @@ def _range_checks(ids, name, size_name, size):
         return []
     return [
         tf.debugging.assert_non_negative(ids, message),
-        tf.debugging.assert_less(ids, size, message),
+        tf.debugging.assert_less(ids, tf.constant(size, ids.dtype), message),
     ]

@@ -78,5 +78,7 @@ def split_positions(inputs):
         >>> split_positions({"input_ids": 1, "masked_lm_positions": 2})
         ({'input_ids': 1}, 2)
     """
+    if not isinstance(inputs, dict):
+        return inputs, None  # which `Bert` refuses
     inputs = dict(inputs)
     return inputs, inputs.pop("masked_lm_positions", None)

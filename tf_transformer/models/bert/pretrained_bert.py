@@ -118,10 +118,12 @@ class PretrainedBert(NotesLayer, keras.Model):
         `model_type` of its own, which it refuses; `from_pretrained` here reads them all.
 
         Args:
-            folder: str or Path, replaced if there is one.
-            tokenizer_from: None, or str or Path of a folder whose vocabulary files go along.
+            folder: str or Path; a model there is replaced.
+            tokenizer_from: str or Path of a folder whose vocabulary files go along; None keeps
+                those of the model that is replaced.
 
         Raises:
+            FileExistsError: the folder holds something else than a model.
             ImportError: the package `safetensors` is not installed.
             OSError: the folder cannot be written; what it held is still there.
 
@@ -135,16 +137,21 @@ class PretrainedBert(NotesLayer, keras.Model):
             >>> sorted(os.listdir(folder))
             ['config.json', 'model.safetensors']
         """
-        with replacing(folder) as beside:
+        with replacing(folder, only_with="config.json") as beside:
             beside.mkdir()
             with_prefix = self.head_scope != "no head"
             # The number of labels is that of every head's outputs to `transformers`.
             labels = self.config.labels if self.has_labels else ()
             config = dataclasses.replace(self.config, labels=labels)
             save_folder(beside, self.variables_by_name(), config, self.published_as, with_prefix)
-            for name in _TOKENIZER_FILES if tokenizer_from is not None else ():
-                if (Path(tokenizer_from) / name).is_file():
-                    shutil.copy(Path(tokenizer_from) / name, beside)
+            self.write_side_files(beside)
+            source = Path(folder if tokenizer_from is None else tokenizer_from)
+            for name in _TOKENIZER_FILES:
+                if (source / name).is_file():
+                    shutil.copy(source / name, beside)
+
+    def write_side_files(self, folder):
+        """What a subclass writes beside the weights: into a Path of a folder."""
 
     def variables_by_name(self):
         """The variables by the names that `checkpoints.name_table` has for them.

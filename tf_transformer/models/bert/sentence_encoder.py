@@ -30,7 +30,8 @@ class SentenceEncoder(BertWithHead):
         normalize: bool, True scales every vector to length 1.
 
     Call arguments:
-        inputs, training: as of `Bert`; without an `attention_mask` every token counts.
+        inputs, training: as of `Bert`, the `attention_mask` (B, T) only for the mean; without one
+            every token counts.
 
     Returns:
         float32 tensor (B, D).
@@ -82,9 +83,32 @@ class SentenceEncoder(BertWithHead):
             return states[:, 0]
         if mask is None:
             return tf.reduce_mean(states, axis=1)
+        if len(mask.shape) != 2:
+            raise ValueError(
+                f"attention_mask: expected (batch, length), which says what is padding, got shape "
+                f"{tuple(mask.shape)}."
+            )
         weights = tf.expand_dims(tf.cast(mask, states.dtype), -1)  # (B, T, 1)
         total = tf.reduce_sum(states * weights, axis=1)
         return total / tf.maximum(tf.reduce_sum(weights, axis=1), 1e-9)
+
+    def write_side_files(self, folder):
+        """How it pools, as sentence-transformers says it (which knows no pooler)."""
+        modules = ["Transformer", "Pooling", *["Normalize"] * self.normalize]
+        listed = [
+            {
+                "idx": n,
+                "name": str(n),
+                "path": f"{n}_{name}" * (name != "Transformer"),
+                "type": f"sentence_transformers.models.{name}",
+            }
+            for n, name in enumerate(modules)
+        ]
+        modes = {mode: pooling == self.pooling for mode, pooling in _MODES.items()}
+        modes["word_embedding_dimension"] = self.config.hidden_size
+        (folder / "1_Pooling").mkdir()
+        for path, content in (("modules.json", listed), ("1_Pooling/config.json", modes)):
+            (folder / path).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
     def get_config(self):
         return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}
@@ -93,6 +117,7 @@ class SentenceEncoder(BertWithHead):
 _MODES = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
+    "pooling_mode_pooler": "pooler",
 }
 
 

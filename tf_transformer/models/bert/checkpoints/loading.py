@@ -38,6 +38,11 @@ def open_checkpoint(path):
         'safetensors'
     """
     path = Path(path)
+    if not path.is_dir() and not path.with_name(f"{path.name}.index").is_file():
+        raise FileNotFoundError(
+            f"path: expected a local folder with a checkpoint, or the prefix of a TensorFlow one, "
+            f"got {path}, where there is neither. Nothing is fetched here."
+        )
     if not path.is_dir():
         return TensorflowFile(path), _google_config(path.parent)
     indices = sorted(path.glob("*.index"))
@@ -101,7 +106,8 @@ def load_variables(file, variables, config, new=()):
 
     Raises:
         ValueError: names missing here or there, shapes or dtypes that differ; all of them are
-            listed, and no variable has changed.
+            listed, and no variable has changed. Or the file turns out to be damaged while it is
+            read.
 
     Example:
         >>> import os, tempfile

@@ -83,6 +83,8 @@ class SafetensorsFile:
             new = name
             if re.search(r"LayerNorm$", scope):
                 new = f"{scope}.{_OLD_LEAVES.get(leaf, leaf)}"
+            if new in self.shapes:
+                raise ValueError(f"path: expected {new} once in {self.path}, got {name} beside it.")
             tensor = file.get_slice(name)
             self._homes[new] = file, name
             self.shapes[new], self.dtypes[new] = tuple(tensor.get_shape()), tensor.get_dtype()
