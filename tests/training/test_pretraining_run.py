@@ -172,6 +172,8 @@ def test_a_start_that_does_not_fit(tmp_path):
         small_pretraining(tmp_path, start=start).train()
     with pytest.raises(ValueError, match="vocabulary: expected none beside a start"):
         small_pretraining(tmp_path, start=start, vocabulary="vocab.txt")
+    with pytest.raises(FileNotFoundError, match="start: expected the folder of a checkpoint"):
+        small_pretraining(tmp_path, start=tmp_path / "strat")
     (start / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="model.safetensors"):
         small_pretraining(tmp_path, start=start, lengths=(11,)).train()

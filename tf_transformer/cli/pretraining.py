@@ -70,7 +70,12 @@ def _pretrain(options):
         preset = get_preset(options.preset, PRETRAINING_PRESETS).with_changes(
             {name: getattr(options, name) for name in _CHANGES}
         )
-        files = tuple(options.text or ())
+        # Whole paths, so that the run can be resumed from another folder.
+        files = tuple(str(Path(file).resolve()) for file in options.text or ())
+        vocabulary, start = (
+            None if path is None else str(Path(path).resolve())
+            for path in (options.vocabulary, options.start)
+        )
         source = TextSource(files=files) if files else TextSource(corpus="en-zh")
         folder = Path(options.output or f"runs/bert-{preset.name}")
         if options.start and options.peak_learning_rate is None:
@@ -82,7 +87,7 @@ def _pretrain(options):
             )
         if folder.is_dir() and any(folder.iterdir()):
             raise ValueError(f"--output: expected a new folder, got {folder}, not an empty one.")
-        run = PretrainingRun(folder, source, preset, options.vocabulary, options.start)
+        run = PretrainingRun(folder, source, preset, vocabulary, start)
     try:
         run.train()
     except KeyboardInterrupt:

@@ -51,6 +51,7 @@ class PretrainingRun:
             since without them nothing trains it: a fine-tuning starts a new one.
 
     Raises:
+        FileNotFoundError: `start` is no folder.
         ValueError: the documents cannot be read or are too few to be split; both a vocabulary and
             a start.
 
@@ -66,6 +67,10 @@ class PretrainingRun:
         if vocabulary is not None and start is not None:
             raise ValueError(
                 f"vocabulary: expected none beside a start, whose own is used, got {vocabulary}."
+            )
+        if start is not None and not Path(start).is_dir():
+            raise FileNotFoundError(
+                f"start: expected the folder of a checkpoint, got none: {start}."
             )
         self.folder = Path(folder)
         self.source = source
