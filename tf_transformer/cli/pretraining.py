@@ -46,7 +46,7 @@ def add_commands(commands):
         type=int,
         nargs="+",
         metavar="N",
-        help="instead of the preset's: texts are padded to the next of these, and cut at the last",
+        help="instead of the preset's: texts are padded to the next of these, longer ones divided",
     )
     pretrain.add_argument("--seed", type=int, help="instead of the preset's")
     pretrain.add_argument(

@@ -175,14 +175,8 @@ class PretrainingRun:
         )
 
     def _write_settings(self, tokenizer, config):
-        """Settings and vocabulary, this also as the programs around BERT want it."""
-        write_settings(
-            self.folder / "pretraining.json",
-            source=dataclasses.asdict(self.source),
-            preset=dataclasses.asdict(self.preset),
-            vocabulary=None if self.vocabulary is None else str(self.vocabulary),
-            start=None if self.start is None else str(self.start),
-        )
+        """The vocabulary, also as the programs around BERT want it, and last the settings."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "tokenizer.json"
         tokenizer.save(path)
         file = TokenizerFile.read(path)
@@ -197,6 +191,13 @@ class PretrainingRun:
         ):
             with replacing(self.folder / name) as beside:
                 beside.write_text(text + "\n", encoding="utf-8")
+        write_settings(
+            self.folder / "pretraining.json",
+            source=dataclasses.asdict(self.source),
+            preset=dataclasses.asdict(self.preset),
+            vocabulary=None if self.vocabulary is None else str(self.vocabulary),
+            start=None if self.start is None else str(self.start),
+        )
 
     def _batches(self, tokenizer, documents):
         ids = iter(tokenizer.encode([text for document in documents for text in document]))

@@ -243,6 +243,12 @@ class TestWhatIsRefused:
         changed(folder, lambda t: t.pop(name))
         self.refuse(folder, rf"nothing was loaded.*\n.*{name}: missing in the file.*\(12,\)")
 
+    @pytest.mark.parametrize("new_head", [True, None])
+    def test_half_a_pooler(self, folder, new_head):
+        changed(folder, lambda tensors: tensors.pop("pooler.dense.bias"))
+        with pytest.raises(ValueError, match="pooler.dense.bias: missing"):
+            bert.BertForNextSentencePrediction.from_pretrained(folder, new_head=new_head)
+
     def test_one_too_many(self, folder):
         changed(folder, lambda t: t.update(surplus=np.zeros(3, np.float32)))
         self.refuse(folder, r"surplus: in the file, of shape \(3,\); the model has none")

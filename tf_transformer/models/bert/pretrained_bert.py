@@ -17,7 +17,10 @@ _TOKENIZER_FILES = (
     "vocab.txt",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "sentence_bert_config.json",  # how long texts may be
 )
+# The parts of a model that a checkpoint may be without.
+_ON_TOP = ("bert/pooler/", "cls/predictions/", "cls/seq_relationship/", "cls/squad/", "classifier/")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -103,11 +106,12 @@ class PretrainedBert(NotesLayer, keras.Model):
         model = cls(config, **options)
         model.build()
         variables = model.variables_by_name()
-        new = []
+        new = [cls.head_scope] if new_head else []
         if new_head is not False:
-            on_top = [n for n in variables if n.startswith((cls.head_scope, "bert/pooler/"))]
-            new = [n for n in on_top if not has(n) or (new_head and n.startswith(cls.head_scope))]
-        load_variables(file, variables, config, new)
+            # Whole parts only: of a part that is there nothing may be missing.
+            parts = {scope: [n for n in variables if n.startswith(scope)] for scope in _ON_TOP}
+            new += [scope for scope, names in parts.items() if not any(map(has, names))]
+        load_variables(file, variables, config, [n for n in variables if n.startswith(tuple(new))])
         return model
 
     def save_pretrained(self, folder, tokenizer_from=None):
