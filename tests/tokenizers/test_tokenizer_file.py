@@ -15,6 +15,7 @@ from tf_transformer.tokenizers import (
     TokenizerFile,
     UnigramTokenizer,
     WordPieceTokenizer,
+    bert_pipeline,
 )
 
 BERT_TOKENS = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "low", "##er", "l", "##e"]
@@ -242,7 +243,7 @@ def test_vocabulary_of_bert(tmp_path, lowercase):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(BERT_TOKENS) + "\n", encoding="utf-8")
     tokenizer = WordPieceTokenizer.load_vocabulary(path, lowercase)
-    graph = GraphWordPiece(TokenizerFile.read_vocabulary(path, lowercase))
+    graph = GraphWordPiece(TokenizerFile.read_vocabulary(path, bert_pipeline(lowercase)))
     texts = ["lower le", "LOWER", "é"]
     expected = {True: [[6, 7, 8, 9], [6, 7], [2]], False: [[6, 7, 8, 9], [2], [2]]}[lowercase]
     assert tokenizer.encode(texts) == graph.encode(texts).to_list() == expected

@@ -3,13 +3,13 @@
 Axes: B batch, D width of a vector.
 """
 
-import json
 from pathlib import Path
 
 import tensorflow as tf
 
 from tf_transformer.export.text_model import TEXTS, TextModel
 from tf_transformer.models.bert import SentenceEncoder
+from tf_transformer.models.bert.checkpoints.json_file import read_json
 from tf_transformer.models.bert.text_inputs import read_tokenizer
 
 
@@ -55,7 +55,7 @@ class TextEncoder(TextModel):
         """
         model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
         settings = Path(path) / "sentence_bert_config.json"
-        content = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
+        content = read_json(settings) if settings.is_file() else {}
         return cls(model, read_tokenizer(path), content.get("max_seq_length"))
 
     def encode(self, text):

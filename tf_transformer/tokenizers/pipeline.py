@@ -143,13 +143,15 @@ def metaspace_pipeline():
     )
 
 
-def bert_pipeline(lowercase=True):
+def bert_pipeline(lowercase=True, strip_accents=None, chinese_characters=True):
     """BERT's: words and single punctuation marks, Chinese characters one by one.
 
     Devlin et al. 2019, in the authors' `tokenization.py`.
 
     Args:
-        lowercase: bool, lower case and no accents ("uncased").
+        lowercase: bool, lower case ("uncased").
+        strip_accents: bool, or None: as `lowercase`.
+        chinese_characters: bool, each Chinese character is a word.
 
     Returns:
         `Pipeline`.
@@ -162,8 +164,8 @@ def bert_pipeline(lowercase=True):
         normalizer={
             "type": "BertNormalizer",
             "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
+            "handle_chinese_chars": chinese_characters,
+            "strip_accents": strip_accents,
             "lowercase": lowercase,
         },
         pre_tokenizer={"type": "BertPreTokenizer"},

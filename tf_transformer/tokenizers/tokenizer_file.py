@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS, bert_pipeline, tokenizer_json
+from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS, tokenizer_json
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 MODELS = ("BPE", "WordPiece", "Unigram")
@@ -80,13 +80,13 @@ class TokenizerFile:
         return cls(json.dumps(content, indent=2, ensure_ascii=False))
 
     @classmethod
-    def read_vocabulary(cls, path, lowercase):
+    def read_vocabulary(cls, path, pipeline):
         """Reads BERT's `vocab.txt`, a token a line, its number its id.
 
         Args:
             path: string or path of the text file.
-            lowercase: bool, whether the model reads texts in lower case and without accents
-                ("uncased"): the file does not say.
+            pipeline: `bert_pipeline(...)` for a model that is "uncased" or not: the file does not
+                say.
 
         Returns:
             A `TokenizerFile` with the pipeline of BERT.
@@ -126,7 +126,7 @@ class TokenizerFile:
             "max_input_chars_per_word": 100,
             "vocab": vocabulary,
         }
-        return cls.of(tokenizer_json(model, bert_pipeline(lowercase), special))
+        return cls.of(tokenizer_json(model, pipeline, special))
 
     @cached_property
     def content(self):

@@ -116,7 +116,7 @@ class WordPieceTokenizer(Tokenizer):
             FileNotFoundError: there is no such file.
             ValueError: a token stands there twice, or a special token of BERT is missing.
         """
-        return cls(TokenizerFile.read_vocabulary(path, lowercase))
+        return cls(TokenizerFile.read_vocabulary(path, bert_pipeline(lowercase)))
 
     def _trace_word(self, word, model):
         """Adds `matches`: for each token where it lies, and the longer ones that did not fit."""

@@ -180,9 +180,12 @@ class PretrainingRun:
         path = self.folder / "tokenizer.json"
         tokenizer.save(path)
         file = TokenizerFile.read(path)
+        normalizer = file.content.get("normalizer") or {}
         config = {
             "tokenizer_class": "BertTokenizer",
-            "do_lower_case": (file.content.get("normalizer") or {}).get("lowercase", False),
+            "do_lower_case": normalizer.get("lowercase", False),
+            "strip_accents": normalizer.get("strip_accents"),
+            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
             "model_max_length": config.max_position_embeddings,
         }
         for name, text in (

@@ -338,7 +338,7 @@ class TestWhatIsRefused:
 
     def test_a_renamed_config(self, folder):
         (folder / "config.json").rename(folder / "configuration.json")
-        self.refuse(folder, "expected a configuration, got no file", FileNotFoundError)
+        self.refuse(folder, "expected a JSON file, got no file .*config.json", FileNotFoundError)
 
     def test_without_the_package(self, folder, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "safetensors", None)

@@ -96,6 +96,22 @@ def test_what_is_not_computed_is_refused(tmp_path, modes, modules, message):
         bert.SentenceEncoder.from_pretrained(written(tmp_path / "model", modes, modules))
 
 
+@pytest.mark.parametrize(
+    "file, content, message",
+    [
+        ("modules.json", "[{", "expected a JSON array in .*modules.json"),
+        ("modules.json", "{}", "expected a JSON array in .*modules.json, got: it holds a dict"),
+        ("modules.json", "[1]", "expected a type and a path of each module"),
+        ("1_Pooling/config.json", "", "expected a JSON object in .*config.json"),
+    ],
+)
+def test_damaged_settings(tmp_path, file, content, message):
+    folder = written(tmp_path / "model", {"pooling_mode_mean_tokens": True})
+    (folder / file).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        bert.SentenceEncoder.from_pretrained(folder)
+
+
 def test_a_model_without_pooler_has_no_such_pooling():
     config = bert.BertConfig(pooler_activation=None)
     with pytest.raises(ValueError, match='pooling: expected "mean" or "cls"'):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_bert import TOKENS, tiny_folder
-from tokenizers import Tokenizer
+from tokenizers import BertWordPieceTokenizer, Tokenizer
 
 from tf_transformer import WordPieceTokenizer, bert
 
@@ -90,6 +90,43 @@ class TestTokenizerOfAFolder:
         (own / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
         assert self.ids(own, "Film") == [upper]
         assert self.ids(own, "Film", lowercase=True) == [lower]
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"do_lower_case": True, "strip_accents": False},
+            {"do_lower_case": False, "strip_accents": True},
+            {"do_lower_case": True, "tokenize_chinese_chars": False},
+        ],
+    )
+    def test_follows_the_settings_as_the_peer(self, tmp_path, settings):
+        words = ["café", "cafe", "Café", "Cafe", "我", "们", "我们"]
+        (tmp_path / "vocab.txt").write_text("\n".join([*TOKENS[:5], *words]), "utf-8")
+        (tmp_path / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "BertTokenizer", **settings})
+        )
+        peer = BertWordPieceTokenizer(
+            str(tmp_path / "vocab.txt"),
+            lowercase=settings["do_lower_case"],
+            strip_accents=settings.get("strip_accents"),
+            handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        )
+        for text in ("Café café", "我们"):
+            expected = peer.encode(text, add_special_tokens=False).ids
+            assert self.ids(tmp_path, text) == expected
+
+    @pytest.mark.parametrize(
+        "content, message",
+        [
+            ('{"tokenizer_class": "BertJapaneseTokenizer"}', "tokenizer_class: expected BertTok"),
+            ('{"do_basic_tokenize": false}', "do_basic_tokenize: expected True"),
+            ('{"do_lower', "expected a JSON object in .*tokenizer_config.json"),
+        ],
+    )
+    def test_refuses_another_tokenizer(self, own, content, message):
+        (own / "tokenizer_config.json").write_text(content)
+        with pytest.raises(ValueError, match=message):
+            bert.read_tokenizer(own)
 
     def test_prefers_tokenizer_json(self, own, peer):
         peer.save(str(own / "tokenizer.json"))

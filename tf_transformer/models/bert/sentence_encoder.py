@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.bert_with_head import BertWithHead
+from tf_transformer.models.bert.checkpoints.json_file import read_json
 
 POOLINGS = ("mean", "cls", "pooler")
 
@@ -140,14 +141,20 @@ def read_settings(path):
     path = Path(path)
     if not (path / "modules.json").is_file():
         return {}
-    modules = json.loads((path / "modules.json").read_text("utf-8"))
-    of_kind = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in modules}
+    modules = read_json(path / "modules.json", list)
+    try:
+        of_kind = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in modules}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"path: expected a type and a path of each module in {path / 'modules.json'}, got "
+            f"{modules}."
+        ) from error
     if set(of_kind) - {"Transformer", "Pooling", "Normalize"} or "Pooling" not in of_kind:
         raise ValueError(
             f"path: expected in {path / 'modules.json'} a Transformer, a Pooling and maybe a "
             f"Normalize, got {', '.join(of_kind)}."
         )
-    content = json.loads((path / of_kind["Pooling"] / "config.json").read_text("utf-8"))
+    content = read_json(path / of_kind["Pooling"] / "config.json")
     modes = [key for key, value in content.items() if key.startswith("pooling_mode") and value]
     if len(modes) != 1 or modes[0] not in _MODES:
         raise ValueError(

@@ -3,12 +3,12 @@
 Axes: B batch, T length.
 """
 
-import json
 from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.tokenizers import GraphTokenizer
+from tf_transformer.models.bert.checkpoints.json_file import read_json
+from tf_transformer.tokenizers import GraphTokenizer, bert_pipeline
 from tf_transformer.tokenizers.graph.graph_wordpiece import GraphWordPiece
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 
@@ -19,14 +19,16 @@ def read_tokenizer(folder, lowercase=None):
     Args:
         folder: str or Path; its `tokenizer.json` is read, or else its `vocab.txt`.
         lowercase: bool, whether a `vocab.txt` is of an "uncased" model; None asks
-            `tokenizer_config.json`, and without one takes it for uncased.
+            `tokenizer_config.json`, and without one takes it for uncased. `strip_accents` and
+            `tokenize_chinese_chars` are followed too.
 
     Returns:
         `GraphTokenizer`.
 
     Raises:
         FileNotFoundError: the folder has neither file.
-        ValueError: as `GraphTokenizer.from_file` and `WordPieceTokenizer.load_vocabulary`.
+        ValueError: as `GraphTokenizer.from_file` and `WordPieceTokenizer.load_vocabulary`; a
+            `vocab.txt` of another tokenizer than BERT's.
 
     Example:
         >>> import tempfile
@@ -57,10 +59,28 @@ def read_tokenizer_file(folder, lowercase=None):
     if not (folder / "vocab.txt").is_file():
         raise FileNotFoundError(f"folder: expected tokenizer.json or vocab.txt in {folder}.")
     settings = folder / "tokenizer_config.json"
-    if lowercase is None:
-        content = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
-        lowercase = content.get("do_lower_case", True)
-    return TokenizerFile.read_vocabulary(folder / "vocab.txt", lowercase)
+    return TokenizerFile.read_vocabulary(
+        folder / "vocab.txt",
+        _pipeline(read_json(settings) if settings.is_file() else {}, lowercase),
+    )
+
+
+def _pipeline(settings, lowercase):
+    """BERT's, as a `tokenizer_config.json` wants it."""
+    for name, allowed in (
+        ("tokenizer_class", ("BertTokenizer", "BertTokenizerFast", None)),
+        ("do_basic_tokenize", (True, None)),
+    ):
+        if settings.get(name) not in allowed:
+            raise ValueError(
+                f"{name}: expected {allowed[0]} in tokenizer_config.json beside a vocab.txt, got "
+                f"{settings[name]}. Save the tokenizer as a tokenizer.json, which says how it cuts."
+            )
+    return bert_pipeline(
+        settings.get("do_lower_case", True) if lowercase is None else lowercase,
+        settings.get("strip_accents"),
+        settings.get("tokenize_chinese_chars", True),
+    )
 
 
 def text_inputs(tokenizer, texts, pairs=None, max_length=512):

@@ -1,11 +1,11 @@
 """Configuration files of elsewhere: `bert_config.json` and Hugging Face's `config.json`."""
 
 import dataclasses
-import json
 import warnings
 from pathlib import Path
 
 from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.checkpoints.json_file import read_json
 
 _FIELDS = {field.name for field in dataclasses.fields(BertConfig)}
 # Keys that would change the computation, and the only values that are computed here.
@@ -58,7 +58,7 @@ def read_config(path, **changes):
             `BertConfig`.
 
     Example:
-        >>> import os, tempfile
+        >>> import json, os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "config.json")
         >>> with open(path, "w") as file:
         ...     json.dump(config_file(BertConfig(hidden_size=24), "BertModel"), file)
@@ -66,15 +66,7 @@ def read_config(path, **changes):
         24
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"path: expected a configuration, got no file {path}.")
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError(f"it holds a {type(content).__name__}")
-    except ValueError as error:
-        raise ValueError(f"path: expected a JSON object in {path}, got: {error}.") from error
-    content = {_OTHER_NAMES.get(key, key): value for key, value in content.items()}
+    content = {_OTHER_NAMES.get(key, key): value for key, value in read_json(path).items()}
     model_type = content.get("model_type", "albert" if "num_hidden_groups" in content else "bert")
     if model_type not in _MODEL_TYPES:
         raise ValueError(

@@ -1,0 +1,38 @@
+"""The JSON files of a checkpoint's folder."""
+
+import json
+from pathlib import Path
+
+
+def read_json(path, kind=dict):
+    """Read a JSON file.
+
+    Args:
+        path: str or Path.
+        kind: dict or list, what the file holds.
+
+    Returns:
+        dict or list.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not UTF-8, not JSON, or of another kind.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "modules.json")
+        >>> _ = Path(path).write_text("[1, 2]", "utf-8")
+        >>> read_json(path, list)
+        [1, 2]
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"path: expected a JSON file, got no file {path}.")
+    expected = {dict: "object", list: "array"}[kind]
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, kind):
+            raise ValueError(f"it holds a {type(content).__name__}")
+    except ValueError as error:
+        raise ValueError(f"path: expected a JSON {expected} in {path}, got: {error}.") from error
+    return content
