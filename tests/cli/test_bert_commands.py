@@ -111,5 +111,7 @@ def test_pretrain(tmp_path):
     assert "holds a pretraining already" in command("pretrain", *arguments, code=2)
     vectors = command("embed", "--model", output / "model", "--output", tmp_path / "x.npy")
     assert vectors == "" and np.load(tmp_path / "x.npy").shape == (0, 32)
+    told = command("pretrain", "--resume", output, "--learning-rate", 0, code=2)
+    assert "--learning-rate: expected no setting beside --resume" in told
     again = command("pretrain", "--resume", output)  # nothing left to train: the model once more
     assert "Model: " in again

@@ -138,6 +138,10 @@ def test_info_evaluate_and_export(run, tmp_path):
         (["train", "--source-file", "a.en"], "expected both or neither"),
         (["train", "--tsv", "none.tsv"], "none.tsv"),
         (["train", "--resume", "nowhere"], "expected the folder of a run"),
+        (
+            ["train", "--resume", "run", "--epochs", "0", "--preset", "tiny"],
+            "--preset, --epochs: expected no setting beside --resume",
+        ),
         (["translate", "--model", "nowhere", "hi"], "expected the folder of an exported"),
         (["translate", "--file", "nowhere"], "expected a text file, got nowhere"),
         (["translate", "--file", "a", "text"], "expected one of them, got both"),

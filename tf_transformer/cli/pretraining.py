@@ -4,10 +4,11 @@ import shlex
 import sys
 from pathlib import Path
 
+from tf_transformer.cli.resuming import add_resume_argument, refuse_beside_resume
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 # The settings of a preset that have an argument.
-_CHANGES = ("vocab_size", "epochs", "peak_learning_rate", "lengths", "seed", "whole_words")
+_CHANGES = ("vocab_size", "epochs", "lengths", "seed", "whole_words")
 
 
 def add_commands(commands):
@@ -32,13 +33,12 @@ def add_commands(commands):
         metavar="FOLDER",
         help="a checkpoint to adapt to the texts, of its own sizes and vocabulary",
     )
-    pretrain.add_argument("--preset", default="small", help="small or tiny (default: small)")
+    pretrain.add_argument("--preset", help="small or tiny (default: small)")
     pretrain.add_argument("--vocab-size", type=int, help="instead of the preset's")
     pretrain.add_argument("--epochs", type=int, help="instead of the preset's")
     pretrain.add_argument(
         "--learning-rate",
         type=float,
-        dest="peak_learning_rate",
         help="the highest, instead of the preset's (with --start: 5e-4)",
     )
     pretrain.add_argument(
@@ -53,11 +53,13 @@ def add_commands(commands):
         "--whole-words", action="store_true", default=None, help="hide words whole"
     )
     pretrain.add_argument("--output", metavar="FOLDER", help="default: runs/bert-PRESET")
-    pretrain.add_argument("--resume", metavar="FOLDER", help="go on with a run that was stopped")
+    add_resume_argument(pretrain)
     pretrain.set_defaults(run=_pretrain)
 
 
 def _pretrain(options):
+    if options.resume:
+        refuse_beside_resume(options)
     for package, extra in (("tokenizers", "train"), ("safetensors", "bert")):
         require(package, extra)
     import_tensorflow()
@@ -67,8 +69,12 @@ def _pretrain(options):
     if options.resume:
         run = PretrainingRun.open(options.resume)
     else:
-        preset = get_preset(options.preset, PRETRAINING_PRESETS).with_changes(
+        learning_rate = options.learning_rate
+        if learning_rate is None and options.start:
+            learning_rate = 5e-4
+        preset = get_preset(options.preset or "small", PRETRAINING_PRESETS).with_changes(
             {name: getattr(options, name) for name in _CHANGES}
+            | {"peak_learning_rate": learning_rate}
         )
         # Whole paths, so that the run can be resumed from another folder.
         files = tuple(str(Path(file).resolve()) for file in options.text or ())
@@ -78,8 +84,6 @@ def _pretrain(options):
         )
         source = TextSource(files=files) if files else TextSource(corpus="en-zh")
         folder = Path(options.output or f"runs/bert-{preset.name}")
-        if options.start and options.peak_learning_rate is None:
-            preset = preset.with_changes({"peak_learning_rate": 5e-4})
         if (folder / "pretraining.json").exists():
             raise ValueError(
                 f"{folder}: holds a pretraining already. Go on with it: tf-transformer pretrain "

@@ -6,6 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from tf_transformer.cli.resuming import add_resume_argument, refuse_beside_resume
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 SENTENCES = {
@@ -29,7 +30,7 @@ def add_commands(commands):
         "train", help="train a translator, score it, export it, translate three sentences"
     )
     _add_data_arguments(train)
-    train.add_argument("--preset", default="small", help="small, tiny or base (default: small)")
+    train.add_argument("--preset", help="small, tiny or base (default: small)")
     train.add_argument(
         "--subword", help="bpe, wordpiece or unigram: what cuts words into tokens (default: bpe)"
     )
@@ -37,7 +38,7 @@ def add_commands(commands):
     train.add_argument("--epochs", type=int, help="instead of the preset's")
     train.add_argument("--seed", type=int, help="instead of the preset's")
     train.add_argument("--output", metavar="FOLDER", help="default: runs/DATA-PRESET")
-    train.add_argument("--resume", metavar="FOLDER", help="go on with a run that was stopped")
+    add_resume_argument(train)
     train.add_argument("--tensorboard", action="store_true", help="write logs for TensorBoard")
     train.set_defaults(run=_train)
 
@@ -77,6 +78,8 @@ def add_model_argument(parser):
 def _train(options):
     from tf_transformer.data import PairSource
 
+    if options.resume:
+        refuse_beside_resume(options, allowed=("tensorboard",))
     for package in ("tokenizers", "sacrebleu"):
         require(package, "train")
     if options.tensorboard:
@@ -90,14 +93,14 @@ def _train(options):
         run = training.TrainingRun.open(options.resume)
     else:
         source = _pair_source(options) or PairSource(corpus="en-zh")
-        folder = Path(options.output or f"runs/{source.name}-{options.preset}")
+        changes = {name: getattr(options, name) for name in _CHANGES}
+        preset = training.get_preset(options.preset or "small").with_changes(changes)
+        folder = Path(options.output or f"runs/{source.name}-{preset.name}")
         if (folder / "run.json").exists():
             raise ValueError(
                 f"{folder}: holds a training already. Go on with it: tf-transformer train "
                 f"--resume {folder}; or delete it, or choose another with --output."
             )
-        changes = {name: getattr(options, name) for name in _CHANGES}
-        preset = training.get_preset(options.preset).with_changes(changes)
         run = training.TrainingRun(folder, source, preset)
     callbacks = []
     if options.tensorboard:
