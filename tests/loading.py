@@ -10,7 +10,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import reference_numpy as ref
+import parameter_trees as trees
 
 from tf_transformer.layers import (
     Decoder,
@@ -45,7 +45,7 @@ def case(archive, name):
 
 def params(archive, name=""):
     """The parameter tree of one case."""
-    return ref.unflatten(vectors(archive), f"{name}/params" if name else "params")
+    return trees.unflatten(vectors(archive), f"{name}/params" if name else "params")
 
 
 def _children(layer, **names):
@@ -91,7 +91,7 @@ def load(layer, tree):
     Raises:
         ValueError: names or shapes that differ, all of them listed.
     """
-    variables, arrays = ref.flatten(variables_of(layer)), ref.flatten(tree)
+    variables, arrays = trees.flatten(variables_of(layer)), trees.flatten(tree)
     wrong = [f"{name}: only in the layer" for name in variables.keys() - arrays.keys()]
     wrong += [f"{name}: only in the parameters" for name in arrays.keys() - variables.keys()]
     wrong += [

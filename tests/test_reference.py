@@ -1,20 +1,20 @@
 """The reference itself, held to peers that are not this library.
 
 `reference_numpy` is what every other test trusts, so it is checked against hand arithmetic, Keras
-and TensorFlow in float64, and known values. The committed vectors must equal a fresh run of their
-script.
+and TensorFlow in float64, and known values; for training in `test_reference_training`.
 """
 
 import ast
-import importlib.util
 import math
-import sys
 from pathlib import Path
 
 import keras
 import numpy as np
+import parameter_trees as trees
 import pytest
+import reference_numpy as ref
 import tensorflow as tf
+from exact import close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,34 +23,18 @@ VECTORS = TESTS / "vectors"
 # Keras rounds 1 / sqrt(H) to float32 even in a float64 layer; at H = 4 nothing is lost.
 B, T, S, N, H = 2, 3, 5, 7, 4
 D, F, V = N * H, 11, 19
-VECTORS_H = 2  # the committed vectors are narrower
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-def load(path):
-    """Import a file by its place, whatever the tests folder is called on the import path."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-ref = load(TESTS / "reference_numpy.py")
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
-def close(actual, expected, tolerance=1e-12):
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=tolerance, atol=tolerance)
 
 
 def padded_ids():
     """Source ids with padding inside the first row and at the end of the second."""
     return np.array([[3, 0, 7, 11, 5], [2, 9, 4, 0, 0]])
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
 
 
 def test_the_reference_imports_only_numpy():
@@ -177,7 +161,7 @@ def keras_attention(params, q, k, v, may_attend):
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_multi_head_attention_matches_keras(rng, masked):
-    params = ref.random_mha_params(rng, D)
+    params = trees.random_mha_params(rng, D)
     q, k, v = (rng.standard_normal((B, n, D)) for n in (T, S, S))
     mask = ref.padding_mask(padded_ids()) if masked else None
     output, weights = ref.multi_head_attention(params, q, k, v, mask, N)
@@ -207,7 +191,7 @@ def keras_layer_norm(params, x):
 
 
 def test_layer_norm_matches_keras(rng):
-    params = ref.random_layer_norm_params(rng, D)
+    params = trees.random_layer_norm_params(rng, D)
     # A spread this small makes the epsilon matter.
     for scale in (1.0, 1e-3):
         x = scale * rng.standard_normal((B, T, D))
@@ -227,7 +211,7 @@ def keras_feed_forward(params, x):
 
 
 def test_feed_forward_matches_keras(rng):
-    params = ref.random_ffn_params(rng, D, F)
+    params = trees.random_ffn_params(rng, D, F)
     x = rng.standard_normal((B, T, D))
     close(ref.feed_forward(params, x), keras_feed_forward(params, x))
 
@@ -291,7 +275,7 @@ def keras_decoder_layer(params, x, enc_output, self_may, cross_may):
 @pytest.mark.parametrize("tied", [False, True])
 def test_transformer_matches_keras_parts(rng, tied):
     """The whole model, put together a second time from Keras layers."""
-    params = ref.random_transformer_params(
+    params = trees.random_transformer_params(
         rng,
         num_layers=2,
         d_model=D,
@@ -342,7 +326,7 @@ def test_transformer_matches_keras_parts(rng, tied):
 def test_greedy_decode_is_its_own_teacher():
     """One forward pass over the finished rows predicts each of their tokens."""
     vectors = np.load(VECTORS / "transformer.npz")
-    params = ref.unflatten(vectors, "params")
+    params = trees.unflatten(vectors, "params")
     start, end = int(vectors["greedy/start"]), int(vectors["greedy/end"])
     max_len = int(vectors["greedy/max_len"])
     tokens = ref.greedy_decode(params, vectors["inp"], start, end, max_len, N)
@@ -365,160 +349,9 @@ def test_greedy_decode_is_its_own_teacher():
 
 def test_greedy_decode_stops_when_every_row_has_ended():
     vectors = np.load(VECTORS / "transformer.npz")
-    params, tokens = ref.unflatten(vectors, "params"), vectors["greedy/tokens"]
+    params, tokens = trees.unflatten(vectors, "params"), vectors["greedy/tokens"]
     row = next(i for i in range(B) if vectors["greedy/end"] in tokens[i])
     start, end = int(vectors["greedy/start"]), int(vectors["greedy/end"])
     alone = ref.greedy_decode(params, vectors["inp"][row : row + 1], start, end, 11, N)
     assert alone[0, -1] == end
     np.testing.assert_array_equal(alone[0], tokens[row, : alone.shape[1]])
-
-
-# Training
-
-
-def test_label_smoothing_by_hand():
-    # p = (1/4, 3/4), true class 1, epsilon 1/2: target = (1/4, 3/4).
-    per_token, mean = ref.label_smoothed_cross_entropy([[1, 0]], [[[0, math.log(3)]] * 2], 0.5)
-    expected = math.log(4) / 4 + 3 * math.log(4 / 3) / 4
-    close(per_token, [[expected, 0]])
-    close(mean, expected)
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 0.1])
-def test_label_smoothing_matches_keras(rng, epsilon):
-    logits = 3 * rng.standard_normal((B, T, V))
-    labels = np.array([[6, 0, 2], [17, 2, 0]])
-    per_token, mean = ref.label_smoothed_cross_entropy(labels, logits, epsilon)
-    loss = keras.losses.CategoricalCrossentropy(
-        from_logits=True, label_smoothing=epsilon, reduction=None, dtype="float64"
-    )
-    expected = loss(tf.one_hot(labels, V, dtype="float64"), tf.constant(logits)).numpy()
-    keep = labels != 0
-    close(per_token[keep], expected[keep])
-    assert (per_token[~keep] == 0).all()
-    close(mean, expected[keep].mean())
-
-
-def test_masked_accuracy_known_value():
-    labels = np.array([[6, 0, 2], [17, 2, 0]])
-    logits = np.eye(V)[[[6, 0, 3], [17, 2, 5]]]  # three of the four that count; the pads do not
-    assert ref.masked_accuracy(labels, logits) == 3 / 4
-
-
-def test_schedule_rises_to_warmup_then_falls():
-    steps = np.arange(1, 200)
-    rate = ref.warmup_schedule(steps, D, warmup_steps=53)
-    assert steps[rate.argmax()] == 53
-    close(rate.max(), 1 / math.sqrt(D * 53))
-    close(rate[:53], rate[0] * steps[:53])  # a straight line up
-    close(rate[52:] ** -2, D * steps[52:])  # then the inverse square root
-    # The paper's base model: 512 wide, 4000 steps of warmup.
-    close(ref.warmup_schedule(4000, 512), 6.987712429686843e-4)
-
-
-@pytest.mark.parametrize(
-    ("beta1", "beta2", "tolerance"),
-    # Keras passes the betas through float32, so two that are exact there come first. Its epsilon
-    # is added before the bias correction: about rate * 1e-8 / |gradient| apart.
-    [(0.875, 0.96875, 1e-9), (0.9, 0.98, 1e-7)],
-)
-def test_adam_matches_keras(rng, beta1, beta2, tolerance):
-    rate = 2.0**-10
-    optimizer = keras.optimizers.Adam(rate, beta_1=beta1, beta_2=beta2, epsilon=1e-9)
-    param = rng.standard_normal((T, S))
-    variable = keras.Variable(param, dtype="float64")
-    m = v = np.zeros_like(param)
-    for step in (1, 2, 3):
-        grad = rng.standard_normal((T, S))
-        optimizer.apply([tf.constant(grad)], [variable])
-        param, m, v = ref.adam_update(param, grad, m, v, step, rate, beta1, beta2)
-        close(variable.numpy(), param, tolerance)
-
-
-def test_adam_first_step_by_hand():
-    # Corrected moments are g and g^2, so the first step is the rate, against the gradient's sign.
-    param, m, v = ref.adam_update(np.array([1.0, 1.0]), np.array([4.0, -0.5]), 0.0, 0.0, 1, 0.25)
-    close(param, [0.75, 1.25], 1e-8)
-    close(m, [0.4, -0.05])
-    close(v, [0.32, 0.005])
-
-
-def test_numerical_gradient_matches_calculus(rng):
-    x = rng.standard_normal((T, S))
-    kept = x.copy()
-    close(ref.numerical_gradient(lambda a: (a**3).sum(), x), 3 * x**2, 1e-8)
-    np.testing.assert_array_equal(x, kept)
-
-
-# The committed vectors
-
-
-def test_flatten_round_trip(rng):
-    params = ref.random_transformer_params(
-        rng, num_layers=11, d_model=2, dff=3, input_vocab_size=5, target_vocab_size=7
-    )
-    flat = ref.flatten(params)
-    assert "encoder/layers/10/mha/wq/kernel" in flat
-    back = ref.unflatten(ref.flatten(params, "p"), "p")
-    assert len(back["decoder"]["layers"]) == 11
-    for name, array in ref.flatten(back).items():
-        np.testing.assert_array_equal(array, flat.pop(name))
-    assert not flat
-    assert ref.flatten({"final_layer": None}) == {}
-
-
-@pytest.fixture(scope="module")
-def fresh_vectors():
-    before = list(sys.path)
-    module = load(VECTORS / "make_vectors.py")
-    sys.path[:] = before
-    return {name: make() for name, make in module.ARCHIVES.items()}
-
-
-@pytest.mark.parametrize("name", ["attention", "layers", "transformer"])
-def test_vectors_equal_a_fresh_run(fresh_vectors, name):
-    fresh = fresh_vectors[name]
-    with np.load(VECTORS / f"{name}.npz") as committed:
-        assert set(committed.files) == set(fresh)
-        for key in committed.files:
-            actual, expected = committed[key], fresh[key]
-            assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape), key
-            assert np.isfinite(actual).all(), key
-            if actual.dtype != np.float64:  # inputs, parameters, ids, masks
-                np.testing.assert_array_equal(actual, expected, err_msg=key)
-            else:  # another BLAS may add in another order; differences magnify that by 1 / eps
-                close(actual, expected, 1e-7 if "grad" in key else 1e-11)
-
-
-def test_vectors_hold_masks_that_matter():
-    """Each mask has zeros and ones, and turning it the wrong way round changes the answer."""
-    with np.load(VECTORS / "attention.npz") as z:
-        for case in ("padding", "look_ahead", "blocked_row", "wide"):
-            mask = z[f"{case}/mask"]
-            assert set(np.unique(mask)) == {0.0, 1.0}
-            q, k, v = (z[f"{case}/{n}"] if f"{case}/{n}" in z else z[n] for n in "qkv")
-            right, _ = ref.scaled_dot_product_attention(q, k, v, mask)
-            wrong, _ = ref.scaled_dot_product_attention(q, k, v, 1 - mask)
-            close(right, z[f"{case}/output"], 1e-11)
-            assert np.abs(right - wrong).max() > 0.1
-        uniform = z["blocked_row/weights"][1, :, 1]
-        np.testing.assert_array_equal(uniform, np.full((N, S), 1 / S))
-
-
-def test_attention_vectors_and_gradients_match_tensorflow():
-    with np.load(VECTORS / "attention.npz") as z:
-        q, k, v = (tf.constant(z[name], dtype=tf.float64) for name in "qkv")
-        with tf.GradientTape() as tape:
-            tape.watch([q, k, v])
-            scores = tf.einsum("bnth,bnsh->bnts", q, k) / math.sqrt(VECTORS_H)
-            weights = tf.nn.softmax(tf.where(z["padding/mask"] == 1, -np.inf, scores))
-            output = tf.einsum("bnts,bnsh->bnth", weights, v)
-            loss = tf.reduce_sum(output * z["padding/cotangent"].astype(np.float64))
-        close(z["padding/weights"], weights.numpy())
-        close(z["padding/output"], output.numpy())
-        for name, grad in zip("qkv", tape.gradient(loss, [q, k, v]), strict=True):
-            close(z[f"padding/grad_{name}"], grad.numpy(), 1e-8)
-
-
-def test_vectors_stay_small():
-    assert sum(path.stat().st_size for path in VECTORS.glob("*.npz")) < 300_000

@@ -5,7 +5,7 @@ The committed widths: N=7 heads, D=14, F=11, V=13 (source) and 19 (target).
 """
 
 import keras
-import reference_numpy as ref
+import parameter_trees as trees
 import tensorflow as tf
 from loading import case, close, load, params, variables_of, vectors
 
@@ -94,7 +94,7 @@ def check_gradients(loss, **options):
     """d loss(labels, logits) / d parameter, for the parameters whose gradients are committed."""
     data = vectors("transformer")
     model = reference_transformer(**options)
-    flat = ref.flatten(variables_of(model))
+    flat = trees.flatten(variables_of(model))
     expected = case("transformer", "grad")
     with tf.GradientTape() as tape:
         value = loss(data["labels"], model((data["inp"], data["tar"]), training=False))

@@ -4,6 +4,7 @@ Axes: B batch, S source length, T target length, V vocabulary.
 """
 
 import numpy as np
+import parameter_trees as trees
 import pytest
 import reference_numpy as ref
 import tensorflow as tf
@@ -37,7 +38,7 @@ def test_accuracy_matches_the_vectors(model, data):
 
 def test_one_table_for_three_uses_matches_the_reference(data):
     rng = np.random.default_rng(4)
-    tree = ref.random_transformer_params(
+    tree = trees.random_transformer_params(
         rng, num_layers=1, d_model=D, dff=F, input_vocab_size=19, target_vocab_size=19, tied=True
     )
     tree["decoder"]["embedding"] = tree["encoder"]["embedding"]
@@ -100,7 +101,7 @@ def test_a_sentence_of_nothing_but_padding_is_finite(model, data):
     tar = np.concatenate([data["tar"][:1], np.zeros((1, 3), np.int32)])
     with tf.GradientTape() as tape:
         logits = model((inp, tar))
-    expected, _ = ref.transformer(ref.unflatten(data, "params"), inp, tar, N)
+    expected, _ = ref.transformer(trees.unflatten(data, "params"), inp, tar, N)
     close(logits, expected)
     gradients = tape.gradient(logits, [weight.value for weight in model.trainable_weights])
     assert all(np.isfinite(tf.convert_to_tensor(g)).all() for g in gradients)

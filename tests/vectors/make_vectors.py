@@ -5,7 +5,7 @@
 Three archives come out, the same on every run: attention.npz, layers.npz, transformer.npz. Inputs
 and parameters are stored as float32 and are the exact numbers that went in; outputs and gradients
 are float64; ids are int32. A mask is float32, 1 = blocked. Parameters lie under flat names such as
-"params/encoder/layers/0/mha/wq/kernel"; `reference_numpy.unflatten(archive, "params")` rebuilds
+"params/encoder/layers/0/mha/wq/kernel"; `parameter_trees.unflatten(archive, "params")` rebuilds
 the tree.
 
 Axis letters: B=2 batch, T=3 target length, S=5 source length, N=7 heads, H=2 head width,
@@ -32,6 +32,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import parameter_trees as trees
 import reference_numpy as ref
 
 HERE = Path(__file__).resolve().parent
@@ -58,14 +59,14 @@ GRADIENTS = (
 
 def as_stored(tree, prefix):
     """Flat names and float32: no value changes, because the makers round to float32 already."""
-    return {name: a.astype(np.float32) for name, a in ref.flatten(tree, prefix).items()}
+    return {name: a.astype(np.float32) for name, a in trees.flatten(tree, prefix).items()}
 
 
 def attention_vectors():
     rng = np.random.default_rng(20170612)
-    q = ref.random_array(rng, B, N, T, H)
-    k = ref.random_array(rng, B, N, S, H)
-    v = ref.random_array(rng, B, N, S, H)
+    q = trees.random_array(rng, B, N, T, H)
+    k = trees.random_array(rng, B, N, S, H)
+    v = trees.random_array(rng, B, N, S, H)
     out = {"q": q.astype(np.float32), "k": k.astype(np.float32), "v": v.astype(np.float32)}
 
     def add_case(name, q, k, v, mask):
@@ -78,7 +79,7 @@ def attention_vectors():
     add_case("open", q, k, v, None)
     add_case("padding", q, k, v, padding)
 
-    q2, k2, v2 = (ref.random_array(rng, B, N, T, H) for _ in range(3))
+    q2, k2, v2 = (trees.random_array(rng, B, N, T, H) for _ in range(3))
     out.update(as_stored({"q": q2, "k": k2, "v": v2}, "look_ahead"))
     add_case("look_ahead", q2, k2, v2, ref.look_ahead_mask(T))
 
@@ -86,7 +87,7 @@ def attention_vectors():
     blocked_row[1, 0, 1] = 1.0  # every key, for the second query of the second sequence
     add_case("blocked_row", q, k, v, blocked_row)
 
-    cotangent = ref.random_array(rng, B, N, T, H)
+    cotangent = trees.random_array(rng, B, N, T, H)
     out["padding/cotangent"] = cotangent.astype(np.float32)
     inputs = {"q": q, "k": k, "v": v}
     for name, array in inputs.items():
@@ -98,7 +99,7 @@ def attention_vectors():
 
         out[f"padding/grad_{name}"] = ref.numerical_gradient(projected, array)
 
-    wide = ref.random_array(rng, B, N, S, 3)
+    wide = trees.random_array(rng, B, N, S, 3)
     out["wide/v"] = wide.astype(np.float32)
     add_case("wide", q, k, wide, padding)
     return out
@@ -106,9 +107,9 @@ def attention_vectors():
 
 def layer_vectors():
     rng = np.random.default_rng(1706)
-    x = ref.random_array(rng, B, T, D)  # the target side
-    y = ref.random_array(rng, B, S, D)  # the source side
-    z = ref.random_array(rng, B, S, D)  # values that are not the keys
+    x = trees.random_array(rng, B, T, D)  # the target side
+    y = trees.random_array(rng, B, S, D)  # the source side
+    z = trees.random_array(rng, B, S, D)  # values that are not the keys
     source_mask, combined_mask, _ = ref.create_masks(INP, TAR)
     out = {}
 
@@ -117,23 +118,23 @@ def layer_vectors():
         out.update(as_stored(inputs, name))
         out.update({f"{name}/{key}": value for key, value in outputs.items()})
 
-    params = ref.random_mha_params(rng, D)
+    params = trees.random_mha_params(rng, D)
     output, weights = ref.multi_head_attention(params, x, y, z, source_mask, N)
     inputs = {"q": x, "k": y, "v": z, "mask": source_mask}
     add_case("mha", params, inputs, {"output": output, "weights": weights})
 
-    params = ref.random_layer_norm_params(rng, D)
+    params = trees.random_layer_norm_params(rng, D)
     output = ref.layer_norm(x, params["gamma"], params["beta"])
     add_case("layer_norm", params, {"x": x}, {"output": output})
 
-    params = ref.random_ffn_params(rng, D, F)
+    params = trees.random_ffn_params(rng, D, F)
     add_case("ffn", params, {"x": x}, {"output": ref.feed_forward(params, x)})
 
-    params = ref.random_encoder_layer_params(rng, D, F)
+    params = trees.random_encoder_layer_params(rng, D, F)
     output = ref.encoder_layer(params, y, source_mask, N)
     add_case("encoder_layer", params, {"x": y, "mask": source_mask}, {"out2": output})
 
-    params = ref.random_decoder_layer_params(rng, D, F)
+    params = trees.random_decoder_layer_params(rng, D, F)
     out3, block1, block2 = ref.decoder_layer(params, x, y, combined_mask, source_mask, N)
     add_case(
         "decoder_layer",
@@ -151,7 +152,7 @@ def transformer_vectors():
     # Of the seeds from 2000 on, one whose greedy decoding says several different tokens, ends one
     # row early and not the other, and never chooses by a margin below 0.05.
     rng = np.random.default_rng(3187)
-    params = ref.random_transformer_params(
+    params = trees.random_transformer_params(
         rng, num_layers=2, d_model=D, dff=F, input_vocab_size=V_IN, target_vocab_size=V_TAR
     )
     logits, attention_weights = ref.transformer(params, INP, TAR, N)
@@ -181,11 +182,11 @@ def transformer_vectors():
         "greedy/tokens": ref.greedy_decode(params, INP, START, END, MAX_LEN, N).astype(np.int32),
     }
 
-    flat = ref.flatten(params)
+    flat = trees.flatten(params)
     for name in GRADIENTS:
 
         def loss(x, name=name):
-            changed = ref.unflatten({**flat, name: x})
+            changed = trees.unflatten({**flat, name: x})
             logits, _ = ref.transformer(changed, INP, TAR, N)
             return ref.label_smoothed_cross_entropy(LABELS, logits, EPSILON)[1]
 
