@@ -34,7 +34,13 @@ _HOMES = {
         "point_wise_feed_forward_network",
     ),
     "models": ("Transformer",),
-    "generation": ("greedy_decode",),
+    "generation": (
+        "beam_search",
+        "gather_rows",
+        "greedy_decode",
+        "repeat_rows",
+        "sample_decode",
+    ),
     "tokenizers": (
         "BPETokenizer",
         "GraphBPE",

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from loading import vectors
+from reference_decoding import beam_search, random_model
+from table_steps import empty, step_of
 from vector_checks import reference_transformer
 
 from tf_transformer import greedy_decode
@@ -145,3 +147,61 @@ def test_nothing_to_decode_is_refused(max_length):
 def test_lengths_past_the_table_of_positions_are_refused(model, data):
     with pytest.raises(ValueError, match="max_length: .*12.*got 13"):
         decode(model, tf.constant(data["inp"]), data, max_length=13)
+
+
+class TestRules:
+    """Against the plain decoding, which with one beam is greedy."""
+
+    @pytest.mark.parametrize(
+        "rules", [{}, {"min_length": 4}, {"no_repeat_ngram": 1}, {"no_repeat_ngram": 2}]
+    )
+    def test_equals_the_plain_one(self, rules):
+        models = [random_model(seed, 5) for seed in range(17)]
+        tokens = greedy_decode(
+            step_of(models), empty(17, 9), 17, start_id=1, end_id=2, max_length=9, **rules
+        ).numpy()
+        for model, row in zip(models, tokens, strict=True):
+            [(_, expected)] = beam_search(model, 5, 9, 0.0, 1, 1, end=2, **rules)
+            assert [t for t in expected if t != 2] == [t for t in row if t]
+
+    def test_limits_of_their_own(self):
+        models = [random_model(seed, 9) for seed in range(3)]
+        tokens = greedy_decode(
+            step_of(models),
+            empty(3, 6),
+            3,
+            start_id=1,
+            end_id=2,
+            max_length=6,
+            min_length=6,
+            limits=tf.constant([2, 6, 1]),
+        )
+        assert (tokens.numpy() > 0).sum(axis=1).tolist() == [2, 6, 1]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_broken_model_is_named(value):
+    def step(tokens, place):
+        broken = tf.one_hot([7, 7], 9, on_value=value, off_value=0.0)
+        return tf.where(place < 2, tf.one_hot([5, 5], 9), broken), place + 1
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"at step(.|\n)*2"):
+        greedy_decode(step, 0, 2, start_id=1, end_id=4, max_length=9)
+
+
+def test_what_a_finished_sentence_gets_does_not_matter():
+    def step(tokens, place):
+        ended = tf.fill((1, 9), np.nan)
+        return tf.concat([tf.where(place < 1, tf.one_hot([4], 9), ended), tf.one_hot([5], 9)], 0), (
+            place + 1
+        )
+
+    tokens = greedy_decode(step, 0, 2, start_id=1, end_id=4, max_length=3)
+    assert tokens.numpy().tolist() == [[0, 0, 0], [5, 5, 5]]
+
+
+def test_an_empty_batch():
+    def step(tokens, state):
+        return tf.zeros((0, 9)), state
+
+    assert greedy_decode(step, (), 0, start_id=1, end_id=4, max_length=3).shape == (0, 3)

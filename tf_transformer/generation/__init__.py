@@ -1,5 +1,8 @@
 """Decoding, over any step function."""
 
+from tf_transformer.generation.beam_search import beam_search
 from tf_transformer.generation.greedy import greedy_decode
+from tf_transformer.generation.rows import gather_rows, repeat_rows
+from tf_transformer.generation.sampling import sample_decode
 
-__all__ = ["greedy_decode"]
+__all__ = ["beam_search", "gather_rows", "greedy_decode", "repeat_rows", "sample_decode"]

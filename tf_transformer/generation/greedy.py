@@ -3,10 +3,21 @@
 Axes: B batch, L most tokens to decode, V vocabulary.
 """
 
-import tensorflow as tf
+from tf_transformer.generation.token_loop import decode_tokens
 
 
-def greedy_decode(step, state, batch_size, *, start_id, end_id, max_length):
+def greedy_decode(
+    step,
+    state,
+    batch_size,
+    *,
+    start_id,
+    end_id,
+    max_length,
+    limits=None,
+    min_length=0,
+    no_repeat_ngram=0,
+):
     """Take the likeliest token, feed it back, until every sentence has ended.
 
     One `tf.while_loop` over fixed-size buffers. The padding id 0 is never chosen: it says that
@@ -19,12 +30,17 @@ def greedy_decode(step, state, batch_size, *, start_id, end_id, max_length):
         start_id: int, the token fed first.
         end_id: int, the token that ends a sentence.
         max_length: int or scalar int32 tensor, L >= 1.
+        limits: None, or int32 tensor (B,), 1 to L: each sentence's own most tokens.
+        min_length: int, tokens of a sentence before it may end.
+        no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
 
     Returns:
         int32 tensor (B, L), token ids without the end token, 0 after the end.
 
     Raises:
-        ValueError: `max_length` below 1.
+        ValueError: `max_length` below 1, `min_length` or `no_repeat_ngram` below 0.
+        tf.errors.InvalidArgumentError: a row of logits with NaN, infinity or nothing possible.
+            Inside XLA, which knows no errors, decoding stops there.
 
     Example:
         >>> def count_up(tokens, state):
@@ -32,29 +48,16 @@ def greedy_decode(step, state, batch_size, *, start_id, end_id, max_length):
         >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
         [[2, 3, 0, 0, 0]]
     """
-    if isinstance(max_length, int) and max_length < 1:
-        raise ValueError(f"max_length: expected at least 1, got {max_length}.")
-
-    def unfinished(t, tokens, finished, output, state):
-        return tf.logical_and(t < max_length, tf.logical_not(tf.reduce_all(finished)))
-
-    def decode_one(t, tokens, finished, output, state):
-        logits, state = step(tokens, state)
-        tokens = tf.argmax(logits[:, 1:], axis=-1, output_type=tf.int32) + 1  # (B,)
-        finished = tf.logical_or(finished, tf.equal(tokens, end_id))
-        tokens = tf.where(finished, 0, tokens)
-        output = tf.tensor_scatter_nd_update(output, [[t]], tf.expand_dims(tokens, 0))
-        return t + 1, tokens, finished, output, state
-
-    _, _, _, output, _ = tf.while_loop(
-        unfinished,
-        decode_one,
-        (
-            tf.constant(0),
-            tf.fill((batch_size,), start_id),
-            tf.fill((batch_size,), False),
-            tf.zeros((max_length, batch_size), tf.int32),
-            state,
-        ),
+    return decode_tokens(
+        lambda logits, ids, position: ids[:, 0],
+        1,
+        step,
+        state,
+        batch_size,
+        start_id=start_id,
+        end_id=end_id,
+        max_length=max_length,
+        limits=limits,
+        min_length=min_length,
+        no_repeat_ngram=no_repeat_ngram,
     )
-    return tf.transpose(output)  # (B, L)

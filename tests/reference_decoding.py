@@ -1,0 +1,89 @@
+"""Decoding in plain Python and float64, for step functions that are tables.
+
+A model here is a function from the tokens so far (a tuple, without the start) to logits (V,). A
+sentence is a tuple of tokens; the end token stands in it if it was said.
+"""
+
+import itertools
+
+import numpy as np
+
+
+def log_probabilities(logits):
+    logits = np.asarray(logits, np.float64)
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def random_model(seed, vocabulary, scale=2.0):
+    """Logits that hang on every token before."""
+
+    def model(tokens):
+        rng = np.random.default_rng([seed, len(tokens), *tokens])
+        return (scale * rng.standard_normal(vocabulary)).astype(np.float32)
+
+    return model
+
+
+def log_p(model, sentence):
+    return sum(log_probabilities(model(sentence[:at]))[token] for at, token in enumerate(sentence))
+
+
+def score(model, sentence, length_penalty):
+    return log_p(model, sentence) / ((5 + len(sentence)) / 6) ** length_penalty
+
+
+def may_follow(tokens, token, *, end, min_length=0, no_repeat_ngram=0):
+    if token == 0 or (token == end and len(tokens) < min_length):
+        return False
+    n = no_repeat_ngram
+    whole = (*tokens, token)
+    return not n or whole[-n:] not in {whole[i : i + n] for i in range(len(whole) - n)}
+
+
+def every_sentence(vocabulary, limit, *, end, **rules):
+    """All that can be said: what ends, and what is cut at the limit."""
+    for length in range(1, limit + 1):
+        for tokens in itertools.product(range(1, vocabulary), repeat=length):
+            inside = tokens[:-1]
+            if end in inside or (tokens[-1] != end and length < limit):
+                continue
+            if all(may_follow(tokens[:at], tokens[at], end=end, **rules) for at in range(length)):
+                yield tokens
+
+
+def best_sentences(model, vocabulary, limit, length_penalty, count, *, end, **rules):
+    """By enumeration: [(score, sentence)], the best first."""
+    all_of_them = [
+        (score(model, sentence, length_penalty), sentence)
+        for sentence in every_sentence(vocabulary, limit, end=end, **rules)
+    ]
+    return sorted(all_of_them, reverse=True)[:count]
+
+
+def beam_search(model, vocabulary, limit, length_penalty, beams, count, *, end, **rules):
+    """By the definition in `tf_transformer.beam_search`, with lists: [(score, sentence)]."""
+    open_beams, finished = [(0.0, ())], []
+    for length in range(1, limit + 1):
+        extensions = [
+            (so_far + following[token], (*tokens, token))
+            for so_far, tokens in open_beams
+            for following in [log_probabilities(model(tokens))]
+            for token in range(vocabulary)
+            if may_follow(tokens, token, end=end, **rules)
+        ]
+        extensions = sorted(extensions, reverse=True)[: 2 * beams]
+        divisor = ((5 + length) / 6) ** length_penalty
+        finished += [
+            (value / divisor, tokens)
+            for value, tokens in extensions[:beams]
+            if tokens[-1] == end or length == limit
+        ]
+        finished = sorted(finished, reverse=True)[:beams]
+        open_beams = [each for each in extensions if each[1][-1] != end][:beams]
+        if not open_beams or len(finished) == beams:
+            break
+        reachable = open_beams[0][0] / ((5 + limit) / 6) ** length_penalty
+        if len(finished) >= count and reachable <= finished[count - 1][0]:
+            break
+    return finished[:count]

@@ -1,0 +1,167 @@
+"""Beam search.
+
+Axes: B batch, K beams, R = B * K rows (row b * K + k is beam k of sentence b), L most tokens to
+decode, V vocabulary, C = 2 K candidates, n sentences that are returned.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.generation.allowed_tokens import IMPOSSIBLE, best_allowed
+from tf_transformer.generation.checks import check_range, refuse_broken, unusable
+from tf_transformer.generation.rows import gather_rows
+
+
+def beam_search(
+    step,
+    state,
+    batch_size,
+    *,
+    beam_size,
+    start_id,
+    end_id,
+    max_length,
+    limits=None,
+    length_penalty=0.6,
+    n_best=1,
+    min_length=0,
+    no_repeat_ngram=0,
+    reorder=gather_rows,
+):
+    """Keep the K likeliest beginnings, until no open one can win.
+
+    score(y) = log p(y) / ((5 + |y|) / 6)^a: Wu et al. 2016, "Google's Neural Machine Translation
+    System", section 7, equation 14; |y| counts the end token. Each step takes the 2 K likeliest
+    extensions of the open beams. Of the first K those that end, or reach the limit, are finished:
+    their score is final, and the best K are kept. The K likeliest others stay open. A sentence is
+    done when K have finished, or when the n-th best is no worse than what the likeliest open beam
+    could reach, its divisor being that of the limit. So one beam is greedy decoding.
+
+    Args:
+        step: function `(tokens, state) -> (logits, state)`: tokens (R,) int32, logits (R, V).
+        state: whatever `step` takes first, for R rows, see `repeat_rows`.
+        batch_size: int or scalar int32 tensor, B.
+        beam_size: int, K; as large as the number of possible sentences it finds the best.
+        start_id, end_id: int, the token fed first, and the one that ends a sentence.
+        max_length: int or scalar int32 tensor, L >= 1.
+        limits: None, or int32 tensor (B,), 1 to L: each sentence's own most tokens. One that is
+            cut there competes with what it has; no end is put to it, nor counted.
+        length_penalty: float a >= 0; 0 compares probabilities, which favour short sentences.
+        n_best: int, 1 to K, how many sentences of each source.
+        min_length: int, tokens of a sentence before it may end.
+        no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
+        reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was; `rows`
+            stay within their sentence. By default every tensor but scalars is gathered.
+
+    Returns:
+        `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, 0 after the end;
+        float32 tensor (B, n), the best first. -inf: there were not so many sentences.
+
+    Raises:
+        ValueError: a number out of range.
+        tf.errors.InvalidArgumentError: a row of logits with NaN, infinity or nothing possible.
+            Inside XLA, which knows no errors, decoding stops there.
+
+    Example:
+        >>> def step(tokens, state):
+        ...     return tf.math.log([[0.0, 0.0, 0.5, 0.4, 0.1]] * 2), state
+        >>> ids, scores = beam_search(
+        ...     step, (), 1, beam_size=2, start_id=1, end_id=4, max_length=2, n_best=2
+        ... )
+        >>> ids.numpy().tolist()
+        [[[2, 2], [2, 3]]]
+    """
+    check_range("beam_size", beam_size, 1)
+    check_range("max_length", max_length, 1)
+    check_range("length_penalty", length_penalty, 0)
+    check_range("n_best", n_best, 1, beam_size)
+    check_range("min_length", min_length, 0)
+    check_range("no_repeat_ngram", no_repeat_ngram, 0)
+    limits = tf.fill((batch_size,), max_length) if limits is None else limits
+    limits = tf.expand_dims(limits, 1)  # (B, 1)
+    slots = tf.range(max_length)
+    first_rows = tf.expand_dims(tf.range(batch_size) * beam_size, 1)  # (B, 1)
+
+    def unfinished(position, tokens, state, beams, finished, done, broken):
+        return tf.logical_not(tf.reduce_all(done)) & (broken < 0)
+
+    def extend(position, tokens, state, beams, finished, done, broken):
+        logits, state = step(tokens, state)
+        logits = tf.cast(logits, tf.float32)
+        beam_ids, log_p = beams
+        bad = tf.reshape(unusable(logits), tf.shape(log_p)) & (log_p > IMPOSSIBLE)
+        broken = tf.where(tf.reduce_any(bad & ~done), position, broken)
+
+        extensions = best_allowed(
+            logits,
+            2 * beam_size,
+            tf.reshape(beam_ids, (-1, max_length)),
+            position,
+            end_id=end_id,
+            min_length=min_length,
+            no_repeat_ngram=no_repeat_ngram,
+        )
+        tokens, parents, log_p = _best(extensions, logits, log_p)  # (B, C)
+        ends = tf.equal(tokens, end_id)
+        ids = tf.gather(beam_ids, parents, batch_dims=1)  # (B, C, L)
+        written = tf.expand_dims(tf.where(ends, 0, tokens), -1)
+        ids = tf.where(tf.equal(slots, position), written, ids)
+
+        last = position + 1 >= limits  # (B, 1)
+        finishing = (ends | last) & ~done
+        scores = tf.where(finishing, log_p, IMPOSSIBLE) / _divisor(position + 1, length_penalty)
+        finished = tuple(
+            tf.concat([old, new[:, :beam_size]], 1)
+            for old, new in zip(finished, (ids, scores), strict=True)
+        )
+        finished = _first(finished, beam_size)
+
+        log_p = tf.where(ends, IMPOSSIBLE, log_p)
+        tokens, parents, *beams = _first((tokens, parents, ids, log_p), beam_size)
+        state = reorder(state, tf.reshape(first_rows + parents, (-1,)))
+        _, scores = finished  # (B, K)
+        reachable = beams[-1][:, :1] / _divisor(limits, length_penalty)
+        enough = (reachable <= scores[:, n_best - 1 : n_best]) | (scores[:, -1:] > IMPOSSIBLE)
+        done |= last | enough
+        tokens = tf.reshape(tf.where(done, 0, tokens), (-1,))
+        return position + 1, tokens, state, tuple(beams), finished, done, broken
+
+    no_ids = tf.zeros((batch_size, beam_size, max_length), tf.int32)
+    only_first = tf.where(tf.range(beam_size) == 0, 0.0, IMPOSSIBLE)
+    shape = (batch_size, beam_size)
+    _, _, _, _, (ids, scores), _, broken = tf.while_loop(
+        unfinished,
+        extend,
+        (
+            tf.constant(0),
+            tf.fill((batch_size * beam_size,), start_id),
+            state,
+            (no_ids, tf.broadcast_to(only_first, shape)),
+            (no_ids, tf.fill(shape, IMPOSSIBLE)),
+            tf.fill((batch_size, 1), False),
+            tf.constant(-1),
+        ),
+    )
+    refuse_broken(broken)
+    return ids[:, :n_best], scores[:, :n_best]
+
+
+def _best(extensions, logits, log_p):
+    """Of the extensions (R, C) of every row the best of each sentence: tokens, beams, log p."""
+    values, ids = extensions
+    count = values.shape[-1]
+    values += tf.reshape(log_p, (-1, 1)) - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+    batch, beams = tf.shape(log_p)[0], log_p.shape[1]
+    values = tf.reshape(values, (batch, beams * count))
+    values, places = tf.math.top_k(values, min(2 * beams, beams * count))
+    tokens = tf.gather(tf.reshape(ids, (batch, beams * count)), places, batch_dims=1)
+    return tokens, places // count, values
+
+
+def _first(tensors, count):
+    """The entries with the largest values of the last tensor: each (B, C, ...) to (B, K, ...)."""
+    values, order = tf.math.top_k(tensors[-1], count)
+    return *(tf.gather(tensor, order, batch_dims=1) for tensor in tensors[:-1]), values
+
+
+def _divisor(length, length_penalty):
+    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty

@@ -1,0 +1,44 @@
+"""The rows of a state.
+
+Axes: R rows.
+"""
+
+import tensorflow as tf
+
+
+def gather_rows(state, rows):
+    """Take rows of every tensor of a state; scalars stay.
+
+    Args:
+        state: nest of tensors (R, ...) and scalars.
+        rows: int32 tensor (Q,).
+
+    Returns:
+        The same nest of tensors (Q, ...) and scalars.
+
+    Example:
+        >>> gather_rows({"x": tf.constant([5, 6]), "t": tf.constant(9)}, [1, 1])["x"].numpy()
+        array([6, 6], dtype=int32)
+    """
+    return tf.nest.map_structure(
+        lambda tensor: tf.gather(tensor, rows) if tensor.shape.rank else tensor, state
+    )
+
+
+def repeat_rows(state, times):
+    """Repeat each row of every tensor of a state, as `beam_search` wants it.
+
+    Args:
+        state: nest of tensors (R, ...) and scalars.
+        times: int.
+
+    Returns:
+        The same nest of tensors (R * times, ...) and scalars.
+
+    Example:
+        >>> repeat_rows(tf.constant([5, 6]), 2).numpy().tolist()
+        [5, 5, 6, 6]
+    """
+    return tf.nest.map_structure(
+        lambda tensor: tf.repeat(tensor, times, axis=0) if tensor.shape.rank else tensor, state
+    )

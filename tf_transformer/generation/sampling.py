@@ -1,0 +1,103 @@
+"""Decoding by chance.
+
+Axes: B batch, L most tokens to decode, V vocabulary, C candidates.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.generation.allowed_tokens import IMPOSSIBLE
+from tf_transformer.generation.checks import check_range
+from tf_transformer.generation.token_loop import decode_tokens
+
+
+def sample_decode(
+    step,
+    state,
+    batch_size,
+    *,
+    start_id,
+    end_id,
+    max_length,
+    temperature=1.0,
+    top_k=None,
+    top_p=None,
+    seed=0,
+    limits=None,
+    min_length=0,
+    no_repeat_ngram=0,
+):
+    """Draw each token from the model's distribution, until every sentence has ended.
+
+    softmax(logits / temperature), of it the `top_k` likeliest tokens (Fan et al. 2018, section
+    5.1), of these the fewest that together have the probability `top_p` (Holtzman et al. 2020,
+    section 3.1); what is left is scaled to 1. Drawn by the Gumbel-max trick from random numbers
+    that `seed` alone decides: the same in a graph and in another process. XLA has other ones.
+
+    Args:
+        step, state, batch_size, start_id, end_id, max_length, limits, min_length,
+            no_repeat_ngram: see `greedy_decode`. What a row becomes hangs on its place in the
+            batch, as each place has random numbers of its own.
+        temperature: float above 0, or scalar tensor; below 1 the likely becomes likelier.
+        top_k: None, or int, 1 to V.
+        top_p: None, or float, above 0, at most 1; or scalar tensor.
+        seed: int or scalar int32 tensor.
+
+    Returns:
+        int32 tensor (B, L), token ids without the end token, 0 after the end.
+
+    Raises:
+        ValueError: a number out of range.
+        tf.errors.InvalidArgumentError: as `greedy_decode`.
+
+    Example:
+        >>> def either(tokens, state):
+        ...     return tf.math.log([[0.0, 0.0, 0.5, 0.5]]), state
+        >>> sample_decode(
+        ...     either, (), 1, start_id=1, end_id=3, max_length=4, seed=1
+        ... ).shape.as_list()
+        [1, 4]
+    """
+    check_range("temperature", temperature, 0)
+    check_range("top_k", top_k, 1)
+    check_range("top_p", top_p, 0, 1)
+    for name, value in (("temperature", temperature), ("top_p", top_p)):
+        if not tf.is_tensor(value) and value == 0:
+            raise ValueError(
+                f"{name}: expected more than 0, got {value}; for the likeliest "
+                f"tokens there is greedy_decode."
+            )
+
+    def choose(logits, ids, position):
+        check_range("top_k", top_k, 1, logits.shape[-1])  # no more than V come
+        logits = logits / temperature
+        if top_p is not None:
+            logits = _nucleus(logits, top_p)
+        uniform = tf.random.stateless_uniform(
+            tf.shape(logits), tf.stack([seed, position]), minval=_TINY
+        )
+        drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
+        return tf.gather(ids, drawn, batch_dims=1)
+
+    return decode_tokens(
+        choose,
+        top_k,
+        step,
+        state,
+        batch_size,
+        start_id=start_id,
+        end_id=end_id,
+        max_length=max_length,
+        limits=limits,
+        min_length=min_length,
+        no_repeat_ngram=no_repeat_ngram,
+    )
+
+
+_TINY = 1.1754944e-38  # the smallest normal float32: a logarithm of 0 would be infinite
+
+
+def _nucleus(logits, share):
+    """Of (B, C), the best first, the fewest that have this share together."""
+    probabilities = tf.nn.softmax(logits)
+    before = tf.cumsum(probabilities, axis=-1, exclusive=True)
+    return tf.where(before < share, logits, IMPOSSIBLE)
