@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from tiny_bert import tiny_folder
 
+from tf_transformer.cli.classification import _SETTINGS
+from tf_transformer.training import FineTuning
+
 ROOT = Path(__file__).parents[2]
 START = [sys.executable, "-c", "import sys; from tf_transformer.cli import main; sys.exit(main())"]
 LINES = "a good film\nthe plot was bad .\n\n好 电影\n"
@@ -61,6 +64,9 @@ def test_bad_input(folder, tmp_path):
     index, narrow = tmp_path / "vectors.npy", tmp_path / "narrow.npy"
     np.save(index, np.zeros((4, 12), np.float32))
     np.save(narrow, np.zeros((4, 5), np.float32))
+    flat, few = tmp_path / "flat.npy", tmp_path / "few.tsv"
+    np.save(flat, np.float32(1))
+    few.write_text("good\tone\nbad\tother\n")
     for arguments, message in (
         (["embed", "--model", tmp_path / "none"], "expected a local folder"),
         (["embed", "--model", folder, "--file", tmp_path / "none"], "--file: expected a file"),
@@ -70,6 +76,15 @@ def test_bad_input(folder, tmp_path):
         (
             ["search", index, "a", "--model", folder, "--lines", lines],
             "--lines: expected the 4 lines",
+        ),
+        (["search", flat, "a", "--model", folder, "--lines", lines], "index: expected the .npy"),
+        (
+            ["finetune", "--model", folder, "--output", tmp_path / "x", "--train", few],
+            "train: expected enough different texts",
+        ),
+        (
+            ["pretrain", "--start", folder, "--vocab-size", 9, "--output", tmp_path / "x"],
+            "--vocab-size: expected none beside --start",
         ),
         (["finetune", "--model", folder, "--output", tmp_path / "x"], "--train, --data: expected"),
         (
@@ -115,3 +130,18 @@ def test_pretrain(tmp_path):
     assert "--learning-rate: expected no setting beside --resume" in told
     again = command("pretrain", "--resume", output)  # nothing left to train: the model once more
     assert "Model: " in again
+
+
+def test_the_defaults_of_help_are_those_of_the_settings():
+    settings = vars(FineTuning())
+    assert {name: default for name, (default, _) in _SETTINGS.items()}.items() <= settings.items()
+
+
+def test_the_activation_of_the_pooler(folder, tmp_path):
+    vectors = {}
+    for activation in ("tanh", "linear"):
+        arguments = ["--pooling", "pooler", "--pooler-activation", activation]
+        output = tmp_path / f"{activation}.npy"
+        command("embed", "--model", folder, *arguments, "--output", output, stdin=LINES.encode())
+        vectors[activation] = np.load(output)
+    assert np.abs(vectors["tanh"] - vectors["linear"]).max() > 1e-3

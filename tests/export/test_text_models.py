@@ -11,6 +11,7 @@ import tensorflow as tf
 from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
 
 from tf_transformer import TextClassifier, TextEncoder, bert
+from tf_transformer.export.loading import load_saved_model
 
 TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "\x00 \u2028 é", "bad"]
 
@@ -119,3 +120,53 @@ def test_the_folder_says_how_long_texts_may_be(folder, tmp_path):
     one, other = (model.encode(["a good film", "a good"]).numpy() for model in (short, whole))
     np.testing.assert_allclose(one[0], one[1], atol=1e-6)
     assert np.abs(other[0] - other[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("content", ['{"max_seq_length": "4"}', "[]"])
+def test_damaged_settings_are_named(tmp_path, content):
+    path = tiny_folder(tmp_path / "bert")
+    (path / "sentence_bert_config.json").write_text(content)
+    with pytest.raises(ValueError, match="expected .*sentence_bert_config.json"):
+        TextEncoder.from_pretrained(path)
+
+
+def test_lower_case_first(folder, tmp_path):
+    path = tiny_folder(tmp_path / "bert")
+    (path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    cased = TextEncoder.from_pretrained(path)
+    (path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    lower = TextEncoder.from_pretrained(path)
+    texts = ["A GOOD Film"]
+    np.testing.assert_array_equal(lower.encode(texts), cased.encode(["a good film"]))
+    assert np.abs(lower.encode(texts) - cased.encode(texts)).max() > 1e-3
+
+
+def test_a_prompt_is_named(tmp_path):
+    path = tiny_folder(tmp_path / "bert")
+    settings = {"prompts": {"query": "search: "}, "default_prompt_name": "query"}
+    (path / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    with pytest.warns(UserWarning, match="the prompt 'search: ' before each text"):
+        TextEncoder.from_pretrained(path)
+
+
+def test_no_texts(models, tmp_path):
+    for name, (model, expected) in models.items():
+        model.save(tmp_path / name)
+        served = tf.saved_model.load(str(tmp_path / name)).signatures["serving_default"]
+        shapes = [tensor.shape for tensor in served(text=tf.constant([], tf.string)).values()]
+        assert (0, expected.shape[1]) in shapes
+
+
+def test_a_single_class_has_no_probability(folder):
+    config = bert.BertConfig.of({**CONFIG.to_dict(), "labels": ("score",)})
+    model = randomised(bert.BertForSequenceClassification(config))
+    with pytest.raises(ValueError, match="model: expected at least two classes, got .'score'"):
+        TextClassifier(model, bert.read_tokenizer(folder))
+
+
+@pytest.mark.parametrize("damage", [b"", b"half"])
+def test_a_damaged_saved_model_is_named(models, tmp_path, damage):
+    models["encoder"][0].save(tmp_path / "encoder")
+    (tmp_path / "encoder" / "variables" / "variables.index").write_bytes(damage)
+    with pytest.raises(ValueError, match="encoder: expected a whole SavedModel"):
+        load_saved_model(tmp_path / "encoder")

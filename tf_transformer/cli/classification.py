@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
-# Settings of `FineTuning` that have an argument.
+# Settings of `FineTuning` that have an argument, and its defaults: importing it takes seconds.
 _SETTINGS = {
-    "epochs": int,
-    "batch_size": int,
-    "learning_rate": float,
-    "layer_decay": float,
-    "max_length": int,
-    "seed": int,
+    "epochs": (5, "passes over the training texts"),
+    "batch_size": (32, "texts in a step"),
+    "learning_rate": (1e-4, "the highest, of the head"),
+    "layer_decay": (0.95, "each layer learns by this factor less than the one above"),
+    "max_length": (128, "most tokens of a text"),
+    "seed": (1, "of the head's start, dropout and the order of the texts"),
 }
 
 
@@ -40,8 +40,12 @@ def add_commands(commands):
         "--pooler-activation", help="of a checkpoint that does not say it: tanh (default) or linear"
     )
     finetune.add_argument("--dropout", type=float, help="instead of the checkpoint's rates")
-    for name, kind in _SETTINGS.items():
-        finetune.add_argument(f"--{name.replace('_', '-')}", type=kind, help="see FineTuning")
+    for name, (default, meaning) in _SETTINGS.items():
+        finetune.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=type(default),
+            help=f"{meaning} (default: {default})",
+        )
     finetune.set_defaults(run=_finetune)
 
     classify = commands.add_parser(
@@ -122,7 +126,9 @@ def _classify(options):
     import_tensorflow()
     import tensorflow as tf
 
-    model = tf.saved_model.load(str(folder))  # kept: its variables live as long as it does
+    from tf_transformer.export.loading import load_saved_model
+
+    model = load_saved_model(folder)
     texts = [text.encode() for text in options.text]
     for text in texts or (line.rstrip(b"\r\n") for line in sys.stdin.buffer):
         answer = model.classify(tf.constant([text]))

@@ -16,9 +16,7 @@ def add_commands(commands):
     info = commands.add_parser(
         "info", help="what a model is: data, sizes, scores; or the parameters of a BERT"
     )
-    info.add_argument(
-        "name", nargs="?", help="bert-base, albert-base, ..., or the folder of a BERT's checkpoint"
-    )
+    info.add_argument("name", nargs="?", help="bert-base, albert-base, ..., or a BERT's checkpoint")
     add_model_argument(info)
     info.set_defaults(run=_info)
 
@@ -38,7 +36,7 @@ def _parameters(name):
     import_tensorflow()
     from tf_transformer.models import bert
 
-    if Path(name).exists():
+    if Path(name).exists() or Path(f"{name}.index").exists():
         model = bert.Bert.from_pretrained(name)
     else:
         model = bert.Bert(bert.published_config(name))

@@ -69,6 +69,8 @@ def _pretrain(options):
     if options.resume:
         run = PretrainingRun.open(options.resume)
     else:
+        if options.start and options.vocab_size:
+            raise ValueError("--vocab-size: expected none beside --start, whose own is used.")
         learning_rate = options.learning_rate
         if learning_rate is None and options.start:
             learning_rate = 5e-4

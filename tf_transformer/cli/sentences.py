@@ -41,6 +41,10 @@ def _add_encoder_arguments(parser):
     parser.add_argument(
         "--pooling", help="mean, cls or pooler (default: what the folder says, or mean)"
     )
+    parser.add_argument(
+        "--pooler-activation",
+        help="of a checkpoint that does not say it: tanh (default) or linear (SimBERT)",
+    )
 
 
 def _embed(options):
@@ -73,8 +77,9 @@ def _search(options):
         index = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"index: expected the .npy of `embed`, got {path}: {error}") from error
-    if not isinstance(index, np.ndarray):
-        raise ValueError(f"index: expected the .npy of `embed`, got {path}, an archive of arrays.")
+    if not isinstance(index, np.ndarray) or index.ndim != 2:
+        got = f"shape {index.shape}" if isinstance(index, np.ndarray) else "an archive of arrays"
+        raise ValueError(f"index: expected the .npy of `embed`, got {path}, {got}.")
     texts = None
     if lines:
         texts = lines.read_bytes().removesuffix(b"\n").split(b"\n")
@@ -102,16 +107,19 @@ def _encoder(options):
     import tensorflow as tf
 
     if (folder / "saved_model.pb").is_file():
-        loaded = tf.saved_model.load(str(folder))
-        if not hasattr(loaded, "encode") or options.pooling:
+        from tf_transformer.export.loading import load_saved_model
+
+        loaded = load_saved_model(folder)
+        if not hasattr(loaded, "encode") or options.pooling or options.pooler_activation:
             raise ValueError(
-                f"--model: expected a SavedModel that TextEncoder wrote, and no --pooling, which "
-                f"is settled there; got {folder}."
+                f"--model: expected a SavedModel that TextEncoder wrote, and no --pooling or "
+                f"--pooler-activation, which are settled there; got {folder}."
             )
         return lambda texts: loaded.encode(tf.constant(texts))
     from tf_transformer.export import TextEncoder
 
-    changes = {"pooling": options.pooling} if options.pooling else {}
+    names = ("pooling", "pooler_activation")
+    changes = {name: getattr(options, name) for name in names if getattr(options, name)}
     encoder = TextEncoder.from_pretrained(folder, **changes)
     return lambda texts: encoder.encode(tf.constant(texts))
 

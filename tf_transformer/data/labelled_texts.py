@@ -85,7 +85,8 @@ def read_labelled_tsv(train, validation=None, test=None):
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: not UTF-8; a line without a tab, or with nothing on one side; a class that
-            `train` does not have; fewer than two classes.
+            `train` does not have; fewer than two classes; too few
+            texts to divide.
 
     Example:
         >>> import tempfile
@@ -112,6 +113,11 @@ def read_labelled_tsv(train, validation=None, test=None):
     for n, wanted in enumerate(given):
         if wanted is None:
             given[n], rest = _divided(rest, f"part {n}")
+            if not given[n] or not rest:
+                raise ValueError(
+                    f"train: expected enough different texts in {train} to hold some out, got "
+                    f"{len({text for _, text in parts[0]})}. Give files of validation and test."
+                )
     return LabelledTexts(labels, rest, *given)
 
 

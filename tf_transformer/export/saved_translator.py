@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_transformer import __version__
 from tf_transformer.data.replacing import replacing
+from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.model_card import model_card
 from tf_transformer.models import Transformer
 
@@ -109,13 +110,7 @@ def load_translator(path):
         ['encode', 'serving_default', 'translate']
     """
     read_description(path)
-    try:
-        return tf.saved_model.load(str(path))
-    except (OSError, tf.errors.OpError, LookupError, AttributeError) as error:
-        raise ValueError(
-            f"{path}: expected a whole SavedModel, got a damaged one "
-            f"({str(error).splitlines()[0]}). Export it anew."
-        ) from error
+    return load_saved_model(path)
 
 
 def load_transformer(path):

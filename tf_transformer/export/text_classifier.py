@@ -15,6 +15,9 @@ class TextClassifier(TextModel):
         model: `BertForSequenceClassification`; one with `unpad=True` is the faster one.
         tokenizer, max_length: see `TextModel`.
 
+    Raises:
+        ValueError: fewer than two classes: a probability needs another; as `TextModel`.
+
     Example:
         >>> import tempfile, pathlib
         >>> from tf_transformer.models.bert import BertConfig, BertForSequenceClassification
@@ -33,6 +36,11 @@ class TextClassifier(TextModel):
     def __init__(self, model, tokenizer, max_length=None):
         super().__init__(model, tokenizer, max_length)
         self._labels = model.config.labels
+        if len(self._labels) < 2:
+            raise ValueError(
+                f"model: expected at least two classes, got {self._labels}. For a score call the "
+                f"model itself on `text_inputs`."
+            )
         # Not by decoration, which holds the object weakly: `TextClassifier(...).classify(texts)`.
         self.classify = tf.function(self.classify, input_signature=[TEXTS], autograph=False)
 

@@ -3,6 +3,7 @@
 Axes: B batch, D width of a vector.
 """
 
+import warnings
 from pathlib import Path
 
 import tensorflow as tf
@@ -19,6 +20,7 @@ class TextEncoder(TextModel):
     Args:
         model: `SentenceEncoder`; one with `unpad=True` is the faster one.
         tokenizer, max_length: see `TextModel`.
+        lowercase: bool, True puts texts in lower case before the tokenizer reads them.
 
     Example:
         >>> import tempfile, pathlib
@@ -33,8 +35,9 @@ class TextEncoder(TextModel):
         [2, 8]
     """
 
-    def __init__(self, model, tokenizer, max_length=None):
+    def __init__(self, model, tokenizer, max_length=None, lowercase=False):
         super().__init__(model, tokenizer, max_length)
+        self._lowercase = lowercase
         # Not by decoration, which holds the object weakly: `TextEncoder(...).encode(texts)`.
         self.encode = tf.function(self.encode, input_signature=[TEXTS], autograph=False)
 
@@ -44,7 +47,8 @@ class TextEncoder(TextModel):
 
         Args:
             path: str or Path: a folder with a vocabulary, see `SentenceEncoder.from_pretrained`.
-                `sentence_bert_config.json`, if it is there, says how long texts may be.
+                `sentence_bert_config.json`, if it is there, says how long texts may be, and
+                whether they are put in lower case first.
             changes: as of `SentenceEncoder.from_pretrained`.
 
         Returns:
@@ -52,15 +56,22 @@ class TextEncoder(TextModel):
 
         Raises:
             FileNotFoundError, ImportError, ValueError: as the models and `read_tokenizer`.
+
+        Warns:
+            UserWarning: the model was trained with a prompt before each text, which is not added.
         """
         model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
         settings = Path(path) / "sentence_bert_config.json"
         content = read_json(settings) if settings.is_file() else {}
-        return cls(model, read_tokenizer(path), content.get("max_seq_length"))
+        longest = content.get("max_seq_length")
+        if not isinstance(longest, int | None):
+            raise ValueError(f"max_seq_length: expected an integer in {settings}, got {longest!r}.")
+        _warn_of_prompt(Path(path) / "config_sentence_transformers.json")
+        return cls(model, read_tokenizer(path), longest, bool(content.get("do_lower_case")))
 
     def encode(self, text):
         """string (B,) -> float32 (B, D)."""
-        return self.compute(text)
+        return self.compute(tf.strings.lower(text, "utf-8") if self._lowercase else text)
 
     def signatures(self):
         """`serving_default`: `text` -> `vector`."""
@@ -69,3 +80,15 @@ class TextEncoder(TextModel):
                 lambda text: {"vector": self.encode(text)}, input_signature=[TEXTS]
             )
         }
+
+
+def _warn_of_prompt(path):
+    settings = read_json(path) if path.is_file() else {}
+    name = settings.get("default_prompt_name")
+    if name is not None:
+        prompt = (settings.get("prompts") or {}).get(name)
+        warnings.warn(
+            f"{path}: this model expects the prompt {prompt!r} before each text; it is not added "
+            f"here, put it there.",
+            stacklevel=3,
+        )

@@ -26,7 +26,7 @@ def gelu_tanh(x):
     """GELU by its approximation with tanh, up to 5e-4 off `gelu`.
 
     0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016, section 2; what
-    the published code of BERT computes.
+    Google's code of BERT computes since February 2019, and that of ALBERT.
 
     Args:
         x: float tensor.

@@ -73,8 +73,8 @@ def create_sequence_to_sequence_mask(token_type_ids):
     """Let a first segment see itself whole, and a second one the first and its own past.
 
     Dong et al. 2019, "Unified Language Model Pre-training" (UniLM), section 2.3: with it an encoder
-    generates text. Padding, of segment 0 behind segment 1, is blocked for nobody: give that to the
-    model by its own mask, or put it where it does not matter, behind the text.
+    generates text. Padding, of segment 0 behind segment 1, is free for the last token of segment 1
+    and for itself: block it by a mask of its own, as `UniLM` does.
 
     Args:
         token_type_ids: integer tensor (B, T), 0 for the first segment, 1 for the second.

@@ -88,3 +88,12 @@ def test_a_head_without_what_it_needs():
         bert.BertForNextSentencePrediction(plain)
     with pytest.raises(ValueError, match="labels: expected the names of the classes"):
         bert.BertForTokenClassification(plain)
+
+
+def test_a_masked_position_outside():
+    model = built(bert.BertForMaskedLM)
+    inputs = {**batch(), "masked_lm_positions": np.array([[0, 5], [4, 1]])}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="5 is not in"):
+        model(inputs)
+    logits = tf.function(model, jit_compile=True)(inputs)
+    assert np.isnan(logits).any(axis=-1).tolist() == [[False, True], [False, False]]

@@ -140,6 +140,15 @@ def test_unknown_keys_of_elsewhere_are_reported(tmp_path):
             "position_embedding_type: expected 'absolute'.* got 'relative_key'",
         ),
         ({**HUGGING_FACE, "is_decoder": True}, "is_decoder: expected False"),
+        ({**HUGGING_FACE, "tie_word_embeddings": False}, "tie_word_embeddings: expected True"),
+        ({**HUGGING_FACE, "add_cross_attention": True}, "add_cross_attention: expected False"),
+        ({**HUGGING_FACE, "is_encoder_decoder": True}, "is_encoder_decoder: expected False"),
+        ({**HUGGING_FACE, "pruned_heads": {"0": [1]}}, "pruned_heads: expected {}"),
+        (
+            {**HUGGING_FACE, "quantization_config": {"bits": 8}},
+            "quantization_config: expected None",
+        ),
+        ({**GOOGLE, "num_labels": "3"}, "num_labels: expected an integer in .* got '3'"),
         ({**HUGGING_FACE, "hidden_act": "mish"}, "hidden_act: expected one of gelu"),
         ({**HUGGING_FACE, "id2label": {"0": "a", "2": "b"}}, "id2label: expected a name for each"),
         (
@@ -182,3 +191,24 @@ def test_writes_what_it_reads(tmp_path, changes, model_type):
     if config.pooler_activation is None:  # which the weights say
         again = bert.read_config(path, pooler_activation=None)
     assert again == config
+
+
+def test_googles_albert_has_the_gelu_of_its_code(tmp_path):
+    content = {**GOOGLE, "hidden_act": "gelu"}
+    assert bert.read_config(written(tmp_path, content)).hidden_act == "gelu"
+    albert = {**content, "num_hidden_groups": 1}
+    assert bert.read_config(written(tmp_path, albert)).hidden_act == "gelu_new"
+    published = {**albert, "model_type": "albert"}
+    assert bert.read_config(written(tmp_path, published)).hidden_act == "gelu"
+
+
+def test_labels_of_a_file(tmp_path):
+    numbers = {**HUGGING_FACE, "id2label": {"0": 3, "1": 5}}
+    assert bert.read_config(written(tmp_path, numbers)).labels == ("3", "5")
+    assert bert.read_config(written(tmp_path, {**GOOGLE, "num_labels": None})).labels == ()
+
+
+def test_one_string_is_no_labels():
+    with pytest.raises(ValueError, match="labels: expected a tuple of strings, got 'pos' alone"):
+        bert.BertConfig(labels="pos")
+    assert bert.BertConfig(labels=None).labels == ()

@@ -243,11 +243,14 @@ class TestWhatIsRefused:
         changed(folder, lambda t: t.pop(name))
         self.refuse(folder, rf"nothing was loaded.*\n.*{name}: missing in the file.*\(12,\)")
 
-    @pytest.mark.parametrize("new_head", [True, None])
-    def test_half_a_pooler(self, folder, new_head):
-        changed(folder, lambda tensors: tensors.pop("pooler.dense.bias"))
-        with pytest.raises(ValueError, match="pooler.dense.bias: missing"):
-            bert.BertForNextSentencePrediction.from_pretrained(folder, new_head=new_head)
+    @pytest.mark.parametrize("half", ["weight", "bias"])
+    def test_half_a_pooler(self, folder, half):
+        changed(folder, lambda tensors: tensors.pop(f"pooler.dense.{half}"))
+        message = f"pooler.dense.{half}: missing"
+        self.refuse(folder, message)
+        for new_head in (True, None):
+            with pytest.raises(ValueError, match=message):
+                bert.BertForNextSentencePrediction.from_pretrained(folder, new_head=new_head)
 
     def test_one_too_many(self, folder):
         changed(folder, lambda t: t.update(surplus=np.zeros(3, np.float32)))
@@ -394,3 +397,47 @@ class TestTensorflowFilesRefused:
         )
         with pytest.raises(ValueError, match="model/layer/kernel: in the file.*the model has none"):
             bert.Bert.from_pretrained(google)
+
+
+def test_a_model_that_was_not_built_is_saved_whole(folder):
+    config = bert.Bert.from_pretrained(folder).config
+    bert.Bert(config).save_pretrained(folder)
+    assert np.isfinite(bert.Bert.from_pretrained(folder)(IDS)["sequence_output"]).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "global_step",
+        "bert/pooler/dense/bias/adam_m",
+        "bert/pooler/dense/bias/AdamWeightDecayOptimizer_1",
+        "bert/pooler/dense/bias/lamb_v",
+    ],
+)
+def test_an_optimizers_variables_may_be_left_over(folder, tmp_path, name):
+    model = bert.Bert.from_pretrained(folder)
+    path = write_tensorflow(tmp_path / "google", model, {name: np.zeros(1, np.float32)}.items())
+    np.testing.assert_array_equal(
+        bert.Bert.from_pretrained(path)(IDS)["pooled_output"], model(IDS)["pooled_output"]
+    )
+
+
+def test_a_copy_of_alberts_table_must_be_one(tmp_path):
+    path = tmp_path / "albert"
+    shutil.copytree(GOLDEN / "AlbertForMaskedLM", path)
+    words = load_file(path / "model.safetensors")["albert.embeddings.word_embeddings.weight"]
+    name = "predictions.decoder.weight"
+    changed(path, lambda tensors: tensors.update({name: words}))
+    bert.BertForMaskedLM.from_pretrained(path)
+    changed(path, lambda tensors: tensors.update({name: words + 1}))
+    with pytest.raises(ValueError, match=f"{name}: expected to equal"):
+        bert.BertForMaskedLM.from_pretrained(path)
+
+
+def test_a_tensorflow_checkpoint_beside_a_config_json(folder, tmp_path):
+    model = bert.Bert.from_pretrained(folder)
+    path = write_tensorflow(tmp_path / "google", model)
+    (path / "bert_config.json").rename(path / "config.json")
+    np.testing.assert_array_equal(
+        bert.Bert.from_pretrained(path)(IDS)["pooled_output"], model(IDS)["pooled_output"]
+    )

@@ -20,6 +20,7 @@ SHARED = {"embedding_size": 5, "num_hidden_groups": 1, "hidden_act": "gelu_new"}
         bert.Bert,
         bert.BertForMaskedLM,
         bert.BertForPreTraining,
+        bert.BertForNextSentencePrediction,
         bert.BertForSequenceClassification,
         bert.BertForTokenClassification,
         bert.BertForQuestionAnswering,
@@ -27,6 +28,8 @@ SHARED = {"embedding_size": 5, "num_hidden_groups": 1, "hidden_act": "gelu_new"}
 )
 def test_gives_the_same(cls, changes, tmp_path):
     config = bert.BertConfig.of({**CONFIG.to_dict(), "labels": ("no", "也许", "yes"), **changes})
+    if changes and cls is bert.BertForNextSentencePrediction:
+        pytest.skip("transformers has no such ALBERT")
     model = randomised(cls(config))
     model.save_pretrained(tmp_path / "saved")
     name = cls.published_as.replace("Bert", "Albert") if changes else cls.published_as

@@ -249,3 +249,66 @@ def test_gelu(name):
 def test_the_two_forms_of_gelu_differ():
     x = np.linspace(-6, 6, 1001)
     assert 1e-4 < np.abs(bert.gelu(x) - bert.gelu_tanh(x)).max() < 5e-4
+
+
+class TestSeveralCalls:
+    """The notes call them in a loop: every layer of a Keras model has a name of its own."""
+
+    def test_two_attentions_in_a_model(self):
+        x = keras.Input((T, D))
+        first = bert.attention_layer(x, x, None, N, 2)
+        model = keras.Model(x, bert.attention_layer(first, first, None, N, 2))
+        assert [layer.name for layer in model.layers][1:] == ["self", "self_1"]
+        assert model(tensor(B, T, D)).shape == (B, T, D)
+
+    def test_two_encoders_in_a_model(self):
+        x = keras.Input((T, D))
+        first = bert.transformer_model(x, None, D, 1, N, 11)
+        model = keras.Model(x, bert.transformer_model(first, None, D, 1, N, 11))
+        assert [layer.name for layer in model.layers][1:] == ["encoder", "encoder_1"]
+
+
+class TestArguments:
+    def test_lists_are_tensors(self):
+        rows = tensor(B * F, D).tolist()
+        output = bert.attention_layer(
+            rows, rows, None, N, 2, batch_size=B, from_seq_length=F, to_seq_length=T
+        )
+        assert output.shape == (B, F, D)
+        assert bert.transformer_model(tensor(B, T, D).tolist(), None, D, 1, N, 11).shape == (
+            B,
+            T,
+            D,
+        )
+
+    def test_no_activation(self):
+        x = keras.Input((T, D))
+        linear, params = model_of(
+            x, bert.transformer_model(x, None, D, 1, N, 11, intermediate_act_fn=None)
+        )
+        inputs = tensor(B, T, D)
+        adder = np.zeros((B, F, T))
+        expected, _ = ref.encoder(inputs.astype(np.float64), params, N, 1, adder, lambda x: x)
+        close(linear(inputs), expected[-1])
+
+    @pytest.mark.parametrize(
+        "shape, other, lengths, message",
+        [
+            ((10, D), (10, D), (2, 4, 5), r"from_tensor: expected 2 \* 4 rows .*from_seq_length"),
+            ((10, D), (10, D), (2, 5, 4), r"to_tensor: expected 2 \* 4 rows .*to_seq_length"),
+            ((2, 5, D), (3, 5, D), (None,) * 3, "to_tensor: expected the batch of from_tensor, 2"),
+        ],
+    )
+    def test_sizes_that_do_not_fit(self, shape, other, lengths, message):
+        names = ("batch_size", "from_seq_length", "to_seq_length")
+        with pytest.raises(ValueError, match=message):
+            bert.attention_layer(
+                tensor(*shape), tensor(*other), **dict(zip(names, lengths, strict=True))
+            )
+
+    def test_integers(self):
+        ids = np.ones((B, T, D), np.int32)
+        with pytest.raises(ValueError, match="input_tensor: expected floats, got int32"):
+            bert.transformer_model(ids, None, D, 1, N, 11)
+        with pytest.raises(ValueError, match="from_tensor, to_tensor: expected floats"):
+            bert.attention_layer(ids, ids)

@@ -92,3 +92,20 @@ def test_parameters_of_albert(width, layers, heads, expected):
     model = bert.Bert(config)
     model.build()
     assert model.count_params() == expected
+
+
+@pytest.mark.parametrize(
+    "name, heads",
+    [
+        ("bert-tiny", 2),
+        ("bert-small", 8),
+        ("bert-base", 12),
+        ("bert-large", 16),
+        ("albert-base", 12),
+        ("albert-large", 16),
+        ("albert-xlarge", 16),
+        ("albert-xxlarge", 64),
+    ],
+)
+def test_heads_of_the_published(name, heads):
+    assert bert.published_config(name).num_attention_heads == heads

@@ -116,3 +116,16 @@ def test_a_model_without_pooler_has_no_such_pooling():
     config = bert.BertConfig(pooler_activation=None)
     with pytest.raises(ValueError, match='pooling: expected "mean" or "cls"'):
         bert.SentenceEncoder(config, pooling="pooler")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_the_newer_spelling(tmp_path, pooling):
+    folder = written(tmp_path / "model", {"pooling_mode": pooling})
+    assert bert.SentenceEncoder.from_pretrained(folder).pooling == pooling
+
+
+def test_all_padding_is_no_division_by_zero():
+    model, inputs = built(bert.SentenceEncoder), batch()
+    inputs["attention_mask"][0] = 0
+    vectors = model(inputs)
+    assert not vectors[0].numpy().any() and np.isfinite(vectors).all()

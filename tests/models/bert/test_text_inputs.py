@@ -66,7 +66,26 @@ def test_works_in_a_graph(folder):
 
 def test_an_empty_batch(folder):
     inputs = bert.text_inputs(bert.read_tokenizer(folder), tf.constant([], tf.string))
-    assert inputs["input_ids"].shape[0] == 0
+    # A place all the same: a model takes the vector of the first one.
+    assert {name: tensor.shape for name, tensor in inputs.items()} == dict.fromkeys(inputs, (0, 1))
+
+
+def test_another_number_of_pairs_is_refused(folder):
+    with pytest.raises(ValueError, match="pairs: expected one for each of the 2 texts, got 1"):
+        bert.text_inputs(bert.read_tokenizer(folder), ["a", "b"], ["a"])
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_masks_in_texts(folder, peer, paired):
+    tokenizer = bert.read_tokenizer(folder)
+    texts = ["a [MASK] film", "[MASK]", "[MASK][MASK] good[MASK]", "", "the plot was [mask]."]
+    pairs = texts[::-1] if paired else None
+    inputs = bert.text_inputs(tokenizer, texts, pairs, mask="[MASK]")
+    peer.no_truncation()
+    expected = peer.encode_batch(list(zip(texts, pairs, strict=True)) if paired else texts)
+    np.testing.assert_array_equal(inputs["input_ids"], [one.ids for one in expected])
+    plain = bert.text_inputs(tokenizer, texts)["input_ids"].numpy()
+    assert not (plain == tokenizer.mask_id).any()
 
 
 @pytest.mark.parametrize("most, pairs", [(2, None), (3, ["a"])])
@@ -86,7 +105,15 @@ class TestTokenizerOfAFolder:
 
     def test_is_uncased_unless_it_says_otherwise(self, own):
         lower, upper = TOKENS.index("film"), len(TOKENS)
+        (own / "tokenizer_config.json").write_text("{}")
+        assert self.ids(own, "Film") == [upper]  # with a capital the vocabulary says it
+        assert self.ids(own, "Film", lowercase=True) == [lower]
+        (own / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
         assert self.ids(own, "Film") == [lower]
+        (own / "tokenizer_config.json").unlink()
+        (own / "vocab.txt").write_text("\n".join(TOKENS))
+        assert self.ids(own, "Film") == [lower]
+        (own / "vocab.txt").write_text("\n".join([*TOKENS, "Film"]))
         (own / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
         assert self.ids(own, "Film") == [upper]
         assert self.ids(own, "Film", lowercase=True) == [lower]

@@ -79,3 +79,38 @@ def test_decodes_in_a_graph(model):
 def test_refuses_more_than_the_positions(model):
     with pytest.raises(ValueError, match="max_length: expected at most 6.*got 7"):
         model.start(tf.ones((1, 5), tf.int32), 7)
+
+
+class TestGivenAMask:
+    """`text_inputs` always gives one, of padding: the future stays hidden, and padding too."""
+
+    IDS = np.array([[2, 7, 8, SEP, 9, 10, 11]])
+    TYPES = np.array([[0, 0, 0, 0, 1, 1, 1]])
+
+    def logits(self, model, ids, types, mask):
+        return model({"input_ids": ids, "token_type_ids": types, "attention_mask": mask})
+
+    def test_no_token_sees_what_follows(self, model):
+        changed = self.IDS.copy()
+        changed[0, 6] = 14
+        one, other = (
+            self.logits(model, ids, self.TYPES, np.ones_like(ids)) for ids in (self.IDS, changed)
+        )
+        np.testing.assert_array_equal(one[:, :6], other[:, :6])
+
+    def test_padding_is_irrelevant(self, model):
+        ids, types = (np.pad(array, ((0, 0), (0, 3))) for array in (self.IDS, self.TYPES))
+        mask = np.pad(np.ones_like(self.IDS), ((0, 0), (0, 3)))
+        expected = model({"input_ids": self.IDS, "token_type_ids": self.TYPES})
+        padded = self.logits(model, ids, types, mask)[:, :7]
+        np.testing.assert_allclose(padded, expected, rtol=1e-5, atol=1e-5)
+
+    def test_one_for_each_pair_is_taken_as_it_is(self, model):
+        mask = np.ones((1, 7, 7), np.int32)
+        plain = bert.BertForMaskedLM(model.config)
+        plain.build()
+        plain.set_weights(model.get_weights())
+        np.testing.assert_array_equal(
+            self.logits(model, self.IDS, self.TYPES, mask),
+            self.logits(plain, self.IDS, self.TYPES, mask),
+        )

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.masks import additive_mask
 from tf_transformer.models.bert.bert_attention import BertAttention
+from tf_transformer.models.bert.notes_call import as_tensor, unique_name
 from tf_transformer.models.bert.token_layout import padded_layout
 
 
@@ -48,7 +49,7 @@ def attention_layer(
 
     Raises:
         ValueError: the ranks of the two tensors differ or are neither 2 nor 3; matrices without
-            their lengths; a float mask.
+            their lengths, or with others; batches that differ; integers; a float mask.
 
     Differs from the notes: dropout acts in training only; a mask in float is refused.
 
@@ -59,6 +60,7 @@ def attention_layer(
         >>> rows.shape.as_list()
         [6, 8]
     """
+    from_tensor, to_tensor = as_tensor(from_tensor), as_tensor(to_tensor)
     rank = len(from_tensor.shape)
     if rank != len(to_tensor.shape) or rank not in (2, 3):
         raise ValueError(
@@ -71,6 +73,22 @@ def attention_layer(
             f"batch_size, from_seq_length, to_seq_length: expected all three, since from_tensor is "
             f"a matrix, got {lengths}."
         )
+    for name, tensor, length in (
+        ("from_tensor", from_tensor, from_seq_length),
+        ("to_tensor", to_tensor, to_seq_length),
+    ):
+        rows = tensor.shape[0]
+        if rank == 2 and rows is not None and rows != batch_size * length:
+            raise ValueError(
+                f"{name}: expected {batch_size} * {length} rows (batch_size, "
+                f"{name.removesuffix('tensor')}seq_length), got shape {tuple(tensor.shape)}."
+            )
+    batches = (tensor.shape[0] for tensor in (from_tensor, to_tensor))
+    if rank == 3 and len({*batches} - {None}) > 1:
+        raise ValueError(
+            f"to_tensor: expected the batch of from_tensor, {from_tensor.shape[0]}, got shape "
+            f"{tuple(to_tensor.shape)}."
+        )
     layer = _Attention(
         num_attention_heads,
         size_per_head,
@@ -81,7 +99,7 @@ def attention_layer(
         initializer_range=initializer_range,
         lengths=lengths if rank == 2 else None,
         do_return_2d_tensor=do_return_2d_tensor,
-        name="self",
+        name=unique_name("self"),
     )
     return layer(from_tensor, to_tensor, attention_mask)
 

@@ -64,7 +64,9 @@ class BertConfig:
     labels: tuple = ()
 
     def __post_init__(self):
-        object.__setattr__(self, "labels", tuple(self.labels))
+        if isinstance(self.labels, str):
+            raise ValueError(f"labels: expected a tuple of strings, got {self.labels!r} alone.")
+        object.__setattr__(self, "labels", tuple(self.labels or ()))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is None and field.name in _MAY_BE_NONE:

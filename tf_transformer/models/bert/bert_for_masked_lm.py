@@ -56,13 +56,21 @@ class BertForMaskedLM(BertWithHead):
 
         Args:
             states: float tensor (B, T, D).
-            positions: None, or an int32 tensor (B, P).
+            positions: None, or an integer tensor (B, P).
 
         Returns:
-            float32 tensor (B, T, V) or (B, P, V).
+            float32 tensor (B, T, V) or (B, P, V); under XLA NaN for a position outside.
+
+        Raises:
+            tf.errors.InvalidArgumentError: a position outside, but under XLA.
         """
         if positions is not None:
+            positions = tf.convert_to_tensor(positions)
+            inside = (positions >= 0) & (positions < tf.shape(states, positions.dtype)[1])
             states = tf.gather(states, positions, batch_dims=1)
+            # XLA, which knows no errors, would take the nearest one.
+            nan = tf.constant(float("nan"), states.dtype)
+            states = tf.where(tf.expand_dims(inside, -1), states, nan)
         rows = tf.reshape(states, (-1, states.shape[-1]))
         logits = self.predictions(rows, self.bert.embeddings.word_embeddings)
         shape = tf.concat([tf.shape(states)[:2], [self.config.vocab_size]], 0)

@@ -98,7 +98,8 @@ class PretrainedBert(NotesLayer, keras.Model):
         file, config, has = read_checkpoint(
             path, {name: value for name, value in changes.items() if name in fields}
         )
-        if cls.pooler_use == "optional" and not has("bert/pooler/dense/kernel"):
+        pooler = (f"bert/pooler/dense/{part}" for part in ("kernel", "bias"))
+        if cls.pooler_use == "optional" and not any(map(has, pooler)):
             config = dataclasses.replace(config, pooler_activation=None)
         if cls.has_labels and not config.labels:  # what a file without names means
             config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
@@ -141,6 +142,8 @@ class PretrainedBert(NotesLayer, keras.Model):
             >>> sorted(os.listdir(folder))
             ['config.json', 'model.safetensors']
         """
+        if not self.built:
+            self.build()
         with replacing(folder, only_with="config.json") as beside:
             beside.mkdir()
             with_prefix = self.head_scope != "no head"

@@ -156,8 +156,11 @@ def read_settings(path):
         )
     content = read_json(path / of_kind["Pooling"] / "config.json")
     modes = [key for key, value in content.items() if key.startswith("pooling_mode") and value]
-    if len(modes) != 1 or modes[0] not in _MODES:
+    pooling = _MODES.get(modes[0]) if len(modes) == 1 else None
+    if modes == ["pooling_mode"] and content["pooling_mode"] in ("mean", "cls"):  # a newer spelling
+        pooling = content["pooling_mode"]
+    if pooling is None:
         raise ValueError(
             f"pooling: expected one of {', '.join(_MODES)} in {path}, got {', '.join(modes)}."
         )
-    return {"pooling": _MODES[modes[0]], "normalize": "Normalize" in of_kind}
+    return {"pooling": pooling, "normalize": "Normalize" in of_kind}

@@ -3,6 +3,7 @@
 Axes: B batch, T length.
 """
 
+import re
 from pathlib import Path
 
 import tensorflow as tf
@@ -19,8 +20,8 @@ def read_tokenizer(folder, lowercase=None):
     Args:
         folder: str or Path; its `tokenizer.json` is read, or else its `vocab.txt`.
         lowercase: bool, whether a `vocab.txt` is of an "uncased" model; None asks
-            `tokenizer_config.json`, and without one takes it for uncased. `strip_accents` and
-            `tokenize_chinese_chars` are followed too.
+            `tokenizer_config.json`, whose `strip_accents` and `tokenize_chinese_chars` are followed
+            too, and without one the vocabulary: with a capital letter it is of a cased model.
 
     Returns:
         `GraphTokenizer`.
@@ -59,10 +60,16 @@ def read_tokenizer_file(folder, lowercase=None):
     if not (folder / "vocab.txt").is_file():
         raise FileNotFoundError(f"folder: expected tokenizer.json or vocab.txt in {folder}.")
     settings = folder / "tokenizer_config.json"
-    return TokenizerFile.read_vocabulary(
-        folder / "vocab.txt",
-        _pipeline(read_json(settings) if settings.is_file() else {}, lowercase),
-    )
+    settings = read_json(settings) if settings.is_file() else {}
+    if lowercase is None:
+        lowercase = settings.get("do_lower_case", not _has_capitals(folder / "vocab.txt"))
+    return TokenizerFile.read_vocabulary(folder / "vocab.txt", _pipeline(settings, lowercase))
+
+
+def _has_capitals(path):
+    # What is no UTF-8 is named by who reads it; `[CLS]` and its like say nothing.
+    tokens = path.read_text("utf-8", errors="replace").split("\n")
+    return any(re.search("[A-Z]", token) for token in tokens if not token.startswith("["))
 
 
 def _pipeline(settings, lowercase):
@@ -77,13 +84,13 @@ def _pipeline(settings, lowercase):
                 f"{settings[name]}. Save the tokenizer as a tokenizer.json, which says how it cuts."
             )
     return bert_pipeline(
-        settings.get("do_lower_case", True) if lowercase is None else lowercase,
+        lowercase,
         settings.get("strip_accents"),
         settings.get("tokenize_chinese_chars", True),
     )
 
 
-def text_inputs(tokenizer, texts, pairs=None, max_length=512):
+def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
     """`[CLS] text [SEP]`, or `[CLS] text [SEP] pair [SEP]`, as `Bert` takes it.
 
     Devlin et al. 2019, section 3, figure 2. Too long ones are cut at their ends, of a pair the
@@ -94,12 +101,15 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512):
         texts: string tensor (B,).
         pairs: None, or string tensor (B,), the second texts.
         max_length: int, most tokens, special ones included.
+        mask: None, or str such as "[MASK]", which in the texts then stands for the mask token; all
+            else in a text is text.
 
     Returns:
         dict of int32 tensors (B, T): `input_ids`, `token_type_ids`, `attention_mask`.
 
     Raises:
-        ValueError: `max_length` leaves no room for a token; a role is missing.
+        ValueError: `max_length` leaves no room for a token; a role is missing; another number of
+            pairs than of texts.
 
     Example:
         >>> import tempfile
@@ -112,16 +122,31 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512):
     around = 2 if pairs is None else 3
     if max_length <= around:
         raise ValueError(f"max_length: expected at least {around + 1}, got {max_length}.")
-    rows = tokenizer.encode(texts)
+    rows = _encoded(tokenizer, texts, mask)
     most = max_length - around
     if pairs is None:
         return _dense(tokenizer, [rows[:, :most]])
-    others = tokenizer.encode(pairs)
+    others = _encoded(tokenizer, pairs, mask)
+    if not rows.shape[:1].is_compatible_with(others.shape[:1]):
+        raise ValueError(
+            f"pairs: expected one for each of the {rows.shape[0]} texts, got {others.shape[0]}."
+        )
     lengths, other_lengths = (tf.cast(x.row_lengths(), tf.int32) for x in (rows, others))
     # The shorter one keeps up to half of the room, the odd place goes to the longer.
     half = tf.where(lengths > other_lengths, most - most // 2, most // 2)
     kept = tf.minimum(lengths, tf.maximum(half, most - other_lengths))
     return _dense(tokenizer, [_cut(rows, kept), _cut(others, most - kept)])
+
+
+def _encoded(tokenizer, texts, mask):
+    """string (B,) -> ragged (B, (T))."""
+    if mask is None:
+        return tokenizer.encode(texts)
+    pieces = tf.strings.split(texts, mask)  # ragged (B, (P)), and a mask between two of them
+    ids = tokenizer.encode(pieces.values)
+    masks = tf.fill([ids.nrows(), 1], tokenizer.mask_id)
+    ids = tf.concat([ids, tf.RaggedTensor.from_tensor(masks)], 1)
+    return pieces.with_values(ids).merge_dims(1, 2)[:, :-1]
 
 
 def _cut(rows, most):
@@ -140,9 +165,11 @@ def _dense(tokenizer, parts):
     segments = [tf.concat([start, parts[0], end], 1), *(tf.concat([p, end], 1) for p in parts[1:])]
     ids = tf.concat(segments, 1)
     types = tf.concat([part.with_values(part.values * 0 + n) for n, part in enumerate(segments)], 1)
-    dense = ids.to_tensor(tokenizer.pad_id)
+    # At least one place, also of no texts: a model takes the first one.
+    shape = tf.stack([batch, tf.maximum(ids.bounding_shape(axis=1), 1)])
+    dense = ids.to_tensor(tokenizer.pad_id, shape=shape)
     return {
         "input_ids": dense,
-        "token_type_ids": types.to_tensor(),
+        "token_type_ids": types.to_tensor(shape=shape),
         "attention_mask": tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1], tf.int32),
     }

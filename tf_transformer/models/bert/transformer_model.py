@@ -6,6 +6,7 @@ Axes: B batch, F length of the queries, T length of the keys (the same), D hidde
 from tf_transformer.functional.activations import gelu
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.bert_encoder import BertEncoder
+from tf_transformer.models.bert.notes_call import as_tensor, unique_name
 
 
 def transformer_model(
@@ -32,7 +33,7 @@ def transformer_model(
             -10000.0 is added to the score.
         hidden_size: int, D, a multiple of `num_attention_heads`.
         num_hidden_layers, num_attention_heads, intermediate_size: int.
-        intermediate_act_fn: function, or a name of `functional.activations`.
+        intermediate_act_fn: function, or a name of `functional.activations`, or None for none.
         hidden_dropout_prob: float in [0, 1), dropout of the output of each sublayer.
         attention_probs_dropout_prob: float in [0, 1), dropout of attention weights.
         initializer_range: float, standard deviation of new kernels.
@@ -43,7 +44,7 @@ def transformer_model(
 
     Raises:
         ValueError: `hidden_size` is not a multiple of `num_attention_heads`; the input has another
-            rank than 3 or another width than `hidden_size`; a float mask.
+            rank than 3 or another width than `hidden_size`, or integers; a float mask.
 
     Differs from the notes: dropout acts in training only (in `fit`, or where the Keras model that
     is made of it is called with `training=True`); a mask in float is refused, since everywhere else
@@ -55,6 +56,7 @@ def transformer_model(
         >>> model(tf.ones((8, 20, 32))).shape.as_list()
         [8, 20, 32]
     """
+    input_tensor = as_tensor(input_tensor, "input_tensor")
     if len(input_tensor.shape) != 3:
         raise ValueError(
             f"input_tensor: expected rank 3, (batch, length, width), got shape "
@@ -65,10 +67,10 @@ def transformer_model(
         num_hidden_layers=num_hidden_layers,
         num_attention_heads=num_attention_heads,
         intermediate_size=intermediate_size,
-        hidden_act=intermediate_act_fn,
+        hidden_act="linear" if intermediate_act_fn is None else intermediate_act_fn,
         hidden_dropout_prob=hidden_dropout_prob,
         attention_probs_dropout_prob=attention_probs_dropout_prob,
         initializer_range=initializer_range,
     )
-    outputs = BertEncoder(config, name="encoder")(input_tensor, attention_mask)
+    outputs = BertEncoder(config, name=unique_name("encoder"))(input_tensor, attention_mask)
     return outputs if do_return_all_layers else outputs[-1]

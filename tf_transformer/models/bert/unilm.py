@@ -22,7 +22,8 @@ class UniLM(BertForMaskedLM):
         config, unpad, jit: see `Bert`.
 
     Call arguments:
-        As `BertForMaskedLM`; without an `attention_mask` the `token_type_ids` make it.
+        As `BertForMaskedLM`; the `token_type_ids` make the mask, in which an `attention_mask`
+            (B, T) blocks padding. One of (B, T, T) or (B, 1 or N, T, T) is taken as it is.
 
     Example:
         >>> from tf_transformer.generation import greedy_decode
@@ -36,9 +37,8 @@ class UniLM(BertForMaskedLM):
     """
 
     def call(self, inputs, training=None):
-        if "attention_mask" not in inputs and "token_type_ids" in inputs:
-            blocked = create_sequence_to_sequence_mask(inputs["token_type_ids"])
-            inputs = {**inputs, "attention_mask": tf.equal(blocked, 0.0)}
+        if isinstance(inputs, dict) and "token_type_ids" in inputs:
+            inputs = {**inputs, "attention_mask": _free(**inputs)}
         return super().call(inputs, training=training)
 
     def start(self, inp, max_length):
@@ -100,3 +100,14 @@ class UniLM(BertForMaskedLM):
             "written": state["written"] + 1,
         }
         return logits, state
+
+
+def _free(token_type_ids, attention_mask=None, **_):
+    """What may be attended to: bool (B, 1, T, T)."""
+    padding = None if attention_mask is None else tf.convert_to_tensor(attention_mask)
+    if padding is not None and padding.shape.rank != 2:
+        return padding
+    free = tf.equal(create_sequence_to_sequence_mask(token_type_ids), 0.0)
+    if padding is None:
+        return free
+    return free & tf.cast(padding, tf.bool)[:, tf.newaxis, tf.newaxis]

@@ -12,9 +12,11 @@ _FIELDS = {field.name for field in dataclasses.fields(BertConfig)}
 _ONLY = {
     "add_cross_attention": (False,),
     "inner_group_num": (1,),
+    "is_encoder_decoder": (False,),
     "is_decoder": (False,),
     "position_embedding_type": ("absolute", None),
     "pruned_heads": ({}, None),
+    "quantization_config": (None,),
     "tie_word_embeddings": (True,),
 }
 # The last one is ours: what no model of Hugging Face computes, so that none tries to.
@@ -27,14 +29,20 @@ _NEEDED = {
 _OTHER_NAMES = {"classifier_dropout_prob": "classifier_dropout"}  # ALBERT's
 # Keys that do not: where the file comes from, how others train, generate or report.
 _IGNORED = """
-    _attn_implementation _name_or_path architectures attn_implementation bos_token_id
-    chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id directionality
-    down_scale_factor dtype eos_token_id finetuning_task gap_size gradient_checkpointing
-    id2label label2id label_names language ln_type model_type net_structure_type net_type
-    num_labels num_memory_blocks output_attentions output_hidden_states output_past pad_token_id
-    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
-    pooler_type prefix problem_type return_dict sep_token_id task_specific_params
-    tokenizer_class torch_dtype torchscript transformers_version use_bfloat16 use_cache
+    _attn_implementation _name_or_path _num_labels architectures attn_implementation
+    bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
+    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample
+    down_scale_factor dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
+    gap_size gradient_checkpointing id2label label2id label_names language length_penalty ln_type
+    max_length min_length model_type net_structure_type net_type no_repeat_ngram_size
+    num_beam_groups num_beams num_labels num_memory_blocks num_return_sequences output_attentions
+    output_hidden_states output_past output_scores pad_token_id pooler_fc_size
+    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
+    problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
+    sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss
+    tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript
+    transformers_version typical_p use_bfloat16 use_cache
 """
 
 
@@ -86,6 +94,12 @@ def read_config(path, **changes):
         )
     fields = {name: value for name, value in content.items() if name in _FIELDS}
     fields.setdefault("labels", _labels(content, path))
+    if (
+        "model_type" not in content
+        and model_type == "albert"
+        and fields.get("hidden_act") == "gelu"
+    ):
+        fields["hidden_act"] = "gelu_new"  # what Google's code for ALBERT computes by that name
     missing = [name for name in _NEEDED.get(model_type, ()) if name not in fields]
     if missing:
         raise ValueError(
@@ -120,6 +134,8 @@ def config_file(config, model_name):
     if "pooler_activation" in fields or (narrow and model_type == "bert"):
         model_type = _OWN
     if model_type == "albert":
+        # Hugging Face has no ALBERT with the second head alone.
+        model_name = model_name.replace("BertForNextSentencePrediction", "BertModel")
         model_name = model_name.replace("Bert", "Albert", 1)
     return {"architectures": [model_name], "model_type": model_type, **fields}
 
@@ -137,9 +153,12 @@ def architecture_of(config):
 def _labels(content, path):
     names = content.get("id2label")
     if names is None:
-        return tuple(f"LABEL_{n}" for n in range(content.get("num_labels", 0)))
+        number = content.get("num_labels") or 0
+        if not isinstance(number, int):
+            raise ValueError(f"num_labels: expected an integer in {path}, got {number!r}.")
+        return tuple(f"LABEL_{n}" for n in range(number))
     try:
-        return tuple(names[str(n)] for n in range(len(names)))
+        return tuple(str(names[str(n)]) for n in range(len(names)))
     except (KeyError, TypeError) as error:
         raise ValueError(
             f'id2label: expected a name for each of "0", "1", ... in {path}, got {names!r}.'

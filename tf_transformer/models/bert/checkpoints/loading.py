@@ -46,7 +46,8 @@ def open_checkpoint(path):
     if not path.is_dir():
         return TensorflowFile(path), _google_config(path.parent)
     indices = sorted(path.glob("*.index"))
-    if not indices or (path / "config.json").is_file():
+    published = any(path.glob("*.safetensors*")) or any(path.glob("*.bin"))
+    if not indices or (published and (path / "config.json").is_file()):
         return SafetensorsFile(path), path / "config.json"
     if len(indices) > 1:
         raise FileNotFoundError(

@@ -1,0 +1,30 @@
+"""SavedModels from disk."""
+
+import tensorflow as tf
+
+
+def load_saved_model(path):
+    """Load a SavedModel that this package wrote.
+
+    Args:
+        path: str or Path of its folder.
+
+    Returns:
+        The loaded object; keep it as long as its functions are called, its variables live as long.
+
+    Raises:
+        ValueError: it is damaged, or there is none.
+
+    Example:
+        >>> load_saved_model("nowhere")
+        Traceback (most recent call last):
+        ValueError: nowhere: expected a whole SavedModel, got a damaged one (SavedModel file does
+        not exist at: nowhere/{saved_model.pbtxt|saved_model.pb}). Export it anew.
+    """
+    try:
+        return tf.saved_model.load(str(path))
+    except (OSError, tf.errors.OpError, LookupError, AttributeError) as error:
+        raise ValueError(
+            f"{path}: expected a whole SavedModel, got a damaged one "
+            f"({str(error).splitlines()[0]}). Export it anew."
+        ) from error
