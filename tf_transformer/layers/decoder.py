@@ -117,19 +117,20 @@ class Decoder(NotesLayer, keras.layers.Layer):
                 attention_weights[f"decoder_layer{i}_block2"] = block2
         return x, attention_weights
 
-    def start(self, enc_output, max_length):
+    def start(self, enc_output, max_length, beam_size=1):
         """Make what `step` needs: an empty cache, and the encoder's output as keys and values.
 
         Args:
             enc_output: float tensor (B, S, D).
             max_length: int or scalar int32 tensor L, the most tokens that will be decoded.
+            beam_size: int K, how many rows each sentence has.
 
         Returns:
             `(caches, memories)`, each a list with a `(keys, values)` for every layer:
-            (B, N, L, H) of zeros, and (B, N, S, H).
+            (B * K, N, L, H) of zeros, and (B, N, S, H).
         """
         shape = (
-            tf.shape(enc_output)[0],
+            tf.shape(enc_output)[0] * beam_size,
             self.num_heads,
             max_length,
             self.d_model // self.num_heads,
@@ -142,16 +143,16 @@ class Decoder(NotesLayer, keras.layers.Layer):
         return caches, memories
 
     def step(self, tokens, caches, memories, position, padding_mask=None):
-        """Decode one token of every sentence against the cache.
+        """Decode one token of every row against the cache.
 
         Args:
-            tokens: integer tensor (B,), the tokens at `position`.
+            tokens: integer tensor (B * K,), the tokens at `position`.
             caches, memories: from `start`, the caches as the last `step` returned them.
             position: scalar int32 tensor, 0 for the first token.
             padding_mask: mask of the attention to the encoder.
 
         Returns:
-            `(x, caches)`: float tensor (B, D), and the caches with `position` filled in.
+            `(x, caches)`: float tensor (B * K, D), and the caches with `position` filled in.
         """
         x = self.embedding(tf.expand_dims(tokens, 1), training=False, start=position)
         filled = []

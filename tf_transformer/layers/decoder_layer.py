@@ -1,10 +1,11 @@
 """One layer of the decoder.
 
-Axes: B batch, T target length, S source length, L cache length, D model width, N heads,
-H = D / N head width.
+Axes: B batch, K rows of a sentence (beams), T target length, S source length, L cache length, D
+model width, N heads, H = D / N head width.
 """
 
 import keras
+import tensorflow as tf
 
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
@@ -100,23 +101,32 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         """Decode one token against cached keys and values; the same result as `call`.
 
         Args:
-            x: float tensor (B, 1, D), the token at `position`.
-            cache: two tensors (B, N, L, H), keys and values of the positions before.
+            x: float tensor (B * K, 1, D), the token at `position`; the K rows of a sentence stand
+                together.
+            cache: two tensors (B * K, N, L, H), keys and values of the positions before.
             memory: two tensors (B, N, S, H), the encoder's output through `mha2.keys_values`.
             position: scalar int32 tensor, 0 <= position < L.
             padding_mask: mask of the attention to the encoder.
 
         Returns:
-            `(out3, cache)`: (B, 1, D) and the cache with `position` filled in.
+            `(out3, cache)`: (B * K, 1, D) and the cache with `position` filled in.
         """
         attn1, cache = self.mha1.step(x, cache, position)
         out, _, _ = self._three_sublayers(
             x,
             lambda q: (attn1, None),
-            lambda q: self.mha2.attend(q, *memory, padding_mask, return_attention_weights=False),
+            lambda q: (self._attend_together(q, memory, padding_mask), None),
             training=False,
         )
         return out, cache
+
+    def _attend_together(self, q, memory, padding_mask):
+        """The rows of a sentence as positions of one query: its memory is read once for all."""
+        batch_size = tf.shape(memory[0])[0]
+        beam_size = tf.shape(q)[0] // tf.maximum(batch_size, 1)
+        together = tf.reshape(q, (batch_size, beam_size, self.d_model))
+        heads, _ = self.mha2.attend(together, *memory, padding_mask, return_attention_weights=False)
+        return tf.reshape(heads, tf.shape(q))
 
     def _three_sublayers(self, x, attend_to_self, attend_to_encoder, training):
         attn1, weights_block1 = attend_to_self(x)

@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer.
 
-Axes: B batch, S source length, T target length, L cache length, D model width, V target
-vocabulary.
+Axes: B batch, K rows of a sentence (beams), S source length, T target length, L cache length, D
+model width, V target vocabulary.
 """
 
 import keras
@@ -138,12 +138,13 @@ class Transformer(NotesLayer, keras.Model):
             return self.decoder.embedding.logits(dec_output)
         return self.final_layer(dec_output)
 
-    def start(self, inp, max_length):
+    def start(self, inp, max_length, beam_size=1):
         """Encode the sources and make the state that `step` hands on.
 
         Args:
             inp: integer tensor (B, S), source ids, 0 = padding.
             max_length: int or scalar int32 tensor L <= pe_target, the most steps to come.
+            beam_size: int K, the rows of each sentence, which stand together.
 
         Returns:
             A dict of tensors, the state before the first step.
@@ -158,7 +159,9 @@ class Transformer(NotesLayer, keras.Model):
                 f"decoder knows, got {max_length}."
             )
         padding_mask = create_padding_mask(inp)
-        caches, memories = self.decoder.start(self.encoder(inp, False, padding_mask), max_length)
+        caches, memories = self.decoder.start(
+            self.encoder(inp, False, padding_mask), max_length, beam_size
+        )
         return {
             "position": tf.constant(0),
             "padding_mask": padding_mask,
@@ -167,20 +170,33 @@ class Transformer(NotesLayer, keras.Model):
         }
 
     def step(self, tokens, state):
-        """Read one target token of every sentence, predict the next.
+        """Read one target token of every row, predict the next.
 
         Args:
-            tokens: integer tensor (B,), the start token first.
+            tokens: integer tensor (B * K,), the start token first.
             state: from `start`, then from the last `step`.
 
         Returns:
-            `(logits, state)`: float tensor (B, V), and the state for the next step.
+            `(logits, state)`: float tensor (B * K, V), and the state for the next step.
         """
         dec_output, caches = self.decoder.step(
             tokens, state["caches"], state["memories"], state["position"], state["padding_mask"]
         )
         state = {**state, "position": state["position"] + 1, "caches": caches}
         return self.logits(dec_output), state
+
+    def reorder(self, state, rows):
+        """Let rows go on from what others have read, for `beam_search`.
+
+        Args:
+            state: from `step`.
+            rows: int32 tensor (B * K,): row r becomes what row `rows[r]` of its sentence was.
+
+        Returns:
+            The state.
+        """
+        caches = tf.nest.map_structure(lambda cache: tf.gather(cache, rows), state["caches"])
+        return {**state, "caches": caches}
 
     def get_config(self):
         return {**super().get_config(), **self._arguments}

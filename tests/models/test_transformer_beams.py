@@ -1,0 +1,129 @@
+"""Decoding by a model: cached = uncached, whatever the beam.
+
+Axes: B batch, K beams, R = B * K rows, L most tokens, V vocabulary.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer import Transformer, beam_search, repeat_rows
+
+SIZES = {"num_layers": 2, "d_model": 14, "num_heads": 7, "dff": 11, "pe_input": 9, "pe_target": 9}
+INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
+L, END = 8, 2
+
+
+def made(vocabularies=(11, 13), **options):
+    model = Transformer(
+        **SIZES, input_vocab_size=vocabularies[0], target_vocab_size=vocabularies[1], **options
+    )
+    model.build()
+    rng = np.random.default_rng(6)
+    for weight in model.weights:
+        values = rng.normal(0, 0.1 if weight.shape.rank == 1 else 0.7, weight.shape)
+        weight.assign(values + weight.path.endswith("gamma"))
+    return model
+
+
+MODELS = {
+    "plain": lambda: made(),
+    "shared embeddings": lambda: made((13, 13), share_embeddings=True),
+    "no XLA inside": lambda: made(jit=False),
+    "XLA inside": lambda: made(jit=True),
+}
+
+
+def search(step, state, beams, **options):
+    return beam_search(
+        step,
+        state,
+        len(INP),
+        beam_size=beams,
+        start_id=1,
+        end_id=END,
+        max_length=L,
+        n_best=beams,
+        no_repeat_ngram=2,  # random models like to say one word again and again
+        **options,
+    )
+
+
+def cached(model, beams, inp=INP, **options):
+    state = model.start(inp, L, beams)
+    return search(model.step, state, beams, reorder=model.reorder, **options)
+
+
+def uncached(model, beams, **options):
+    """The whole model anew at each step, over all that a row has read."""
+
+    def step(tokens, state):
+        inp, read, length = state
+        here = tf.range(L) == tf.expand_dims(length, 1)
+        read = tf.where(here, tf.expand_dims(tokens, 1), read)
+        logits = model((inp, read), training=False)
+        return tf.gather(logits, length, batch_dims=1), (inp, read, length + 1)
+
+    empty = (INP, tf.zeros((len(INP), L), tf.int32), tf.zeros((len(INP),), tf.int32))
+    return search(step, repeat_rows(empty, beams), beams, **options)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_cached_is_uncached(name, beams):
+    model = MODELS[name]()
+    ids, scores = cached(model, beams)
+    expected_ids, expected_scores = uncached(model, beams)
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-5, rtol=1e-5)
+    assert len({tuple(row) for row in ids[:, 0].numpy()}) > 1
+
+
+def test_caches_that_do_not_follow_their_beams_are_noticed():
+    model = made()
+    _, expected = uncached(model, 3)
+    stuck = search(model.step, model.start(INP, L, 3), 3, reorder=lambda state, rows: state)
+    assert np.abs(stuck[1] - expected).max() > 1e-2
+
+
+def test_padding_is_irrelevant():
+    model = made()
+    ids, scores = cached(model, 3)
+    longer_ids, longer_scores = cached(model, 3, tf.pad(INP, ((0, 0), (0, 4))))
+    np.testing.assert_array_equal(longer_ids, ids)
+    np.testing.assert_allclose(longer_scores, scores, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_graph_and_xla_give_the_same(compiled):
+    model = made()
+    ids, scores = cached(model, 3)
+    graph = tf.function(lambda: cached(model, 3), jit_compile=compiled, autograph=False)
+    graph_ids, graph_scores = graph()
+    np.testing.assert_array_equal(graph_ids, ids)
+    np.testing.assert_allclose(graph_scores, scores, atol=1e-5, rtol=1e-5)
+
+
+def test_any_batch_in_one_graph():
+    model = made()
+
+    def decode(inp):
+        return beam_search(
+            model.step,
+            model.start(inp, L, 3),
+            tf.shape(inp)[0],
+            beam_size=3,
+            start_id=1,
+            end_id=END,
+            max_length=L,
+            no_repeat_ngram=2,
+            reorder=model.reorder,
+        )
+
+    graph = tf.function(
+        decode, input_signature=[tf.TensorSpec((None, None), tf.int32)], autograph=False
+    )
+    ids, _ = cached(model, 3)
+    np.testing.assert_array_equal(graph(INP)[0][:, 0], ids[:, 0])
+    np.testing.assert_array_equal(graph(INP[1:2, :2])[0][0], ids[1, :1])
+    assert graph(INP[:0])[0].shape == (0, 1, L)
