@@ -104,6 +104,70 @@ def test_greedy_translation_is_that_of_the_whole_model(trained):
         assert translator.translate(tf.constant([text])).numpy()[0] == expected
 
 
+class TestBeams:
+    def with_beams(self, trained, **options):
+        run, _ = trained
+        return Translator(run.best_model(), GraphBPE.from_file(run.tokenizer_path), **options)
+
+    def test_a_batch_equals_its_rows_one_by_one(self, trained):
+        translator = self.with_beams(trained, beam_size=3, n_best=2)
+        together = translator.translate_beam(STRANGE)
+        assert together["translations"].shape == together["scores"].shape == (len(STRANGE), 2)
+        for row, text in enumerate(STRANGE):
+            alone = translator.translate_beam([text])
+            assert (alone["translations"][0] == together["translations"][row]).numpy().all()
+            np.testing.assert_allclose(alone["scores"][0], together["scores"][row], rtol=1e-5)
+        best, second = together["scores"].numpy().T
+        assert (best >= second).all()
+        assert together["translations"][1].numpy().tolist() == [b"", b""]  # of a blank text
+
+    def test_one_beam_is_greedy(self, trained):
+        translator = self.with_beams(trained, beam_size=1)
+        beam = translator.translate_beam(STRANGE)["translations"][:, 0]
+        assert beam.numpy().tolist() == translator.translate(STRANGE).numpy().tolist()
+
+    def test_scores_are_those_of_the_whole_model(self, trained):
+        """log p of the sentence and its end, divided once."""
+        run, _ = trained
+        model = run.best_model()
+        translator = self.with_beams(trained, beam_size=4, n_best=3, length_penalty=0.8)
+        tokenizer, text = translator.tokenizer, "I love you."
+        answer = translator.translate_beam([text])
+        source = tokenizer.encode([text]).to_list()[0] + [tokenizer.end_id]
+        for translation, score in zip(*(answer[name][0] for name in answer), strict=True):
+            target = tokenizer.encode([translation]).to_list()[0] + [tokenizer.end_id]
+            inputs = np.array([source]), np.array([[tokenizer.start_id, *target[:-1]]])
+            log_p = tf.nn.log_softmax(model(inputs, training=False))[0]
+            expected = sum(log_p[place, token] for place, token in enumerate(target))
+            divisor = ((5 + len(target)) / 6) ** 0.8
+            np.testing.assert_allclose(score, expected / divisor, rtol=1e-4)
+
+    def test_the_signature(self, trained, saved):
+        _, translator = trained
+        served = tf.saved_model.load(str(saved)).signatures["translate_beam"]
+        answer = served(text=tf.constant(STRANGE))
+        expected = translator.translate_beam(STRANGE)
+        assert (answer["translations"] == expected["translations"]).numpy().all()
+        np.testing.assert_allclose(answer["scores"], expected["scores"], rtol=1e-6)
+
+    def test_an_empty_batch(self, trained):
+        _, translator = trained
+        answer = translator.translate_beam(tf.zeros((0,), tf.string))
+        assert answer["translations"].shape == answer["scores"].shape == (0, 1)
+
+    @pytest.mark.parametrize(
+        "options, message",
+        [
+            ({"beam_size": 0}, "beam_size: expected at least 1"),
+            ({"length_penalty": -1.0}, "length_penalty: expected at least 0"),
+            ({"beam_size": 2, "n_best": 3}, "n_best: expected 1 to 2, got 3"),
+        ],
+    )
+    def test_settings_out_of_range(self, trained, options, message):
+        with pytest.raises(ValueError, match=message):
+            self.with_beams(trained, **options)
+
+
 def test_it_loads_where_there_is_only_tensorflow(trained, saved, tmp_path):
     _, translator = trained
     script = (

@@ -1,12 +1,13 @@
 """Strings in, strings out: tokenizer, model and decoding in one SavedModel.
 
-Axes: B batch, S source length, L most target tokens, D model width.
+Axes: B batch, S source length, L most target tokens, D model width, n translations of a text.
 """
 
 import tensorflow as tf
 
 from tf_transformer.data.replacing import replacing
-from tf_transformer.generation.greedy import greedy_decode
+from tf_transformer.generation import beam_search, greedy_decode
+from tf_transformer.generation.checks import check_range
 
 _TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 
@@ -21,9 +22,13 @@ class Translator(tf.Module):
     Args:
         model: a built `Transformer` whose vocabularies are the tokenizer's.
         tokenizer: a `GraphTokenizer` whose padding is the id 0.
+        beam_size: int, the beams of `translate_beam`.
+        length_penalty: float, see `beam_search`.
+        n_best: int, 1 to `beam_size`, the translations that `translate_beam` gives of each text.
 
     Raises:
-        ValueError: the vocabulary of the model is not the tokenizer's, or its padding is not 0.
+        ValueError: the vocabulary of the model is not the tokenizer's, or its padding is not 0; a
+            number out of range.
 
     Example:
         >>> import tempfile
@@ -39,8 +44,12 @@ class Translator(tf.Module):
         [b'']
     """
 
-    def __init__(self, model, tokenizer):
+    def __init__(self, model, tokenizer, *, beam_size=5, length_penalty=0.6, n_best=1):
         super().__init__(name="translator")
+        check_range("beam_size", beam_size, 1)
+        check_range("length_penalty", length_penalty, 0)
+        check_range("n_best", n_best, 1, beam_size)
+        self._beam = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
         config = model.get_config()
         sizes = {config["input_vocab_size"], config["target_vocab_size"]}
         if sizes != {tokenizer.vocab_size}:
@@ -58,29 +67,56 @@ class Translator(tf.Module):
         # held here would have its weights saved a second time.
         self.weights = [weight.value for weight in model.weights]
         self._encode, self._start, self._step = model.encoder.__call__, model.start, model.step
+        self._reorder = model.reorder
         self._longest_source = config["pe_input"]
         self._longest_target = config["pe_target"]
         # Not by decoration, which holds the object weakly: `Translator(...).translate(texts)`.
         self.translate = tf.function(self.translate, input_signature=[_TEXTS], autograph=False)
+        self.translate_beam = tf.function(
+            self.translate_beam, input_signature=[_TEXTS], autograph=False
+        )
         self.encode = tf.function(self.encode, input_signature=[_TEXTS], autograph=False)
 
     def translate(self, text):
         """Translate greedily: string (B,) -> string (B,)."""
         source, lengths = self._source(text)
-        limits = tf.minimum(2 * lengths + 10, self._longest_target)  # (B,)
-        limit = tf.reduce_max(tf.concat([limits, [1]], axis=0))
+        bounds = self._bounds(lengths)
         ids = greedy_decode(
             self._step,
-            self._start(source, limit),
+            self._start(source, bounds["max_length"]),
             tf.shape(source)[0],
-            start_id=self.tokenizer.start_id,
-            end_id=self.tokenizer.end_id,
-            max_length=limit,
+            **bounds,
         )
+        return tf.where(tf.equal(lengths, 1), "", self.tokenizer.decode_ids(ids))
+
+    def translate_beam(self, text):
+        """Translate by `beam_search`: string (B,) -> `translations` string (B, n), the best first,
+        and their `scores` float32 (B, n); "" and -inf where there are fewer.
+        """
+        source, lengths = self._source(text)
+        bounds = self._bounds(lengths)
+        ids, scores = beam_search(
+            self._step,
+            self._start(source, bounds["max_length"], self._beam["beam_size"]),
+            tf.shape(source)[0],
+            reorder=self._reorder,
+            **bounds,
+            **self._beam,
+        )
+        rows = tf.reshape(ids, (-1, bounds["max_length"]))
+        translations = tf.reshape(self.tokenizer.decode_ids(rows), tf.shape(scores))
+        blank = tf.expand_dims(tf.equal(lengths, 1), 1)
+        return {"translations": tf.where(blank, "", translations), "scores": scores}
+
+    def _bounds(self, lengths):
         # A sentence's own limit, not the batch's: what a row becomes must not hang on the others.
-        inside = tf.sequence_mask(limits, tf.shape(ids)[1])  # (B, L)
-        translation = self.tokenizer.decode_ids(tf.where(inside, ids, 0))
-        return tf.where(tf.equal(lengths, 1), "", translation)
+        limits = tf.minimum(2 * lengths + 10, self._longest_target)  # (B,)
+        return {
+            "start_id": self.tokenizer.start_id,
+            "end_id": self.tokenizer.end_id,
+            "limits": limits,
+            "max_length": tf.reduce_max(tf.concat([limits, [1]], axis=0)),
+        }
 
     def encode(self, text):
         """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
@@ -96,7 +132,8 @@ class Translator(tf.Module):
         return ids.to_tensor(), tf.cast(ids.row_lengths(), tf.int32)
 
     def save(self, path):
-        """Write a SavedModel with the signatures `serving_default`, `translate` and `encode`.
+        """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`
+        and `encode`.
 
         Args:
             path: str or Path of a folder; a SavedModel there is replaced once the new one is whole.
@@ -115,6 +152,7 @@ class Translator(tf.Module):
                 signatures={
                     "serving_default": translate,
                     "translate": translate,
+                    "translate_beam": self.translate_beam,
                     "encode": self.encode,
                 },
             )
