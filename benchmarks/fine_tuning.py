@@ -27,11 +27,11 @@ from tf_transformer.data import load_labelled_texts
 
 # What differs from the settings of the commands.
 ADAPTATION = {
-    "zh-reviews": "--epochs 8 --learning-rate 5e-4 --lengths 16 24 32 48 64 96",
+    "zh-reviews": "--epochs 20 --learning-rate 5e-4 --lengths 16 24 32 48 64 96",
 }
 SETTINGS = {
     "trec-6": "--epochs 4",
-    "zh-reviews": "--epochs 4 --learning-rate 4e-4 --max-length 192 --dropout 0.1 "
+    "zh-reviews": "--epochs 5 --learning-rate 4e-4 --max-length 192 --dropout 0.1 "
     "--pooler-activation linear",
 }
 SEEDS = (1, 2, 3)
