@@ -1,18 +1,16 @@
-"""Checkpoints in and out: nothing but whole ones, and never a model half loaded."""
+"""Checkpoints in and out."""
 
 import json
 import shutil
-import struct
 
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorflow as tf
 from bert_vectors import CLASSES, GOLDEN
+from checkpoint_files import changed, write_tensorflow
 from safetensors.numpy import load_file, save_file
 
 from tf_transformer import bert
-from tf_transformer.models.bert.checkpoints.name_table import name_table
 
 IDS = {"input_ids": np.array([[3, 7, 1, 28]], np.int32)}
 
@@ -23,41 +21,6 @@ def folder(tmp_path):
     path = tmp_path / "model"
     shutil.copytree(GOLDEN / "BertModel", path)
     return path
-
-
-def changed(folder, change):
-    """Change the tensors of a folder."""
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors")
-
-
-def changed_config(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def write_tensorflow(folder, model, extra=()):
-    """A TensorFlow 1 checkpoint of a model in Google's layout."""
-    folder.mkdir()
-    table = name_table("albert" if model.config.num_hidden_groups else "bert", "tensorflow")
-    tensors = dict(extra)
-    for ours, variable in model.variables_by_name().items():
-        array = np.asarray(variable)
-        tensors[table.there(ours)] = array.T if table.is_transposed(ours) else array
-    tf.raw_ops.SaveV2(
-        prefix=str(folder / "bert_model.ckpt"),
-        tensor_names=list(tensors),
-        shape_and_slices=[""] * len(tensors),
-        tensors=[tf.constant(array) for array in tensors.values()],
-    )
-    fields = model.config.to_dict()
-    names = fields.pop("labels"), fields.pop("pooler_activation"), fields.pop("classifier_dropout")
-    config = {k: v for k, v in fields.items() if v is not None}
-    if names[0]:
-        config["id2label"] = {str(n): name for n, name in enumerate(names[0])}
-    (folder / "bert_config.json").write_text(json.dumps(config))
-    return folder
 
 
 class TestRoundTrip:
@@ -228,175 +191,6 @@ class TestWhatIsAccepted:
         changed(folder, lambda tensors: copy(tensors, 1.5))
         with pytest.raises(ValueError, match="cls.predictions.decoder.weight: expected to equal"):
             bert.BertForMaskedLM.from_pretrained(folder)
-
-
-class TestWhatIsRefused:
-    """Every error says what is wrong; there is no model then."""
-
-    def refuse(self, folder, message, error=ValueError, cls=bert.Bert):
-        with pytest.raises(error, match=message) as caught:
-            cls.from_pretrained(folder)
-        return str(caught.value)
-
-    def test_a_missing_tensor(self, folder):
-        name = "encoder.layer.1.output.dense.bias"
-        changed(folder, lambda t: t.pop(name))
-        self.refuse(folder, rf"nothing was loaded.*\n.*{name}: missing in the file.*\(12,\)")
-
-    @pytest.mark.parametrize("half", ["weight", "bias"])
-    def test_half_a_pooler(self, folder, half):
-        changed(folder, lambda tensors: tensors.pop(f"pooler.dense.{half}"))
-        message = f"pooler.dense.{half}: missing"
-        self.refuse(folder, message)
-        for new_head in (True, None):
-            with pytest.raises(ValueError, match=message):
-                bert.BertForNextSentencePrediction.from_pretrained(folder, new_head=new_head)
-
-    def test_one_too_many(self, folder):
-        changed(folder, lambda t: t.update(surplus=np.zeros(3, np.float32)))
-        self.refuse(folder, r"surplus: in the file, of shape \(3,\); the model has none")
-
-    def test_a_wrong_shape(self, folder):
-        name = "encoder.layer.0.intermediate.dense.weight"
-        changed(folder, lambda t: t.update({name: np.ascontiguousarray(t[name].T)}))
-        self.refuse(folder, rf"{name}: expected shape \(17, 12\), got \(12, 17\)")
-
-    def test_integers_for_weights(self, folder):
-        name = "pooler.dense.bias"
-        changed(folder, lambda t: t.update({name: t[name].astype(np.int32)}))
-        self.refuse(folder, f"{name}: expected floats, got I32")
-
-    def test_all_that_differs_is_listed(self, folder):
-        changed(folder, lambda t: [t.pop("pooler.dense.bias"), t.update(x=np.zeros(3, np.float32))])
-        report = self.refuse(folder, "nothing was loaded")
-        assert "pooler.dense.bias: missing" in report and "x: in the file" in report
-
-    @pytest.mark.parametrize(
-        "changes, message",
-        [
-            ({"num_hidden_layers": 2}, "encoder.layer.2.* the model has none"),
-            ({"num_hidden_layers": 4}, "encoder.layer.3.* missing in the file"),
-            ({"hidden_size": 14}, r"expected shape \(14, 14\), got \(12, 12\)"),
-            ({"vocab_size": 30}, r"word_embeddings.weight: expected shape \(30, 12\), got \(29"),
-            ({"max_position_embeddings": 512}, "position_embeddings.weight: expected shape"),
-            ({"type_vocab_size": 1}, "token_type_embeddings.weight: expected shape"),
-            ({"intermediate_size": 48}, "intermediate.dense.weight: expected shape"),
-        ],
-    )
-    def test_a_config_that_contradicts_the_weights(self, folder, changes, message):
-        changed_config(folder, **changes)
-        self.refuse(folder, message)
-
-    def test_a_weight_under_two_names(self, folder):
-        name = "embeddings.LayerNorm."
-        changed(folder, lambda t: t.update({f"{name}gamma": 2 * t[f"{name}weight"]}))
-        self.refuse(folder, f"path: expected {name}weight once")
-
-    @pytest.mark.parametrize("value", [None, 3])
-    def test_an_activation_that_is_none(self, folder, value):
-        changed_config(folder, hidden_act=value)
-        self.refuse(folder, "hidden_act: expected the name of an activation")
-
-    def test_an_unknown_activation(self, folder):
-        changed_config(folder, hidden_act="mish")
-        self.refuse(folder, "hidden_act: expected one of gelu")
-
-    def test_a_head_that_is_not_there(self):
-        self.refuse(
-            GOLDEN / "BertModel",
-            "classifier.weight: missing in the file",
-            cls=bert.BertForSequenceClassification,
-        )
-
-    @pytest.mark.parametrize("damage", ["truncated", "empty", "8 GB", "offsets", "shape", "text"])
-    def test_a_damaged_file(self, folder, damage):
-        path = folder / "model.safetensors"
-        data = path.read_bytes()
-        (size,) = struct.unpack("<Q", data[:8])
-        header, body = json.loads(data[8 : 8 + size]), data[8 + size :]
-        name = "pooler.dense.bias"
-        begin, end = header[name]["data_offsets"]
-        if damage == "offsets":
-            header[name]["data_offsets"] = [begin, end + 4]
-        if damage == "shape":
-            header[name]["shape"] = [13]
-        text = json.dumps(header).encode()
-        path.write_bytes(
-            {
-                "truncated": data[:-1],
-                "empty": b"",
-                "8 GB": struct.pack("<Q", 8 << 30) + data[8:],
-                "text": b"version https://git-lfs.github.com/spec/v1\n",
-            }.get(damage, struct.pack("<Q", len(text)) + text + body)
-        )
-        self.refuse(folder, "expected a safetensors file, got .*, which cannot be read")
-
-    def test_a_pickle_is_not_opened(self, folder):
-        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        self.refuse(folder, "pytorch_model.bin, a pickle.* is not read here", FileNotFoundError)
-
-    def test_nothing_there(self, tmp_path):
-        self.refuse(tmp_path, "expected model.safetensors in", FileNotFoundError)
-        self.refuse(tmp_path / "model.ckpt", "a local folder .*where there is neither", OSError)
-
-    def test_a_renamed_config(self, folder):
-        (folder / "config.json").rename(folder / "configuration.json")
-        self.refuse(folder, "expected a JSON file, got no file .*config.json", FileNotFoundError)
-
-    def test_without_the_package(self, folder, monkeypatch):
-        monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
-        self.refuse(folder, r'pip install "tf_transformer\[bert\]"', ImportError)
-
-
-class TestTensorflowFilesRefused:
-    @pytest.fixture
-    def google(self, tmp_path):
-        model = bert.Bert.from_pretrained(GOLDEN / "BertModel")
-        return write_tensorflow(tmp_path / "google", model)
-
-    DATA = "bert_model.ckpt.data-00000-of-00001"
-
-    def test_truncated(self, google):
-        data = google / self.DATA
-        data.write_bytes(data.read_bytes()[:-100])
-        with pytest.raises(ValueError, match="expected a whole TensorFlow checkpoint"):
-            bert.Bert.from_pretrained(google)
-
-    def test_without_data(self, google):
-        (google / self.DATA).unlink()
-        with pytest.raises(ValueError, match="expected a whole TensorFlow checkpoint"):
-            bert.Bert.from_pretrained(google)
-
-    def test_a_damaged_index(self, google):
-        index = google / "bert_model.ckpt.index"
-        index.write_bytes(index.read_bytes()[:50])
-        with pytest.raises(ValueError, match="expected a whole TensorFlow checkpoint"):
-            bert.Bert.from_pretrained(google)
-
-    def test_renamed(self, google):
-        (google / "bert_model.ckpt.index").rename(google / "model.ckpt.index")
-        with pytest.raises(ValueError, match="expected a whole TensorFlow checkpoint"):
-            bert.Bert.from_pretrained(google)
-
-    def test_two_of_them(self, google):
-        shutil.copy(google / "bert_model.ckpt.index", google / "again.ckpt.index")
-        with pytest.raises(FileNotFoundError, match="expected one checkpoint in .*Name one"):
-            bert.Bert.from_pretrained(google)
-
-    def test_without_config(self, google):
-        (google / "bert_config.json").unlink()
-        with pytest.raises(FileNotFoundError, match="expected bert_config.json in"):
-            bert.Bert.from_pretrained(google)
-
-    def test_names_of_another_program(self, google, tmp_path):
-        tf.raw_ops.SaveV2(
-            prefix=str(google / "bert_model.ckpt"),
-            tensor_names=["model/layer/kernel"],
-            shape_and_slices=[""],
-            tensors=[tf.ones(3)],
-        )
-        with pytest.raises(ValueError, match="model/layer/kernel: in the file.*the model has none"):
-            bert.Bert.from_pretrained(google)
 
 
 def test_a_model_that_was_not_built_is_saved_whole(folder):
