@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpoint_files import write_tensorflow
 from tiny_bert import tiny_folder
 
+from tf_transformer import bert
 from tf_transformer.cli.classification import _SETTINGS
 from tf_transformer.training import FineTuning
 
@@ -38,8 +40,10 @@ def test_info_of_bert_base():
     assert "   23,835,648  embeddings" in out and "  109,482,240  all" in out
 
 
-def test_info_of_a_checkpoint_and_of_nothing(folder):
+def test_info_of_a_checkpoint_and_of_nothing(folder, tmp_path):
     assert '"hidden_size": 12' in command("info", folder)
+    google = write_tensorflow(tmp_path / "google", bert.Bert.from_pretrained(folder))
+    assert '"hidden_size": 12' in command("info", google / "bert_model.ckpt")
     assert "name: expected one of bert-tiny" in command("info", "bert-bass", code=2)
 
 

@@ -12,16 +12,6 @@ from checkpoint_files import changed, changed_config, write_tensorflow
 
 from tf_transformer import bert
 
-IDS = {"input_ids": np.array([[3, 7, 1, 28]], np.int32)}
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A copy of the tiny BertModel."""
-    path = tmp_path / "model"
-    shutil.copytree(GOLDEN / "BertModel", path)
-    return path
-
 
 class TestWhatIsRefused:
     """Every error says what is wrong; there is no model then."""

@@ -15,14 +15,6 @@ from tf_transformer import bert
 IDS = {"input_ids": np.array([[3, 7, 1, 28]], np.int32)}
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A copy of the tiny BertModel."""
-    path = tmp_path / "model"
-    shutil.copytree(GOLDEN / "BertModel", path)
-    return path
-
-
 class TestRoundTrip:
     @pytest.mark.parametrize("name", CLASSES)
     def test_hugging_faces_layout(self, tmp_path, name):

@@ -1,0 +1,14 @@
+"""What the tests of BERT begin with; a file may have a `folder` of its own."""
+
+import shutil
+
+import pytest
+from bert_vectors import GOLDEN
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the tiny BertModel."""
+    path = tmp_path / "model"
+    shutil.copytree(GOLDEN / "BertModel", path)
+    return path
