@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer import Transformer, beam_search, repeat_rows
+from tf_transformer import Transformer, beam_search, gather_rows, greedy_decode, repeat_rows
 
 SIZES = {"num_layers": 2, "d_model": 14, "num_heads": 7, "dff": 11, "pe_input": 9, "pe_target": 9}
 INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
@@ -92,6 +92,26 @@ def test_padding_is_irrelevant():
     longer_ids, longer_scores = cached(model, 3, tf.pad(INP, ((0, 0), (0, 4))))
     np.testing.assert_array_equal(longer_ids, ids)
     np.testing.assert_allclose(longer_scores, scores, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_finished_sentences_leave_and_nothing_changes(compiled):
+    model, inp = made(), tf.tile(INP, (7, 1))
+    limits = tf.constant(np.random.default_rng(1).integers(1, L + 1, 21), tf.int32)
+    options = {"start_id": 1, "end_id": END, "max_length": L, "limits": limits}
+    leaving = {"select": gather_rows, "jit_compile": compiled}
+
+    def decode(**leaving):
+        options.update(leaving)
+        tokens = greedy_decode(model.step, model.start(inp, L), 21, **options)
+        state = model.start(inp, L, 3)
+        found = beam_search(model.step, state, 21, beam_size=3, reorder=model.reorder, **options)
+        return tokens, *found
+
+    graph = tf.function(lambda: decode(**leaving), autograph=False)
+    expected = decode()
+    for actual, wanted in zip(graph(), expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -6,8 +6,7 @@ Axes: B batch, S source length, L most target tokens, D model width, n translati
 import tensorflow as tf
 
 from tf_transformer.data.replacing import replacing
-from tf_transformer.generation import beam_search, greedy_decode
-from tf_transformer.generation.checks import check_range
+from tf_transformer.export.id_translator import IdTranslator
 
 _TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 
@@ -25,6 +24,7 @@ class Translator(tf.Module):
         beam_size: int, the beams of `translate_beam`.
         length_penalty: float, see `beam_search`.
         n_best: int, 1 to `beam_size`, the translations that `translate_beam` gives of each text.
+        jit_compile: bool, whether XLA compiles the decoding, see `IdTranslator`.
 
     Raises:
         ValueError: the vocabulary of the model is not the tokenizer's, or its padding is not 0; a
@@ -44,12 +44,17 @@ class Translator(tf.Module):
         [b'']
     """
 
-    def __init__(self, model, tokenizer, *, beam_size=5, length_penalty=0.6, n_best=1):
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        *,
+        beam_size=5,
+        length_penalty=0.6,
+        n_best=1,
+        jit_compile=False,
+    ):
         super().__init__(name="translator")
-        check_range("beam_size", beam_size, 1)
-        check_range("length_penalty", length_penalty, 0)
-        check_range("n_best", n_best, 1, beam_size)
-        self._beam = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
         config = model.get_config()
         sizes = {config["input_vocab_size"], config["target_vocab_size"]}
         if sizes != {tokenizer.vocab_size}:
@@ -63,13 +68,18 @@ class Translator(tf.Module):
                 f"{tokenizer.pad_id}. Train a vocabulary with this package."
             )
         self.tokenizer = tokenizer
-        # Only the variables are tracked, and of the model only methods are kept: a Keras layer
-        # held here would have its weights saved a second time.
-        self.weights = [weight.value for weight in model.weights]
-        self._encode, self._start, self._step = model.encoder.__call__, model.start, model.step
-        self._reorder = model.reorder
+        self.decoding = IdTranslator(
+            model,
+            tokenizer.start_id,
+            tokenizer.end_id,
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            n_best=n_best,
+            jit_compile=jit_compile,
+        )
+        self.weights = self.decoding.weights
+        self._encode = model.encoder.__call__
         self._longest_source = config["pe_input"]
-        self._longest_target = config["pe_target"]
         # Not by decoration, which holds the object weakly: `Translator(...).translate(texts)`.
         self.translate = tf.function(self.translate, input_signature=[_TEXTS], autograph=False)
         self.translate_beam = tf.function(
@@ -80,43 +90,19 @@ class Translator(tf.Module):
     def translate(self, text):
         """Translate greedily: string (B,) -> string (B,)."""
         source, lengths = self._source(text)
-        bounds = self._bounds(lengths)
-        ids = greedy_decode(
-            self._step,
-            self._start(source, bounds["max_length"]),
-            tf.shape(source)[0],
-            **bounds,
-        )
-        return tf.where(tf.equal(lengths, 1), "", self.tokenizer.decode_ids(ids))
+        translations = self.tokenizer.decode_ids(self.decoding.greedy(source))
+        return tf.where(tf.equal(lengths, 1), "", translations)
 
     def translate_beam(self, text):
         """Translate by `beam_search`: string (B,) -> `translations` string (B, n), the best first,
         and their `scores` float32 (B, n); "" and -inf where there are fewer.
         """
         source, lengths = self._source(text)
-        bounds = self._bounds(lengths)
-        ids, scores = beam_search(
-            self._step,
-            self._start(source, bounds["max_length"], self._beam["beam_size"]),
-            tf.shape(source)[0],
-            reorder=self._reorder,
-            **bounds,
-            **self._beam,
-        )
-        rows = tf.reshape(ids, (-1, bounds["max_length"]))
+        ids, scores = self.decoding.beam(source)
+        rows = tf.reshape(ids, (-1, tf.shape(ids)[2]))
         translations = tf.reshape(self.tokenizer.decode_ids(rows), tf.shape(scores))
         blank = tf.expand_dims(tf.equal(lengths, 1), 1)
         return {"translations": tf.where(blank, "", translations), "scores": scores}
-
-    def _bounds(self, lengths):
-        # A sentence's own limit, not the batch's: what a row becomes must not hang on the others.
-        limits = tf.minimum(2 * lengths + 10, self._longest_target)  # (B,)
-        return {
-            "start_id": self.tokenizer.start_id,
-            "end_id": self.tokenizer.end_id,
-            "limits": limits,
-            "max_length": tf.reduce_max(tf.concat([limits, [1]], axis=0)),
-        }
 
     def encode(self, text):
         """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""

@@ -1,6 +1,6 @@
-"""Attention of one new position to a cache of the positions before it.
+"""Attention of new positions to a cache of earlier ones.
 
-Axes: B batch, N heads, L cache length, H head width.
+Axes: B batch, N heads, T new positions, C slots of the cache, H head width.
 """
 
 import functools
@@ -11,27 +11,29 @@ from tf_transformer.functional.attention_plan import use_xla
 from tf_transformer.functional.whole_attention import whole_attention
 
 
-def cached_attention(q, keys, values, cache, position, bias=None, *, jit="auto"):
-    """One step of decoding: put the new key and value into the cache and attend to all so far.
+def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit="auto"):
+    """One step of decoding: put new keys and values into the cache, attend to what is in it.
 
-    What `scaled_dot_product_attention` under `causal` gives for row `position`, at the cost of one
-    row. The cache keeps its size, so every step runs the same program.
+    Without a mask, what `scaled_dot_product_attention` under `causal` gives for rows `slot` to
+    `slot + T - 1`, at the cost of T rows. The cache keeps its size, so every step runs the same
+    program. It only grows: beams that go on from one another need no copies, but masks that show
+    each the slots that it has come by.
 
     Args:
-        q: float tensor (B, N, 1, H), the query of the new position.
-        keys, values: (B, N, 1, H), its key and value.
-        cache: two tensors (B, N, L, H), keys and values of the positions before; what stands at
-            `position` and after it is never looked at.
-        position: scalar int32 tensor, 0 <= position < L.
-        bias: None, or a float tensor that broadcasts to (B, N, 1, L), added to the scores.
+        q: float tensor (B, N, T, H), the queries of the new positions.
+        keys, values: (B, N, T, H), their keys and values.
+        cache: two tensors (B, N, C, H), keys and values put into the slots before.
+        slot: scalar int32 tensor, 0 <= slot <= C - T, where the new ones go.
+        mask: None, or a bool tensor that broadcasts to (B, N, T, C), True = may attend.
+        bias: None, or a float tensor that broadcasts to (B, N, T, C), added to the scores.
         jit: True, False or "auto", see `use_xla`.
 
     Returns:
-        `(output, cache)`: (B, N, 1, H), and the cache with `position` filled in.
+        `(output, cache)`: (B, N, T, H), and the cache with the new keys and values in it.
 
     Raises:
-        ValueError: `q`, `keys` or `values` of another length than 1, or not of the cache's shape
-            otherwise; an unknown `jit`.
+        ValueError: `q`, `keys` or `values` not of the cache's shape otherwise, or not of one
+            length; an unknown `jit`.
 
     Example:
         >>> new = tf.ones((1, 2, 1, 4))
@@ -40,23 +42,45 @@ def cached_attention(q, keys, values, cache, position, bias=None, *, jit="auto")
         >>> output.numpy().max(), keys.numpy().sum()
         (np.float32(1.0), np.float32(8.0))
     """
-    expected = (*cache[0].shape[:2], 1, cache[0].shape[-1])
+    expected = (*cache[0].shape[:2], q.shape[-2], cache[0].shape[-1])
     for name, tensor in (("q", q), ("keys", keys), ("values", values)):
         if not tensor.shape.is_compatible_with(expected):
             raise ValueError(
-                f"{name}: expected one position of the cache, {tuple(expected)}, got "
+                f"{name}: expected new positions of the cache, {tuple(expected)}, got "
                 f"{tuple(tensor.shape)}."
             )
     core = _cached_by_xla if use_xla(jit) else _cached
-    return core(q, keys, values, cache, tf.convert_to_tensor(position), bias)
+    return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias)
 
 
-def _cached(q, keys, values, cache, position, bias, compiled=False):
-    slots = tf.range(tf.shape(cache[0])[2])  # (L,)
-    here = tf.reshape(tf.equal(slots, position), (-1, 1))  # (L, 1)
-    filled = tuple(tf.where(here, new, old) for new, old in zip((keys, values), cache, strict=True))
-    output, _ = whole_attention(q, *filled, slots > position, bias, compiled=compiled)
-    return output, filled
+def _cached(q, keys, values, cache, slot, mask, bias, compiled=False):
+    cache = tuple(_put(old, new, slot) for new, old in zip((keys, values), cache, strict=True))
+    slots, end = tf.shape(cache[0])[2], slot + tf.shape(q)[2]
+    if mask is None:
+        new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)  # (T, 1)
+        mask = tf.range(slots) <= new  # (T, C)
+
+    def attend(used):
+        part = None if bias is None else bias[..., :used]
+        filled = (x[:, :, :used] for x in cache)
+        return whole_attention(q, *filled, ~mask[..., :used], part, compiled=compiled)[0]
+
+    # Most of a cache is empty most of the time. XLA wants sizes that are known when it compiles.
+    sizes = [-(-slots // parts) for parts in _PARTS]
+    branch = tf.add_n([tf.cast(end > size, tf.int32) for size in sizes[:-1]])
+    return tf.switch_case(branch, [functools.partial(attend, size) for size in sizes]), cache
+
+
+_PARTS = (8, 4, 2, 1)
+
+
+def _put(cache, new, slot):
+    """The new rows in their slots; inside of an XLA loop this happens in place."""
+    batch, heads, slots, width = tf.unstack(tf.shape(cache))
+    first = tf.expand_dims(tf.range(batch * heads) * slots + slot, 1)  # (B * N, 1)
+    places = tf.reshape(first + tf.range(tf.shape(new)[2]), (-1, 1))  # (B * N * T, 1)
+    rows, new = tf.reshape(cache, (-1, width)), tf.reshape(new, (-1, width))
+    return tf.reshape(tf.tensor_scatter_nd_update(rows, places, new), tf.shape(cache))
 
 
 _cached_by_xla = tf.function(

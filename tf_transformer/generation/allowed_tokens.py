@@ -1,22 +1,28 @@
 """Which tokens may come next.
 
-Axes: R rows, V vocabulary, L most tokens to decode, C candidates.
+Axes: B batch, K rows of a sentence, R = B * K rows, V vocabulary, L most tokens to decode, C
+candidates.
 """
 
 import tensorflow as tf
 
+from tf_transformer.generation.top_sums import top_sums
+
 IMPOSSIBLE = -float("inf")
 
 
-def best_allowed(logits, count, history, position, *, end_id, min_length=0, no_repeat_ngram=0):
-    """The likeliest of the tokens that may come next.
+def best_allowed(
+    logits, so_far, count, history, position, *, end_id, min_length=0, no_repeat_ngram=0
+):
+    """The likeliest ways to go on with a sentence that K rows have begun.
 
     Never the padding 0, which says that a sentence is over; not the end before `min_length` tokens;
     no token that makes an n-gram a second time (Paulus et al. 2018, section 2.5).
 
     Args:
         logits: float32 tensor (R, V).
-        count: int, C, how many; fewer come if V is smaller; None: V.
+        so_far: float32 tensor (B, K), what is added to all logits of a row; K is known.
+        count: int, C, how many; fewer come if K * V is smaller; None: K * V.
         history: int32 tensor (R, L), the tokens so far, at 0 to `position` - 1.
         position: scalar int32 tensor, how many tokens there are.
         end_id: int.
@@ -24,15 +30,18 @@ def best_allowed(logits, count, history, position, *, end_id, min_length=0, no_r
         no_repeat_ngram: int, the n; 0 lets everything come again.
 
     Returns:
-        `(logits, ids)`: float32 and int32 tensors (R, C), the best first; -inf is no token.
+        `(sums, rows, tokens)`: float32 tensor (B, C), the best first, -inf is none; and int32
+        tensors (B, C), the row of the sentence that is gone on with, and the token.
 
     Raises:
         ValueError: V is not known.
 
     Example:
         >>> logits = tf.constant([[9.0, 1.0, 3.0, 2.0]])
-        >>> _, ids = best_allowed(logits, 2, tf.zeros((1, 5), tf.int32), 0, end_id=2, min_length=1)
-        >>> ids.numpy().tolist()
+        >>> _, _, tokens = best_allowed(
+        ...     logits, tf.zeros((1, 1)), 2, tf.zeros((1, 5), tf.int32), 0, end_id=2, min_length=1
+        ... )
+        >>> tokens.numpy().tolist()
         [[3, 1]]
     """
     if logits.shape[-1] is None:
@@ -42,17 +51,16 @@ def best_allowed(logits, count, history, position, *, end_id, min_length=0, no_r
         )
     if no_repeat_ngram:
         logits = _without_repeats(logits, history, position, no_repeat_ngram)
+    beams, everything = so_far.shape[-1], so_far.shape[-1] * logits.shape[-1]
+    count = min(count or everything, everything)
     # A few more than wanted: cheaper than to cover two columns of all logits.
-    values, ids = _top(logits, count and count + 1 + bool(min_length))
-    early = tf.equal(ids, end_id) & (position < min_length)
-    values = tf.where(tf.equal(ids, 0) | early, IMPOSSIBLE, values)
-    values, order = _top(values, count)
-    return values, tf.gather(ids, order, batch_dims=1)
-
-
-def _top(values, count):
-    width = values.shape[-1]
-    return tf.math.top_k(values, min(count or width, width))
+    more = min(count + beams * (1 + bool(min_length)), everything)
+    sums, rows, tokens = top_sums(logits, so_far, more)
+    early = tf.equal(tokens, end_id) & (position < min_length)
+    # NaN of a broken model, which the loops report, must not look like the best.
+    sums = tf.where(tf.equal(tokens, 0) | early | tf.math.is_nan(sums), IMPOSSIBLE, sums)
+    sums, order = tf.math.top_k(sums, count)
+    return sums, tf.gather(rows, order, batch_dims=1), tf.gather(tokens, order, batch_dims=1)
 
 
 def _without_repeats(logits, history, position, n):

@@ -7,7 +7,8 @@ decode, V vocabulary, C = 2 K candidates, n sentences that are returned.
 import tensorflow as tf
 
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE, best_allowed
-from tf_transformer.generation.checks import check_range, refuse_broken, unusable
+from tf_transformer.generation.checks import check_range, refuse_broken
+from tf_transformer.generation.decode_loop import decode_loop
 from tf_transformer.generation.rows import gather_rows
 
 
@@ -26,6 +27,8 @@ def beam_search(
     min_length=0,
     no_repeat_ngram=0,
     reorder=gather_rows,
+    select=None,
+    jit_compile=False,
 ):
     """Keep the K likeliest beginnings, until no open one can win.
 
@@ -51,6 +54,7 @@ def beam_search(
         no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
         reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was; `rows`
             stay within their sentence. By default every tensor but scalars is gathered.
+        select, jit_compile: see `decode_loop`: lets finished sentences leave the batch.
 
     Returns:
         `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, 0 after the end;
@@ -76,85 +80,70 @@ def beam_search(
     check_range("n_best", n_best, 1, beam_size)
     check_range("min_length", min_length, 0)
     check_range("no_repeat_ngram", no_repeat_ngram, 0)
-    limits = tf.fill((batch_size,), max_length) if limits is None else limits
-    limits = tf.expand_dims(limits, 1)  # (B, 1)
-    slots = tf.range(max_length)
-    first_rows = tf.expand_dims(tf.range(batch_size) * beam_size, 1)  # (B, 1)
 
-    def unfinished(position, tokens, state, beams, finished, done, broken):
-        return tf.logical_not(tf.reduce_all(done)) & (broken < 0)
-
-    def extend(position, tokens, state, beams, finished, done, broken):
-        logits, state = step(tokens, state)
+    def extend(position, state, rows):
+        done, limits = rows["done"], tf.expand_dims(rows["limits"], 1)  # (B,), (B, 1)
+        logits, state = step(tf.reshape(rows["tokens"], (-1,)), state)
         logits = tf.cast(logits, tf.float32)
-        beam_ids, log_p = beams
-        bad = tf.reshape(unusable(logits), tf.shape(log_p)) & (log_p > IMPOSSIBLE)
-        broken = tf.where(tf.reduce_any(bad & ~done), position, broken)
+        ids, log_p = rows["beams"]
+        length = tf.shape(ids)[-1]
+        total = tf.reshape(tf.reduce_logsumexp(logits, axis=-1), tf.shape(log_p))  # (B, K)
+        bad = ~tf.math.is_finite(total) & (log_p > IMPOSSIBLE) & ~tf.expand_dims(done, 1)
 
-        extensions = best_allowed(
+        log_p, parents, tokens = best_allowed(
             logits,
+            log_p - total,
             2 * beam_size,
-            tf.reshape(beam_ids, (-1, max_length)),
+            tf.reshape(ids, (-1, length)),
             position,
             end_id=end_id,
             min_length=min_length,
             no_repeat_ngram=no_repeat_ngram,
-        )
-        tokens, parents, log_p = _best(extensions, logits, log_p)  # (B, C)
+        )  # (B, C)
         ends = tf.equal(tokens, end_id)
-        ids = tf.gather(beam_ids, parents, batch_dims=1)  # (B, C, L)
+        ids = tf.gather(ids, parents, batch_dims=1)  # (B, C, L)
         written = tf.expand_dims(tf.where(ends, 0, tokens), -1)
-        ids = tf.where(tf.equal(slots, position), written, ids)
+        ids = tf.where(tf.equal(tf.range(length), position), written, ids)
 
         last = position + 1 >= limits  # (B, 1)
-        finishing = (ends | last) & ~done
+        finishing = (ends | last) & ~tf.expand_dims(done, 1)
         scores = tf.where(finishing, log_p, IMPOSSIBLE) / _divisor(position + 1, length_penalty)
         finished = tuple(
             tf.concat([old, new[:, :beam_size]], 1)
-            for old, new in zip(finished, (ids, scores), strict=True)
+            for old, new in zip(rows["output"], (ids, scores), strict=True)
         )
         finished = _first(finished, beam_size)
 
         log_p = tf.where(ends, IMPOSSIBLE, log_p)
         tokens, parents, *beams = _first((tokens, parents, ids, log_p), beam_size)
+        first_rows = tf.expand_dims(tf.range(tf.shape(done)[0]) * beam_size, 1)  # (B, 1)
         state = reorder(state, tf.reshape(first_rows + parents, (-1,)))
         _, scores = finished  # (B, K)
         reachable = beams[-1][:, :1] / _divisor(limits, length_penalty)
         enough = (reachable <= scores[:, n_best - 1 : n_best]) | (scores[:, -1:] > IMPOSSIBLE)
-        done |= last | enough
-        tokens = tf.reshape(tf.where(done, 0, tokens), (-1,))
-        return position + 1, tokens, state, tuple(beams), finished, done, broken
+        done |= tf.squeeze(last | enough, 1)
+        rows = {
+            "done": done,
+            "limits": rows["limits"],
+            "tokens": tf.where(tf.expand_dims(done, 1), 0, tokens),
+            "beams": tuple(beams),
+            "output": finished,
+        }
+        return state, rows, tf.reduce_any(bad)
 
-    no_ids = tf.zeros((batch_size, beam_size, max_length), tf.int32)
-    only_first = tf.where(tf.range(beam_size) == 0, 0.0, IMPOSSIBLE)
     shape = (batch_size, beam_size)
-    _, _, _, _, (ids, scores), _, broken = tf.while_loop(
-        unfinished,
-        extend,
-        (
-            tf.constant(0),
-            tf.fill((batch_size * beam_size,), start_id),
-            state,
-            (no_ids, tf.broadcast_to(only_first, shape)),
-            (no_ids, tf.fill(shape, IMPOSSIBLE)),
-            tf.fill((batch_size, 1), False),
-            tf.constant(-1),
-        ),
-    )
+    no_ids = tf.zeros((*shape, max_length), tf.int32)
+    only_first = tf.where(tf.range(beam_size) == 0, 0.0, IMPOSSIBLE)
+    rows = {
+        "done": tf.fill((batch_size,), False),
+        "limits": tf.fill((batch_size,), max_length) if limits is None else limits,
+        "tokens": tf.fill(shape, start_id),
+        "beams": (no_ids, tf.broadcast_to(only_first, shape)),
+        "output": (no_ids, tf.fill(shape, IMPOSSIBLE)),
+    }
+    (ids, scores), broken = decode_loop(extend, state, rows, select, jit_compile)
     refuse_broken(broken)
     return ids[:, :n_best], scores[:, :n_best]
-
-
-def _best(extensions, logits, log_p):
-    """Of the extensions (R, C) of every row the best of each sentence: tokens, beams, log p."""
-    values, ids = extensions
-    count = values.shape[-1]
-    values += tf.reshape(log_p, (-1, 1)) - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
-    batch, beams = tf.shape(log_p)[0], log_p.shape[1]
-    values = tf.reshape(values, (batch, beams * count))
-    values, places = tf.math.top_k(values, min(2 * beams, beams * count))
-    tokens = tf.gather(tf.reshape(ids, (batch, beams * count)), places, batch_dims=1)
-    return tokens, places // count, values
 
 
 def _first(tensors, count):

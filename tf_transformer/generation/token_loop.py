@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE, best_allowed
 from tf_transformer.generation.checks import check_range, refuse_broken, unusable
+from tf_transformer.generation.decode_loop import decode_loop
 
 
 def decode_tokens(
@@ -22,14 +23,16 @@ def decode_tokens(
     limits=None,
     min_length=0,
     no_repeat_ngram=0,
+    select=None,
+    jit_compile=False,
 ):
-    """Feed back what is chosen, until every sentence has ended: one `tf.while_loop`.
+    """Feed back what is chosen, until every sentence has ended.
 
     Args:
         choose: function `(logits, ids, position) -> tokens`: (B, C), the best first, to (B,).
         candidates: int, C, or None: V.
         step, state, batch_size, start_id, end_id, max_length, limits, min_length,
-            no_repeat_ngram: see `greedy_decode`.
+            no_repeat_ngram, select, jit_compile: see `greedy_decode`.
 
     Returns:
         int32 tensor (B, L).
@@ -49,18 +52,15 @@ def decode_tokens(
     check_range("max_length", max_length, 1)
     check_range("min_length", min_length, 0)
     check_range("no_repeat_ngram", no_repeat_ngram, 0)
-    limits = max_length if limits is None else limits
-    slots = tf.range(max_length)
 
-    def unfinished(position, tokens, finished, output, broken, state):
-        return tf.logical_not(tf.reduce_all(finished)) & (broken < 0)
-
-    def decode_one(position, tokens, finished, output, broken, state):
-        logits, state = step(tokens, state)
+    def decode_one(position, state, rows):
+        done, output = rows["done"], rows["output"]
+        logits, state = step(rows["tokens"], state)
         logits = tf.cast(logits, tf.float32)
-        broken = tf.where(tf.reduce_any(unusable(logits) & ~finished), position, broken)
-        logits, ids = best_allowed(
+        broken = tf.reduce_any(unusable(logits) & ~done)
+        logits, _, ids = best_allowed(
             logits,
+            tf.zeros((tf.shape(logits)[0], 1)),
             candidates,
             output,
             position,
@@ -70,22 +70,19 @@ def decode_tokens(
         )
         tokens = choose(logits, ids, position)  # (B,)
         nothing_left = tf.equal(logits[:, 0], IMPOSSIBLE)
-        ended = finished | tf.equal(tokens, end_id) | nothing_left
-        tokens = tf.where(ended, 0, tokens)
-        output = tf.where(tf.equal(slots, position), tf.expand_dims(tokens, 1), output)
-        return position + 1, tokens, ended | (position + 1 >= limits), output, broken, state
+        done |= tf.equal(tokens, end_id) | nothing_left
+        tokens = tf.where(done, 0, tokens)
+        here = tf.equal(tf.range(tf.shape(output)[1]), position)
+        output = tf.where(here, tf.expand_dims(tokens, 1), output)
+        done |= position + 1 >= rows["limits"]
+        return state, {**rows, "done": done, "tokens": tokens, "output": output}, broken
 
-    _, _, _, output, broken, _ = tf.while_loop(
-        unfinished,
-        decode_one,
-        (
-            tf.constant(0),
-            tf.fill((batch_size,), start_id),
-            tf.fill((batch_size,), False),
-            tf.zeros((batch_size, max_length), tf.int32),
-            tf.constant(-1),
-            state,
-        ),
-    )
+    rows = {
+        "done": tf.fill((batch_size,), False),
+        "limits": tf.fill((batch_size,), max_length) if limits is None else limits,
+        "tokens": tf.fill((batch_size,), start_id),
+        "output": tf.zeros((batch_size, max_length), tf.int32),
+    }
+    output, broken = decode_loop(decode_one, state, rows, select, jit_compile)
     refuse_broken(broken)
     return output

@@ -1,7 +1,7 @@
 """The decoder: embedding, positions, N layers.
 
-Axes: B batch, T target length, S source length, L cache length, D model width, N heads,
-H = D / N head width.
+Axes: B batch, T target length, S source length, K rows of a sentence, C slots of the
+cache, D model width, N heads, H = D / N head width.
 """
 
 import keras
@@ -117,22 +117,22 @@ class Decoder(NotesLayer, keras.layers.Layer):
                 attention_weights[f"decoder_layer{i}_block2"] = block2
         return x, attention_weights
 
-    def start(self, enc_output, max_length, beam_size=1):
+    def start(self, enc_output, slots):
         """Make what `step` needs: an empty cache, and the encoder's output as keys and values.
 
         Args:
             enc_output: float tensor (B, S, D).
-            max_length: int or scalar int32 tensor L, the most tokens that will be decoded.
-            beam_size: int K, how many rows each sentence has.
+            slots: int or scalar int32 tensor C, how many tokens of a sentence will be decoded, all
+                its rows taken together.
 
         Returns:
             `(caches, memories)`, each a list with a `(keys, values)` for every layer:
-            (B * K, N, L, H) of zeros, and (B, N, S, H).
+            (B, N, C, H) of zeros, and (B, N, S, H).
         """
         shape = (
-            tf.shape(enc_output)[0] * beam_size,
+            tf.shape(enc_output)[0],
             self.num_heads,
-            max_length,
+            slots,
             self.d_model // self.num_heads,
         )
         caches, memories = [], []
@@ -142,24 +142,30 @@ class Decoder(NotesLayer, keras.layers.Layer):
             memories.append(layer.mha2.keys_values(enc_output, enc_output))
         return caches, memories
 
-    def step(self, tokens, caches, memories, position, padding_mask=None):
-        """Decode one token of every row against the cache.
+    def step(self, tokens, caches, memories, position, mask=None, padding_mask=None):
+        """Decode a token of every row against the cache.
 
         Args:
-            tokens: integer tensor (B * K,), the tokens at `position`.
+            tokens: integer tensor (B, K), of the K rows of each sentence the tokens at `position`;
+                they go into the slots `position * K` and after.
             caches, memories: from `start`, the caches as the last `step` returned them.
             position: scalar int32 tensor, 0 for the first token.
+            mask: None if K = 1; or bool tensor (B, 1, K, C), True = may attend: the slots that a
+                row has come by, its own new one among them.
             padding_mask: mask of the attention to the encoder.
 
         Returns:
-            `(x, caches)`: float tensor (B * K, D), and the caches with `position` filled in.
+            `(x, caches)`: float tensor (B, K, D), and the caches with the new keys and values.
         """
-        x = self.embedding(tf.expand_dims(tokens, 1), training=False, start=position)
+        shape = tf.shape(tokens)
+        x = self.embedding(tf.reshape(tokens, (-1, 1)), training=False, start=position)
+        x = tf.reshape(x, (shape[0], shape[1], self.d_model))
+        slot = position * shape[1]
         filled = []
         for layer, cache, memory in zip(self.dec_layers, caches, memories, strict=True):
-            x, cache = layer.step(x, cache, memory, position, padding_mask)
+            x, cache = layer.step(x, cache, memory, slot, mask, padding_mask)
             filled.append(cache)
-        return tf.squeeze(x, 1), filled
+        return x, filled
 
     def get_config(self):
         embedding = self.embedding.get_config()

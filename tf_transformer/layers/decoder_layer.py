@@ -5,7 +5,6 @@ model width, N heads, H = D / N head width.
 """
 
 import keras
-import tensorflow as tf
 
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
@@ -97,36 +96,27 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             training,
         )
 
-    def step(self, x, cache, memory, position, padding_mask=None):
-        """Decode one token against cached keys and values; the same result as `call`.
+    def step(self, x, cache, memory, slot, mask=None, padding_mask=None):
+        """Decode new positions against cached keys and values; the same result as `call`.
 
         Args:
-            x: float tensor (B * K, 1, D), the token at `position`; the K rows of a sentence stand
-                together.
-            cache: two tensors (B * K, N, L, H), keys and values of the positions before.
+            x: float tensor (B, T, D), the new positions.
+            cache: two tensors (B, N, C, H), keys and values of C slots.
             memory: two tensors (B, N, S, H), the encoder's output through `mha2.keys_values`.
-            position: scalar int32 tensor, 0 <= position < L.
+            slot, mask: see `cached_attention`.
             padding_mask: mask of the attention to the encoder.
 
         Returns:
-            `(out3, cache)`: (B * K, 1, D) and the cache with `position` filled in.
+            `(out3, cache)`: (B, T, D) and the cache with the new keys and values.
         """
-        attn1, cache = self.mha1.step(x, cache, position)
+        attn1, cache = self.mha1.step(x, cache, slot, mask)
         out, _, _ = self._three_sublayers(
             x,
             lambda q: (attn1, None),
-            lambda q: (self._attend_together(q, memory, padding_mask), None),
+            lambda q: self.mha2.attend(q, *memory, padding_mask, return_attention_weights=False),
             training=False,
         )
         return out, cache
-
-    def _attend_together(self, q, memory, padding_mask):
-        """The rows of a sentence as positions of one query: its memory is read once for all."""
-        batch_size = tf.shape(memory[0])[0]
-        beam_size = tf.shape(q)[0] // tf.maximum(batch_size, 1)
-        together = tf.reshape(q, (batch_size, beam_size, self.d_model))
-        heads, _ = self.mha2.attend(together, *memory, padding_mask, return_attention_weights=False)
-        return tf.reshape(heads, tf.shape(q))
 
     def _three_sublayers(self, x, attend_to_self, attend_to_encoder, training):
         attn1, weights_block1 = attend_to_self(x)

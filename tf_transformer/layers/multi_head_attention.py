@@ -123,21 +123,22 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         )
         return self._join_heads(heads, batch_size), weights
 
-    def step(self, x, cache, position):
-        """Attend from one new position to itself and those before it.
+    def step(self, x, cache, slot, mask=None):
+        """Attend from new positions to themselves and to what a cache holds.
 
         Args:
-            x: float tensor (B, 1, D), the new position.
-            cache: two tensors (B, N, L, H), keys and values of the positions before.
-            position: scalar int32 tensor, 0 <= position < L.
+            x: float tensor (B, T, D), the new positions.
+            cache: two tensors (B, N, C, H), keys and values of C slots.
+            slot, mask: see `cached_attention`.
 
         Returns:
-            `(output, cache)`: (B, 1, D), what `call` under `causal` gives for that row, and the
-            cache with `position` filled in.
+            `(output, cache)`: (B, T, D), without a mask what `call` under `causal` gives for those
+            rows, and the cache with their keys and values.
         """
         batch_size = tf.shape(x)[0]
         q = self.split_heads(self.wq(x), batch_size)
-        heads, cache = cached_attention(q, *self.keys_values(x, x), cache, position, jit=self.jit)
+        keys, values = self.keys_values(x, x)
+        heads, cache = cached_attention(q, keys, values, cache, slot, mask, jit=self.jit)
         return self._join_heads(heads, batch_size), cache
 
     def split_heads(self, x, batch_size):

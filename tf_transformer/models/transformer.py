@@ -160,13 +160,15 @@ class Transformer(NotesLayer, keras.Model):
             )
         padding_mask = create_padding_mask(inp)
         caches, memories = self.decoder.start(
-            self.encoder(inp, False, padding_mask), max_length, beam_size
+            self.encoder(inp, False, padding_mask), max_length * beam_size
         )
         return {
             "position": tf.constant(0),
             "padding_mask": padding_mask,
             "memories": memories,
             "caches": caches,
+            # Which row wrote what a row has read at each position; -1: nothing yet.
+            "lineage": tf.fill((tf.shape(inp)[0], beam_size, max_length), -1),
         }
 
     def step(self, tokens, state):
@@ -179,14 +181,27 @@ class Transformer(NotesLayer, keras.Model):
         Returns:
             `(logits, state)`: float tensor (B * K, V), and the state for the next step.
         """
+        position, lineage = state["position"], state["lineage"]
+        batch, beams, length = tf.unstack(tf.shape(lineage))
+        rows = tf.range(beams)
+        here = tf.equal(tf.range(length), position)  # (L,)
+        lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
+        mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
         dec_output, caches = self.decoder.step(
-            tokens, state["caches"], state["memories"], state["position"], state["padding_mask"]
+            tf.reshape(tokens, (batch, beams)),
+            state["caches"],
+            state["memories"],
+            position,
+            tf.reshape(mask, (batch, 1, beams, length * beams)),
+            state["padding_mask"],
         )
-        state = {**state, "position": state["position"] + 1, "caches": caches}
-        return self.logits(dec_output), state
+        logits = self.logits(tf.reshape(dec_output, (batch * beams, self._arguments["d_model"])))
+        return logits, {**state, "position": position + 1, "caches": caches, "lineage": lineage}
 
     def reorder(self, state, rows):
         """Let rows go on from what others have read, for `beam_search`.
+
+        The caches stay as they are: only who wrote what is noted anew.
 
         Args:
             state: from `step`.
@@ -195,8 +210,10 @@ class Transformer(NotesLayer, keras.Model):
         Returns:
             The state.
         """
-        caches = tf.nest.map_structure(lambda cache: tf.gather(cache, rows), state["caches"])
-        return {**state, "caches": caches}
+        lineage = state["lineage"]
+        shape = tf.shape(lineage)
+        flat = tf.reshape(lineage, (shape[0] * shape[1], shape[2]))
+        return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
 
     def get_config(self):
         return {**super().get_config(), **self._arguments}

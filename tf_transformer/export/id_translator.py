@@ -1,0 +1,133 @@
+"""Ids in, ids out: the part of a translator that XLA can compile.
+
+Axes: B batch, S source length, L most target tokens, n translations of a source.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.generation import beam_search, gather_rows, greedy_decode
+from tf_transformer.generation.checks import check_range
+
+_IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
+_SHORTEST = 8
+
+
+class IdTranslator(tf.Module):
+    """A Transformer's decoding as two graphs, for sources of any number and length.
+
+    A translation has at most twice the source's tokens plus 10, the end token of the source
+    counted, and at most what the model knows positions for. What a row becomes does not hang on
+    the others.
+
+    Args:
+        model: a built `Transformer`.
+        start_id, end_id: int, tokens of the target.
+        beam_size, length_penalty, n_best: of `beam_search`.
+        jit_compile: False, one program of TensorFlow's operations for all shapes; True, XLA
+            compiles one for each bucket, when the first batch falls into it: S is padded to 8, 16,
+            32 and so on, B to a power of two. Seconds for each, and then less time for each token,
+            above all for a single sentence (benchmarks/results/translate.md).
+
+    Raises:
+        ValueError: a number out of range.
+
+    Example:
+        >>> from tf_transformer import Transformer
+        >>> model = Transformer(1, 8, 2, 16, 11, 11, pe_input=16, pe_target=16)
+        >>> model.build()
+        >>> translator = IdTranslator(model, 1, 2)
+        >>> ids, scores = translator.beam(tf.constant([[5, 6, 2], [7, 2, 0]]))
+        >>> ids.shape.as_list()[:2], scores.shape.as_list()
+        ([2, 1], [2, 1])
+    """
+
+    def __init__(
+        self,
+        model,
+        start_id,
+        end_id,
+        *,
+        beam_size=5,
+        length_penalty=0.6,
+        n_best=1,
+        jit_compile=False,
+    ):
+        super().__init__(name="id_translator")
+        check_range("beam_size", beam_size, 1)
+        check_range("length_penalty", length_penalty, 0)
+        check_range("n_best", n_best, 1, beam_size)
+        self._beam = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
+        self._ends = {"start_id": start_id, "end_id": end_id}
+        # Only the variables are tracked, and of the model only methods are kept: a Keras layer
+        # held here would have its weights saved a second time.
+        self.weights = [weight.value for weight in model.weights]
+        self._start, self._step, self._reorder = model.start, model.step, model.reorder
+        config = model.get_config()
+        self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
+        self._jit_compile = jit_compile
+        # Not by decoration, which holds the object weakly.
+        self.greedy = tf.function(self.greedy, input_signature=[_IDS], autograph=False)
+        self.beam = tf.function(self.beam, input_signature=[_IDS], autograph=False)
+
+    def greedy(self, ids):
+        """Translate greedily.
+
+        Args:
+            ids: int32 tensor (B, S), each row with its end token, then 0.
+
+        Returns:
+            int32 tensor (B, L), without the end token, 0 after the end.
+        """
+        return self._decode_greedily(self._in_bucket(ids))[: tf.shape(ids)[0]]
+
+    def beam(self, ids):
+        """Translate by `beam_search`.
+
+        Args:
+            ids: as `greedy`.
+
+        Returns:
+            `(ids, scores)`: int32 tensor (B, n, L) and float32 tensor (B, n), the best first.
+        """
+        count = tf.shape(ids)[0]
+        return [result[:count] for result in self._decode_beams(self._in_bucket(ids))]
+
+    def _in_bucket(self, ids):
+        if not self._jit_compile:
+            return ids
+        rows, length = tf.unstack(tf.shape(ids))
+        longest = tf.maximum(self._longest_source, length)
+        wanted = tf.minimum(tf.maximum(_power_of_two(length), _SHORTEST), longest)
+        return tf.pad(ids, [[0, _power_of_two(rows) - rows], [0, wanted - length]])
+
+    def _decode_greedily(self, ids):
+        bounds = self._bounds(ids)
+        state = self._start(ids, bounds["max_length"])
+        return greedy_decode(self._step, state, tf.shape(ids)[0], **bounds)
+
+    def _decode_beams(self, ids):
+        bounds = self._bounds(ids)
+        return beam_search(
+            self._step,
+            self._start(ids, bounds["max_length"], self._beam["beam_size"]),
+            tf.shape(ids)[0],
+            reorder=self._reorder,
+            **bounds,
+            **self._beam,
+        )
+
+    def _bounds(self, ids):
+        # A sentence's own limit, not the batch's: what a row becomes must not hang on the others.
+        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)  # (B,)
+        longest = tf.minimum(2 * tf.shape(ids)[1] + 10, self._longest_target)
+        # A row of nothing but padding, which fills a bucket up, is over at once.
+        limits = tf.where(tf.equal(lengths, 0), 1, tf.minimum(2 * lengths + 10, longest))
+        leaving = {"select": gather_rows, "jit_compile": self._jit_compile}
+        return {**self._ends, **leaving, "limits": limits, "max_length": longest}
+
+
+def _power_of_two(number):
+    """The least power of two that is no smaller; 0 for 0."""
+    powers = 2 ** tf.range(31)
+    least = tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
+    return tf.where(number > 0, least, 0)
