@@ -10,7 +10,7 @@ import tempfile
 
 from tf_transformer import GraphBPE, Translator
 from tf_transformer.data import PairSource, group_references, split_pairs
-from tf_transformer.export.saved_translator import translate_texts
+from tf_transformer.export.translate_texts import translate_texts
 from tf_transformer.training import PRESETS, TrainingRun, score_translations
 
 

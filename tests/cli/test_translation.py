@@ -95,6 +95,50 @@ def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     assert by_argument.stderr == by_file.stderr == by_input.stderr == b""
 
 
+def test_a_beam_and_its_n_best(run, tmp_path):
+    folder, _ = run
+    model = tmp_path / "model"
+    arguments = ("--beam-size", "3", "--length-penalty", "1.0", "--n-best", "2")
+    assert command("export", folder, "--output", model, *arguments).returncode == 0
+    best = command("translate", "--model", model, "--beam", "Tom", "Hi you")
+    assert best.returncode == 0 and best.stderr == b""
+    found = command("translate", "--model", model, "--n-best", "Tom", "Hi you")
+    rows = [line.split("\t") for line in found.stdout.decode().splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
+    assert [row[2] for row in rows[::2]] == best.stdout.decode().splitlines()
+    scores = [float(row[1]) for row in rows]
+    assert 0 > scores[0] >= scores[1] and 0 > scores[2] >= scores[3]
+    bad = command("export", folder, "--output", tmp_path / "bad", "--beam-size", "0")
+    assert bad.returncode != 0 and b"beam_size: expected at least 1, got 0" in bad.stderr
+    assert not (tmp_path / "bad").exists()
+
+
+def test_a_file_to_a_file(run, tmp_path):
+    folder, _ = run
+    lines = ["Tom", "", "Hi you", "Tom is here"] * 3
+    source, target = tmp_path / "lines.txt", tmp_path / "out.txt"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    done = command("translate", "--model", folder, "--file", source, "--output", target)
+    assert done.returncode == 0 and done.stdout == done.stderr == b""
+    printed = command("translate", "--model", folder, "--file", source)
+    assert target.read_bytes() == printed.stdout
+    again = command("translate", "--model", folder, "--file", source, "--output", target)
+    assert again.returncode != 0 and b"target: expected a new file" in again.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--output", "x", "Tom"], b"--output: expected --file beside it, got none"),
+        (["--output", "x", "--file", "y", "--n-best"], b"--n-best: expected no --output"),
+        (["--file", "y", "Tom"], b"text, --file: expected one of them, got both"),
+    ],
+)
+def test_arguments_that_do_not_go_together(arguments, message):
+    done = command("translate", *arguments)
+    assert done.returncode != 0 and message in done.stderr
+
+
 def test_bytes_that_are_no_text_end_nothing(run):
     folder, _ = run
     done = command("translate", "--model", folder, stdin=b"Tom\n\xff\xfe\x00\nTom")

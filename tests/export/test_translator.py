@@ -18,7 +18,6 @@ from tf_transformer.export.saved_translator import (
     load_translator,
     read_description,
     save_translator,
-    translate_texts,
 )
 from tf_transformer.tokenizers import GraphBPE
 
@@ -269,18 +268,6 @@ def test_bad_folders(saved, tmp_path):
     graph.write_bytes(graph.read_bytes()[:100])
     with pytest.raises(ValueError, match="got a damaged one"):
         load_translator(tmp_path / "graph")
-
-
-def test_texts_keep_their_order(trained):
-    _, translator = trained
-    texts = [*STRANGE, "\ud800 lone"]
-    done = []
-    together = translate_texts(translator, texts, batch_size=3, progress=done.append)
-    assert together == [translate_texts(translator, [text])[0] for text in texts]
-    assert done == [3, 6, 9, 11]
-    assert translate_texts(translator, []) == []
-    with pytest.raises(ValueError, match="batch_size: expected at least 1, got 0"):
-        translate_texts(translator, texts, batch_size=0)
 
 
 def test_another_tokenizer_is_refused(trained, tmp_path):

@@ -46,7 +46,18 @@ def add_commands(commands):
         "translate", help="translate the arguments, a file, or standard input line by line"
     )
     translate.add_argument("text", nargs="*", help="sentences")
-    translate.add_argument("--file", help="a text file, a sentence a line")
+    translate.add_argument("--file", help="a text file of any size, a sentence a line")
+    translate.add_argument(
+        "--output",
+        metavar="FILE",
+        help="with --file: a new file for the translations; after a stop the same command goes on",
+    )
+    translate.add_argument("--beam", action="store_true", help="by beam search (default: greedily)")
+    translate.add_argument(
+        "--n-best",
+        action="store_true",
+        help="all translations of the beam: number of the text, score, translation",
+    )
     add_model_argument(translate)
     translate.set_defaults(run=_translate)
 
@@ -58,6 +69,9 @@ def add_commands(commands):
     export = commands.add_parser("export", help="write the SavedModel of a training run")
     export.add_argument("folder", help="the run's folder")
     export.add_argument("--output", metavar="FOLDER", help="default: saved_model in the run")
+    export.add_argument("--beam-size", type=int, help="of `translate --beam` (default: 5)")
+    export.add_argument("--length-penalty", type=float, help="of the beam (default: 0.6)")
+    export.add_argument("--n-best", type=int, help="translations of each text (default: 1)")
     export.set_defaults(run=_export)
 
 
@@ -124,42 +138,31 @@ def _train(options):
 def _translate(options):
     if options.text and options.file:
         raise ValueError("text, --file: expected one of them, got both.")
+    if options.output and not options.file:
+        raise ValueError("--output: expected --file beside it, got none.")
+    if options.output and options.n_best:
+        raise ValueError("--n-best: expected no --output beside it; it goes to standard output.")
     file = Path(options.file) if options.file else None
     if file and not file.is_file():
         raise FileNotFoundError(f"--file: expected a text file, got {file}, which is none.")
-    translate = _translate_function(options)
-    if options.text:
-        translate(options.text)
-        return
-    # Line by line in bytes: a line that is not UTF-8 must not end the others.
-    with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
-        for chunk in _chunks(lines, 64 if file else 1):
-            translate([line.decode("utf-8", "replace").rstrip("\r\n") for line in chunk])
-
-
-def _translate_function(options):
-    """A function that prints translations, and says which texts were too long to be read whole."""
     import_tensorflow()
+    from tf_transformer.cli.translating import print_translations, translate_to_file
     from tf_transformer.export import saved_translator as saved
 
     path = model_path(options)
     translator = saved.load_translator(path)
     most = saved.read_description(path)["model"]["pe_input"] - 1  # and the end token
-    done = 0
-
-    def translate(texts):
-        nonlocal done
-        print("\n".join(saved.translate_texts(translator, texts)), flush=True)
-        for number, length in enumerate(saved.count_tokens(translator, texts), start=done + 1):
-            if length > most:
-                print(
-                    f"tf-transformer: text {number} has {length} tokens; the model reads {most}, "
-                    f"so the rest is left out. Split it into sentences.",
-                    file=sys.stderr,
-                )
-        done += len(texts)
-
-    return translate
+    if options.output:
+        translate_to_file(translator, file, options.output, options.beam, most)
+        return
+    if options.text:
+        chunks = [options.text]
+        print_translations(translator, chunks, options.beam, options.n_best, most)
+        return
+    # Line by line in bytes: a line that is not UTF-8 must not end the others.
+    with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
+        chunks = _chunks(lines, 1024 if file else 1)
+        print_translations(translator, chunks, options.beam, options.n_best, most)
 
 
 def _evaluate(options):
@@ -182,18 +185,19 @@ def _export(options):
 
     run = TrainingRun.open(options.folder)
     path = Path(options.output or run.folder / "saved_model")
-    _export_run(run, path)
+    beam = {name: getattr(options, name) for name in ("beam_size", "length_penalty", "n_best")}
+    _export_run(run, path, **{name: value for name, value in beam.items() if value is not None})
     print(f"Model: {path}")
 
 
-def _export_run(run, path):
+def _export_run(run, path, **beam):
     from tf_transformer.export import Translator
     from tf_transformer.export.saved_translator import save_translator
     from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.visualize import attention_svg, translation_attention
 
     model = run.best_model()
-    translator = Translator(model, GraphTokenizer.from_file(run.tokenizer_path))
+    translator = Translator(model, GraphTokenizer.from_file(run.tokenizer_path), **beam)
     scores = _score(translator, run.split.test, run.source.target_language)
     print(f"BLEU {scores['bleu']}  {scores['bleu_signature']}")
     print(f"chrF {scores['chrf']}  {scores['chrf_signature']}")
@@ -232,7 +236,7 @@ def _command(run):
 
 def _score(translator, pairs, language):
     from tf_transformer.data import group_references
-    from tf_transformer.export.saved_translator import translate_texts
+    from tf_transformer.export.translate_texts import translate_texts
     from tf_transformer.training.scores import score_translations
 
     sources, references = group_references(pairs)
@@ -247,7 +251,7 @@ def _score(translator, pairs, language):
 
 
 def _texts(translator, texts):
-    from tf_transformer.export.saved_translator import translate_texts
+    from tf_transformer.export.translate_texts import translate_texts
 
     return translate_texts(translator, texts)
 
@@ -272,7 +276,7 @@ def _pair_source(options):
 def _chunks(lines, size):
     chunk = []
     for line in lines:
-        chunk.append(line)
+        chunk.append(line.decode("utf-8", "replace").rstrip("\r\n"))
         if len(chunk) == size:
             yield chunk
             chunk = []

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import tensorflow as tf
-
 from tf_transformer import __version__
 from tf_transformer.data.replacing import replacing
 from tf_transformer.export.loading import load_saved_model
@@ -138,62 +136,3 @@ def load_transformer(path):
     for weight, value in zip(model.weights, saved.weights, strict=True):
         weight.assign(value)
     return model, saved.tokenizer
-
-
-def translate_texts(translator, texts, batch_size=64, progress=None):
-    """Translate any number of texts, the long ones together and the short ones together.
-
-    Args:
-        translator: what has `.translate`: a `Translator` or a loaded one.
-        texts: list of str.
-        batch_size: int, the most texts at once.
-        progress: None, or a function called with the number of texts done.
-
-    Returns:
-        list of str, in the order of `texts`.
-
-    Raises:
-        ValueError: `batch_size` below 1.
-
-    Example:
-        >>> from tf_transformer.export.shipped_models import shipped_model
-        >>> translator = load_translator(shipped_model("en-zh"))
-        >>> len(translate_texts(translator, ["Hello!", ""]))
-        2
-    """
-    if batch_size < 1:
-        raise ValueError(f"batch_size: expected at least 1, got {batch_size}.")
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    translations = [""] * len(texts)
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        batch = _strings([texts[i] for i in rows])
-        for i, translation in zip(rows, translator.translate(batch).numpy(), strict=True):
-            translations[i] = translation.decode("utf-8")
-        if progress:
-            progress(start + len(rows))
-    return translations
-
-
-def count_tokens(translator, texts):
-    """Count the tokens of texts, the end token apart.
-
-    Args:
-        translator: a `Translator` or a loaded one.
-        texts: list of str.
-
-    Returns:
-        list of int.
-
-    Example:
-        >>> from tf_transformer.export.shipped_models import shipped_model
-        >>> translator = load_translator(shipped_model("en-zh"))
-        >>> count_tokens(translator, ["", "Hello!"])[0]
-        0
-    """
-    return translator.tokenizer.encode_strings(_strings(texts)).row_lengths().numpy().tolist()
-
-
-def _strings(texts):
-    # Bytes, so that lone surrogates, which no UTF-8 holds, cannot stop the batch.
-    return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
