@@ -62,6 +62,7 @@ def add_commands(commands):
     translate.set_defaults(run=_translate)
 
     evaluate = commands.add_parser("evaluate", help="BLEU and chrF on the whole test split")
+    evaluate.add_argument("--beam", action="store_true", help="by beam search (default: greedily)")
     add_model_argument(evaluate)
     _add_data_arguments(evaluate)
     evaluate.set_defaults(run=_evaluate)
@@ -175,7 +176,7 @@ def _evaluate(options):
     path = model_path(options)
     source = _pair_source(options) or PairSource(**saved.read_description(path)["source"])
     pairs = split_pairs(source.load()).test
-    scores = _score(saved.load_translator(path), pairs, source.target_language)
+    scores = _score(saved.load_translator(path), pairs, source.target_language, options.beam)
     print(json.dumps(scores, indent=2))
 
 
@@ -234,7 +235,7 @@ def _command(run):
     return " ".join(["tf-transformer train", *arguments])
 
 
-def _score(translator, pairs, language):
+def _score(translator, pairs, language, beam=False):
     from tf_transformer.data import group_references
     from tf_transformer.export.translate_texts import translate_texts
     from tf_transformer.training.scores import score_translations
@@ -246,7 +247,7 @@ def _score(translator, pairs, language):
             end = "\n" if done == len(sources) else ""
             print(f"\rtranslating {done}/{len(sources)}", end=end, file=sys.stderr, flush=True)
 
-    translations = translate_texts(translator, sources, progress=progress)
+    translations = translate_texts(translator, sources, beam=beam, progress=progress)
     return score_translations(translations, references, language)
 
 

@@ -59,7 +59,7 @@ def translate_file(
         >>> translate_file(translator, "lines.en", "lines.zh")
         2
         >>> Path("lines.zh").read_text(encoding="utf-8").splitlines()
-        ['谢谢。', '我爱中国。']
+        ['谢谢你。', '我爱中国。']
     """
     source, target = Path(source), Path(target)
     if lines_at_once < 1:

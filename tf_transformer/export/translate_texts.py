@@ -63,7 +63,7 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
         >>> translator = load_translator(shipped_model("en-zh"))
         >>> [[(translation, score)]] = n_best_translations(translator, ["Thank you."])
         >>> translation, score < 0
-        ('谢谢。', True)
+        ('谢谢你。', True)
     """
     if not hasattr(translator, "translate_beam"):
         raise ValueError(

@@ -1,0 +1,109 @@
+"""English to German on Multi30k with Transformer-Tiny: `python benchmarks/multi30k.py DATA`.
+
+DATA is the folder of `train.en.gz`, `val.de.gz`, `test_2016_flickr.en.gz` and so on. Trains each
+seed in a process and on a core of its own, averages its last checkpoints, decodes with beam 5 and
+scores as Wu et al. 2021 (arXiv 2105.14462) do, and on detokenised text. After a stop (Ctrl-C) the
+same command goes on. Nothing is chosen by the test sets: the length penalty of a seed is the best
+one on its validation set. The table goes into results/multi30k.md. Needs
+`pip install -e ".[bench,train]"`.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import multi30k_texts as texts
+from multi30k_run import run_seed
+from side_by_side import write_result
+
+REMARK = """\
+"Tokenised": BLEU of Moses' tokens in lower case, as the paper counts it ({tokenized}); it reports
+41.02 and 33.36. "Detokenised": sacreBLEU of texts in lower case against the references as they come
+({detokenized}). Mean over the seeds: {means}.
+"""
+
+
+def main():
+    """Train and score every seed, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path, help="the folder of Multi30k's .gz files")
+    parser.add_argument("--output", type=Path, default=Path("runs/multi30k"), help="the runs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--epochs", type=int, default=75)
+    parser.add_argument("--average", type=int, default=10, help="checkpoints that are averaged")
+    parser.add_argument("--only", type=int, help="train this seed in this process, no table")
+    options = parser.parse_args()
+    if options.only is not None:
+        run_seed(options, options.only)
+        return
+    failed = run_side_by_side(options.seeds)
+    if failed:
+        sys.exit(f"seeds {failed}: stopped. The same command goes on.")
+    scores = [
+        json.loads((options.output / f"seed-{seed}" / "scores.json").read_text("utf-8"))
+        for seed in options.seeds
+    ]
+    write_result("multi30k", "Multi30k, English to German", table(scores), "One core a seed.")
+
+
+def run_side_by_side(seeds):
+    """Each seed in a process, its lines with its number in front; those that did not end well."""
+    processes = {
+        seed: subprocess.Popen(
+            [sys.executable, *sys.argv, "--only", str(seed)], stdout=subprocess.PIPE, text=True
+        )
+        for seed in seeds
+    }
+
+    def show(seed, lines):
+        for line in lines:
+            print(f"seed {seed}: {line}", end="", flush=True)
+
+    threads = [
+        threading.Thread(target=show, args=(seed, process.stdout))
+        for seed, process in processes.items()
+    ]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:  # they have got it too, and write their checkpoints
+            continue
+    return [seed for seed, process in processes.items() if process.wait()]
+
+
+def table(scores):
+    """Markdown: a row for each seed, the means with their spread."""
+    columns = [(name, kind) for name in texts.TESTS for kind in ("tokenized", "detokenized")]
+    lines = [
+        "| seed | weights | epochs | length penalty | validation | "
+        + " | ".join(f"{name}, {kind}" for name, kind in columns)
+        + " |",
+        "|---" * (5 + len(columns)) + "|",
+    ]
+    for row in scores:
+        found = " | ".join(f"{row[name][kind]['bleu']:.2f}" for name, kind in columns)
+        lines.append(
+            f"| {row['seed']} | {row['weights']:,} | {row['epochs']} | {row['penalty']} | "
+            f"{row['validation']:.2f} | {found} |"
+        )
+    means = []
+    for name, kind in columns:
+        values = [row[name][kind]["bleu"] for row in scores]
+        spread = f"{min(values):.2f} to {max(values):.2f}"
+        means.append(f"{name}, {kind} {statistics.mean(values):.2f} ({spread})")
+    first = scores[0]["test 2016"]
+    remark = REMARK.format(
+        means="; ".join(means), **{kind: f"`{first[kind]['signature']}`" for kind in first}
+    )
+    return [remark.strip(), "\n".join(lines)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The sentences of Multi30k as the literature counts them: normalised, lower-cased, tokenised."""
+
+import functools
+import gzip
+from pathlib import Path
+
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+LANGUAGES = ("en", "de")
+TRAIN, VALIDATION = "train", "val"
+TESTS = {"test 2016": "test_2016_flickr", "test 2017": "test_2017_flickr"}
+
+
+@functools.cache
+def pairs(folder, part):
+    """Both sides of a part: two lists of lines, in lower case, Moses' tokens parted by spaces."""
+    return [_tokenized(read_lines(folder, part, language), language) for language in LANGUAGES]
+
+
+def read_lines(folder, part, language):
+    """The lines of `PART.LANGUAGE.gz`, as they come."""
+    path = Path(folder) / f"{part}.{language}.gz"
+    if not path.is_file():
+        raise SystemExit(f"data: expected a folder with Multi30k's {path.name}, got {folder}")
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\r\n") for line in file]
+
+
+def _tokenized(lines, language):
+    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+    return [
+        tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True, escape=False)
+        for line in lines
+    ]
+
+
+def detokenized(lines, language):
+    """Moses' tokens as a text again, in lower case."""
+    detokenizer = MosesDetokenizer(language)
+    return [detokenizer.detokenize(line.split(), unescape=False) for line in lines]

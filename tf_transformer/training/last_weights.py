@@ -1,0 +1,77 @@
+"""The weights of the last epochs, and their mean."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tf_transformer.data.replacing import replacing
+
+
+class LastWeights(keras.callbacks.Callback):
+    """Keeps the weights of the last epochs, for `average_weights`.
+
+    Files `epoch-0007.weights.h5`, numbered from 1, written beside and renamed; older ones are
+    deleted. A resumed training goes on with those that are there.
+
+    Args:
+        folder: str or Path, made if it is missing.
+        count: int, how many epochs.
+
+    Raises:
+        ValueError: `count` below 1.
+
+    Example:
+        >>> callbacks = [LastWeights("run/last", count=10)]
+    """
+
+    def __init__(self, folder, count=10):
+        super().__init__()
+        if count < 1:
+            raise ValueError(f"count: expected at least 1, got {count}.")
+        self.folder = Path(folder)
+        self.count = count
+
+    @property
+    def paths(self):
+        """The files that are there, the oldest first."""
+        return sorted(self.folder.glob("epoch-*.weights.h5"))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with replacing(self.folder / f"epoch-{epoch + 1:04}.weights.h5") as beside:
+            self.model.save_weights(beside)
+        for path in self.paths[: -self.count]:
+            path.unlink()
+
+
+def average_weights(model, paths):
+    """Give a model the mean of several checkpoints' weights.
+
+    "Attention Is All You Need", section 6.1, which averages the last 5 or 20; summed in float64.
+
+    Args:
+        model: `keras.Model`, built.
+        paths: files of `save_weights`, of models of its sizes.
+
+    Raises:
+        ValueError: no file; a file of another model.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> for number, value in enumerate([1.0, 4.0]):
+        ...     model.set_weights([np.full((1, 1), value), np.zeros(1)])
+        ...     model.save_weights(f"{number}.weights.h5")
+        >>> average_weights(model, ["0.weights.h5", "1.weights.h5"])
+        >>> float(model.get_weights()[0][0, 0])
+        2.5
+    """
+    paths = list(paths)
+    if not paths:
+        raise ValueError("paths: expected at least one file of weights, got none.")
+    sums = [np.zeros(weight.shape, np.float64) for weight in model.weights]
+    for path in paths:
+        model.load_weights(path)
+        for total, weight in zip(sums, model.get_weights(), strict=True):
+            total += weight
+    model.set_weights([total / len(paths) for total in sums])

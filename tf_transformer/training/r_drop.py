@@ -1,0 +1,76 @@
+"""R-Drop: two passes with different dropout should say the same.
+
+Axes: B batch, T target length, V vocabulary.
+"""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class RDrop(keras.Model):
+    """A model that is trained on each batch twice at once, and on the two agreeing.
+
+    loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
+    for Neural Networks", equations 2 to 4 over 2: P1 and P2 are what the model gives for the same
+    row under different dropout, `loss` is the mean over both, and the divergences are the mean over
+    positions whose label is not 0. A step takes twice the time; validation and prediction are those
+    of the model alone.
+
+    Args:
+        model: a `keras.Model` that gives logits (B, T, V) or (B, V).
+        alpha: float >= 0; the paper takes 5 for translation.
+
+    Raises:
+        ValueError: `alpha` below 0.
+
+    Example:
+        >>> inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+        >>> model = RDrop(inner, alpha=5.0)
+        >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        >>> history = model.fit(np.ones((4, 2)), np.ones((4,), "int32"), verbose=0)
+        >>> model.predict(np.ones((4, 2)), verbose=0).shape
+        (4, 3)
+    """
+
+    def __init__(self, model, alpha=5.0, **kwargs):
+        super().__init__(**kwargs)
+        if not alpha >= 0:
+            raise ValueError(f"alpha: expected at least 0, got {alpha}.")
+        self.model = model
+        self.alpha = alpha
+
+    def build(self, input_shape=None):
+        if not self.model.built:
+            self.model.build(input_shape)
+
+    def call(self, inputs, training=None):
+        return self.model(inputs, training=training)
+
+    def train_step(self, data):
+        return super().train_step(tf.nest.map_structure(_twice, data))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if not training:
+            return loss
+        one, other = tf.split(tf.nn.log_softmax(tf.cast(y_pred, tf.float32)), 2)
+        # Both directions together: sum_v (p1 - p2) (log p1 - log p2).
+        divergence = tf.reduce_sum((tf.exp(one) - tf.exp(other)) * (one - other), axis=-1)
+        real = tf.cast(tf.not_equal(tf.split(y, 2)[0], 0), tf.float32)
+        return loss + self.alpha / 4 * tf.math.divide_no_nan(
+            tf.reduce_sum(divergence * real), tf.reduce_sum(real)
+        )
+
+    def get_config(self):
+        model = keras.saving.serialize_keras_object(self.model)
+        return {**super().get_config(), "model": model, "alpha": self.alpha}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects)
+        return cls(model, **config)
+
+
+def _twice(x):
+    return None if x is None else tf.concat([x, x], 0)  # None: no sample weights
