@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from random_weights import randomize
 
 from tf_transformer import Transformer, count_compilations
 from tf_transformer.export.id_translator import IdTranslator
@@ -19,11 +20,7 @@ def model():
         1, 8, 2, 16, VOCABULARY, VOCABULARY, pe_input=LONGEST, pe_target=24, share_embeddings=True
     )
     model.build()
-    rng = np.random.default_rng(3)
-    for weight in model.weights:
-        values = rng.normal(0, 0.1 if weight.shape.rank == 1 else 0.7, weight.shape)
-        weight.assign(values + weight.path.endswith("gamma"))
-    return model
+    return randomize(model, 3)
 
 
 def sources(count, longest=LONGEST, seed=0):

@@ -51,3 +51,8 @@ def test_a_broken_model_ends_it_at_once(select):
     output, broken = count_up([9] * 20, select, breaks_at=3)
     assert broken == 3
     np.testing.assert_array_equal(output, [4] * 20)
+
+
+def test_compiling_needs_a_way_to_leave():
+    with pytest.raises(ValueError, match="jit_compile: expected select beside it"):
+        count_up([1, 2], None, jit_compile=True)

@@ -6,6 +6,7 @@ Axes: B batch, K beams, R = B * K rows, L most tokens, V vocabulary.
 import numpy as np
 import pytest
 import tensorflow as tf
+from random_weights import randomize
 
 from tf_transformer import Transformer, beam_search, gather_rows, greedy_decode, repeat_rows
 
@@ -19,11 +20,7 @@ def made(vocabularies=(11, 13), **options):
         **SIZES, input_vocab_size=vocabularies[0], target_vocab_size=vocabularies[1], **options
     )
     model.build()
-    rng = np.random.default_rng(6)
-    for weight in model.weights:
-        values = rng.normal(0, 0.1 if weight.shape.rank == 1 else 0.7, weight.shape)
-        weight.assign(values + weight.path.endswith("gamma"))
-    return model
+    return randomize(model, 6)
 
 
 MODELS = {

@@ -26,10 +26,13 @@ def decode_loop(extend, state, rows, select=None, jit_compile=False):
             the end; and whatever else `extend` needs. Sentences that are done do not change.
         select: None, or function `(state, sentences) -> state`, which goes on with the sentences at
             these places, int32 (B',).
-        jit_compile: bool.
+        jit_compile: bool, only with `select`.
 
     Returns:
         `(output, broken)`: of all sentences, and scalar int32, the step that broke, or -1.
+
+    Raises:
+        ValueError: `jit_compile` without `select`.
 
     Example:
         >>> def count(position, state, rows):
@@ -39,6 +42,11 @@ def decode_loop(extend, state, rows, select=None, jit_compile=False):
         >>> decode_loop(count, tf.constant([5, 2]), rows)[0].numpy().tolist()
         [5, 2]
     """
+    if jit_compile and select is None:
+        raise ValueError(
+            "jit_compile: expected select beside it, got none. To compile the whole decoding, put "
+            "it into a tf.function(jit_compile=True)."
+        )
 
     def goes_on(position, broken, state, rows):
         size = tf.shape(rows["done"])[0]
