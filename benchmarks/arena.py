@@ -65,8 +65,9 @@ def contest(modules, case, arrays, rounds, tolerance, together=True):
             beside that of the others: TensorFlow keeps what it has once had.
 
     Returns:
-        dict, variant to `{"seconds": [one for each round], "peak_mib": float}`; all have given the
-        output of the first one to within `tolerance`, those named "bare ..." excepted.
+        dict, variant to `{"seconds": [one for each round], "first_seconds", "peak_mib": float}`;
+        all have given the output of the first one to within `tolerance`, those named "bare ..."
+        excepted.
     """
     results = {}
     groups = [modules] if together else [[module] for module in modules]
@@ -79,9 +80,9 @@ def contest(modules, case, arrays, rounds, tolerance, together=True):
                     homes = {}
                     for peer in started:
                         answer = peer.ask(case=case, inputs=f"{folder}/inputs.npz", outputs=folder)
-                        for name, peak in answer.items():
+                        for name, first in answer.items():
                             homes[name] = peer
-                            results.setdefault(name, {"seconds": [], "peak_mib": peak})
+                            results.setdefault(name, {"seconds": [], **first})
                     if tolerance is not None and turn == 0:
                         _compare_outputs(folder, list(results), tolerance)
                     _time(homes, results, rounds // turns)

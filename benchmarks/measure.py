@@ -1,4 +1,4 @@
-"""Measure one library in this process: `measure.py train|translate LIBRARY DATA` prints JSON.
+"""Measure one library in this process: `measure.py LIBRARY DATA` prints JSON.
 
 `side_by_side.py` starts it in the environment of each library.
 """
@@ -22,45 +22,23 @@ def train(library, batches, rate):
     tokens = sum(int(np.count_nonzero(target)) for _, target in batches)
     start = time.perf_counter()
     loss = epoch(batches)
-    return {
-        "": {"tokens_per_second": tokens / (time.perf_counter() - start), "loss": [first, loss]}
-    }
-
-
-def translate(library, batches, steps):
-    """Target tokens per second of greedy decoding a fixed number of steps."""
-    results = {}
-    for name, decode in library.decoders(SIZES).items():
-        for (source, _), _ in batches:
-            assert decode(source, steps).shape == (len(source), steps)
-        start = time.perf_counter()
-        for (source, _), _ in batches:
-            decode(source, steps)
-        tokens = steps * sum(len(source) for (source, _), _ in batches)
-        results[name] = {"tokens_per_second": tokens / (time.perf_counter() - start)}
-    return results
+    return {"tokens_per_second": tokens / (time.perf_counter() - start), "loss": [first, loss]}
 
 
 def main():
     """Measure what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=["train", "translate"])
     parser.add_argument("library", choices=MODULES)
     parser.add_argument("data", help="batches, an .npz of side_by_side.py")
     parser.add_argument("--rate", type=float, default=0.1)
-    parser.add_argument("--steps", type=int, default=32)
     options = parser.parse_args()
     with np.load(options.data) as data:
         arrays = [[data[f"{name}{i}"] for name in "abc"] for i in range(len(data.files) // 3)]
     batches = [((source, target_in), target_out) for source, target_in, target_out in arrays]
     library = importlib.import_module(f"peers.{MODULES[options.library]}")
-    if options.task == "train":
-        results = train(library, batches, options.rate)
-    else:
-        results = translate(library, batches, options.steps)
-    for result in results.values():
-        result["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({name or options.library: result for name, result in results.items()}))
+    result = train(library, batches, options.rate)
+    result["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

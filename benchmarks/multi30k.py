@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--epochs", type=int, default=75)
     parser.add_argument("--average", type=int, default=10, help="checkpoints that are averaged")
+    parser.add_argument("--r-drop", type=float, default=0.0, help="weight of R-Drop's divergence")
     parser.add_argument("--only", type=int, help="train this seed in this process, no table")
     options = parser.parse_args()
     if options.only is not None:

@@ -12,10 +12,11 @@ SIZES = {"num_layers": 4, "d_model": 128, "num_heads": 4, "dff": 256, "rate": 0.
 VOCABULARY = 6000
 LENGTHS = (10, 12, 14, 16, 18, 20, 24, 28, 36, 64)
 POSITIONS = 128
-TOKENS_PER_BATCH = 4096
-WARMUP_STEPS, RATE_SCALE = 2000, 1.0
+TOKENS_PER_BATCH = 1024
+PEAK, WARMUP_STEPS = 2e-3, 2000
 LENGTH_PENALTIES = (0.0, 0.3, 0.6, 1.0, 1.5)
 BEAM_SIZE = 5
+AVERAGE = "average.weights.h5"
 
 # Two trainings of one thread each are a fifth faster than one of two threads after the other, and
 # such products are the faster ones without oneDNN.
@@ -27,16 +28,12 @@ def run_seed(options, seed):
     from tf_transformer.cli.tensorflow_start import import_tensorflow
 
     import_tensorflow()
-    from tf_transformer.training import average_weights
-
     folder = options.output / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = joint_tokenizer(options.data, folder)
     model = train(options, seed, folder, tokenizer)
-    last = sorted((folder / "last").glob("*.weights.h5"))
-    average_weights(model, last)
-    scores = {"seed": seed, "weights": model.count_params(), "checkpoints": len(last)}
-    scores["epochs"] = int(last[-1].name.split("-")[1].split(".")[0])
+    model.save_weights(folder / AVERAGE)
+    scores = {"seed": seed, "weights": model.count_params(), "epochs": options.epochs}
     validation = {
         penalty: tokenized_bleu(
             translate(options.data, texts.VALIDATION, model, tokenizer, penalty),
@@ -69,17 +66,38 @@ def joint_tokenizer(data, folder):
     return BPETokenizer.load(path)
 
 
+def load_run(folder):
+    """The averaged model of a finished seed, and its tokenizer."""
+    from tf_transformer import BPETokenizer
+
+    model = build_model()
+    model.load_weights(folder / AVERAGE)
+    return model, BPETokenizer.load(folder / "tokenizer.json")
+
+
+def build_model():
+    """Transformer-Tiny."""
+    from tf_transformer import Transformer
+
+    sizes = {"input_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
+    positions = {"pe_input": POSITIONS, "pe_target": POSITIONS}
+    model = Transformer(**SIZES, **sizes, **positions, share_embeddings=True, name="transformer")
+    model.build()
+    return model
+
+
 def train(options, seed, folder, tokenizer):
     """The model after its last epoch."""
     import keras
 
-    from tf_transformer import Transformer
     from tf_transformer.data import BucketedBatches
     from tf_transformer.training import (
         FusedAdam,
-        InverseSquareRootSchedule,
         LastWeights,
+        RDrop,
         SmoothedCrossentropy,
+        WarmUpLinearDecay,
+        average_weights,
         resumable_fit,
     )
 
@@ -95,17 +113,18 @@ def train(options, seed, folder, tokenizer):
         for part in (texts.TRAIN, texts.VALIDATION)
     )
     keras.utils.set_random_seed(seed)
-    sizes = {"input_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
-    positions = {"pe_input": POSITIONS, "pe_target": POSITIONS}
-    model = Transformer(**SIZES, **sizes, **positions, share_embeddings=True, name="transformer")
-    model.build()
-    schedule = InverseSquareRootSchedule(SIZES["d_model"], WARMUP_STEPS, RATE_SCALE)
+    model = trained = build_model()
+    if options.r_drop:
+        trained = RDrop(model, options.r_drop)
+        trained.build()
+    schedule = WarmUpLinearDecay(PEAK, WARMUP_STEPS, options.epochs * batches.steps_per_epoch)
     optimizer = FusedAdam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
-    optimizer.build(model.trainable_variables)
-    model.compile(optimizer, loss=SmoothedCrossentropy(0.1), jit_compile=False)
+    optimizer.build(trained.trainable_variables)
+    trained.compile(optimizer, loss=SmoothedCrossentropy(0.1), jit_compile=False)
     print(f"{model.count_params():,} weights, {batches.steps_per_epoch} steps an epoch", flush=True)
     last = LastWeights(folder / "last", options.average)
-    resumable_fit(model, batches, validation, folder, epochs=options.epochs, callbacks=[last])
+    resumable_fit(trained, batches, validation, folder, epochs=options.epochs, callbacks=[last])
+    average_weights(trained, last.paths)
     return model
 
 

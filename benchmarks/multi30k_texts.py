@@ -21,7 +21,10 @@ def read_lines(folder, part, language):
     """The lines of `PART.LANGUAGE.gz`, as they come."""
     path = Path(folder) / f"{part}.{language}.gz"
     if not path.is_file():
-        raise SystemExit(f"data: expected a folder with Multi30k's {path.name}, got {folder}")
+        raise SystemExit(
+            f"data: expected a folder with Multi30k's {path.name}, got {folder}. The files are in "
+            "the folder data/task1/raw of Multi30k's own repository."
+        )
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         return [line.rstrip("\r\n") for line in file]
 

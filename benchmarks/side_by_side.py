@@ -19,6 +19,7 @@ LIBRARIES = {
     "keras-hub": [f"{ROOT}[train,bert]", "keras-hub==0.32.0"],
     "tensorflow-text": [f"{ROOT}[train]", "tensorflow-text==2.21.1", "sentencepiece"],
     "torch": ["torch==2.13.0", "numpy"],
+    "CTranslate2": ["ctranslate2==4.8.5", "numpy"],
     "scikit-learn": ["scikit-learn", "numpy"],
     "huggingface": [
         "torch==2.13.0",
@@ -28,7 +29,7 @@ LIBRARIES = {
         "numpy",
     ],
 }
-TRANSLATORS = ("tf_transformer", "keras-hub", "torch")  # those that `measure.py` knows
+TRAINERS = ("tf_transformer", "keras-hub", "torch")  # those that `measure.py` knows
 # What the command sets for itself (tf_transformer/cli.py); all libraries get it.
 SETTINGS = {
     "TF_CPU_ALLOCATOR_USE_BFC": "true",
@@ -59,8 +60,8 @@ def run(library, *arguments):
     return done.stdout
 
 
-def compare(task, batches, rounds, *options):
-    """All libraries in turn, several times over.
+def compare(batches, rounds, *options):
+    """Train with all libraries in turn, several times over.
 
     Returns:
         dict, name to the list of its results, one for each round.
@@ -70,12 +71,12 @@ def compare(task, batches, rounds, *options):
         data = Path(folder) / "batches.npz"
         run("tf_transformer", "batches.py", data, str(batches))
         for n in range(rounds):
-            for library in TRANSLATORS:
-                output = run(library, "measure.py", task, library, data, *options)
-                for name, result in json.loads(output.splitlines()[-1]).items():
-                    results.setdefault(name, []).append(result)
-                    rate = result["tokens_per_second"]
-                    print(f"round {n + 1}: {name} {rate:,.0f} tokens/s", file=sys.stderr)
+            for library in TRAINERS:
+                output = run(library, "measure.py", library, data, *options)
+                result = json.loads(output.splitlines()[-1])
+                results.setdefault(library, []).append(result)
+                rate = result["tokens_per_second"]
+                print(f"round {n + 1}: {library} {rate:,.0f} tokens/s", file=sys.stderr)
     return results
 
 

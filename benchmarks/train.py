@@ -16,7 +16,7 @@ def main():
         ("0.1", "The peers drop attention weights too; here, as in the notes, nothing does."),
         ("0.0", "The same work for all."),
     ):
-        results = compare("train", options.batches, options.rounds, "--rate", rate)
+        results = compare(options.batches, options.rounds, "--rate", rate)
         losses = ", ".join(f"{name} {rows[0]['loss'][1]:.2f}" for name, rows in results.items())
         parts.append(
             f"## Dropout {rate}\n\n{remark} Mean loss of the second epoch: {losses}.\n\n"

@@ -1,21 +1,175 @@
-"""Greedy decoding beside keras-hub and torch: `python benchmarks/translate.py`."""
+"""Decoding beside its peers, from one set of weights: `python benchmarks/translate.py DATA`.
+
+Translates Multi30k's test sentences of 2016 with the model that multi30k.py trained, greedily and
+with beam 5, in batches of 64 and one by one, by every peer in turn, and counts whose tokens are
+those of CTranslate2. Writes results/translate.md and .json. Needs
+`pip install -e ".[bench,train]"`.
+"""
 
 import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
 
-from side_by_side import compare, table, write_result
+import multi30k_texts as texts
+import numpy as np
+from arena import peers, write_json
+from multi30k_run import load_run
+from side_by_side import write_result
+
+from tf_transformer.functional.positions import sinusoidal_positions
+
+ENGINE = "CTranslate2"
+PEERS = [
+    (ENGINE, "translation_ctranslate2"),
+    ("tf_transformer", "translation_ours"),
+    ("keras-hub", "translation_hub"),
+    ("huggingface", "translation_huggingface"),
+]
+BEAMS = {1: "Greedy", 5: "Beam 5"}
+ONE_BY_ONE = 10  # every tenth sentence: the slow peers need seconds for each hundred
+REMARK = """\
+{sentences:,} sentences of {tokens:.1f} tokens, float32, all cores, the weights of `{run}`
+({weights:,} numbers). Sentences are sorted by length, so the batches of all peers are the same and
+hold little padding. At most 2 S + 10 tokens a translation, no length penalty. "Same tokens": as
+CTranslate2's; where they differ, two candidates lie within rounding, or a peer's search is another
+one (keras-hub's beams go on after the end token). XLA: S is padded to a power of two.
+"""
+STARTUP = """\
+Seconds apart from the above: importing and loading the model ("startup"), and what the first round
+over all batches took beyond a later one ("tracing and compiling": every program that these
+sentences need).
+"""
 
 
 def main():
-    """Run the rounds for two lengths."""
+    """Run all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path, help="the folder of Multi30k's .gz files")
+    parser.add_argument("--run", type=Path, default=Path("runs/multi30k/seed-1"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=20, help="of the small preset")
     options = parser.parse_args()
-    parts = []
-    for steps in ("16", "64"):
-        results = compare("translate", options.batches, options.rounds, "--steps", steps)
-        parts.append(f"## {steps} tokens a sentence\n\n{table(results)}")
-    write_result("translate", "Greedy decoding, beside its peers", parts)
+    model, arrays = inputs(options.run, options.data)
+    everything, parts = {}, []
+    for beam, name in BEAMS.items():
+        for batch in (64, 1):
+            case = {"beam": beam, "batch": batch, "model": model}
+            sources = arrays["source"][:: ONE_BY_ONE if batch == 1 else 1]
+            results = contest(case, {**arrays, "source": sources}, options.rounds)
+            title = f"{name}, {'one by one' if batch == 1 else f'batches of {batch}'}"
+            everything[title] = results
+            show = latencies if batch == 1 else throughput
+            parts.append(f"## {title}\n\n{show(results, len(sources))}")
+            print(parts[-1], flush=True)
+    write_json("translate", everything)
+    lengths = (arrays["source"] != 0).sum(1)
+    remark = REMARK.format(
+        sentences=len(lengths),
+        tokens=lengths.mean(),
+        run=options.run,
+        weights=sum(array.size for name, array in arrays.items() if "/" in name),
+    )
+    parts = [remark.strip(), *parts, f"## Apart\n\n{STARTUP}\n{apart(everything)}"]
+    write_result("translate", "Translation, beside its peers", parts)
+
+
+def inputs(run, data):
+    """The model's sizes, and arrays: its weights by name, positions, and sources (N, S)."""
+    model, tokenizer = load_run(run)
+    arrays = {weight.path.split("/", 1)[1]: weight.numpy() for weight in model.weights}
+    sizes = {k: v for k, v in model.get_config().items() if k not in ("dtype", "trainable")}
+    arrays["positions"] = sinusoidal_positions(sizes["pe_input"], sizes["d_model"])
+    sources = tokenizer.encode(texts.pairs(data, texts.TESTS["test 2016"])[0])
+    sources = sorted(([*row, tokenizer.end_id] for row in sources), key=len, reverse=True)
+    width = len(sources[0])
+    arrays["source"] = np.array([row + [0] * (width - len(row)) for row in sources], np.int32)
+    return {**sizes, "start_id": tokenizer.start_id, "end_id": tokenizer.end_id}, arrays
+
+
+def contest(case, arrays, rounds):
+    """Time every variant on one case, in turn.
+
+    Returns:
+        dict, variant to its `startup`, `first_seconds`, `peak_mib`, `same` (sentences with
+        CTranslate2's tokens) and `rounds`, lists of the seconds of each batch.
+    """
+    results, homes, found = {}, {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(f"{folder}/inputs.npz", **arrays)
+        with contextlib.ExitStack() as stack:
+            for module in PEERS:
+                start = time.perf_counter()
+                [peer] = stack.enter_context(peers([module]))
+                answer = peer.ask(case=case, inputs=f"{folder}/inputs.npz", outputs=folder)
+                startup = time.perf_counter() - start
+                startup -= sum(first["first_seconds"] for first in answer.values())
+                for name, first in answer.items():
+                    homes[name], found[name] = peer, rows(f"{folder}/{name}.npz")
+                    same = sum(map(list.__eq__, found[name], found[ENGINE]))
+                    results[name] = {"startup": startup, **first, "same": same, "rounds": []}
+            for n in range(rounds):
+                for name, peer in homes.items():
+                    results[name]["rounds"].append(peer.ask(name=name, laps=True))
+                print(f"round {n + 1} of {rounds}", file=sys.stderr, flush=True)
+    return results
+
+
+def rows(path):
+    """The translations in a peer's output, as lists of ids."""
+    with np.load(path) as batches:
+        return [row[row != 0].tolist() for name in batches.files for row in batches[name]]
+
+
+def throughput(results, count):
+    """Markdown: sentences a second, beside CTranslate2 and beside this library."""
+    lines = [
+        "| | sentences a second | by CTranslate2's | same tokens |",
+        "|---|---|---|---|",
+    ]
+    for name, result in results.items():
+        seconds = [sum(times) for times in result["rounds"]]
+        engine = [sum(times) for times in results[ENGINE]["rounds"]]
+        ratios = [theirs / own for theirs, own in zip(engine, seconds, strict=True)]
+        speed = count / statistics.median(seconds)
+        lines.append(
+            f"| {name} | {speed:,.0f} | {statistics.median(ratios):.2f} "
+            f"({min(ratios):.2f} to {max(ratios):.2f}) | {result['same']:,} of {count:,} |"
+        )
+    return "\n".join(lines)
+
+
+def latencies(results, count):
+    """Markdown: milliseconds a sentence."""
+    lines = [
+        "| | median, ms | 95th percentile, ms | same tokens |",
+        "|---|---|---|---|",
+    ]
+    for name, result in results.items():
+        times = 1000 * np.median(result["rounds"], axis=0)  # of each sentence, over the rounds
+        lines.append(
+            f"| {name} | {np.median(times):,.1f} | {np.percentile(times, 95):,.1f} | "
+            f"{result['same']:,} of {count:,} |"
+        )
+    return "\n".join(lines)
+
+
+def apart(everything):
+    """Markdown: startup, and the first round's surplus for each case."""
+    lines = [
+        f"| | startup | {' | '.join(everything)} |",
+        "|---" * (len(everything) + 2) + "|",
+    ]
+    for name, result in next(iter(everything.values())).items():
+        surplus = [
+            results[name]["first_seconds"] - statistics.median(map(sum, results[name]["rounds"]))
+            for results in everything.values()
+        ]
+        cells = " | ".join(f"{max(seconds, 0):,.1f}" for seconds in surplus)
+        lines.append(f"| {name} | {result['startup']:,.1f} | {cells} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

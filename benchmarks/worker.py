@@ -1,7 +1,8 @@
 """One peer, kept alive: reads orders from standard input, answers on standard output, in JSON.
 
 `worker.py MODULE` loads `peers.MODULE`, whose `variants(case, arrays)` gives functions by name; one
-call of a function does the work once, waits for it, and returns its result.
+call of a function does the work once, waits for it, and returns its results, or yields them: then
+an order may ask for the seconds of each.
 """
 
 import gc
@@ -23,7 +24,7 @@ def memory(field):
 
 
 def first_call(function):
-    """The results, and the memory the call took beyond what the process held before it, in MiB.
+    """The results, and what the call took: seconds, and MiB beyond what the process held before.
 
     The first call traces or compiles too. A later one would find the memory that the library kept
     from the first, and look as if it needed none.
@@ -31,8 +32,18 @@ def first_call(function):
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = memory("VmRSS")
-    results = function()
-    return results, memory("VmHWM") - before
+    start = time.perf_counter()
+    results = list(function())
+    seconds = time.perf_counter() - start
+    return results, {"peak_mib": memory("VmHWM") - before, "first_seconds": seconds}
+
+
+def laps(function):
+    """The seconds that each result of a generator took."""
+    times = [time.perf_counter()]
+    for _ in function():
+        times.append(time.perf_counter())
+    return np.diff(times).tolist()
 
 
 def main(module, answers):
@@ -46,12 +57,13 @@ def main(module, answers):
             gc.collect()
             with np.load(order["inputs"]) as inputs:
                 functions.update(module.variants(order["case"], dict(inputs)))
-            peaks = {}
+            answer = {}
             for name, function in functions.items():
-                results, peaks[name] = first_call(function)
+                results, answer[name] = first_call(function)
                 np.savez(f"{order['outputs']}/{name}.npz", *[np.asarray(r) for r in results])
                 del results
-            answer = peaks
+        elif order.get("laps"):
+            answer = laps(functions[order["name"]])
         else:
             function = functions[order["name"]]
             start = time.perf_counter()

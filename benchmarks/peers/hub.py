@@ -28,10 +28,10 @@ class HubTransformer(keras.Model):
         self.encoders = [keras_hub.layers.TransformerEncoder(*shape, **options) for _ in layers]
         self.decoders = [keras_hub.layers.TransformerDecoder(*shape, **options) for _ in layers]
 
-    def embed(self, ids, start=0, training=None):
+    def embed(self, ids, training=None):
         """Scaled embeddings with their positions."""
         x = self.table(ids) * self.sizes["width"] ** 0.5
-        return self.dropout(x + self.positions(x, start_index=start), training=training)
+        return self.dropout(x + self.positions(x), training=training)
 
     def encode(self, source, training=None):
         """Source ids to the encoder's output."""
@@ -47,22 +47,6 @@ class HubTransformer(keras.Model):
         for layer in self.decoders:
             y = layer(y, memory, encoder_padding_mask=source != 0, training=training)
         return self.table(y, reverse=True)
-
-    def step(self, prompt, index, memory, keep, caches):
-        """Logits for the token after `index`, and the caches with it."""
-        y = self.embed(keras.ops.slice(prompt, (0, index), (prompt.shape[0], 1)), start=index)
-        filled = []
-        for layer, (own, cross) in zip(self.decoders, caches, strict=True):
-            y, own, cross = layer(
-                y,
-                memory,
-                encoder_padding_mask=keep,
-                self_attention_cache=own,
-                self_attention_cache_update_index=index,
-                cross_attention_cache=cross,
-            )
-            filled.append((own, cross))
-        return self.table(y, reverse=True)[:, 0], filled
 
 
 @keras.saving.register_keras_serializable(package="benchmarks")
@@ -94,64 +78,3 @@ def trainer(sizes, rate):
 def variants(case, arrays):
     """Training steps, for `arena.py`."""
     return steps("keras-hub", trainer, case, arrays)
-
-
-def decoders(sizes):
-    """Functions `decode(source, steps)` by name: the sampler without and with caches."""
-    made = model(sizes, 0.0)
-    return {
-        "keras-hub, sampler": _decoder(made, _decode_without_cache),
-        "keras-hub, sampler with caches": decoder_with_cache(made),
-    }
-
-
-def decoder_with_cache(made):
-    """A function `decode(source, steps)` for a model."""
-    return _decoder(made, _decode_with_cache)
-
-
-def _decoder(made, function):
-    compiled = tf.function(lambda source, prompt: function(made, source, prompt))
-
-    def decode(source, steps):
-        prompt = tf.pad(tf.ones((len(source), 1), tf.int32), ((0, 0), (0, steps)))
-        return compiled(tf.constant(source), prompt).numpy()[:, 1:]
-
-    return decode
-
-
-def _decode_without_cache(made, source, prompt):
-    memory = made.encode(source)
-
-    def following(prompt, cache, index):
-        y = made.embed(prompt)
-        for layer in made.decoders:
-            y = layer(y, memory, encoder_padding_mask=source != 0)
-        return made.table(y[:, index - 1], reverse=True), None, cache
-
-    return keras_hub.samplers.GreedySampler()(following, prompt, index=1)
-
-
-def _decode_with_cache(made, source, prompt):
-    memory = made.encode(source)
-    batch, length = prompt.shape
-    head = made.sizes["width"] // made.sizes["heads"]
-    caches = []
-    for layer in made.decoders:
-        own = keras.ops.zeros((batch, 2, length, made.sizes["heads"], head))
-        cross = keras.ops.zeros((batch, 2, memory.shape[1], made.sizes["heads"], head))
-        _, _, cross = layer(
-            memory[:, :1],
-            memory,
-            self_attention_cache=own,
-            self_attention_cache_update_index=0,
-            cross_attention_cache=cross,
-            cross_attention_cache_update_index=0,
-        )
-        caches.append((own, cross))
-
-    def following(prompt, caches, index):
-        logits, caches = made.step(prompt, index - 1, memory, source != 0, caches)
-        return logits, None, caches
-
-    return keras_hub.samplers.GreedySampler()(following, prompt, cache=caches, index=1)

@@ -1,10 +1,9 @@
 """This library, as the benchmarks call it."""
 
-import tensorflow as tf
 from peers.keras_fit import epoch_by_fit
 from peers.steps import steps
 
-from tf_transformer import FusedAdam, SmoothedCrossentropy, Transformer, greedy_decode
+from tf_transformer import FusedAdam, SmoothedCrossentropy, Transformer
 
 
 def _model(sizes, rate):
@@ -35,25 +34,3 @@ def trainer(sizes, rate):
 def variants(case, arrays):
     """Training steps, for `arena.py`."""
     return steps("tf_transformer", trainer, case, arrays)
-
-
-def decoders(sizes):
-    """Functions `decode(source, steps)` by name."""
-    model = _model(sizes, 0.0)
-
-    @tf.function(reduce_retracing=True)
-    def decode(source, steps):
-        return greedy_decode(
-            model.step,
-            model.start(source, steps),
-            tf.shape(source)[0],
-            start_id=1,
-            end_id=-1,  # none: every peer decodes the same number of steps
-            max_length=steps,
-        )
-
-    return {
-        "tf_transformer": lambda source, steps: decode(
-            tf.constant(source), tf.constant(steps)
-        ).numpy()
-    }

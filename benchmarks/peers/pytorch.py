@@ -82,20 +82,3 @@ def trainer(sizes, rate):
 def variants(case, arrays):
     """Training steps, for `arena.py`."""
     return steps("torch.nn.Transformer", trainer, case, arrays)
-
-
-def decoders(sizes):
-    """Functions `decode(source, steps)` by name; nn.Transformer has no cache."""
-    model = TorchTransformer(sizes, 0.0).eval()
-
-    @torch.inference_mode()
-    def decode(source, steps):
-        source = torch.from_numpy(source).long()
-        memory = model.encode(source)
-        target = torch.ones((len(source), 1), dtype=torch.long)
-        for _ in range(steps):
-            last = model.decode(target, memory, source)[:, -1]
-            target = torch.cat((target, model.logits(last).argmax(-1, keepdim=True)), 1)
-        return target[:, 1:].numpy()
-
-    return {"torch.nn.Transformer": decode}
