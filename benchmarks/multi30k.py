@@ -33,7 +33,14 @@ def main():
     parser.add_argument("data", type=Path, help="the folder of Multi30k's .gz files")
     parser.add_argument("--output", type=Path, default=Path("runs/multi30k"), help="the runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--epochs", type=int, default=75)
+    parser.add_argument("--epochs", type=int, default=42)
+    parser.add_argument(
+        "--dropout",
+        type=float,
+        nargs="+",
+        default=[0.1, 0.2, 0.3],
+        help="one rate for each of as many equal parts of the training",
+    )
     parser.add_argument("--average", type=int, default=10, help="checkpoints that are averaged")
     parser.add_argument("--r-drop", type=float, default=0.0, help="weight of R-Drop's divergence")
     parser.add_argument("--only", type=int, help="train this seed in this process, no table")

@@ -27,7 +27,7 @@ def resumable_fit(
         batches, validation: objects with `steps_per_epoch` and `dataset(first_epoch, first_step,
             epochs)`, as `BucketedBatches`.
         folder: str or Path.
-        epochs: int, of the whole training.
+        epochs: int, of the whole training; nothing happens to one that has got further.
         patience: int or None, see `BestWeights`.
         average: None, or `MovingAverage`: validated and kept are then the averaged weights.
         callbacks: further Keras callbacks.
@@ -87,7 +87,7 @@ def _fit(model, batches, validation, epochs, checkpoint, callbacks):
         "verbose": 1 if sys.stdout.isatty() else 2,
         "shuffle": False,
     }
-    if step:  # the rest of the epoch that was interrupted
+    if step and epoch < epochs:  # the rest of the epoch that was interrupted
         model.fit(
             batches.dataset(epoch, step, epochs=1),
             initial_epoch=epoch,
