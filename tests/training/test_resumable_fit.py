@@ -1,0 +1,67 @@
+"""A training in parts."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.data.epochs_dataset import epochs_dataset
+from tf_transformer.training import resumable_fit
+
+
+class Batches:
+    """Three batches an epoch."""
+
+    steps_per_epoch = 3
+
+    def epoch(self, number):
+        for step in range(3):
+            yield np.full((2, 1), number + step), np.ones((2, 1))
+
+    def dataset(self, first_epoch=0, first_step=0, epochs=None):
+        signature = (tf.TensorSpec((2, 1)),) * 2
+        return epochs_dataset(self, signature, first_epoch, first_step, epochs)
+
+
+class StopAt(keras.callbacks.Callback):
+    """Ctrl-C after a step of an epoch."""
+
+    def __init__(self, epoch, step):
+        super().__init__()
+        self.at = (epoch, step)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == self.at:
+            raise KeyboardInterrupt
+
+
+def fit(folder, epochs, **options):
+    """The steps that the best model had done, and its weights."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    model.optimizer.build(model.trainable_variables)
+    resumable_fit(model, Batches(), Batches(), folder, epochs=epochs, **options)
+    return int(model.optimizer.iterations), model.get_weights()
+
+
+def test_parts_are_the_whole(tmp_path):
+    assert fit(tmp_path / "parts", 2)[0] == 6
+    steps, weights = fit(tmp_path / "parts", 5)
+    expected_steps, expected = fit(tmp_path / "whole", 5)
+    assert steps == expected_steps == 15
+    for one, other in zip(weights, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_an_earlier_part_leaves_a_later_one_alone(tmp_path, epochs):
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path, 5, callbacks=[StopAt(3, 1)])
+    before = (tmp_path / "resume.npz").read_bytes()
+    fit(tmp_path, epochs)
+    assert (tmp_path / "resume.npz").read_bytes() == before
+    assert fit(tmp_path, 5)[0] == 15
