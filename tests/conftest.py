@@ -7,9 +7,16 @@ import pytest
 
 # Before anything imports TensorFlow, and inherited by the processes that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-_THREADS = str(min(4, os.cpu_count() or 1))
+_PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_THREADS = str(max(1, min(4, os.cpu_count() or 1) // _PROCESSES))
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", _THREADS)
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", _THREADS)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--whole", action="store_true", help="every sentence of the corpora, not one of four"
+    )
 
 
 @pytest.fixture(autouse=True)

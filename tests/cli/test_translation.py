@@ -98,7 +98,7 @@ def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
 def test_a_beam_and_its_n_best(run, tmp_path):
     folder, _ = run
     model = tmp_path / "model"
-    arguments = ("--beam-size", "3", "--length-penalty", "1.0", "--n-best", "2")
+    arguments = ("--beam-size", "3", "--length-penalty", "1.0", "--n-best", "2", "--jit-compile")
     assert command("export", folder, "--output", model, *arguments).returncode == 0
     best = command("translate", "--model", model, "--beam", "Tom", "Hi you")
     assert best.returncode == 0 and best.stderr == b""

@@ -17,8 +17,15 @@ def corpus_texts():
 
 
 @pytest.fixture(scope="session")
-def all_texts(corpus_texts):
-    return [text for texts in corpus_texts.values() for text in texts]
+def share_of(request):
+    """A function: all texts with `--whole`, else one of four, since each takes its time."""
+    step = 1 if request.config.getoption("--whole") else 4
+    return lambda texts: texts[::step]
+
+
+@pytest.fixture(scope="session")
+def all_texts(corpus_texts, share_of):
+    return share_of([text for texts in corpus_texts.values() for text in texts])
 
 
 @pytest.fixture(scope="session")

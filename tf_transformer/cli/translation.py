@@ -73,6 +73,12 @@ def add_commands(commands):
     export.add_argument("--beam-size", type=int, help="of `translate --beam` (default: 5)")
     export.add_argument("--length-penalty", type=float, help="of the beam (default: 0.6)")
     export.add_argument("--n-best", type=int, help="translations of each text (default: 1)")
+    export.add_argument(
+        "--jit-compile",
+        action="store_true",
+        default=None,
+        help="decode by XLA: less time for each text, seconds for the first of each size",
+    )
     export.set_defaults(run=_export)
 
 
@@ -186,19 +192,21 @@ def _export(options):
 
     run = TrainingRun.open(options.folder)
     path = Path(options.output or run.folder / "saved_model")
-    beam = {name: getattr(options, name) for name in ("beam_size", "length_penalty", "n_best")}
-    _export_run(run, path, **{name: value for name, value in beam.items() if value is not None})
+    names = ("beam_size", "length_penalty", "n_best", "jit_compile")
+    decoding = {name: getattr(options, name) for name in names}
+    decoding = {name: value for name, value in decoding.items() if value is not None}
+    _export_run(run, path, **decoding)
     print(f"Model: {path}")
 
 
-def _export_run(run, path, **beam):
+def _export_run(run, path, **decoding):
     from tf_transformer.export import Translator
     from tf_transformer.export.saved_translator import save_translator
     from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.visualize import attention_svg, translation_attention
 
     model = run.best_model()
-    translator = Translator(model, GraphTokenizer.from_file(run.tokenizer_path), **beam)
+    translator = Translator(model, GraphTokenizer.from_file(run.tokenizer_path), **decoding)
     scores = _score(translator, run.split.test, run.source.target_language)
     print(f"BLEU {scores['bleu']}  {scores['bleu_signature']}")
     print(f"chrF {scores['chrf']}  {scores['chrf_signature']}")
