@@ -8,7 +8,12 @@ from tf_transformer import gather_rows
 from tf_transformer.generation.decode_loop import decode_loop
 
 
-def count_up(goals, select=None, seen=None, jit_compile=False, breaks_at=-1):
+def stay(state, sentences, room):
+    """A state of rows, which needs no room."""
+    return gather_rows(state, sentences)
+
+
+def count_up(goals, resize=None, seen=None, jit_compile=False, breaks_at=-1):
     """Each sentence counts to its goal; `seen` is told the size of the batch at every step."""
 
     def step(position, state, rows):
@@ -19,15 +24,15 @@ def count_up(goals, select=None, seen=None, jit_compile=False, breaks_at=-1):
 
     goals = tf.constant(goals)
     rows = {"done": tf.fill(tf.shape(goals), False), "output": tf.zeros_like(goals)}
-    return decode_loop(step, goals, rows, select, jit_compile)
+    return decode_loop(step, goals, rows, resize, jit_compile)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 16, 17, 37])
 @pytest.mark.parametrize("mode", ["whole", "leaving", "leaving, XLA inside"])
 def test_everything_comes_back_to_its_place(mode, size):
     goals = np.random.default_rng(size).integers(1, 19, size).astype(np.int32)
-    select = None if mode == "whole" else gather_rows
-    graph = tf.function(lambda: count_up(goals, select, jit_compile="XLA" in mode), autograph=False)
+    resize = None if mode == "whole" else stay
+    graph = tf.function(lambda: count_up(goals, resize, jit_compile="XLA" in mode), autograph=False)
     output, broken = graph()
     np.testing.assert_array_equal(output, goals)
     assert broken == -1
@@ -36,7 +41,7 @@ def test_everything_comes_back_to_its_place(mode, size):
 def test_the_batch_is_halved_whenever_half_is_done():
     goals = [1] * 20 + [3] * 13 + [4] * 3 + [6]  # 37
     seen = []
-    graph = tf.function(lambda: count_up(goals, gather_rows, seen), autograph=False)
+    graph = tf.function(lambda: count_up(goals, stay, seen), autograph=False)
     np.testing.assert_array_equal(graph()[0], goals)
     # 4 of 18 are open after three steps: halved twice, to 9 and to 4.
     assert seen == [37, 18, 18, 4, 4, 4]
@@ -46,13 +51,41 @@ def test_the_batch_is_halved_whenever_half_is_done():
     assert seen == [37] * 6
 
 
-@pytest.mark.parametrize("select", [None, gather_rows])
-def test_a_broken_model_ends_it_at_once(select):
-    output, broken = count_up([9] * 20, select, breaks_at=3)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_there_is_room_for_every_step(jit_compile):
+    goals = np.array([70, 3, 16, 17, 33, 32, 9, 1, 64, 5, 2], np.int32)  # 11
+    rooms = []
+
+    def step(position, state, rows):
+        goals, room = state
+        tf.debugging.assert_less(position, tf.size(room))
+        room = tf.tensor_scatter_nd_update(room, [[position]], [1])
+        output = tf.where(rows["done"], rows["output"], rows["output"] + 1)
+        return (goals, room), {"done": output >= goals, "output": output}, False
+
+    def resize(state, sentences, room):
+        goals, old = state
+        tf.numpy_function(lambda size: rooms.append(int(size)), [room], [])
+        return tf.gather(goals, sentences), tf.pad(old, [[0, room - tf.size(old)]])
+
+    def decode():
+        rows = {"done": tf.fill((11,), False), "output": tf.zeros(11, tf.int32)}
+        state = (tf.constant(goals), tf.zeros(0, tf.int32))
+        return decode_loop(step, state, rows, resize, jit_compile)
+
+    output, broken = tf.function(decode, autograph=False)()
+    np.testing.assert_array_equal(output, goals)
+    assert broken == -1
+    assert sorted(set(rooms)) == [16, 32, 64, 128] and rooms == sorted(rooms)
+
+
+@pytest.mark.parametrize("resize", [None, stay])
+def test_a_broken_model_ends_it_at_once(resize):
+    output, broken = count_up([9] * 20, resize, breaks_at=3)
     assert broken == 3
     np.testing.assert_array_equal(output, [4] * 20)
 
 
 def test_compiling_needs_a_way_to_leave():
-    with pytest.raises(ValueError, match="jit_compile: expected select beside it"):
+    with pytest.raises(ValueError, match="jit_compile: expected resize beside it"):
         count_up([1, 2], None, jit_compile=True)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from random_weights import randomize
 
-from tf_transformer import Transformer, beam_search, gather_rows, greedy_decode, repeat_rows
+from tf_transformer import Transformer, beam_search, greedy_decode, repeat_rows
 
 SIZES = {"num_layers": 2, "d_model": 14, "num_heads": 7, "dff": 11, "pe_input": 9, "pe_target": 9}
 INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
@@ -16,9 +16,8 @@ L, END = 8, 2
 
 
 def made(vocabularies=(11, 13), **options):
-    model = Transformer(
-        **SIZES, input_vocab_size=vocabularies[0], target_vocab_size=vocabularies[1], **options
-    )
+    sizes = {"input_vocab_size": vocabularies[0], "target_vocab_size": vocabularies[1]}
+    model = Transformer(**{**SIZES, **sizes, **options})
     model.build()
     return randomize(model, 6)
 
@@ -93,19 +92,21 @@ def test_padding_is_irrelevant():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_finished_sentences_leave_and_nothing_changes(compiled):
-    model, inp = made(), tf.tile(INP, (7, 1))
-    limits = tf.constant(np.random.default_rng(1).integers(1, L + 1, 21), tf.int32)
-    options = {"start_id": 1, "end_id": END, "max_length": L, "limits": limits}
-    leaving = {"select": gather_rows, "jit_compile": compiled}
+    longest = 41  # the caches grow twice
+    model, inp = made(pe_target=longest), tf.tile(INP, (7, 1))
+    limits = tf.constant(np.random.default_rng(1).integers(1, longest + 1, 21), tf.int32)
+    options = {"start_id": 1, "end_id": END, "max_length": longest, "limits": limits}
+    options["min_length"] = longest
+    leaving = {"resize": model.resize, "jit_compile": compiled}
 
-    def decode(**leaving):
+    def decode(room=longest, **leaving):
         options.update(leaving)
-        tokens = greedy_decode(model.step, model.start(inp, L), 21, **options)
-        state = model.start(inp, L, 3)
+        tokens = greedy_decode(model.step, model.start(inp, room), 21, **options)
+        state = model.start(inp, room, 3)
         found = beam_search(model.step, state, 21, beam_size=3, reorder=model.reorder, **options)
         return tokens, *found
 
-    graph = tf.function(lambda: decode(**leaving), autograph=False)
+    graph = tf.function(lambda: decode(0, **leaving), autograph=False)
     expected = decode()
     for actual, wanted in zip(graph(), expected, strict=True):
         np.testing.assert_allclose(actual, wanted, atol=1e-5, rtol=1e-5)

@@ -5,7 +5,7 @@ Axes: B batch, S source length, L most target tokens, n translations of a source
 
 import tensorflow as tf
 
-from tf_transformer.generation import beam_search, gather_rows, greedy_decode
+from tf_transformer.generation import beam_search, greedy_decode
 from tf_transformer.generation.checks import check_range
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
@@ -61,7 +61,8 @@ class IdTranslator(tf.Module):
         # Only the variables are tracked, and of the model only methods are kept: a Keras layer
         # held here would have its weights saved a second time.
         self.weights = [weight.value for weight in model.weights]
-        self._start, self._step, self._reorder = model.start, model.step, model.reorder
+        self._start, self._step = model.start, model.step
+        self._reorder, self._resize = model.reorder, model.resize
         config = model.get_config()
         self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
         self._jit_compile = jit_compile
@@ -102,14 +103,13 @@ class IdTranslator(tf.Module):
 
     def _decode_greedily(self, ids):
         bounds = self._bounds(ids)
-        state = self._start(ids, bounds["max_length"])
-        return greedy_decode(self._step, state, tf.shape(ids)[0], **bounds)
+        return greedy_decode(self._step, self._start(ids, 0), tf.shape(ids)[0], **bounds)
 
     def _decode_beams(self, ids):
         bounds = self._bounds(ids)
         return beam_search(
             self._step,
-            self._start(ids, bounds["max_length"], self._beam["beam_size"]),
+            self._start(ids, 0, self._beam["beam_size"]),
             tf.shape(ids)[0],
             reorder=self._reorder,
             **bounds,
@@ -122,7 +122,7 @@ class IdTranslator(tf.Module):
         longest = tf.minimum(2 * tf.shape(ids)[1] + 10, self._longest_target)
         # A row of nothing but padding, which fills a bucket up, is over at once.
         limits = tf.where(tf.equal(lengths, 0), 1, tf.minimum(2 * lengths + 10, longest))
-        leaving = {"select": gather_rows, "jit_compile": self._jit_compile}
+        leaving = {"resize": self._resize, "jit_compile": self._jit_compile}
         return {**self._ends, **leaving, "limits": limits, "max_length": longest}
 
 

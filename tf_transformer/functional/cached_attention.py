@@ -55,23 +55,10 @@ def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit=
 
 def _cached(q, keys, values, cache, slot, mask, bias, compiled=False):
     cache = tuple(_put(old, new, slot) for new, old in zip((keys, values), cache, strict=True))
-    slots, end = tf.shape(cache[0])[2], slot + tf.shape(q)[2]
     if mask is None:
         new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)  # (T, 1)
-        mask = tf.range(slots) <= new  # (T, C)
-
-    def attend(used):
-        part = None if bias is None else bias[..., :used]
-        filled = (x[:, :, :used] for x in cache)
-        return whole_attention(q, *filled, ~mask[..., :used], part, compiled=compiled)[0]
-
-    # Most of a cache is empty most of the time. XLA wants sizes that are known when it compiles.
-    sizes = [-(-slots // parts) for parts in _PARTS]
-    branch = tf.add_n([tf.cast(end > size, tf.int32) for size in sizes[:-1]])
-    return tf.switch_case(branch, [functools.partial(attend, size) for size in sizes]), cache
-
-
-_PARTS = (8, 4, 2, 1)
+        mask = tf.range(tf.shape(cache[0])[2]) <= new  # (T, C)
+    return whole_attention(q, *cache, ~mask, bias, compiled=compiled)[0], cache
 
 
 def _put(cache, new, slot):

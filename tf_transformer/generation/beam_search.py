@@ -27,7 +27,7 @@ def beam_search(
     min_length=0,
     no_repeat_ngram=0,
     reorder=gather_rows,
-    select=None,
+    resize=None,
     jit_compile=False,
 ):
     """Keep the K likeliest beginnings, until no open one can win.
@@ -54,7 +54,7 @@ def beam_search(
         no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
         reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was; `rows`
             stay within their sentence. By default every tensor but scalars is gathered.
-        select, jit_compile: see `decode_loop`: lets finished sentences leave the batch.
+        resize, jit_compile: see `decode_loop`: lets finished sentences leave the batch.
 
     Returns:
         `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, 0 after the end;
@@ -141,7 +141,7 @@ def beam_search(
         "beams": (no_ids, tf.broadcast_to(only_first, shape)),
         "output": (no_ids, tf.fill(shape, IMPOSSIBLE)),
     }
-    (ids, scores), broken = decode_loop(extend, state, rows, select, jit_compile)
+    (ids, scores), broken = decode_loop(extend, state, rows, resize, jit_compile)
     refuse_broken(broken)
     return ids[:, :n_best], scores[:, :n_best]
 

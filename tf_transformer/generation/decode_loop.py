@@ -9,14 +9,16 @@ from tf_transformer.generation.rows import gather_rows
 
 # A step of fewer sentences takes about the same time.
 _SMALLEST = 8
+_FIRST_ROOM = 16
 
 
-def decode_loop(extend, state, rows, select=None, jit_compile=False):
+def decode_loop(extend, state, rows, resize=None, jit_compile=False):
     """Extend sentences token by token, until all are done or the model breaks.
 
-    One `tf.while_loop`. With `select` there is another one around it: whenever half of the
-    sentences are done, they leave, and the rest goes on in half the batch. XLA cannot compile that
-    one; with `jit_compile` it compiles the inner one, for every size of the batch.
+    One `tf.while_loop`. With `resize` there is another one around it, which keeps the state as
+    small as it can be: whenever half of the sentences are done, they leave, and the rest goes on in
+    half the batch; and there is room for 16 tokens at first, then for twice as many. XLA cannot
+    compile that loop; with `jit_compile` it compiles the inner one, for every size.
 
     Args:
         extend: function `(position, state, rows) -> (state, rows, broken)`: one step, and whether
@@ -24,15 +26,16 @@ def decode_loop(extend, state, rows, select=None, jit_compile=False):
         state: nest of tensors, what the model wants.
         rows: dict of nests of tensors (B, ...): `done`, bool (B,); `output`, what a sentence is in
             the end; and whatever else `extend` needs. Sentences that are done do not change.
-        select: None, or function `(state, sentences) -> state`, which goes on with the sentences at
-            these places, int32 (B',).
-        jit_compile: bool, only with `select`.
+        resize: None, or function `(state, sentences, room) -> state`, which goes on with the
+            sentences at these places, int32 (B',), and can hold `room` tokens of each, a scalar
+            int32 tensor. It is called before the first step, too.
+        jit_compile: bool, only with `resize`.
 
     Returns:
         `(output, broken)`: of all sentences, and scalar int32, the step that broke, or -1.
 
     Raises:
-        ValueError: `jit_compile` without `select`.
+        ValueError: `jit_compile` without `resize`.
 
     Example:
         >>> def count(position, state, rows):
@@ -42,57 +45,71 @@ def decode_loop(extend, state, rows, select=None, jit_compile=False):
         >>> decode_loop(count, tf.constant([5, 2]), rows)[0].numpy().tolist()
         [5, 2]
     """
-    if jit_compile and select is None:
+    if jit_compile and resize is None:
         raise ValueError(
-            "jit_compile: expected select beside it, got none. To compile the whole decoding, put "
+            "jit_compile: expected resize beside it, got none. To compile the whole decoding, put "
             "it into a tf.function(jit_compile=True)."
         )
 
-    def goes_on(position, broken, state, rows):
-        size = tf.shape(rows["done"])[0]
-        few = tf.where(size > _SMALLEST, size // 2, 0) if select else 0
-        still_open = tf.reduce_sum(tf.cast(~rows["done"], tf.int32))
-        return (still_open > few) & (broken < 0)
+    def goes_on(position, broken, room, state, rows):
+        few = _half(rows["done"]) if resize else 0
+        return (_still_open(rows["done"]) > few) & (position < room) & (broken < 0)
 
-    def extend_all(position, broken, state, rows):
+    def extend_all(position, broken, room, state, rows):
         state, rows, breaks = extend(position, state, rows)
-        return position + 1, tf.where(breaks, position, broken), state, rows
+        return position + 1, tf.where(breaks, position, broken), room, state, rows
 
     def run(*variables):
         return tf.while_loop(goes_on, extend_all, variables)
 
-    variables = (tf.constant(0), tf.constant(-1), state, rows)
-    if select is None:
-        _, broken, _, rows = run(*variables)
+    position, broken = tf.constant(0), tf.constant(-1)
+    if resize is None:
+        _, broken, _, _, rows = run(position, broken, tf.int32.max, state, rows)
         return rows["output"], broken
 
     run = tf.function(run, jit_compile=jit_compile, autograph=False)
 
-    def unfinished(output, places, position, broken, state, rows):
+    def unfinished(output, places, position, broken, room, state, rows):
         return ~tf.reduce_all(rows["done"]) & (broken < 0)
 
-    def run_and_shrink(output, places, *variables):
-        position, broken, state, rows = run(*variables)
+    def run_and_resize(output, places, *variables):
+        position, broken, room, state, rows = run(*variables)
         output = tf.nest.map_structure(
             lambda whole, part: tf.tensor_scatter_nd_update(whole, places[:, tf.newaxis], part),
             output,
             rows["output"],
         )
         # The open ones, and of the others as many as make up the half.
-        order = tf.argsort(tf.cast(rows["done"], tf.int32), stable=True)
-        order = order[: tf.shape(order)[0] // 2]
+        done = rows["done"]
+        kept = tf.where(_still_open(done) > _half(done), tf.size(done), tf.size(done) // 2)
+        order = tf.argsort(tf.cast(done, tf.int32), stable=True)[:kept]
         places, rows = gather_rows((places, rows), order)
-        return output, places, position, broken, select(state, order), rows
+        room = tf.where(position < room, room, 2 * room)
+        return output, places, position, broken, room, resize(state, order, room), rows
 
-    places = tf.range(tf.shape(rows["done"])[0])
-    variables = (rows["output"], places, *variables)
-    output, _, _, broken, _, _ = tf.while_loop(
-        unfinished, run_and_shrink, variables, shape_invariants=_of_any_batch(variables)
+    places, room = tf.range(tf.size(rows["done"])), tf.constant(_FIRST_ROOM)
+    state = resize(state, places, room)
+    variables = (rows["output"], places, position, broken, room, state, rows)
+    shapes = (*_of_any_batch(variables[:5]), _of_any_size(state), _of_any_batch(rows))
+    output, _, _, broken, _, _, _ = tf.while_loop(
+        unfinished, run_and_resize, variables, shape_invariants=shapes
     )
     return output, broken
+
+
+def _still_open(done):
+    return tf.reduce_sum(tf.cast(~done, tf.int32))
+
+
+def _half(done):
+    return tf.where(tf.size(done) > _SMALLEST, tf.size(done) // 2, 0)
 
 
 def _of_any_batch(nest):
     return tf.nest.map_structure(
         lambda x: tf.TensorShape([None, *x.shape[1:]]) if x.shape.rank else x.shape, nest
     )
+
+
+def _of_any_size(nest):
+    return tf.nest.map_structure(lambda x: tf.TensorShape([None] * x.shape.rank), nest)

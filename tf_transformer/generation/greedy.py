@@ -17,7 +17,7 @@ def greedy_decode(
     limits=None,
     min_length=0,
     no_repeat_ngram=0,
-    select=None,
+    resize=None,
     jit_compile=False,
 ):
     """Take the likeliest token, feed it back, until every sentence has ended.
@@ -35,8 +35,8 @@ def greedy_decode(
         limits: None, or int32 tensor (B,), 1 to L: each sentence's own most tokens.
         min_length: int, tokens of a sentence before it may end.
         no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
-        select, jit_compile: see `decode_loop`: lets finished sentences leave the batch. For a state
-            of rows, `select` is `gather_rows`.
+        resize, jit_compile: see `decode_loop`: lets finished sentences leave the batch. For a state
+            of rows, `resize` is `lambda state, sentences, room: gather_rows(state, sentences)`.
 
     Returns:
         int32 tensor (B, L), token ids without the end token, 0 after the end.
@@ -64,6 +64,6 @@ def greedy_decode(
         limits=limits,
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
-        select=select,
+        resize=resize,
         jit_compile=jit_compile,
     )

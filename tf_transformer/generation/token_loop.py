@@ -23,7 +23,7 @@ def decode_tokens(
     limits=None,
     min_length=0,
     no_repeat_ngram=0,
-    select=None,
+    resize=None,
     jit_compile=False,
 ):
     """Feed back what is chosen, until every sentence has ended.
@@ -32,7 +32,7 @@ def decode_tokens(
         choose: function `(logits, ids, position) -> tokens`: (B, C), the best first, to (B,).
         candidates: int, C, or None: V.
         step, state, batch_size, start_id, end_id, max_length, limits, min_length,
-            no_repeat_ngram, select, jit_compile: see `greedy_decode`.
+            no_repeat_ngram, resize, jit_compile: see `greedy_decode`.
 
     Returns:
         int32 tensor (B, L).
@@ -83,6 +83,6 @@ def decode_tokens(
         "tokens": tf.fill((batch_size,), start_id),
         "output": tf.zeros((batch_size, max_length), tf.int32),
     }
-    output, broken = decode_loop(decode_one, state, rows, select, jit_compile)
+    output, broken = decode_loop(decode_one, state, rows, resize, jit_compile)
     refuse_broken(broken)
     return output

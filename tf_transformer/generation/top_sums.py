@@ -46,8 +46,8 @@ def top_sums(values, offsets, count):
     sums, order = tf.math.top_k(tf.reshape(sums, (batch, -1)), count)
     block = tf.gather(chosen, order // size, batch_dims=1)  # (B, C)
     tokens = block % blocks * size + order % size
-    # What fills the last block up is no token: -inf, at the place of a token.
-    return sums, block // blocks, tf.minimum(tokens, width - 1)
+    # What fills a last block up is never among them: another chosen block has as much to give.
+    return sums, block // blocks, tokens
 
 
 def _block_size(width, rows, count):

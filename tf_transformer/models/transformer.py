@@ -143,7 +143,8 @@ class Transformer(NotesLayer, keras.Model):
 
         Args:
             inp: integer tensor (B, S), source ids, 0 = padding.
-            max_length: int or scalar int32 tensor L <= pe_target, the most steps to come.
+            max_length: int or scalar int32 tensor L <= pe_target, the most steps to come; 0 leaves
+                that to `resize`.
             beam_size: int K, the rows of each sentence, which stand together.
 
         Returns:
@@ -214,6 +215,27 @@ class Transformer(NotesLayer, keras.Model):
         shape = tf.shape(lineage)
         flat = tf.reshape(lineage, (shape[0] * shape[1], shape[2]))
         return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
+
+    def resize(self, state, sentences, room):
+        """Go on with some of the sentences and with longer caches, for `decode_loop`.
+
+        Args:
+            state: from `start` or `step`.
+            sentences: int32 tensor (B',), the places of those that stay.
+            room: int or scalar int32 tensor, the tokens of a sentence that the state can hold then,
+                no fewer than before.
+
+        Returns:
+            The state.
+        """
+        position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
+        state = tf.nest.map_structure(lambda x: tf.gather(x, sentences), others)
+        _, beams, length = tf.unstack(tf.shape(state["lineage"]))
+        more = room - length
+        lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
+        slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
+        caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
+        return {**state, "position": position, "lineage": lineage, "caches": caches}
 
     def get_config(self):
         return {**super().get_config(), **self._arguments}
