@@ -1,7 +1,7 @@
 """Every comparison with other libraries, one after the other: `python benchmarks/all.py`.
 
 Takes about an hour on two cores. Not among them: accelerator.py, which wants another machine,
-bert.py, which wants a model, and quality.py, which takes hours.
+bert.py and translate.py, which want a model, and quality.py, which takes hours.
 """
 
 import argparse
@@ -15,7 +15,6 @@ COMMANDS = [
     ["attention.py", "--dtype", "bfloat16", "--longest", "2048"],
     ["tokenization.py"],
     ["train.py"],
-    ["translate.py"],
     ["whole_models.py"],
 ]
 
