@@ -17,14 +17,18 @@ PEAK, WARMUP_STEPS = 1.5e-3, 2000
 LENGTH_PENALTIES = (0.0, 0.3, 0.6, 1.0, 1.5)
 BEAM_SIZE = 5
 AVERAGE = "average.weights.h5"
-
 # Two trainings of one thread each are a fifth faster than one of two threads after the other, and
 # such products are the faster ones without oneDNN.
-os.environ.update(TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1", TF_ENABLE_ONEDNN_OPTS="0")
+ONE_CORE = {
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+}
 
 
 def run_seed(options, seed):
     """Train a seed in its folder, or go on there; score it."""
+    os.environ.update(ONE_CORE)  # before TensorFlow is imported
     from tf_transformer.cli.tensorflow_start import import_tensorflow
 
     import_tensorflow()
