@@ -46,15 +46,20 @@ def new_model(folder, **changes):
     )
 
 
-def test_learns_and_repeats_itself(folder):
-    tokenizer, weights = bert.read_tokenizer(folder), []
-    for _ in range(2):
-        model = new_model(folder, unpad=True)
-        history = fine_tune(model, tokenizer, DATA, SETTINGS, verbose=0).history
-        weights.append(model.get_weights())
+def test_learns(folder):
+    tokenizer, model = bert.read_tokenizer(folder), new_model(folder, unpad=True)
+    history = fine_tune(model, tokenizer, DATA, SETTINGS, verbose=0).history
     assert history["val_accuracy"][-1] == 1.0
     _, accuracy = model.evaluate(text_batches(tokenizer, DATA.test, SETTINGS), verbose=0)
     assert accuracy == 1.0
+
+
+def test_repeats_itself(folder):
+    tokenizer, weights = bert.read_tokenizer(folder), []
+    for _ in range(2):
+        model = new_model(folder, unpad=True)
+        fine_tune(model, tokenizer, DATA, dataclasses.replace(SETTINGS, epochs=1), verbose=0)
+        weights.append(model.get_weights())
     for one, other in zip(*weights, strict=True):
         np.testing.assert_array_equal(one, other)
 
