@@ -25,8 +25,8 @@ class IdTranslator(tf.Module):
         beam_size, length_penalty, n_best: of `beam_search`.
         jit_compile: False, one program of TensorFlow's operations for all shapes; True, XLA
             compiles one for each bucket, when the first batch falls into it: S is padded to 8, 16,
-            32 and so on, B to a power of two. Seconds for each, and then less time for each token,
-            above all for a single sentence (benchmarks/results/translate.md).
+            32 and so on, B to a power of two, and the caches have room for 16 tokens, 32 and so on.
+            Seconds for each, and then less time for each token (benchmarks/NOTES.md, Decoding).
 
     Raises:
         ValueError: a number out of range.

@@ -44,8 +44,9 @@ def test_every_sentence_of_the_corpora(pair_of, all_texts, kind):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind not in MODELS])
-def test_other_kinds(pair_of, all_texts, kind):
-    check_ids(pair_of(kind), all_texts[::5] + SEEDS + random_texts(500, 2, all_texts))
+def test_other_kinds(pair_of, all_texts, kind, share_of):
+    drawn = share_of(random_texts(1500, 2, all_texts))
+    check_ids(pair_of(kind), all_texts[::5] + SEEDS + drawn)
 
 
 @pytest.mark.parametrize("kind", MODELS)
