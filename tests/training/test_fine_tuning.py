@@ -9,7 +9,7 @@ from tiny_bert import TOKENS, tiny_folder
 
 from tf_transformer import bert
 from tf_transformer.data import LabelledTexts
-from tf_transformer.training import FineTuning, fine_tune, text_batches
+from tf_transformer.training import FineTuning, fine_tune, fine_tuning, text_batches
 
 LABELS = ("bad", "good")
 SETTINGS = FineTuning(epochs=12, batch_size=7, learning_rate=5e-3, max_length=9)
@@ -88,6 +88,17 @@ def test_batches_are_cut_padded_and_shuffled(folder):
     assert orders[0] == orders[1]  # the seed decides
     assert orders[0][0] != orders[0][1]  # another order in every pass
     assert sorted(x for batch in orders[0][0] for x in batch) == [0] * 10 + [1] * 10
+
+
+def test_batches_are_the_inputs_of_their_texts(folder, monkeypatch):
+    monkeypatch.setattr(fine_tuning, "AT_ONCE", 3)
+    tokenizer, rows = bert.read_tokenizer(folder), texts(11, 4)
+    batches = text_batches(tokenizer, rows, FineTuning(batch_size=5, max_length=5))
+    for first, (inputs, labels) in zip((0, 5, 10), batches, strict=True):
+        some, numbers = zip(*rows[first : first + 5], strict=True)
+        assert tuple(labels.numpy()) == numbers
+        for name, expected in bert.text_inputs(tokenizer, some, None, 5).items():
+            np.testing.assert_array_equal(inputs[name], expected)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Epochs of batches as a `tf.data` pipeline."""
 
+from tf_transformer.data.prefetched import prefetched
+
 
 def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None, transform=None):
     """The batches of one epoch after the other, from any step on.
@@ -42,9 +44,4 @@ def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None,
     size = tf.data.INFINITE_CARDINALITY
     if epochs is not None:
         size = epochs * batches.steps_per_epoch - first_step
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(size)).prefetch(4)
-    options = tf.data.Options()
-    # Nothing here to tune, and the tuner can hold up the end of an epoch for as long as the
-    # epoch took: it sleeps 10 ms, 20 ms, 40 ms, ... and the iterator waits for it to wake.
-    options.autotune.enabled = False
-    return dataset.with_options(options)
+    return prefetched(dataset.apply(tf.data.experimental.assert_cardinality(size)))

@@ -8,9 +8,12 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from tf_transformer.models.bert.text_inputs import text_inputs
+from tf_transformer.data.prefetched import prefetched
+from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.training.layerwise_adamw import LayerwiseAdamW
 from tf_transformer.training.linear_schedule import WarmUpLinearDecay
+
+AT_ONCE = 1024  # texts whose tokens are found together: bounds the memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,17 +152,21 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
         ([[2, 5, 3, 0], [2, 5, 6, 3]], [0, 1])
     """
     texts, labels = zip(*rows, strict=True)
-    dataset = tf.data.Dataset.from_tensor_slices(
-        (tf.constant(texts, tf.string), tf.constant(labels, tf.int32))
+    # Once and not in every pass: each pass would copy the tokenizer's tables first.
+    ids = tf.concat(
+        [
+            tokenizer.encode(texts[first : first + AT_ONCE])[:, : settings.max_length - 2]
+            for first in range(0, len(texts), AT_ONCE)
+        ],
+        0,
     )
+    dataset = tf.data.Dataset.from_tensor_slices((ids, tf.constant(labels, tf.int32)))
     if shuffle:
         dataset = dataset.shuffle(len(rows), settings.seed)
-    return (
-        dataset.batch(settings.batch_size)
-        .map(
-            lambda texts, labels: (text_inputs(tokenizer, texts, None, settings.max_length), labels)
+    return prefetched(
+        dataset.ragged_batch(settings.batch_size).map(
+            lambda ids, labels: (pad_segments(tokenizer, [ids]), labels)
         )
-        .prefetch(2)
     )
 
 

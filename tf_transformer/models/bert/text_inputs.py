@@ -125,7 +125,7 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
     rows = _encoded(tokenizer, texts, mask)
     most = max_length - around
     if pairs is None:
-        return _dense(tokenizer, [rows[:, :most]])
+        return pad_segments(tokenizer, [rows[:, :most]])
     others = _encoded(tokenizer, pairs, mask)
     if not rows.shape[:1].is_compatible_with(others.shape[:1]):
         raise ValueError(
@@ -135,7 +135,48 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
     # The shorter one keeps up to half of the room, the odd place goes to the longer.
     half = tf.where(lengths > other_lengths, most - most // 2, most // 2)
     kept = tf.minimum(lengths, tf.maximum(half, most - other_lengths))
-    return _dense(tokenizer, [_cut(rows, kept), _cut(others, most - kept)])
+    return pad_segments(tokenizer, [_cut(rows, kept), _cut(others, most - kept)])
+
+
+def pad_segments(tokenizer, segments):
+    """`[CLS] ids [SEP]`, or `[CLS] ids [SEP] ids [SEP]`, padded, as `Bert` takes it.
+
+    What `text_inputs` does with the tokens of its texts, for ids that are there already.
+
+    Args:
+        tokenizer: `GraphTokenizer` with the roles start, end and padding.
+        segments: list of ragged int32 tensors (B, (T)), the first and the second texts.
+
+    Returns:
+        dict of int32 tensors (B, T): `input_ids`, `token_type_ids`, `attention_mask`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> tokenizer = read_tokenizer(folder)
+        >>> pad_segments(tokenizer, [tokenizer.encode(["a", "b a"])])["input_ids"].numpy().tolist()
+        [[2, 5, 3, 0], [2, 6, 5, 3]]
+    """
+    batch = segments[0].nrows()
+    start, end = (
+        tf.RaggedTensor.from_tensor(tf.fill([batch, 1], number))
+        for number in (tokenizer.start_id, tokenizer.end_id)
+    )
+    framed = [
+        tf.concat([start, segments[0], end], 1),
+        *(tf.concat([ids, end], 1) for ids in segments[1:]),
+    ]
+    ids = tf.concat(framed, 1)
+    types = tf.concat([part.with_values(part.values * 0 + n) for n, part in enumerate(framed)], 1)
+    # At least one place, also of no texts: a model takes the first one.
+    shape = tf.stack([batch, tf.maximum(ids.bounding_shape(axis=1), 1)])
+    dense = ids.to_tensor(tokenizer.pad_id, shape=shape)
+    return {
+        "input_ids": dense,
+        "token_type_ids": types.to_tensor(shape=shape),
+        "attention_mask": tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1], tf.int32),
+    }
 
 
 def _encoded(tokenizer, texts, mask):
@@ -154,22 +195,3 @@ def _cut(rows, most):
     lengths = tf.minimum(rows.row_lengths(), tf.cast(most, tf.int64))
     places = tf.ragged.range(rows.row_starts(), rows.row_starts() + lengths)
     return tf.gather(rows.values, places)
-
-
-def _dense(tokenizer, parts):
-    batch = parts[0].nrows()
-    start, end = (
-        tf.RaggedTensor.from_tensor(tf.fill([batch, 1], number))
-        for number in (tokenizer.start_id, tokenizer.end_id)
-    )
-    segments = [tf.concat([start, parts[0], end], 1), *(tf.concat([p, end], 1) for p in parts[1:])]
-    ids = tf.concat(segments, 1)
-    types = tf.concat([part.with_values(part.values * 0 + n) for n, part in enumerate(segments)], 1)
-    # At least one place, also of no texts: a model takes the first one.
-    shape = tf.stack([batch, tf.maximum(ids.bounding_shape(axis=1), 1)])
-    dense = ids.to_tensor(tokenizer.pad_id, shape=shape)
-    return {
-        "input_ids": dense,
-        "token_type_ids": types.to_tensor(shape=shape),
-        "attention_mask": tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1], tf.int32),
-    }
