@@ -93,3 +93,15 @@ def test_it_is_saved_with_its_model(tmp_path):
 def test_a_negative_alpha_is_refused():
     with pytest.raises(ValueError, match="alpha: expected at least 0, got -1"):
         made(-1)
+
+
+def test_files_of_weights_are_the_model_s_own(tmp_path):
+    model, path = made(5.0), tmp_path / "all.weights.h5"
+    expected = model.get_weights()
+    for source, target in ((model, model.model), (model.model, model)):
+        model.set_weights(expected)
+        source.save_weights(path)
+        model.set_weights([weight * 0 for weight in expected])
+        target.load_weights(path)
+        for one, other in zip(model.get_weights(), expected, strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -14,8 +14,8 @@ class RDrop(keras.Model):
     loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
     for Neural Networks", equations 2 to 4 over 2: P1 and P2 are what the model gives for the same
     row under different dropout, `loss` is the mean over both, and the divergences are the mean over
-    positions whose label is not 0. A step takes twice the time; validation and prediction are those
-    of the model alone.
+    positions whose label is not 0. A step takes twice the time; validation, prediction and files of
+    weights are those of the model alone, so that a training may go on with R-Drop or without.
 
     Args:
         model: a `keras.Model` that gives logits (B, T, V) or (B, V).
@@ -46,6 +46,12 @@ class RDrop(keras.Model):
 
     def call(self, inputs, training=None):
         return self.model(inputs, training=training)
+
+    def save_weights(self, *args, **kwargs):
+        self.model.save_weights(*args, **kwargs)
+
+    def load_weights(self, *args, **kwargs):
+        self.model.load_weights(*args, **kwargs)
 
     def train_step(self, data):
         return super().train_step(tf.nest.map_structure(_twice, data))
