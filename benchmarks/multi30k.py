@@ -55,7 +55,8 @@ def main():
         json.loads((options.output / f"seed-{seed}" / "scores.json").read_text("utf-8"))
         for seed in options.seeds
     ]
-    write_result("multi30k", "Multi30k, English to German", table(scores), "One core a seed.")
+    name = "multi30k-r-drop" if options.r_drop else "multi30k"
+    write_result(name, "Multi30k, English to German", table(scores), "One core a seed.")
 
 
 def run_side_by_side(seeds):

@@ -14,7 +14,7 @@ LENGTHS = (*range(6, 33), 36, 40, 48, 64)
 POSITIONS = 128
 TOKENS_PER_BATCH = 512
 PEAK, WARMUP_STEPS = 1.5e-3, 2000
-LENGTH_PENALTIES = (0.0, 0.3, 0.6, 1.0, 1.5)
+LENGTH_PENALTIES = (0.0, 0.3, 0.6, 1.0, 1.5, 2.0, 2.5)
 BEAM_SIZE = 5
 AVERAGE = "average.weights.h5"
 # Two trainings of one thread each are a fifth faster than one of two threads after the other, and
