@@ -3,9 +3,8 @@
 DATA is the folder of `train.en.gz`, `val.de.gz`, `test_2016_flickr.en.gz` and so on. Trains each
 seed in a process and on a core of its own, averages its last checkpoints, decodes with beam 5 and
 scores as Wu et al. 2021 (arXiv 2105.14462) do, and on detokenised text. After a stop (Ctrl-C) the
-same command goes on. Nothing is chosen by the test sets: the length penalty of a seed is the best
-one on its validation set. The table goes into results/multi30k.md. Needs
-`pip install -e ".[bench,train]"`.
+same command goes on. Nothing is chosen by the test sets. The table goes into results/multi30k.md.
+Needs `pip install -e ".[bench,train]"`.
 """
 
 import argparse
@@ -91,16 +90,16 @@ def table(scores):
     """Markdown: a row for each seed, the means with their spread."""
     columns = [(name, kind) for name in texts.TESTS for kind in ("tokenized", "detokenized")]
     lines = [
-        "| seed | weights | epochs | length penalty | validation | "
+        "| seed | weights | epochs | validation | "
         + " | ".join(f"{name}, {kind}" for name, kind in columns)
         + " |",
-        "|---" * (5 + len(columns)) + "|",
+        "|---" * (4 + len(columns)) + "|",
     ]
     for row in scores:
         found = " | ".join(f"{row[name][kind]['bleu']:.2f}" for name, kind in columns)
         lines.append(
-            f"| {row['seed']} | {row['weights']:,} | {row['epochs']} | {row['penalty']} | "
-            f"{row['validation']:.2f} | {found} |"
+            f"| {row['seed']} | {row['weights']:,} | {row['epochs']} | {row['validation']:.2f} | "
+            f"{found} |"
         )
     means = []
     for name, kind in columns:
