@@ -1,31 +1,24 @@
-"""info, embed, search, finetune and classify, as processes."""
+"""info, embed, search, finetune, classify and pretrain: what they print, write and refuse."""
 
 import io
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from checkpoint_files import write_tensorflow
+from command_line import command, command_here
 from tiny_bert import tiny_folder
 
 from tf_transformer import bert
 from tf_transformer.cli.classification import _SETTINGS
 from tf_transformer.training import FineTuning
 
-ROOT = Path(__file__).parents[2]
-START = [sys.executable, "-c", "import sys; from tf_transformer.cli import main; sys.exit(main())"]
 LINES = "a good film\nthe plot was bad .\n\n好 电影\n"
 
 
-def command(*arguments, stdin=b"", code=0):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*START, *map(str, arguments)], input=stdin, capture_output=True, env=environment
-    )
+def printed(*arguments, stdin=b"", code=0, run=command_here):
+    """What a command printed, or why it ended with this code."""
+    done = run(*arguments, stdin=stdin)
     assert done.returncode == code, done.stderr.decode()
     return (done.stderr if code else done.stdout).decode("utf-8", "surrogateescape")
 
@@ -36,30 +29,31 @@ def folder(tmp_path_factory):
 
 
 def test_info_of_bert_base():
-    out = command("info", "bert-base")
+    out = printed("info", "bert-base", run=command)
     assert "   23,835,648  embeddings" in out and "  109,482,240  all" in out
 
 
 def test_info_of_a_checkpoint_and_of_nothing(folder, tmp_path):
-    assert '"hidden_size": 12' in command("info", folder)
+    assert '"hidden_size": 12' in printed("info", folder)
     google = write_tensorflow(tmp_path / "google", bert.Bert.from_pretrained(folder))
-    assert '"hidden_size": 12' in command("info", google / "bert_model.ckpt")
-    assert "name: expected one of bert-tiny" in command("info", "bert-bass", code=2)
+    assert '"hidden_size": 12' in printed("info", google / "bert_model.ckpt")
+    assert "name: expected one of bert-tiny" in printed("info", "bert-bass", code=2)
 
 
 def test_embed_and_search(folder, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text(LINES, "utf-8")
-    piped = command("embed", "--model", folder, stdin=LINES.encode())
+    piped = printed("embed", "--model", folder, stdin=LINES.encode(), run=command)
     vectors = np.load(io.BytesIO(piped.encode("utf-8", "surrogateescape")))
     assert vectors.shape == (4, 12) and vectors.dtype == np.float32
     index = tmp_path / "vectors.npy"
-    command("embed", "--model", folder, "--file", lines, "--output", index, "--batch-size", 2)
+    printed("embed", "--model", folder, "--file", lines, "--output", index, "--batch-size", 2)
     np.testing.assert_allclose(np.load(index), vectors, atol=1e-6)
-    out = command("search", index, "好 电影", "--model", folder, "--lines", lines, "--top", 2)
+    out = printed("search", index, "好 电影", "--model", folder, "--lines", lines, "--top", 2)
     first, second = out.splitlines()
     assert first == "1.0000\t4\t好 电影" and second.count("\t") == 2
-    assert command("search", index, "a", "bad", "--model", folder).startswith("a:\n")
+    again = printed("search", index, "a", "bad", "--model", folder, run=command)
+    assert again.startswith("a:\n")
 
 
 def test_bad_input(folder, tmp_path):
@@ -97,7 +91,7 @@ def test_bad_input(folder, tmp_path):
         ),
         (["classify", "a", "--model", tmp_path], "--model: expected what finetune wrote"),
     ):
-        assert message in command(*arguments, code=2), arguments
+        assert message in printed(*arguments, code=2), arguments
 
 
 def test_finetune_and_classify(folder, tmp_path):
@@ -105,17 +99,19 @@ def test_finetune_and_classify(folder, tmp_path):
     words = ("good", "bad")
     train.write_text("".join(f"{words[n % 2]}\tfilm {n} {words[n % 2]}\n" for n in range(80)))
     settings = ["--epochs", 8, "--learning-rate", 5e-3, "--max-length", 9, "--batch-size", 8]
-    out = command("finetune", "--model", folder, "--train", train, "--output", output, *settings)
+    files = ["--model", folder, "--train", train, "--output", output]
+    out = printed("finetune", *files, *settings, run=command)
     assert "classes: bad, good" in out
     result = json.loads((output / "result.json").read_text())
     assert result["test_accuracy"] == 1.0 and result["settings"]["epochs"] == 8
     assert {"vocab.txt", "model.safetensors"} <= {p.name for p in (output / "model").iterdir()}
     assert len((output / "history.csv").read_text().splitlines()) == 9
-    answers = command("classify", "good", "bad", "--model", output).splitlines()
+    answers = printed("classify", "good", "bad", "--model", output).splitlines()
     assert [answer.split("\t")[::2] for answer in answers] == [["good"] * 2, ["bad"] * 2]
-    piped = command("classify", "--model", output / "saved_model", stdin=b"good\nbad\n")
+    saved_model = ["--model", output / "saved_model"]
+    piped = printed("classify", *saved_model, stdin=b"good\nbad\n", run=command)
     assert piped.splitlines() == answers
-    vectors = command("embed", "--model", output / "saved_model", stdin=b"good\n", code=2)
+    vectors = printed("embed", *saved_model, stdin=b"good\n", code=2)
     assert "a SavedModel that TextEncoder wrote" in vectors
 
 
@@ -124,15 +120,16 @@ def test_pretrain(tmp_path):
     documents = [[f"the film {n} was good", f"the plot {n} was bad"] for n in range(120)]
     text.write_text("\n\n".join("\n".join(document) for document in documents))
     arguments = ["--text", text, "--preset", "tiny", "--vocab-size", 90, "--output", output]
-    out = command("pretrain", *arguments)
+    out = printed("pretrain", *arguments, run=command)
     assert "masked words and next sentences" in out and "loss.png" in out
     assert (output / "loss.png").read_bytes()[1:4] == b"PNG"
-    assert "holds a pretraining already" in command("pretrain", *arguments, code=2)
-    vectors = command("embed", "--model", output / "model", "--output", tmp_path / "x.npy")
+    assert "holds a pretraining already" in printed("pretrain", *arguments, code=2)
+    vectors = printed("embed", "--model", output / "model", "--output", tmp_path / "x.npy")
     assert vectors == "" and np.load(tmp_path / "x.npy").shape == (0, 32)
-    told = command("pretrain", "--resume", output, "--learning-rate", 0, code=2)
+    told = printed("pretrain", "--resume", output, "--learning-rate", 0, code=2)
     assert "--learning-rate: expected no setting beside --resume" in told
-    again = command("pretrain", "--resume", output)  # nothing left to train: the model once more
+    # Nothing is left to train: the model once more.
+    again = printed("pretrain", "--resume", output)
     assert "Model: " in again
 
 
@@ -146,6 +143,7 @@ def test_the_activation_of_the_pooler(folder, tmp_path):
     for activation in ("tanh", "linear"):
         arguments = ["--pooling", "pooler", "--pooler-activation", activation]
         output = tmp_path / f"{activation}.npy"
-        command("embed", "--model", folder, *arguments, "--output", output, stdin=LINES.encode())
+        arguments += ["--model", folder, "--output", output]
+        printed("embed", *arguments, stdin=LINES.encode())
         vectors[activation] = np.load(output)
     assert np.abs(vectors["tanh"] - vectors["linear"]).max() > 1e-3

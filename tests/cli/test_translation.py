@@ -1,24 +1,13 @@
-"""The command, as a process: what it prints, where, and with which exit code."""
+"""The commands of translators: what they print, where, and with which exit code."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-START = [sys.executable, "-c", "import sys; from tf_transformer.cli import main; sys.exit(main())"]
-
-
-def command(*arguments, stdin=b"", cwd=None):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [*START, *map(str, arguments)], input=stdin, capture_output=True, cwd=cwd, env=environment
-    )
+from command_line import ENVIRONMENT, ROOT, START, command, command_here
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +58,15 @@ def test_train_scores_exports_and_translates(run):
 def test_other_subword_models_train_and_translate(pairs, tmp_path, subword):
     folder = tmp_path / "run"
     arguments = ["--tsv", pairs, "--preset", "tiny", "--subword", subword, "--vocab-size", "300"]
-    done = command("train", *arguments, "--output", folder)
+    done = command_here("train", *arguments, "--output", folder)
     assert done.returncode == 0, done.stderr.decode()
     assert b"BLEU" in done.stdout and done.stderr == b""
     tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     assert tokenizer["model"]["type"].lower() == subword
     assert len(tokenizer["model"]["vocab"]) == 300
-    info = json.loads(command("info", "--model", folder).stdout.decode().split("\n", 1)[1])
+    info = json.loads(command_here("info", "--model", folder).stdout.decode().split("\n", 1)[1])
     assert f"--subword {subword} --vocab-size 300" in info["command"]
-    again = command("translate", "--model", folder, "Tom is here.")
+    again = command_here("translate", "--model", folder, "Tom is here.")
     assert again.returncode == 0 and again.stdout.count(b"\n") == 1
 
 
@@ -86,8 +75,8 @@ def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     lines = ["Tom", "", "Hi you"]
     file = tmp_path / "lines.txt"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    by_argument = command("translate", "--model", folder, *lines)
-    by_file = command("translate", "--model", folder, "--file", file)
+    by_argument = command_here("translate", "--model", folder, *lines)
+    by_file = command_here("translate", "--model", folder, "--file", file)
     by_input = command("translate", "--model", folder, stdin=file.read_bytes())
     assert by_argument.returncode == by_file.returncode == by_input.returncode == 0
     assert by_argument.stdout == by_file.stdout == by_input.stdout
@@ -99,16 +88,16 @@ def test_a_beam_and_its_n_best(run, tmp_path):
     folder, _ = run
     model = tmp_path / "model"
     arguments = ("--beam-size", "3", "--length-penalty", "1.0", "--n-best", "2", "--jit-compile")
-    assert command("export", folder, "--output", model, *arguments).returncode == 0
-    best = command("translate", "--model", model, "--beam", "Tom", "Hi you")
+    assert command_here("export", folder, "--output", model, *arguments).returncode == 0
+    best = command_here("translate", "--model", model, "--beam", "Tom", "Hi you")
     assert best.returncode == 0 and best.stderr == b""
-    found = command("translate", "--model", model, "--n-best", "Tom", "Hi you")
+    found = command_here("translate", "--model", model, "--n-best", "Tom", "Hi you")
     rows = [line.split("\t") for line in found.stdout.decode().splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "2"]
     assert [row[2] for row in rows[::2]] == best.stdout.decode().splitlines()
     scores = [float(row[1]) for row in rows]
     assert 0 > scores[0] >= scores[1] and 0 > scores[2] >= scores[3]
-    bad = command("export", folder, "--output", tmp_path / "bad", "--beam-size", "0")
+    bad = command_here("export", folder, "--output", tmp_path / "bad", "--beam-size", "0")
     assert bad.returncode != 0 and b"beam_size: expected at least 1, got 0" in bad.stderr
     assert not (tmp_path / "bad").exists()
 
@@ -120,9 +109,9 @@ def test_a_file_to_a_file(run, tmp_path):
     source.write_text("\n".join(lines) + "\n", encoding="utf-8")
     done = command("translate", "--model", folder, "--file", source, "--output", target)
     assert done.returncode == 0 and done.stdout == done.stderr == b""
-    printed = command("translate", "--model", folder, "--file", source)
+    printed = command_here("translate", "--model", folder, "--file", source)
     assert target.read_bytes() == printed.stdout
-    again = command("translate", "--model", folder, "--file", source, "--output", target)
+    again = command_here("translate", "--model", folder, "--file", source, "--output", target)
     assert again.returncode != 0 and b"target: expected a new file" in again.stderr
 
 
@@ -135,13 +124,13 @@ def test_a_file_to_a_file(run, tmp_path):
     ],
 )
 def test_arguments_that_do_not_go_together(arguments, message):
-    done = command("translate", *arguments)
+    done = command_here("translate", *arguments)
     assert done.returncode != 0 and message in done.stderr
 
 
 def test_bytes_that_are_no_text_end_nothing(run):
     folder, _ = run
-    done = command("translate", "--model", folder, stdin=b"Tom\n\xff\xfe\x00\nTom")
+    done = command_here("translate", "--model", folder, stdin=b"Tom\n\xff\xfe\x00\nTom")
     lines = done.stdout.split(b"\n")
     assert done.returncode == 0 and len(lines) == 4 and lines[0] == lines[2]
 
@@ -149,7 +138,7 @@ def test_bytes_that_are_no_text_end_nothing(run):
 def test_a_text_that_is_cut_is_named(run):
     folder, _ = run
     long = "word " * 300
-    done = command("translate", "--model", folder, stdin=f"Tom\n{long}\nTom\n".encode())
+    done = command_here("translate", "--model", folder, stdin=f"Tom\n{long}\nTom\n".encode())
     assert done.returncode == 0 and done.stdout.count(b"\n") == 3
     message = done.stderr.decode()
     assert message.startswith("tf-transformer: text 2 has ") and message.count("\n") == 1
@@ -165,7 +154,7 @@ def test_info_evaluate_and_export(run, tmp_path):
     assert scores == description["scores"]
     exported = command("export", folder, "--output", tmp_path / "model")
     assert exported.returncode == 0
-    again = command("info", "--model", tmp_path / "model").stdout.decode().split("\n", 1)[1]
+    again = command_here("info", "--model", tmp_path / "model").stdout.decode().split("\n", 1)[1]
     assert json.loads(again) == description
 
 
@@ -192,8 +181,9 @@ def test_info_evaluate_and_export(run, tmp_path):
         (["export", "nowhere"], "expected the folder of a run"),
     ],
 )
-def test_bad_input_says_what_is_wrong_and_writes_nothing(arguments, said, tmp_path):
-    done = command(*arguments, cwd=tmp_path)
+def test_bad_input_says_what_is_wrong_and_writes_nothing(arguments, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = command_here(*arguments)
     assert done.returncode == 2
     message = done.stderr.decode()
     assert message.startswith("tf-transformer: ") and said in message
@@ -225,7 +215,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
         # A shell that runs the tests in the background has them, and their children, ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )

@@ -5,6 +5,7 @@ Axes: B batch, S source length, L most target tokens, n translations of a source
 
 import tensorflow as tf
 
+from tf_transformer.export.in_parts import in_parts
 from tf_transformer.generation import beam_search, greedy_decode
 from tf_transformer.generation.checks import check_range
 
@@ -79,7 +80,7 @@ class IdTranslator(tf.Module):
         Returns:
             int32 tensor (B, L), without the end token, 0 after the end.
         """
-        return self._decode_greedily(self._in_bucket(ids))[: tf.shape(ids)[0]]
+        return self._decode(self._decode_greedily, ids)[: tf.shape(ids)[0]]
 
     def beam(self, ids):
         """Translate by `beam_search`.
@@ -91,11 +92,12 @@ class IdTranslator(tf.Module):
             `(ids, scores)`: int32 tensor (B, n, L) and float32 tensor (B, n), the best first.
         """
         count = tf.shape(ids)[0]
-        return [result[:count] for result in self._decode_beams(self._in_bucket(ids))]
+        return [result[:count] for result in self._decode(self._decode_beams, ids)]
+
+    def _decode(self, decode, ids):
+        return in_parts(decode, self._in_bucket(ids)) if self._jit_compile else decode(ids)
 
     def _in_bucket(self, ids):
-        if not self._jit_compile:
-            return ids
         rows, length = tf.unstack(tf.shape(ids))
         longest = tf.maximum(self._longest_source, length)
         wanted = tf.minimum(tf.maximum(_power_of_two(length), _SHORTEST), longest)
@@ -103,18 +105,22 @@ class IdTranslator(tf.Module):
 
     def _decode_greedily(self, ids):
         bounds = self._bounds(ids)
-        return greedy_decode(self._step, self._start(ids, 0), tf.shape(ids)[0], **bounds)
+        return greedy_decode(self._step, self._encode(ids), tf.shape(ids)[0], **bounds)
 
     def _decode_beams(self, ids):
         bounds = self._bounds(ids)
         return beam_search(
             self._step,
-            self._start(ids, 0, self._beam["beam_size"]),
+            self._encode(ids, self._beam["beam_size"]),
             tf.shape(ids)[0],
             reorder=self._reorder,
             **bounds,
             **self._beam,
         )
+
+    def _encode(self, ids, beam_size=1):
+        start = tf.function(self._start, jit_compile=self._jit_compile, autograph=False)
+        return start(ids, 0, beam_size)  # the decoding's `resize` makes the room
 
     def _bounds(self, ids):
         # A sentence's own limit, not the batch's: what a row becomes must not hang on the others.

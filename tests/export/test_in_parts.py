@@ -1,0 +1,44 @@
+"""A batch in parts: every row in its place, as many parts as rows and cores allow."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.export import in_parts as module
+
+
+@pytest.mark.parametrize(
+    ("cores", "rows", "parts"),
+    [
+        (1, 64, 1),
+        (2, 16, 1),
+        (2, 32, 2),
+        (3, 64, 2),
+        (4, 32, 2),
+        (4, 64, 4),
+        (96, 256, 4),
+        (2, 0, 1),
+    ],
+)
+def test_as_many_parts_as_rows_and_cores_allow(monkeypatch, cores, rows, parts):
+    monkeypatch.setattr(module, "_cores", lambda: cores)
+    traces, seen = [], []
+
+    def decode(ids):
+        traces.append(ids)
+        tf.py_function(lambda part: seen.append(part.numpy()), [ids], [])
+        return ids * 2, tf.reduce_sum(ids, axis=1)
+
+    ids = np.arange(3 * rows, dtype=np.int32).reshape(rows, 3)
+    twice, sums = tf.function(module.in_parts, autograph=False)(decode, tf.constant(ids))
+    np.testing.assert_array_equal(twice, ids * 2)
+    np.testing.assert_array_equal(sums, ids.sum(1))
+    assert len(traces) == 1
+    assert [len(part) for part in seen] == [rows // parts] * parts
+    for part in seen:  # dealt out in turn
+        assert (np.diff(part[:, 0]) == 3 * parts).all()
+
+
+def test_a_gpu_gets_the_whole_batch(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    assert module._cores() == 1
