@@ -96,8 +96,9 @@ def test_a_thousand_sentences_need_one_program_for_each_bucket(model):
                 translator.greedy(batch)
                 seen.add(batch.shape)
         assert built.traces == 0
-        # Lengths up to 8 with room for 16 and 32 tokens, up to 16 with room for 64 besides; each in
-        # batches of 16 and of the 8 that are left of them.
+        # Three encoders: lengths up to 8 and up to 16, and of these the last 8 sentences. Loops:
+        # for both lengths with room for 16 and for 32 tokens, in batches of 16 and of the 8 that
+        # are left of them; not all of these are met.
         assert built.xla <= most
         assert len(seen) > 8
 
