@@ -16,6 +16,7 @@ import tf_transformer
 
 PATH = Path(tf_transformer.__file__).parent / "tokenizers" / "graph" / "unicode.npz"
 
+BLOCK = 256
 POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 
 # Bits of the table `classes`; tf_transformer/tokenizers/graph/characters.py names them.
@@ -51,6 +52,18 @@ def make_tables():
     return tables | compositions()
 
 
+def suspects(silent):
+    """The points of those blocks whose text is not `silent`: most of Unicode is."""
+    for start in range(0, len(POINTS), BLOCK):
+        block = POINTS[start : start + BLOCK]
+        if not silent("".join(map(chr, block))):
+            yield from block
+
+
+def unchanged_by(normalizer):
+    return lambda text: normalizer.normalize_str(text) == text
+
+
 def character_classes():
     clean = bert(clean_text=True)
     chinese = bert(handle_chinese_chars=True)
@@ -59,8 +72,16 @@ def character_classes():
     words = pre_tokenizers.BertPreTokenizer()
     word, digits = pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)
     splits = [pre_tokenizers.Split(Regex(r), "isolated") for r in (r"\p{L}", r"\p{N}", r"\s")]
+
+    def silent(text):
+        return (
+            all(unchanged_by(part)(text) for part in (clean, chinese, accents, nfd, strip, nmt))
+            and all(len(part.pre_tokenize_str(text)) == 1 for part in (words, digits, *splits))
+            and [piece for piece, _ in word.pre_tokenize_str(f"a{text}")] == ["a", text]
+        )
+
     values = np.zeros(0x110000, np.uint16)
-    for point in POINTS:
+    for point in suspects(silent):
         character = chr(point)
         cleaned, nmted = clean.normalize_str(character), nmt.normalize_str(character)
         pieces = len(words.pre_tokenize_str(f"a{character}a"))
@@ -96,18 +117,18 @@ def combining_classes():
     def is_mark(text):
         return is_swapped(text, lowest) or is_swapped(highest, text)
 
+    def silent(text):
+        return unchanged_by(nfd)("".join(f"x{c}{lowest}x{highest}{c}" for c in text))
+
     # Python tells the numbers of the classes; the marks must be ones that the Rust package knows.
+    marks = [chr(point) for point in suspects(silent) if is_mark(chr(point))]
     ladder = {}
-    for point in POINTS:
-        if unicodedata.combining(chr(point)) and is_mark(chr(point)):
-            ladder.setdefault(unicodedata.combining(chr(point)), chr(point))
+    for mark in filter(unicodedata.combining, marks):
+        ladder.setdefault(unicodedata.combining(mark), mark)
     values = np.zeros(0x110000, np.uint8)
-    for point in POINTS:
-        mark = chr(point)
-        if not is_mark(mark):
-            continue
+    for mark in marks:
         # Two marks of one class stay where they are, either way round.
-        [values[point]] = [
+        [values[ord(mark)]] = [
             number
             for number, rung in ladder.items()
             if not is_swapped(mark, rung) and not is_swapped(rung, mark)
@@ -116,7 +137,8 @@ def combining_classes():
 
 
 def mapping(name, normalizer):
-    changed = [(p, normalizer.normalize_str(chr(p))) for p in POINTS]
+    suspected = suspects(unchanged_by(normalizer))
+    changed = [(p, normalizer.normalize_str(chr(p))) for p in suspected]
     changed = [(p, text) for p, text in changed if text != chr(p)]
     return {
         f"{name}_from": np.array([point for point, _ in changed], np.int32),
@@ -128,7 +150,7 @@ def mapping(name, normalizer):
 def compositions():
     nfc, nfd = normalizers.NFC(), normalizers.NFD()
     rows = []
-    for point in POINTS:
+    for point in suspects(unchanged_by(nfd)):
         composed = chr(point)
         *first, second = nfd.normalize_str(composed)
         first = nfc.normalize_str("".join(first))
