@@ -76,7 +76,9 @@ def character_classes():
     def silent(text):
         return (
             all(unchanged_by(part)(text) for part in (clean, chinese, accents, nfd, strip, nmt))
-            and all(len(part.pre_tokenize_str(text)) == 1 for part in (words, digits, *splits))
+            # Words on both sides: white space at an edge would vanish without a cut.
+            and len(words.pre_tokenize_str(f"a{text}a")) == len(digits.pre_tokenize_str(text)) == 1
+            and all(len(split.pre_tokenize_str(f"\x00{text}\x00")) == 1 for split in splits)
             and [piece for piece, _ in word.pre_tokenize_str(f"a{text}")] == ["a", text]
         )
 

@@ -195,6 +195,7 @@ def test_a_finished_run_is_not_overwritten(run, pairs):
     folder, _ = run
     done = command("train", "--tsv", pairs, "--preset", "tiny", "--output", folder)
     assert done.returncode == 2 and b"--resume" in done.stderr
+    assert done.stderr.startswith(b"tf-transformer: ") and done.stderr.count(b"\n") == 1
 
 
 @pytest.mark.fault

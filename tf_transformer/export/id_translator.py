@@ -27,7 +27,8 @@ class IdTranslator(tf.Module):
         jit_compile: False, one program of TensorFlow's operations for all shapes; True, XLA
             compiles one for each bucket, when the first batch falls into it: S is padded to 8, 16,
             32 and so on, B to a power of two, and the caches have room for 16 tokens, 32 and so on.
-            Seconds for each, and then less time for each token (benchmarks/NOTES.md, Decoding).
+            Seconds for each, and then less time for each token (benchmarks/NOTES.md, Decoding). 32
+            rows and more are decoded in parts side by side, see `in_parts`: B is that of a part.
 
     Raises:
         ValueError: a number out of range.

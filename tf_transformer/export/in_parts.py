@@ -50,4 +50,4 @@ def _in_turn(*parts):
 
 
 def _cores():
-    return 1 if tf.config.list_physical_devices("GPU") else os.cpu_count()
+    return 1 if tf.config.list_physical_devices("GPU") else os.cpu_count() or 1
