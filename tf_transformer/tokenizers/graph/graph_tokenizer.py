@@ -243,8 +243,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         )
         return tf.gather(ids, tf.math.invert_permutation(places))
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _cut(self, words):
-        """string `[W]` -> ragged int32 `[W, (ids)]`."""
+        """string `[W]` -> ragged int32 `[W, (ids)]`; traced once, for the table and for texts."""
         ids, owner = self._cut_words(words)
         return tf.RaggedTensor.from_value_rowids(
             ids, tf.cast(owner, tf.int64), tf.size(words, tf.int64), validate=False
@@ -278,7 +279,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         texts = np.array(self._words_of_tokens(file), object)
         ids = np.arange(len(texts), dtype=np.int32)
         ids, texts = ids[texts != b""], texts[texts != b""]
-        cut = tf.function(self._cut, autograph=False)(tf.constant(texts))
+        cut = self._cut(tf.constant(texts))
         # A token need not be what the model makes of its text: the merges may not lead to it.
         first = np.append(cut.values.numpy(), -1)[cut.row_starts().numpy()]
         is_itself = (cut.row_lengths().numpy() == 1) & (first == ids)
