@@ -11,10 +11,11 @@ from tf_transformer.functional.masks import create_padding_mask
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.models.variables_first import VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(NotesLayer, keras.Model):
+class Transformer(NotesLayer, VariablesFirst, keras.Model):
     """Source ids and target ids in, logits of the next target token out.
 
     "Attention Is All You Need", figure 1. The masks are made inside, from the padding id 0.

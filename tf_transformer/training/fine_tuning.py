@@ -102,8 +102,6 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     steps = -(-len(data.train) // settings.batch_size)
     total = steps * settings.epochs
     keras.utils.set_random_seed(settings.seed)
-    if not model.built:
-        model.build()
     model.compile(
         LayerwiseAdamW(
             WarmUpLinearDecay(
@@ -114,7 +112,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
             clipnorm=1.0,
         ),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],  # see VariablesFirst
         jit_compile=False,  # every length would be compiled anew
     )
     validation = None

@@ -6,9 +6,11 @@ Axes: B batch, T target length, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.models.variables_first import VariablesFirst
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class RDrop(keras.Model):
+class RDrop(VariablesFirst, keras.Model):
     """A model that is trained on each batch twice at once, and on the two agreeing.
 
     loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout

@@ -11,6 +11,7 @@ from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint
 from tf_transformer.models.bert.checkpoints.saving import save_folder
+from tf_transformer.models.variables_first import VariablesFirst
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -24,7 +25,7 @@ _ON_TOP = ("bert/pooler/", "cls/predictions/", "cls/seq_relationship/", "cls/squ
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PretrainedBert(NotesLayer, keras.Model):
+class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
     """A Keras model with a `BertConfig` that reads and writes the checkpoints of elsewhere.
 
     Args:
