@@ -50,6 +50,8 @@ BYTE_LEVELS = [
     for regex in (True, False)
 ]
 
+LETTERS = byte_alphabet()
+
 
 def part_of(splitter):
     tokenizer = Tokenizer(BPE())
@@ -75,7 +77,7 @@ def check(splitter, texts, write=lambda word: word.decode("utf-8")):
 
 
 def in_letters(word):
-    return "".join(byte_alphabet()[byte] for byte in word)
+    return "".join(LETTERS[byte] for byte in word)
 
 
 @pytest.mark.parametrize("splitter", SPLITTERS, ids=str)
