@@ -23,7 +23,7 @@ REMARK = """\
 "Tokenised": BLEU of Moses' tokens in lower case, as the paper counts it ({tokenized}); it reports
 41.02 and 33.36. "Detokenised": sacreBLEU of texts in lower case against the references as they come
 ({detokenized}). Mean over the seeds: {means}.
-The calls before this one, which it went on from: benchmarks/NOTES.md, Multi30k.
+The weights of the repository's own table come of several calls: benchmarks/NOTES.md, Multi30k.
 """
 
 

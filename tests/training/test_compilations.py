@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer import count_compilations, warm_up
-from tf_transformer.data import PairSource, load_corpus
+from tf_transformer.data import PairSource
 from tf_transformer.export.saved_translator import load_translator
 from tf_transformer.export.shipped_models import shipped_model
 from tf_transformer.training import PRESETS, TrainingRun
@@ -41,15 +41,11 @@ def test_a_second_profiler_is_refused():
 
 
 def test_training_on_the_embedded_corpus_builds_two_programs_a_bucket(tmp_path):
-    pairs = load_corpus("en-zh")[::8]  # all of them in one epoch build the same, in a minute
-    file = tmp_path / "pairs.tsv"
-    file.write_text("".join(f"{one}\t{other}\n" for one, other in pairs), encoding="utf-8")
-    preset = PRESETS["tiny"].with_changes({"epochs": 2})
-    run = TrainingRun(tmp_path / "run", PairSource(tsv=str(file)), preset)
+    run = TrainingRun(tmp_path, PairSource(corpus="en-zh"), PRESETS["tiny"])
     with count_compilations() as built:
         run.train()
     # The loss and its gradient; everything else runs in graphs that take any shape.
-    assert built.xla == 2 * len(preset.lengths)
+    assert built.xla == 2 * len(PRESETS["tiny"].lengths)
     assert built.traces <= 20
 
 
