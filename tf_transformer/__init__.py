@@ -35,6 +35,7 @@ _HOMES = {
     ),
     "models": ("Transformer",),
     "generation": (
+        "Ensemble",
         "beam_search",
         "gather_rows",
         "greedy_decode",

@@ -1,8 +1,16 @@
 """Decoding, over any step function."""
 
 from tf_transformer.generation.beam_search import beam_search
+from tf_transformer.generation.ensemble import Ensemble
 from tf_transformer.generation.greedy import greedy_decode
 from tf_transformer.generation.rows import gather_rows, repeat_rows
 from tf_transformer.generation.sampling import sample_decode
 
-__all__ = ["beam_search", "gather_rows", "greedy_decode", "repeat_rows", "sample_decode"]
+__all__ = [
+    "Ensemble",
+    "beam_search",
+    "gather_rows",
+    "greedy_decode",
+    "repeat_rows",
+    "sample_decode",
+]

@@ -1,0 +1,102 @@
+"""Several models as one: against whole forward passes and float64 means of probabilities.
+
+Axes: B batch, L most tokens, V vocabulary.
+"""
+
+import numpy as np
+import pytest
+import reference_decoding as ref
+import tensorflow as tf
+from random_weights import randomize
+
+from tf_transformer import Ensemble, Transformer, beam_search
+from tf_transformer.export.id_translator import IdTranslator
+
+INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
+V, L, END = 13, 5, 2
+
+
+def made(seed, **options):
+    sizes = {"num_layers": 1, "d_model": 14, "num_heads": 7, "dff": 11}
+    sizes |= {"input_vocab_size": 11, "target_vocab_size": V, "pe_input": 9, "pe_target": 9}
+    model = Transformer(**{**sizes, **options})
+    model.build()
+    return randomize(model, seed)
+
+
+def mean_log_p(models, inp):
+    """A function from the tokens so far to log p (V,), in float64, the whole model each time."""
+
+    def model(tokens):
+        read = tf.constant([[1, *tokens]])
+        logits = [one((inp, read), training=False)[0, -1] for one in models]
+        return np.log(np.mean([np.exp(ref.log_probabilities(row)) for row in logits], axis=0))
+
+    return model
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Three that differ, in their sizes as well."""
+    return [made(1), made(2, d_model=10, num_heads=2, num_layers=2), made(3)]
+
+
+def test_a_step_is_the_log_of_the_mean_of_probabilities(models):
+    """Two beams of each sentence read 4 and 11, then change places, then both read 3."""
+    ensemble, count = Ensemble(models), len(INP)
+    state = ensemble.start(INP, L, beam_size=2)
+    _, state = ensemble.step([1, 1] * count, state)
+    _, state = ensemble.step([4, 11] * count, state)
+    state = ensemble.reorder(state, [1, 0, 3, 2, 5, 4])
+    log_p, state = ensemble.step([3, 3] * count, state)
+    means = [mean_log_p(models, row[None]) for row in INP]
+    expected = [mean((first, 3)) for mean in means for first in (11, 4)]
+    np.testing.assert_allclose(log_p, expected, atol=2e-6, rtol=2e-6)
+    alone = [mean_log_p([one], INP[:1])((11, 3)) for one in models]
+    assert np.abs(alone - expected[0]).max() > 0.1  # no model speaks for all
+
+
+def test_beam_search_finds_what_a_plain_one_finds(models):
+    ensemble, beams = Ensemble(models), 2
+    ids, scores = beam_search(
+        ensemble.step,
+        ensemble.start(INP, L, beams),
+        len(INP),
+        beam_size=beams,
+        start_id=1,
+        end_id=END,
+        max_length=L,
+        n_best=beams,
+        no_repeat_ngram=2,
+        reorder=ensemble.reorder,
+    )
+    for source, found, values in zip(INP, ids.numpy(), scores.numpy(), strict=True):
+        model = mean_log_p(models, source[None])
+        best = ref.beam_search(model, V, L, 0.6, beams, beams, end=END, no_repeat_ngram=2)
+        for row, (_, tokens) in zip(found, best, strict=True):
+            assert tuple(row[row != 0]) == tuple(t for t in tokens if t != END)
+        np.testing.assert_allclose(values, [value for value, _ in best], atol=1e-5, rtol=1e-5)
+
+
+def test_a_translator_of_one_model_twice_is_that_model():
+    """Sentences leave, caches grow and are reordered: each model's state follows."""
+    model = made(4, pe_target=41)
+    options = {"beam_size": 3, "n_best": 2}
+    alone, twice = (IdTranslator(one, 1, END, **options) for one in (model, Ensemble([model] * 2)))
+    ids, scores = alone.beam(INP)
+    both_ids, both_scores = twice.beam(INP)
+    np.testing.assert_array_equal(both_ids, ids)
+    np.testing.assert_allclose(both_scores, scores, atol=1e-5, rtol=1e-5)
+    np.testing.assert_array_equal(twice.greedy(INP), alone.greedy(INP))
+
+
+def test_it_knows_the_positions_that_all_know():
+    config = Ensemble([made(1, pe_input=5), made(2, pe_target=6)]).get_config()
+    assert config == {"pe_input": 5, "pe_target": 6}
+
+
+def test_what_is_no_ensemble_is_refused(models):
+    with pytest.raises(ValueError, match=r"models: expected one or more .* got 0 with \[\]"):
+        Ensemble([])
+    with pytest.raises(ValueError, match=r"target_vocab_size, got 2 with \[13, 17\]"):
+        Ensemble([models[0], made(5, target_vocab_size=17)])

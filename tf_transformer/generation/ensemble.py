@@ -1,0 +1,71 @@
+"""Several models that decode as one."""
+
+import tensorflow as tf
+
+
+class Ensemble:
+    """The mean of several models' probabilities, for every decoding of this package.
+
+    p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models of one vocabulary of the target:
+    Sutskever et al. 2014, section 3.6. Its `step`, `reorder` and `resize` stand wherever those of
+    one `Transformer` do, an `IdTranslator` included. M times the work of one model.
+
+    Args:
+        models: list of built models with `start`, `step`, `reorder` and `resize`, as `Transformer`.
+
+    Raises:
+        ValueError: no models, or of target vocabularies of several sizes.
+
+    Example:
+        >>> from tf_transformer import Transformer
+        >>> models = [Transformer(1, 8, 2, 16, 11, 11, pe_input=9, pe_target=9) for _ in range(2)]
+        >>> for model in models:
+        ...     model.build()
+        >>> ensemble = Ensemble(models)
+        >>> state = ensemble.start(tf.constant([[5, 6, 2]]), max_length=4)
+        >>> log_p, state = ensemble.step(tf.constant([1]), state)
+        >>> log_p.shape.as_list()
+        [1, 11]
+    """
+
+    def __init__(self, models):
+        sizes = {model.get_config()["target_vocab_size"] for model in models}
+        if len(sizes) != 1:
+            raise ValueError(
+                "models: expected one or more with the same target_vocab_size, got "
+                f"{len(models)} with {sorted(sizes)}."
+            )
+        self.models = list(models)
+
+    @property
+    def weights(self):
+        """The weights of all models."""
+        return [weight for model in self.models for weight in model.weights]
+
+    def get_config(self):
+        """A dict: the most positions that all models know, `pe_input` and `pe_target`."""
+        configs = [model.get_config() for model in self.models]
+        return {name: min(c[name] for c in configs) for name in ("pe_input", "pe_target")}
+
+    def start(self, inp, max_length, beam_size=1):
+        """The state before the first step: as `Transformer.start`, one of each model."""
+        return [model.start(inp, max_length, beam_size) for model in self.models]
+
+    def step(self, tokens, state):
+        """As `Transformer.step`; the logits are log p, so they are float32 (B * K, V)."""
+        results = [model.step(tokens, own) for model, own in zip(self.models, state, strict=True)]
+        log_p = [tf.nn.log_softmax(tf.cast(logits, tf.float32)) for logits, _ in results]
+        mean = tf.reduce_logsumexp(log_p, axis=0) - tf.math.log(float(len(log_p)))
+        return mean, [own for _, own in results]
+
+    def reorder(self, state, rows):
+        """As `Transformer.reorder`."""
+        return self._each("reorder", state, rows)
+
+    def resize(self, state, sentences, room):
+        """As `Transformer.resize`."""
+        return self._each("resize", state, sentences, room)
+
+    def _each(self, name, state, *arguments):
+        pairs = zip(self.models, state, strict=True)
+        return [getattr(model, name)(own, *arguments) for model, own in pairs]
