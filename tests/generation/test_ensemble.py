@@ -9,7 +9,7 @@ import reference_decoding as ref
 import tensorflow as tf
 from random_weights import randomize
 
-from tf_transformer import Ensemble, Transformer, beam_search
+from tf_transformer import Ensemble, Transformer
 from tf_transformer.export.id_translator import IdTranslator
 
 INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
@@ -54,28 +54,6 @@ def test_a_step_is_the_log_of_the_mean_of_probabilities(models):
     np.testing.assert_allclose(log_p, expected, atol=2e-6, rtol=2e-6)
     alone = [mean_log_p([one], INP[:1])((11, 3)) for one in models]
     assert np.abs(alone - expected[0]).max() > 0.1  # no model speaks for all
-
-
-def test_beam_search_finds_what_a_plain_one_finds(models):
-    ensemble, beams = Ensemble(models), 2
-    ids, scores = beam_search(
-        ensemble.step,
-        ensemble.start(INP, L, beams),
-        len(INP),
-        beam_size=beams,
-        start_id=1,
-        end_id=END,
-        max_length=L,
-        n_best=beams,
-        no_repeat_ngram=2,
-        reorder=ensemble.reorder,
-    )
-    for source, found, values in zip(INP, ids.numpy(), scores.numpy(), strict=True):
-        model = mean_log_p(models, source[None])
-        best = ref.beam_search(model, V, L, 0.6, beams, beams, end=END, no_repeat_ngram=2)
-        for row, (_, tokens) in zip(found, best, strict=True):
-            assert tuple(row[row != 0]) == tuple(t for t in tokens if t != END)
-        np.testing.assert_allclose(values, [value for value, _ in best], atol=1e-5, rtol=1e-5)
 
 
 def test_a_translator_of_one_model_twice_is_that_model():

@@ -95,6 +95,13 @@ def test_refuses_no_room(folder, most, pairs):
 
 
 class TestTokenizerOfAFolder:
+    @pytest.fixture(autouse=True)
+    def traces_nothing(self):
+        """A tokenizer for each text: tracing would be nine tenths of the time."""
+        tf.config.run_functions_eagerly(True)
+        yield
+        tf.config.run_functions_eagerly(False)
+
     def ids(self, folder, text, **options):
         return bert.read_tokenizer(folder, **options).encode([text]).to_list()[0]
 
