@@ -6,7 +6,7 @@ import tensorflow as tf
 class Ensemble:
     """The mean of several models' probabilities, for every decoding of this package.
 
-    p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models of one vocabulary of the target:
+    p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models of the same two vocabularies:
     Sutskever et al. 2014, section 3.6. Its `step`, `reorder` and `resize` stand wherever those of
     one `Transformer` do, an `IdTranslator` included. M times the work of one model.
 
@@ -14,7 +14,7 @@ class Ensemble:
         models: list of built models with `start`, `step`, `reorder` and `resize`, as `Transformer`.
 
     Raises:
-        ValueError: no models, or of target vocabularies of several sizes.
+        ValueError: no models, or vocabularies of several sizes.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -29,13 +29,14 @@ class Ensemble:
     """
 
     def __init__(self, models):
-        sizes = {model.get_config()["target_vocab_size"] for model in models}
-        if len(sizes) != 1:
-            raise ValueError(
-                "models: expected one or more with the same target_vocab_size, got "
-                f"{len(models)} with {sorted(sizes)}."
-            )
         self.models = list(models)
+        configs = [model.get_config() for model in self.models]
+        sizes = [(config["input_vocab_size"], config["target_vocab_size"]) for config in configs]
+        if len(set(sizes)) != 1:
+            raise ValueError(
+                "models: expected one or more with the same input_vocab_size and "
+                f"target_vocab_size, which read the same ids, got {sizes}."
+            )
 
     @property
     def weights(self):

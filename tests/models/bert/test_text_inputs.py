@@ -97,7 +97,7 @@ def test_refuses_no_room(folder, most, pairs):
 class TestTokenizerOfAFolder:
     @pytest.fixture(autouse=True)
     def traces_nothing(self):
-        """A tokenizer for each text: tracing would be nine tenths of the time."""
+        """A tokenizer for each text: tracing would be most of the time."""
         tf.config.run_functions_eagerly(True)
         yield
         tf.config.run_functions_eagerly(False)
