@@ -72,27 +72,27 @@ def decode_loop(extend, state, rows, resize=None, jit_compile=False):
     def unfinished(output, places, position, broken, room, state, rows):
         return ~tf.reduce_all(rows["done"]) & (broken < 0)
 
-    def run_and_resize(output, places, *variables):
-        position, broken, room, state, rows = run(*variables)
-        output = tf.nest.map_structure(
-            lambda whole, part: tf.tensor_scatter_nd_update(whole, places[:, tf.newaxis], part),
-            output,
-            rows["output"],
-        )
+    def resize_and_run(output, places, position, broken, room, state, rows):
         # The open ones, and of the others as many as make up the half.
         done = rows["done"]
         kept = tf.where(_still_open(done) > _half(done), tf.size(done), tf.size(done) // 2)
         order = tf.argsort(tf.cast(done, tf.int32), stable=True)[:kept]
         places, rows = gather_rows((places, rows), order)
         room = tf.where(position < room, room, 2 * room)
-        return output, places, position, broken, room, resize(state, order, room), rows
+        state = resize(state, order, room)
+        position, broken, room, state, rows = run(position, broken, room, state, rows)
+        output = tf.nest.map_structure(
+            lambda whole, part: tf.tensor_scatter_nd_update(whole, places[:, tf.newaxis], part),
+            output,
+            rows["output"],
+        )
+        return output, places, position, broken, room, state, rows
 
     places, room = tf.range(tf.size(rows["done"])), tf.constant(_FIRST_ROOM)
-    state = resize(state, places, room)
     variables = (rows["output"], places, position, broken, room, state, rows)
     shapes = (*_of_any_batch(variables[:5]), _of_any_size(state), _of_any_batch(rows))
     output, _, _, broken, _, _, _ = tf.while_loop(
-        unfinished, run_and_resize, variables, shape_invariants=shapes
+        unfinished, resize_and_run, variables, shape_invariants=shapes
     )
     return output, broken
 
