@@ -6,10 +6,9 @@ import os
 
 import multi30k_texts as texts
 
-# 4 + 4 layers of width 128 (section 3.1 of the paper). Vocabulary, batch and rate were chosen here,
-# on the validation set alone.
+# 4 + 4 layers of width 128 (section 3.1 of the paper). Batch and rate were chosen here, on the
+# validation set alone.
 SIZES = {"num_layers": 4, "d_model": 128, "num_heads": 4, "dff": 256}
-VOCABULARY = 6000
 LENGTHS = (*range(6, 33), 36, 40, 48, 64)
 POSITIONS = 128
 TOKENS_PER_BATCH = 512
@@ -17,13 +16,8 @@ PEAK, WARMUP_STEPS = 1.5e-3, 2000
 # Close to the paper's program, which divides by the length and tunes nothing.
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.0
 AVERAGE = "average.weights.h5"
-# Two trainings of one thread each are a fifth faster than one of two threads after the other, and
-# such products are the faster ones without oneDNN.
-ONE_CORE = {
-    "TF_NUM_INTRAOP_THREADS": "1",
-    "TF_NUM_INTEROP_THREADS": "1",
-    "TF_ENABLE_ONEDNN_OPTS": "0",
-}
+# Two trainings of one thread each are a fifth faster than one of two threads after the other.
+ONE_CORE = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 
 
 def run_seed(options, seed):
@@ -34,10 +28,12 @@ def run_seed(options, seed):
     import_tensorflow()
     folder = options.output / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = joint_tokenizer(options.data, folder)
-    model = train(options, seed, folder, tokenizer)
+    tokenizer = joint_tokenizer(options.data, folder, options.vocabulary)
+    calls = note_call(options, folder)
+    model, epochs = train(options, seed, folder, tokenizer)
     model.save_weights(folder / AVERAGE)
-    scores = {"seed": seed, "weights": model.count_params(), "epochs": options.epochs}
+    scores = {"seed": seed, "weights": model.count_params(), "epochs": epochs}
+    scores["calls"] = calls
     validation = translate(options.data, texts.VALIDATION, model, tokenizer)
     scores["validation"] = tokenized_bleu(validation, options.data, texts.VALIDATION)["bleu"]
     for name, part in texts.TESTS.items():
@@ -51,31 +47,53 @@ def run_seed(options, seed):
     print(json.dumps(scores), flush=True)
 
 
-def joint_tokenizer(data, folder):
+def joint_tokenizer(data, folder, size):
     """The vocabulary of both languages, trained once."""
     from tf_transformer import BPETokenizer
 
     path = folder / "tokenizer.json"
     if not path.exists():
         lines = itertools.chain(*texts.pairs(data, texts.TRAIN))
-        BPETokenizer.train(list(lines), vocab_size=VOCABULARY).save(path)
-    return BPETokenizer.load(path)
+        BPETokenizer.train(list(lines), vocab_size=size).save(path)
+    tokenizer = BPETokenizer.load(path)
+    if tokenizer.vocab_size != size:
+        raise SystemExit(
+            f"--vocabulary: expected {tokenizer.vocab_size}, as {path} has, got {size}; "
+            "give another --output to train anew"
+        )
+    return tokenizer
+
+
+def note_call(options, folder):
+    """The settings of all calls that train in a folder, of this one, too."""
+    path = folder / "calls.json"
+    calls = json.loads(path.read_text("utf-8")) if path.exists() else []
+    call = (
+        f"--vocabulary {options.vocabulary} --epochs {options.epochs} --dropout "
+        f"{' '.join(map(str, options.dropout))} --average {options.average} "
+        f"--r-drop {options.r_drop}"
+    )
+    if call not in calls[-1:]:
+        path.write_text(json.dumps([*calls, call], indent=2) + "\n", encoding="utf-8")
+        calls.append(call)
+    return calls
 
 
 def load_run(folder):
     """The averaged model of a finished seed, and its tokenizer."""
     from tf_transformer import BPETokenizer
 
-    model = build_model()
+    tokenizer = BPETokenizer.load(folder / "tokenizer.json")
+    model = build_model(tokenizer.vocab_size)
     model.load_weights(folder / AVERAGE)
-    return model, BPETokenizer.load(folder / "tokenizer.json")
+    return model, tokenizer
 
 
-def build_model(dropout=0.0):
+def build_model(vocabulary, dropout=0.0):
     """Transformer-Tiny."""
     from tf_transformer import Transformer
 
-    sizes = {"input_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY}
+    sizes = {"input_vocab_size": vocabulary, "target_vocab_size": vocabulary}
     positions = {"pe_input": POSITIONS, "pe_target": POSITIONS}
     options = {"rate": dropout, "share_embeddings": True, "name": "transformer"}
     model = Transformer(**SIZES, **sizes, **positions, **options)
@@ -84,7 +102,7 @@ def build_model(dropout=0.0):
 
 
 def train(options, seed, folder, tokenizer):
-    """The model after its last epoch."""
+    """The averaged model, and its epochs: more than wanted, if the folder has more."""
     import keras
 
     from tf_transformer.data import BucketedBatches
@@ -114,7 +132,7 @@ def train(options, seed, folder, tokenizer):
     # The paper's 0.3 from the start holds a model of this width up for dozens of epochs.
     for part, dropout in enumerate(options.dropout, 1):
         keras.utils.set_random_seed(seed)
-        model = trained = build_model(dropout)
+        model = trained = build_model(tokenizer.vocab_size, dropout)
         if options.r_drop:
             trained = RDrop(model, options.r_drop)
             trained.build()
@@ -127,7 +145,7 @@ def train(options, seed, folder, tokenizer):
         # Each part goes on from the checkpoint of the one before.
         resumable_fit(trained, batches, validation, folder, epochs=epochs, callbacks=[last])
     average_weights(trained, last.paths)
-    return model
+    return model, int(optimizer.iterations) // batches.steps_per_epoch
 
 
 def translate(data, part, model, tokenizer):

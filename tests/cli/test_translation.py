@@ -191,6 +191,36 @@ def test_bad_input_says_what_is_wrong_and_writes_nothing(arguments, said, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_broken_model_is_named(run, tmp_path):
+    """As after a training that has diverged."""
+    from tf_transformer.export import Translator
+    from tf_transformer.export.saved_translator import read_description, save_translator
+    from tf_transformer.tokenizers import GraphTokenizer
+    from tf_transformer.training import TrainingRun
+
+    training = TrainingRun.open(run[0])
+    model = training.best_model()
+    model.weights[0].assign(model.weights[0] * float("nan"))
+    translator = Translator(model, GraphTokenizer.from_file(training.tokenizer_path))
+    save_translator(translator, tmp_path / "model", read_description(run[0] / "saved_model"))
+    done = command_here("translate", "--model", tmp_path / "model", "hello")
+    message = done.stderr.decode()
+    assert done.returncode == 2 and done.stdout == b""
+    assert message.startswith("tf-transformer: ") and message.count("\n") == 1
+    assert "expected numbers, got NaN" in message and "at step (from 0)] [0]" in message
+
+
+def test_rules_are_exported(run, tmp_path):
+    rules = ["--min-length", "3", "--no-repeat-ngram", "1", "--length-limit", "0", "4"]
+    done = command_here("export", run[0], "--output", tmp_path / "model", *rules)
+    assert done.returncode == 0, done.stderr.decode()
+    settings = json.loads((tmp_path / "model" / "translator.json").read_text("utf-8"))["decoding"]
+    assert settings["min_length"] == 3 and settings["length_limit"] == [0, 4]
+    refused = command_here("export", run[0], "--output", tmp_path / "other", "--min-length", "-1")
+    assert refused.returncode == 2 and b"min_length: expected at least 0" in refused.stderr
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_finished_run_is_not_overwritten(run, pairs):
     folder, _ = run
     done = command("train", "--tsv", pairs, "--preset", "tiny", "--output", folder)

@@ -1,6 +1,7 @@
 """Decoding as graphs: any shape, few programs, no growing memory; XLA gives the same."""
 
 import gc
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,73 @@ def test_a_batch_is_its_rows(model, jit_compile):
         np.testing.assert_array_equal(own, tokens[: len(own)])
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_samples(model, jit_compile):
+    """What is drawn after the start, and after the likeliest token, of one source in many rows."""
+    rules = {"min_length": 3, "length_limit": (0, 5)}
+    translator = IdTranslator(model, 1, END, jit_compile=jit_compile, **rules)
+    source = sources(1, 7)
+    rows = tf.constant(np.repeat(source, 1024, axis=0))
+
+    def sample(seed=1, temperature=0.7, top_k=4, top_p=1.0):
+        return translator.sample(rows, seed, temperature, top_k, top_p).numpy()
+
+    assert (sample() == sample()).all() and (sample() != sample(seed=2)).any()
+    greedy = translator.greedy(tf.constant(source)).numpy()
+    np.testing.assert_array_equal(sample(top_k=1)[:, :5], np.repeat(greedy[:, :5], 1024, axis=0))
+    drawn, said = np.concatenate([sample(seed) for seed in range(3)]), [1]
+    assert (drawn[:, 2] > 0).all() and not drawn[:, 5:].any()
+    for place in range(2):
+        logits = model((source, np.array([said])), training=False)[0, -1].numpy() / 0.7
+        logits[[0, END]] = -np.inf
+        best = np.argsort(-logits)[:4]
+        p = np.exp(logits[best].astype(np.float64))
+        counts = np.array([(drawn[:, place] == token).sum() for token in best])
+        assert counts.sum() == len(drawn)
+        expected = len(drawn) * p / p.sum()
+        assert ((counts - expected) ** 2 / expected).sum() < 21.1  # 3 degrees, one in 10,000
+        said.append(best[0])
+        drawn = drawn[drawn[:, place] == best[0]]
+
+
+def test_rules_of_every_decoding(model):
+    rules = {"min_length": 4, "no_repeat_ngram": 2, "length_limit": (1, 3)}
+    translator = IdTranslator(model, 1, END, beam_size=3, **rules)
+    ids = tf.constant(sources(13))
+    lengths = np.count_nonzero(ids, axis=1)
+    beams = translator.beam(ids)[0][:, 0].numpy()
+    for found in (translator.greedy(ids).numpy(), beams, translator.sample(ids, 1, 1.0, 9, 1.0)):
+        for row, length in zip(np.array(found), lengths, strict=True):
+            said = row[: np.count_nonzero(row)].tolist()
+            pairs = list(itertools.pairwise(said))
+            assert 4 <= len(said) <= length + 3 and len(set(pairs)) == len(pairs)
+
+
+def test_a_broken_model_is_named(model):
+    broken = Transformer(1, 8, 2, 16, VOCABULARY, VOCABULARY, pe_input=LONGEST, pe_target=24)
+    broken.build()
+    broken.weights[0].assign(tf.fill(broken.weights[0].shape, np.nan))
+    ids = tf.constant(sources(3))
+    for jit_compile in (False, True):
+        translator = IdTranslator(broken, 1, END, jit_compile=jit_compile)
+        for decode in (translator.greedy, translator.beam):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"NaN(.|\n)*at step"):
+                decode(ids)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"min_length": -1}, "min_length: expected at least 0, got -1"),
+        ({"no_repeat_ngram": 1.5}, "no_repeat_ngram: expected a whole number, got 1.5"),
+        ({"length_limit": (2, 0)}, "length_limit: expected at least 1, got 0"),
+    ],
+)
+def test_rules_out_of_range(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        IdTranslator(model, 1, END, **options)
+
+
 def test_what_fills_a_batch_up_is_over_at_once(model):
     bounds = IdTranslator(model, 1, END)._bounds(tf.constant([[5, 6, END], [0, 0, 0]]))
     assert bounds["limits"].numpy().tolist() == [16, 1] and bounds["max_length"] == 16
@@ -89,20 +157,28 @@ def test_an_empty_batch(model, jit_compile):
 
 def test_a_thousand_sentences_need_one_program_for_each_bucket(model, monkeypatch):
     monkeypatch.setattr(in_parts, "_cores", lambda: 2)  # two parts of 16 share their programs
-    for jit_compile, most in ((False, 0), (True, 10)):
+    for jit_compile in (False, True):
         translator = IdTranslator(model, 1, END, jit_compile=jit_compile)
-        translator.greedy(tf.constant(sources(32)))  # traced
-        seen = set()
+        translator.greedy(tf.zeros((0, 5), tf.int32))  # traced, and nothing compiled
+        seen, sizes = set(), set()
         with count_compilations() as built:
             for batch in batches(1000, 32):
                 translator.greedy(batch)
                 seen.add(batch.shape)
+                # In parts of 16 rows, or of the 8 that the last sentences are.
+                sizes.add((min(len(batch), 16), 8 if batch.shape[1] <= 8 else 16))
         assert built.traces == 0
-        # Three encoders: lengths up to 8 and up to 16, and of these the last 8 sentences. Loops:
-        # for both lengths with room for 16 and for 32 tokens, in batches of 16 and of the 8 that
-        # are left of them; not all of these are met.
-        assert built.xla <= most
-        assert len(seen) > 8
+        assert len(seen) > 8 and len(sizes) == 3
+        # An encoder for each size; and a loop for it with room for 16 and for 32 tokens, and for
+        # the 8 rows that are left of 16.
+        loops = {(rows, length, room) for rows, length in sizes for room in (16, 32)}
+        loops |= {(8, length, room) for _, length in sizes for room in (16, 32)}
+        assert built.xla <= (len(sizes) + len(loops) if jit_compile else 0)
+        with count_compilations() as built:
+            for batch in batches(1000, 32, seed=1):
+                translator.greedy(batch)
+        assert built.traces == 0
+        assert built.xla <= len(loops) // 2 if jit_compile else built.xla == 0
 
 
 def memory():
@@ -117,6 +193,7 @@ def test_ten_thousand_translations_do_not_grow_the_memory(model):
     for seed in range(10):
         for batch in batches(1000, 50, seed):
             translator.greedy(batch)
+        translator.beam(batch)
         gc.collect()
         held.append(memory())
     # The allocators have what they want after the first ones; a leak would go on.

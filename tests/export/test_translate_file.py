@@ -5,6 +5,7 @@ import re
 import tracemalloc
 
 import pytest
+import tensorflow as tf
 from upper_translator import UpperTranslator
 
 from tf_transformer.export.translate_file import translate_file
@@ -113,6 +114,10 @@ def test_what_belongs_to_something_else_is_not_mixed_in(stopped, source, tmp_pat
         translate_file(UpperTranslator(weight=2.0), source, stopped)
     with pytest.raises(ValueError, match="another model or another way"):
         translate_file(UpperTranslator(), source, stopped, beam=True)
+    with pytest.raises(ValueError, match="another model or another way"):
+        translator = UpperTranslator()
+        translator.settings = tf.constant('{"beam_size": 8}')
+        translate_file(translator, source, stopped)
     text = source.read_text()
     source.write_text(text.replace("word 3", "word 4", 1))
     with pytest.raises(ValueError, match=f"of this source.*{anew}"):
@@ -141,6 +146,10 @@ def test_bad_input(source, tmp_path):
     with pytest.raises(FileExistsError, match="target: expected a new file"):
         translate_file(UpperTranslator(), source, target)
     assert target.read_text() == "mine"
+    unfinished = source.rename(tmp_path / "other.unfinished")
+    with pytest.raises(ValueError, match="source that is not the unfinished target"):
+        translate_file(UpperTranslator(), unfinished, tmp_path / "other")
+    assert len(translated(unfinished)) == 23
 
 
 def test_the_memory_does_not_grow_with_the_file(tmp_path):

@@ -119,6 +119,7 @@ class TestBeams:
         best, second = together["scores"].numpy().T
         assert (best >= second).all()
         assert together["translations"][1].numpy().tolist() == [b"", b""]  # of a blank text
+        assert together["scores"][1].numpy().tolist() == [0.0, -np.inf]
 
     def test_one_beam_is_greedy(self, trained):
         translator = self.with_beams(trained, beam_size=1)
@@ -148,6 +149,25 @@ class TestBeams:
         expected = translator.translate_beam(STRANGE)
         assert (answer["translations"] == expected["translations"]).numpy().all()
         np.testing.assert_allclose(answer["scores"], expected["scores"], rtol=1e-6)
+
+    def test_the_signature_of_samples(self, trained, saved):
+        _, translator = trained
+        served = tf.saved_model.load(str(saved)).signatures["translate_sample"]
+        chance = {"seed": 3, "temperature": 0.9, "top_k": 5, "top_p": 0.8}
+        answer = served(text=tf.constant(STRANGE), **{k: tf.constant(v) for k, v in chance.items()})
+        expected = translator.translate_sample(STRANGE, *chance.values())
+        assert (answer["translation"] == expected).numpy().all()
+        assert expected[1] == b""  # of a blank text
+        likeliest = translator.translate_sample(STRANGE, 3, 1.0, 1, 1.0)
+        assert (likeliest == translator.translate(STRANGE)).numpy().all()
+        with pytest.raises(tf.errors.InvalidArgumentError, match="top_p: expected more than 0"):
+            translator.translate_sample(STRANGE, 3, 1.0, 5, 0.0)
+
+    def test_the_settings_are_exported(self, trained, saved):
+        _, translator = trained
+        settings = tf.saved_model.load(str(saved)).settings.numpy()
+        assert json.loads(settings) == json.loads(translator.settings.numpy())
+        assert json.loads(settings)["length_limit"] == [2, 10]
 
     def test_an_empty_batch(self, trained):
         _, translator = trained
@@ -232,7 +252,10 @@ def test_weights_are_stored_once(trained, saved):
     sizes = [int(np.prod(shape)) for name, shape in stored if name.startswith("weights/")]
     assert sum(sizes) == sum(int(np.prod(weight.shape)) for weight in translator.weights)
     others = [name for name, _ in stored if not name.startswith("weights/")]
-    assert others == ["_CHECKPOINTABLE_OBJECT_GRAPH"]
+    assert sorted(others) == [
+        "_CHECKPOINTABLE_OBJECT_GRAPH",
+        "settings/.ATTRIBUTES/VARIABLE_VALUE",
+    ]
 
 
 def test_description_and_card(saved):

@@ -9,7 +9,7 @@ import reference_decoding as ref
 import tensorflow as tf
 from table_steps import empty, step_of
 
-from tf_transformer import beam_search, greedy_decode, repeat_rows
+from tf_transformer import beam_search, gather_rows, greedy_decode, repeat_rows
 
 END = 2
 
@@ -96,6 +96,19 @@ class TestAgainstAPlainOne:
             expected = ref.beam_search(model, 7, 8, length_penalty, beams, count, end=END)
             assert_same(actual, expected)
 
+    @pytest.mark.parametrize("length_penalty", [1.3, 2.0])
+    def test_no_early_stopping(self, length_penalty):
+        models = [ref.random_model(seed, 7) for seed in range(11)]
+        options = {"length_penalty": length_penalty, "n_best": 2}
+        stopped = search(models, 3, 8, **options)
+        longer = search(models, 3, 8, early_stopping=False, **options)
+        assert [[tokens for _, tokens in found] for found in longer] != [
+            [tokens for _, tokens in found] for found in stopped
+        ]
+        for model, actual in zip(models, longer, strict=True):
+            arguments = (model, 7, 8, length_penalty, 3, 2)
+            assert_same(actual, ref.beam_search(*arguments, end=END, early_stopping=False))
+
     @pytest.mark.parametrize("rules", [{"min_length": 3}, {"no_repeat_ngram": 2}])
     def test_rules(self, rules):
         models = [ref.random_model(seed, 5) for seed in range(7)]
@@ -108,6 +121,16 @@ class TestAgainstAPlainOne:
         results = search(models, 4, 8, limits=limits, n_best=4)
         for model, limit, actual in zip(models, limits, results, strict=True):
             assert_same(actual, ref.beam_search(model, 7, limit, 0.6, 4, 4, end=END))
+
+    def test_no_limit_is_above_the_longest(self):
+        models = [ref.random_model(seed, 5) for seed in range(2)]
+        settings = {"beam_size": 2, "start_id": 1, "end_id": END, "max_length": 4, "n_best": 2}
+        most, longer = (
+            beam_search(step_of(models, 2), empty(4, 4), 2, limits=tf.constant(limits), **settings)
+            for limits in ([4, 4], [9, 4])
+        )
+        for one, other in zip(most, longer, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_one_beam_is_greedy():
@@ -173,16 +196,21 @@ def test_graph_and_xla_give_the_same(compiled, options):
 
 class TestClassicErrors:
     def test_a_finished_score_does_not_grow(self):
-        """After the end this model says a sure token, again and again."""
+        """After the end this model says more; nothing of it counts, nor does the length."""
 
         def model(tokens):
             if END in tokens:
-                return np.array([-99, -99, -99, 50.0, -99])
+                return np.array([-99, -99, 0.5, 1.0, -99])
             return np.array([-99, -99, 1.0, 2.0, 1.5])
 
-        [results] = search([model], 3, 6, length_penalty=0.0, n_best=3)
-        for value, tokens in results:
-            np.testing.assert_allclose(value, ref.score(model, tokens, 0.0), rtol=1e-5)
+        for length_penalty in PENALTIES:
+            options = {"length_penalty": length_penalty, "n_best": 3, "early_stopping": False}
+            [results] = search([model], 3, 6, **options)
+            assert min(len(tokens) for _, tokens in results) < 6
+            for value, tokens in results:
+                assert END not in tokens[:-1]
+                expected = ref.score(model, tokens, length_penalty)
+                np.testing.assert_allclose(value, expected, rtol=1e-5)
 
     @pytest.mark.parametrize("length_penalty", [0.5, 2.0])
     def test_the_penalty_is_applied_once(self, length_penalty):
@@ -221,9 +249,14 @@ class TestClassicErrors:
                 return np.array([-99, -99, 1.0, 1.6, -99])
             return np.array([-99, -99, 9.0, -99, -99])
 
-        [[(_, by_probability)]] = search([model], 6, 9, length_penalty=0.0)
-        [[(_, divided)]] = search([model], 6, 9, length_penalty=2.0)
-        assert len(by_probability) == 1 and len(divided) == 5
+        def length(beams, **options):
+            [[(_, tokens)]] = search([model], beams, 9, **options)
+            return len(tokens)
+
+        assert length(6, length_penalty=0.0) == 1
+        assert length(6, length_penalty=2.0) == 5
+        assert length(2, length_penalty=2.0) < 5  # two have finished before
+        assert length(2, length_penalty=2.0, early_stopping=False) == 5
 
     def test_it_stops_when_no_open_beam_can_win(self):
         steps = []
@@ -305,12 +338,42 @@ def test_a_broken_model_under_xla_ends_the_loop():
         ({"n_best": 4}, "n_best: expected 1 to 3, got 4"),
         ({"min_length": -1}, "min_length: expected at least 0, got -1"),
         ({"no_repeat_ngram": -2}, "no_repeat_ngram: expected at least 0, got -2"),
+        ({"length_penalty": np.inf}, "length_penalty: expected at least 0, got inf"),
+        ({"beam_size": 2.5}, "beam_size: expected a whole number, got 2.5"),
     ],
 )
 def test_settings_out_of_range(options, message):
     settings = {"beam_size": 3, "max_length": 4, "start_id": 1, "end_id": END, **options}
     with pytest.raises(ValueError, match=message):
         beam_search(markov(1, 5), tf.constant(0), 1, **settings)
+
+
+def test_a_beam_larger_than_the_vocabulary():
+    model = ref.random_model(4, 4)
+    [actual] = search([model], 11, 5, n_best=11)
+    assert_same(actual, ref.beam_search(model, 4, 5, 0.6, 11, 11, end=END))
+
+
+@pytest.mark.parametrize(
+    "tensors, message",
+    [
+        ({"limits": tf.constant([3, 0])}, "limits: expected at least 1"),
+        ({"max_length": tf.constant(0)}, "max_length: expected at least 1"),
+    ],
+)
+def test_tensors_out_of_range(tensors, message):
+    settings = {"beam_size": 2, "max_length": 4, "start_id": 1, "end_id": END, **tensors}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        beam_search(markov(1, 5), tf.constant(0), 2, **settings)
+
+
+def test_rows_of_unknown_rank_are_refused():
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.float32)])
+    def gather(state):
+        return gather_rows(state, [0])
+
+    with pytest.raises(ValueError, match="state: expected tensors of known rank"):
+        gather(tf.zeros((2, 3)))
 
 
 def test_repeated_rows():

@@ -119,6 +119,52 @@ def test_numbers_of_the_call_can_be_tensors():
     expected = draw(7, seed=3, temperature=0.5, top_p=0.7)
     tensors = {"seed": tf.constant(3), "temperature": tf.constant(0.5), "top_p": tf.constant(0.7)}
     np.testing.assert_array_equal(draw(7, **tensors), expected)
+    options = {"top_k": tf.constant(3), "top_p": 0.9}
+    assert chi_square(draw(seed=5, **options), distribution(top_k=3, top_p=0.9)) < MOST
+    np.testing.assert_array_equal(draw(7, top_k=tf.constant(99)), draw(7))
+
+
+@pytest.mark.parametrize(
+    "tensors, message",
+    [
+        ({"temperature": tf.constant(0.0)}, "temperature: expected more than 0"),
+        ({"temperature": tf.constant(np.inf)}, "temperature: expected more than 0"),
+        ({"top_k": tf.constant(0)}, "top_k: expected at least 1"),
+        ({"top_p": tf.constant(1.1)}, "top_p: expected more than 0, at most 1"),
+    ],
+)
+def test_tensors_out_of_range(tensors, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        draw(2, **tensors)
+
+
+def test_whole_sentences_with_their_ends():
+    """Sentences of two tokens of a model that says something else after each token."""
+    table = 0.7 * np.random.default_rng(3).standard_normal((5, 5)).astype(np.float32)
+
+    def step(tokens, state):
+        return tf.gather(table, tokens), state
+
+    @tf.function(autograph=False)
+    def decode(resize):
+        settings = {"start_id": 1, "end_id": 4, "max_length": 2, "seed": 3}
+        return sample_decode(step, (), 9_000, resize=resize, **settings)
+
+    p = np.exp(table.astype(np.float64))
+    p[:, 0] = 0
+    p /= p.sum(1, keepdims=True)
+    sentences = {(0, 0): p[1, 4]}
+    for first in (1, 2, 3):
+        sentences |= {
+            (first, second % 4): p[1, first] * p[first, second] for second in (1, 2, 3, 4)
+        }
+    assert abs(sum(sentences.values()) - 1) < 1e-12
+    for resize in (None, lambda state, places, room: state):
+        drawn = [tuple(row) for row in decode(resize).numpy().tolist()]
+        counts = np.array([drawn.count(sentence) for sentence in sentences])
+        expected = 9_000 * np.array(list(sentences.values()))
+        assert counts.sum() == 9_000
+        assert ((counts - expected) ** 2 / expected).sum() < 39.1  # of 12 degrees of freedom
 
 
 def test_one_candidate_is_greedy():
@@ -159,12 +205,14 @@ def test_a_broken_model_is_named():
     "options, message",
     [
         ({"temperature": 0.0}, "temperature: expected more than 0, got 0"),
-        ({"temperature": -1.0}, "temperature: expected at least 0, got -1"),
-        ({"temperature": np.nan}, "temperature: expected at least 0, got nan"),
+        ({"temperature": -1.0}, "temperature: expected more than 0, got -1"),
+        ({"temperature": np.nan}, "temperature: expected more than 0, got nan"),
+        ({"temperature": np.inf}, "temperature: expected more than 0, got inf"),
         ({"top_k": 0}, "top_k: expected at least 1, got 0"),
         ({"top_k": 8}, "top_k: expected 1 to 7, got 8"),
         ({"top_p": 0.0}, "top_p: expected more than 0"),
-        ({"top_p": 1.1}, "top_p: expected 0 to 1, got 1.1"),
+        ({"top_p": 1.1}, "top_p: expected more than 0, at most 1, got 1.1"),
+        ({"top_k": 2.5}, "top_k: expected a whole number, got 2.5"),
         ({"length": 0}, "max_length: expected at least 1, got 0"),
     ],
 )

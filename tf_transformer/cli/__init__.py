@@ -5,6 +5,7 @@ TensorFlow is imported only by the subcommand that needs it, so that `--help` an
 
 import argparse
 import os
+import re
 import sys
 
 import tf_transformer
@@ -25,16 +26,27 @@ def main(arguments=None):
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except (ValueError, ImportError, OSError) as error:
-        if isinstance(error, BrokenPipeError):  # `tf-transformer translate ... | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        print(f"tf-transformer: {error}", file=sys.stderr)
-        return 2
+    except BrokenPipeError:  # `tf-transformer translate ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("tf-transformer: stopped.", file=sys.stderr)
         return 130
+    except Exception as error:
+        message = _refusal(error)
+        if message is None:
+            raise
+        print(f"tf-transformer: {message}", file=sys.stderr)
+        return 2
     return 0
+
+
+def _refusal(error):
+    """What is wrong with the input; None: with the program."""
+    if isinstance(error, (ValueError, ImportError, OSError)):
+        return str(error)
+    # What a graph refuses, as TensorFlow words it, which is not imported here.
+    said = re.search("assertion failed: (.*)", str(error))
+    return said and said[1]
 
 
 def _parser():

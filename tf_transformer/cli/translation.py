@@ -73,6 +73,20 @@ def add_commands(commands):
     export.add_argument("--beam-size", type=int, help="of `translate --beam` (default: 5)")
     export.add_argument("--length-penalty", type=float, help="of the beam (default: 0.6)")
     export.add_argument("--n-best", type=int, help="translations of each text (default: 1)")
+    export.add_argument("--min-length", type=int, help="tokens of a translation (default: 0)")
+    export.add_argument(
+        "--no-repeat-ngram",
+        type=int,
+        metavar="N",
+        help="no N tokens twice (default: 0, never mind)",
+    )
+    export.add_argument(
+        "--length-limit",
+        type=int,
+        nargs=2,
+        metavar=("A", "B"),
+        help="at most A times the tokens of the text, and B (default: 2 10)",
+    )
     export.add_argument(
         "--jit-compile",
         action="store_true",
@@ -192,7 +206,15 @@ def _export(options):
 
     run = TrainingRun.open(options.folder)
     path = Path(options.output or run.folder / "saved_model")
-    names = ("beam_size", "length_penalty", "n_best", "jit_compile")
+    names = (
+        "beam_size",
+        "length_penalty",
+        "n_best",
+        "min_length",
+        "no_repeat_ngram",
+        "length_limit",
+        "jit_compile",
+    )
     decoding = {name: getattr(options, name) for name in names}
     decoding = {name: value for name, value in decoding.items() if value is not None}
     _export_run(run, path, **decoding)
@@ -215,6 +237,7 @@ def _export_run(run, path, **decoding):
         "weights": model.count_params(),
         "scores": scores,
         "command": _command(run),
+        "decoding": json.loads(translator.decoding.settings),
     }
     sentence = _sentences(run)[-1]
     [translation] = _texts(translator, [sentence])

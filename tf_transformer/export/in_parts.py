@@ -10,11 +10,11 @@ _LEAST_ROWS = 16
 
 
 def in_parts(decode, ids):
-    """What `decode` gives for a batch, in as many parts as there are cores, up to four.
+    """What `decode` gives for a batch, in two parts on two cores, in four on four.
 
     A step of a decoder is many small operations, of which XLA keeps little more than one core busy
     (benchmarks/NOTES.md, Decoding). Rows are dealt out in turn: sorted by length, all parts take
-    the same time. On a GPU, and below 32 rows, there is one part.
+    the same time. A part has 16 rows at least. On a GPU there is one.
 
     Args:
         decode: function `ids -> nest of tensors (B, ...)`, whose rows do not hang on each other.

@@ -60,9 +60,10 @@ model.translate(tf.constant(["..."]))
 | test sentences | {scores["sentences"]:,} |
 | made by | tf_transformer {description["version"]}, `{description["command"]}` |
 
-Signatures: `translate` and `serving_default` (`text` string -> `translation` string), `encode`
-(`text` -> `ids`, `vectors`). Greedy decoding. A source longer than the model's table of
-positions is cut; characters it never saw are read byte by byte.
+Signatures: `translate` and `serving_default` (`text` string -> `translation` string), greedily;
+`translate_beam` (`text` -> `translations`, `scores`); `translate_sample` (`text`, `seed`,
+`temperature`, `top_k`, `top_p` -> `translation`); `encode` (`text` -> `ids`, `vectors`). A source
+longer than the model's table of positions is cut; characters it never saw are read byte by byte.
 
 It learned from short everyday sentences; expect little of it on anything else, and do not rely
 on it where a mistake costs something.

@@ -69,8 +69,12 @@ def translate_file(
     if target.exists():
         raise FileExistsError(f"target: expected a new file, got one that is there: {target}")
     unfinished = target.with_name(target.name + ".unfinished")
+    if source.resolve() == unfinished.resolve():
+        raise ValueError(
+            f"source, target: expected a source that is not the unfinished target, got {source}."
+        )
     notes = unfinished.with_name(unfinished.name + ".json")
-    settings = {"beam": beam, "model": _fingerprint(translator)}
+    settings = {"beam": beam, "model": _fingerprint(translator), "decoding": _settings(translator)}
     size = source.stat().st_size
     with open(source, "rb") as lines, open(unfinished, "ab") as output:
         done, digest = _go_on(notes, settings, lines, output)
@@ -144,6 +148,11 @@ def _some_lines(lines, count, digest):
         while not rest.endswith(b"\n") and (rest := lines.readline(_LONGEST_LINE)):
             digest.update(rest)
         yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _settings(translator):
+    found = getattr(translator, "settings", None)  # none in exports of earlier versions
+    return {} if found is None else json.loads(found.numpy())
 
 
 def _fingerprint(translator):

@@ -6,7 +6,8 @@ Axes: B batch, S source length, L most target tokens, D model width, n translati
 import tensorflow as tf
 
 from tf_transformer.data.replacing import replacing
-from tf_transformer.export.id_translator import IdTranslator
+from tf_transformer.export.id_translator import CHANCE, IdTranslator
+from tf_transformer.generation.allowed_tokens import IMPOSSIBLE
 
 _TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 
@@ -16,15 +17,14 @@ class Translator(tf.Module):
 
     Saved with `save`, it loads in a process that knows nothing but TensorFlow. Sources longer
     than the model's table of positions are cut there; a translation ends after twice the
-    source's tokens plus 10 at the latest. A blank text gives an empty one.
+    source's tokens plus 10 at the latest, unless `length_limit` says otherwise. A blank text gives
+    an empty one.
 
     Args:
         model: a built `Transformer` whose vocabularies are the tokenizer's.
         tokenizer: a `GraphTokenizer` whose padding is the id 0.
-        beam_size: int, the beams of `translate_beam`.
-        length_penalty: float, see `beam_search`.
-        n_best: int, 1 to `beam_size`, the translations that `translate_beam` gives of each text.
-        jit_compile: bool, whether XLA compiles the decoding, see `IdTranslator`.
+        **decoding: `beam_size`, `length_penalty`, `n_best`, `early_stopping`, `min_length`,
+            `no_repeat_ngram`, `length_limit`, `jit_compile` of `IdTranslator`.
 
     Raises:
         ValueError: the vocabulary of the model is not the tokenizer's, or its padding is not 0; a
@@ -44,16 +44,7 @@ class Translator(tf.Module):
         [b'']
     """
 
-    def __init__(
-        self,
-        model,
-        tokenizer,
-        *,
-        beam_size=5,
-        length_penalty=0.6,
-        n_best=1,
-        jit_compile=False,
-    ):
+    def __init__(self, model, tokenizer, **decoding):
         super().__init__(name="translator")
         config = model.get_config()
         sizes = {config["input_vocab_size"], config["target_vocab_size"]}
@@ -68,22 +59,19 @@ class Translator(tf.Module):
                 f"{tokenizer.pad_id}. Train a vocabulary with this package."
             )
         self.tokenizer = tokenizer
-        self.decoding = IdTranslator(
-            model,
-            tokenizer.start_id,
-            tokenizer.end_id,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            n_best=n_best,
-            jit_compile=jit_compile,
-        )
+        self.decoding = IdTranslator(model, tokenizer.start_id, tokenizer.end_id, **decoding)
         self.weights = self.decoding.weights
+        # A variable, as only variables are found again in a SavedModel.
+        self.settings = tf.Variable(self.decoding.settings, trainable=False)
         self._encode = model.encoder.__call__
         self._longest_source = config["pe_input"]
         # Not by decoration, which holds the object weakly: `Translator(...).translate(texts)`.
         self.translate = tf.function(self.translate, input_signature=[_TEXTS], autograph=False)
         self.translate_beam = tf.function(
             self.translate_beam, input_signature=[_TEXTS], autograph=False
+        )
+        self.translate_sample = tf.function(
+            self.translate_sample, input_signature=[_TEXTS, *CHANCE], autograph=False
         )
         self.encode = tf.function(self.encode, input_signature=[_TEXTS], autograph=False)
 
@@ -95,14 +83,25 @@ class Translator(tf.Module):
 
     def translate_beam(self, text):
         """Translate by `beam_search`: string (B,) -> `translations` string (B, n), the best first,
-        and their `scores` float32 (B, n); "" and -inf where there are fewer.
+        and their `scores` float32 (B, n); "" and -inf where there are fewer, as of a blank text,
+        which has its empty translation alone, of score 0.
         """
         source, lengths = self._source(text)
         ids, scores = self.decoding.beam(source)
         rows = tf.reshape(ids, (-1, tf.shape(ids)[2]))
         translations = tf.reshape(self.tokenizer.decode_ids(rows), tf.shape(scores))
         blank = tf.expand_dims(tf.equal(lengths, 1), 1)
-        return {"translations": tf.where(blank, "", translations), "scores": scores}
+        certain = tf.where(tf.range(tf.shape(scores)[1]) == 0, 0.0, IMPOSSIBLE)
+        return {
+            "translations": tf.where(blank, "", translations),
+            "scores": tf.where(blank, certain, scores),
+        }
+
+    def translate_sample(self, text, seed, temperature, top_k, top_p):
+        """Translate by `sample_decode`: string (B,) -> string (B,); see `IdTranslator.sample`."""
+        source, lengths = self._source(text)
+        ids = self.decoding.sample(source, seed, temperature, top_k, top_p)
+        return tf.where(tf.equal(lengths, 1), "", self.tokenizer.decode_ids(ids))
 
     def encode(self, text):
         """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
@@ -118,8 +117,8 @@ class Translator(tf.Module):
         return ids.to_tensor(), tf.cast(ids.row_lengths(), tf.int32)
 
     def save(self, path):
-        """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`
-        and `encode`.
+        """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
+        `translate_sample` and `encode`.
 
         Args:
             path: str or Path of a folder; a SavedModel there is replaced once the new one is whole.
@@ -131,6 +130,10 @@ class Translator(tf.Module):
         translate = tf.function(
             lambda text: {"translation": self.translate(text)}, input_signature=[_TEXTS]
         )
+        sample = tf.function(
+            lambda *inputs: {"translation": self.translate_sample(*inputs)},
+            input_signature=[_TEXTS, *CHANCE],
+        )
         with replacing(path, only_with="saved_model.pb") as beside:
             tf.saved_model.save(
                 self,
@@ -139,6 +142,7 @@ class Translator(tf.Module):
                     "serving_default": translate,
                     "translate": translate,
                     "translate_beam": self.translate_beam,
+                    "translate_sample": sample,
                     "encode": self.encode,
                 },
             )

@@ -7,7 +7,7 @@ decode, V vocabulary, C = 2 K candidates, n sentences that are returned.
 import tensorflow as tf
 
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE, best_allowed
-from tf_transformer.generation.checks import check_range, refuse_broken
+from tf_transformer.generation.checks import check_range, refuse_broken, sentence_limits
 from tf_transformer.generation.decode_loop import decode_loop
 from tf_transformer.generation.rows import gather_rows
 
@@ -24,20 +24,21 @@ def beam_search(
     limits=None,
     length_penalty=0.6,
     n_best=1,
+    early_stopping=True,
     min_length=0,
     no_repeat_ngram=0,
     reorder=gather_rows,
     resize=None,
     jit_compile=False,
 ):
-    """Keep the K likeliest beginnings, until no open one can win.
+    """Keep the K likeliest beginnings, until K sentences are finished or no open one can win.
 
     score(y) = log p(y) / ((5 + |y|) / 6)^a: Wu et al. 2016, "Google's Neural Machine Translation
     System", section 7, equation 14; |y| counts the end token. Each step takes the 2 K likeliest
     extensions of the open beams. Of the first K those that end, or reach the limit, are finished:
     their score is final, and the best K are kept. The K likeliest others stay open. A sentence is
-    done when K have finished, or when the n-th best is no worse than what the likeliest open beam
-    could reach, its divisor being that of the limit. So one beam is greedy decoding.
+    done when K have finished, which makes one beam greedy decoding, or when the n-th best is no
+    worse than what the likeliest open beam could reach, its divisor being that of the limit.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (R,) int32, logits (R, V).
@@ -46,10 +47,12 @@ def beam_search(
         beam_size: int, K; as large as the number of possible sentences it finds the best.
         start_id, end_id: int, the token fed first, and the one that ends a sentence.
         max_length: int or scalar int32 tensor, L >= 1.
-        limits: None, or int32 tensor (B,), 1 to L: each sentence's own most tokens. One that is
-            cut there competes with what it has; no end is put to it, nor counted.
+        limits: None, or int32 tensor (B,), at least 1: each sentence's own most tokens, no more
+            than L in any case. One that is cut there competes with what it has; no end is put to
+            it, nor counted.
         length_penalty: float a >= 0; 0 compares probabilities, which favour short sentences.
         n_best: int, 1 to K, how many sentences of each source.
+        early_stopping: bool; False: go on when K have finished, as long as an open beam can win.
         min_length: int, tokens of a sentence before it may end.
         no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
         reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was; `rows`
@@ -58,10 +61,11 @@ def beam_search(
 
     Returns:
         `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, 0 after the end;
-        float32 tensor (B, n), the best first. -inf: there were not so many sentences.
+        float32 tensor (B, n), the best first. -inf: there were not so many sentences; a beginning
+        that nothing may follow is none, where `greedy_decode` keeps it.
 
     Raises:
-        ValueError: a number out of range.
+        ValueError: a number out of range; tf.errors.InvalidArgumentError, if it is a tensor.
         tf.errors.InvalidArgumentError: a row of logits with NaN, infinity or nothing possible.
             Inside XLA, which knows no errors, decoding stops there.
 
@@ -76,7 +80,7 @@ def beam_search(
     """
     check_range("beam_size", beam_size, 1)
     check_range("max_length", max_length, 1)
-    check_range("length_penalty", length_penalty, 0)
+    check_range("length_penalty", length_penalty, 0.0)
     check_range("n_best", n_best, 1, beam_size)
     check_range("min_length", min_length, 0)
     check_range("no_repeat_ngram", no_repeat_ngram, 0)
@@ -92,7 +96,7 @@ def beam_search(
 
         log_p, parents, tokens = best_allowed(
             logits,
-            log_p - total,
+            tf.where(log_p > IMPOSSIBLE, log_p - total, IMPOSSIBLE),
             2 * beam_size,
             tf.reshape(ids, (-1, length)),
             position,
@@ -120,7 +124,9 @@ def beam_search(
         state = reorder(state, tf.reshape(first_rows + parents, (-1,)))
         _, scores = finished  # (B, K)
         reachable = beams[-1][:, :1] / _divisor(limits, length_penalty)
-        enough = (reachable <= scores[:, n_best - 1 : n_best]) | (scores[:, -1:] > IMPOSSIBLE)
+        enough = reachable <= scores[:, n_best - 1 : n_best]
+        if early_stopping:
+            enough |= scores[:, -1:] > IMPOSSIBLE
         done |= tf.squeeze(last | enough, 1)
         rows = {
             "done": done,
@@ -136,7 +142,7 @@ def beam_search(
     only_first = tf.where(tf.range(beam_size) == 0, 0.0, IMPOSSIBLE)
     rows = {
         "done": tf.fill((batch_size,), False),
-        "limits": tf.fill((batch_size,), max_length) if limits is None else limits,
+        "limits": sentence_limits(limits, batch_size, max_length),
         "tokens": tf.fill(shape, start_id),
         "beams": (no_ids, tf.broadcast_to(only_first, shape)),
         "output": (no_ids, tf.fill(shape, IMPOSSIBLE)),

@@ -1,32 +1,76 @@
 """What decoding refuses: settings out of range, and a model that has broken.
 
-Axes: R rows, V vocabulary.
+Axes: B batch, R rows, V vocabulary.
 """
+
+import math
 
 import tensorflow as tf
 
 
-def check_range(name, value, least, most=None):
-    """Refuse a setting that is out of range.
+def check_range(name, value, least, most=None, *, above=False):
+    """Refuse a setting that is out of range: a number at once, a tensor when the graph runs.
 
     Args:
         name: str, the argument's name.
-        value: number, None or tensor; the last two are not looked at.
-        least, most: numbers, the range; None has no end.
+        value: number; None, which is not looked at; or tensor, all of whose numbers are looked at,
+            but for XLA, which knows no errors.
+        least, most: numbers, the range; None has no end. If `least` is an int, the value is to be
+            a whole number.
+        above: bool, whether `least` is outside, too.
 
     Raises:
-        ValueError: it is outside.
+        ValueError, tf.errors.InvalidArgumentError: it is outside, infinite or not a number.
 
     Example:
         >>> check_range("beam_size", 0, 1)
         Traceback (most recent call last):
         ValueError: beam_size: expected at least 1, got 0.
     """
-    if value is None or tf.is_tensor(value):
+    if value is None:
         return
-    if not value >= least or (most is not None and value > most):  # NaN is outside too
-        expected = f"at least {least}" if most is None else f"{least} to {most}"
+    expected = f"{'more than' if above else 'at least'} {least:g}"
+    if most is not None:
+        expected = f"{least:g} to {most:g}" if not above else f"{expected}, at most {most:g}"
+    if tf.is_tensor(value):
+        inside = value > least if above else value >= least
+        if value.dtype.is_floating:
+            inside &= tf.math.is_finite(value)
+        if most is not None:
+            inside &= value <= most
+        message = [f"{name}: expected {expected}, got", value]
+        tf.debugging.Assert(tf.reduce_all(inside), message)
+        return
+    inside = value > least if above else value >= least  # NaN is outside too
+    if not inside or not math.isfinite(value) or (most is not None and value > most):
         raise ValueError(f"{name}: expected {expected}, got {value}.")
+    if isinstance(least, int) and value % 1:
+        raise ValueError(f"{name}: expected a whole number, got {value}.")
+
+
+def sentence_limits(limits, batch_size, max_length):
+    """How many tokens each sentence may have at most.
+
+    Args:
+        limits: None, or int32 tensor (B,), at least 1.
+        batch_size: int or scalar int32 tensor, B.
+        max_length: int or scalar int32 tensor, what no limit can exceed.
+
+    Returns:
+        int32 tensor (B,), 1 to `max_length`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: a limit below 1.
+
+    Example:
+        >>> sentence_limits([3, 9], 2, 5).numpy().tolist()
+        [3, 5]
+    """
+    if limits is None:
+        return tf.fill((batch_size,), max_length)
+    limits = tf.convert_to_tensor(limits, tf.int32)
+    check_range("limits", limits, 1)
+    return tf.minimum(limits, max_length)
 
 
 def unusable(logits):

@@ -18,7 +18,8 @@ def decode_loop(extend, state, rows, resize=None, jit_compile=False):
     One `tf.while_loop`. With `resize` there is another one around it, which keeps the state as
     small as it can be: whenever half of the sentences are done, they leave, and the rest goes on in
     half the batch; and there is room for 16 tokens at first, then for twice as many. XLA cannot
-    compile that loop; with `jit_compile` it compiles the inner one, for every size.
+    compile that loop; with `jit_compile` it compiles the inner one, for every size. Outside of a
+    `tf.function` every call traces it, and compiles it, anew.
 
     Args:
         extend: function `(position, state, rows) -> (state, rows, broken)`: one step, and whether

@@ -22,8 +22,8 @@ def greedy_decode(
 ):
     """Take the likeliest token, feed it back, until every sentence has ended.
 
-    One `tf.while_loop` over fixed-size buffers. The padding id 0 is never chosen: it says that
-    a sentence is over.
+    One `tf.while_loop` over fixed-size buffers; with `resize` there is another one around it, see
+    `decode_loop`. The padding id 0 is never chosen: it says that a sentence is over.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (B,) int32, logits (B, V).
@@ -32,7 +32,8 @@ def greedy_decode(
         start_id: int, the token fed first.
         end_id: int, the token that ends a sentence.
         max_length: int or scalar int32 tensor, L >= 1.
-        limits: None, or int32 tensor (B,), 1 to L: each sentence's own most tokens.
+        limits: None, or int32 tensor (B,), at least 1: each sentence's own most tokens, no more
+            than L in any case.
         min_length: int, tokens of a sentence before it may end.
         no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
         resize, jit_compile: see `decode_loop`: lets finished sentences leave the batch. For a state
@@ -42,7 +43,7 @@ def greedy_decode(
         int32 tensor (B, L), token ids without the end token, 0 after the end.
 
     Raises:
-        ValueError: `max_length` below 1, `min_length` or `no_repeat_ngram` below 0.
+        ValueError: a number out of range; tf.errors.InvalidArgumentError, if it is a tensor.
         tf.errors.InvalidArgumentError: a row of logits with NaN, infinity or nothing possible.
             Inside XLA, which knows no errors, decoding stops there.
 

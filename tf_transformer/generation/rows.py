@@ -16,13 +16,14 @@ def gather_rows(state, rows):
     Returns:
         The same nest of tensors (Q, ...) and scalars.
 
+    Raises:
+        ValueError: a tensor of unknown rank, which may have rows or not.
+
     Example:
         >>> gather_rows({"x": tf.constant([5, 6]), "t": tf.constant(9)}, [1, 1])["x"].numpy()
         array([6, 6], dtype=int32)
     """
-    return tf.nest.map_structure(
-        lambda tensor: tf.gather(tensor, rows) if tensor.shape.rank else tensor, state
-    )
+    return _map_rows(lambda tensor: tf.gather(tensor, rows), state)
 
 
 def repeat_rows(state, times):
@@ -35,10 +36,23 @@ def repeat_rows(state, times):
     Returns:
         The same nest of tensors (R * times, ...) and scalars.
 
+    Raises:
+        ValueError: as `gather_rows`.
+
     Example:
         >>> repeat_rows(tf.constant([5, 6]), 2).numpy().tolist()
         [5, 5, 6, 6]
     """
-    return tf.nest.map_structure(
-        lambda tensor: tf.repeat(tensor, times, axis=0) if tensor.shape.rank else tensor, state
-    )
+    return _map_rows(lambda tensor: tf.repeat(tensor, times, axis=0), state)
+
+
+def _map_rows(function, state):
+    def of_one(tensor):
+        tensor = tf.convert_to_tensor(tensor)
+        if tensor.shape.rank is None:
+            raise ValueError(
+                f"state: expected tensors of known rank, got {tensor}. Say it with tf.ensure_shape."
+            )
+        return function(tensor) if tensor.shape.rank else tensor
+
+    return tf.nest.map_structure(of_one, state)

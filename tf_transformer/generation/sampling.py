@@ -25,6 +25,8 @@ def sample_decode(
     limits=None,
     min_length=0,
     no_repeat_ngram=0,
+    resize=None,
+    jit_compile=False,
 ):
     """Draw each token from the model's distribution, until every sentence has ended.
 
@@ -34,11 +36,12 @@ def sample_decode(
     that `seed` alone decides: the same in a graph and in another process. XLA has other ones.
 
     Args:
-        step, state, batch_size, start_id, end_id, max_length, limits, min_length,
-            no_repeat_ngram: see `greedy_decode`. What a row becomes hangs on its place in the
-            batch, as each place has random numbers of its own.
-        temperature: float above 0, or scalar tensor; below 1 the likely becomes likelier.
-        top_k: None, or int, 1 to V.
+        step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
+            resize, jit_compile: see `greedy_decode`. What a row becomes hangs on its place in the
+            batch, as each place has random numbers of its own, and so on `resize`.
+        temperature: float above 0, or scalar tensor; below 1 the likely becomes likelier. What
+            would be 0 is `greedy_decode`.
+        top_k: None, or int, 1 to V; or scalar int32 tensor, at least 1.
         top_p: None, or float, above 0, at most 1; or scalar tensor.
         seed: int or scalar int32 tensor.
 
@@ -46,7 +49,7 @@ def sample_decode(
         int32 tensor (B, L), token ids without the end token, 0 after the end.
 
     Raises:
-        ValueError: a number out of range.
+        ValueError: a number out of range; tf.errors.InvalidArgumentError, if it is a tensor.
         tf.errors.InvalidArgumentError: as `greedy_decode`.
 
     Example:
@@ -57,18 +60,15 @@ def sample_decode(
         ... ).shape.as_list()
         [1, 4]
     """
-    check_range("temperature", temperature, 0)
+    check_range("temperature", temperature, 0.0, above=True)
     check_range("top_k", top_k, 1)
-    check_range("top_p", top_p, 0, 1)
-    for name, value in (("temperature", temperature), ("top_p", top_p)):
-        if not tf.is_tensor(value) and value == 0:
-            raise ValueError(
-                f"{name}: expected more than 0, got {value}; for the likeliest "
-                f"tokens there is greedy_decode."
-            )
+    check_range("top_p", top_p, 0.0, 1.0, above=True)
 
     def choose(logits, ids, position):
-        check_range("top_k", top_k, 1, logits.shape[-1])  # no more than V come
+        if tf.is_tensor(top_k):
+            logits = tf.where(tf.range(logits.shape[-1]) < top_k, logits, IMPOSSIBLE)
+        else:
+            check_range("top_k", top_k, 1, logits.shape[-1])  # no more than V come
         logits = logits / temperature
         if top_p is not None:
             logits = _nucleus(logits, top_p)
@@ -80,7 +80,7 @@ def sample_decode(
 
     return decode_tokens(
         choose,
-        top_k,
+        None if tf.is_tensor(top_k) else top_k,
         step,
         state,
         batch_size,
@@ -90,6 +90,8 @@ def sample_decode(
         limits=limits,
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
+        resize=resize,
+        jit_compile=jit_compile,
     )
 
 

@@ -6,7 +6,7 @@ Axes: B batch, L most tokens to decode, V vocabulary, C candidates.
 import tensorflow as tf
 
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE, best_allowed
-from tf_transformer.generation.checks import check_range, refuse_broken, unusable
+from tf_transformer.generation.checks import check_range, refuse_broken, sentence_limits, unusable
 from tf_transformer.generation.decode_loop import decode_loop
 
 
@@ -79,7 +79,7 @@ def decode_tokens(
 
     rows = {
         "done": tf.fill((batch_size,), False),
-        "limits": tf.fill((batch_size,), max_length) if limits is None else limits,
+        "limits": sentence_limits(limits, batch_size, max_length),
         "tokens": tf.fill((batch_size,), start_id),
         "output": tf.zeros((batch_size, max_length), tf.int32),
     }

@@ -224,7 +224,7 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
             state: from `start` or `step`.
             sentences: int32 tensor (B',), the places of those that stay.
             room: int or scalar int32 tensor, the tokens of a sentence that the state can hold then,
-                no fewer than before.
+                if it does not hold more already.
 
         Returns:
             The state.
@@ -232,7 +232,7 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
         position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
         state = tf.nest.map_structure(lambda x: tf.gather(x, sentences), others)
         _, beams, length = tf.unstack(tf.shape(state["lineage"]))
-        more = room - length
+        more = tf.maximum(room - length, 0)
         lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
         slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
         caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
