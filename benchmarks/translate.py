@@ -43,8 +43,8 @@ REMARK = """\
 {sentences:,} sentences of {tokens:.1f} tokens, float32, all cores, the weights of `{run}`
 ({weights:,} numbers). Sentences are sorted by length, so the batches of all peers are the same and
 hold little padding. At most 2 S + 10 tokens a translation, no length penalty. "Same tokens": as
-CTranslate2's; where they differ, two candidates lie within rounding, or a peer's search is another
-one (keras-hub's beams go on after the end token). XLA: S is padded to a power of two. One by one:
+CTranslate2's; where they differ, a peer's search is another one (keras-hub's beams go on after the
+end token). XLA: S is padded to a power of two. One by one:
 every tenth sentence; keras-hub's beam translates one batch alone, as it takes a minute for it.
 """
 STARTUP = """\
