@@ -32,8 +32,8 @@ def run_seed(options, seed):
     calls = note_call(options, folder)
     model, epochs = train(options, seed, folder, tokenizer)
     model.save_weights(folder / AVERAGE)
-    scores = {"seed": seed, "weights": model.count_params(), "epochs": epochs}
-    scores["calls"] = calls
+    weights = model.count_params()
+    scores = {"seed": seed, "weights": weights, "epochs": epochs, "calls": calls}
     validation = translate(options.data, texts.VALIDATION, model, tokenizer)
     scores["validation"] = tokenized_bleu(validation, options.data, texts.VALIDATION)["bleu"]
     for name, part in texts.TESTS.items():

@@ -44,8 +44,8 @@ REMARK = """\
 ({weights:,} numbers). Sentences are sorted by length, so the batches of all peers are the same and
 hold little padding. At most 2 S + 10 tokens a translation, no length penalty. "Same tokens": as
 CTranslate2's; where they differ, a peer's search is another one (keras-hub's beams go on after the
-end token). XLA: S is padded to a power of two. One by one:
-every tenth sentence; keras-hub's beam translates one batch alone, as it takes a minute for it.
+end token). XLA: S is padded to a power of two. One by one: every tenth sentence; keras-hub's beam
+translates one batch alone, as it takes a minute for it.
 """
 STARTUP = """\
 Seconds apart from the above: importing and loading the model ("startup"), and what the first round

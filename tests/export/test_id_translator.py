@@ -134,6 +134,7 @@ def test_a_broken_model_is_named(model):
         ({"min_length": -1}, "min_length: expected at least 0, got -1"),
         ({"no_repeat_ngram": 1.5}, "no_repeat_ngram: expected a whole number, got 1.5"),
         ({"length_limit": (2, 0)}, "length_limit: expected at least 1, got 0"),
+        ({"length_limit": (2,)}, r"length_limit: expected two numbers, a and b, got \(2,\)"),
     ],
 )
 def test_rules_out_of_range(model, options, message):
@@ -175,10 +176,9 @@ def test_a_thousand_sentences_need_one_program_for_each_bucket(model, monkeypatc
         loops |= {(8, length, room) for _, length in sizes for room in (16, 32)}
         assert built.xla <= (len(sizes) + len(loops) if jit_compile else 0)
         with count_compilations() as built:
-            for batch in batches(1000, 32, seed=1):
+            for batch in batches(1000, 32):
                 translator.greedy(batch)
-        assert built.traces == 0
-        assert built.xla <= len(loops) // 2 if jit_compile else built.xla == 0
+        assert built.traces == built.xla == 0
 
 
 def memory():

@@ -39,7 +39,8 @@ class IdTranslator(tf.Module):
             compiles one for each bucket, when the first batch falls into it: S is padded to 8, 16,
             32 and so on, B to a power of two, and the caches have room for 16 tokens, 32 and so on.
             Seconds for each, and then less time for each token (benchmarks/NOTES.md, Decoding). 32
-            rows and more are decoded in parts side by side, see `in_parts`: B is that of a part.
+            rows and more, but for samples, are decoded in parts side by side, see `in_parts`: B is
+            that of a part.
 
     Raises:
         ValueError: a number out of range.
@@ -75,6 +76,8 @@ class IdTranslator(tf.Module):
         check_range("n_best", n_best, 1, beam_size)
         check_range("min_length", min_length, 0)
         check_range("no_repeat_ngram", no_repeat_ngram, 0)
+        if len(length_limit) != 2:
+            raise ValueError(f"length_limit: expected two numbers, a and b, got {length_limit}.")
         for number, least in zip(length_limit, (0, 1), strict=True):
             check_range("length_limit", number, least)
         self._beam = {
