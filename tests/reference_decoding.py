@@ -61,9 +61,7 @@ def best_sentences(model, vocabulary, limit, length_penalty, count, *, end, **ru
     return sorted(all_of_them, reverse=True)[:count]
 
 
-def beam_search(
-    model, vocabulary, limit, length_penalty, beams, count, *, end, early_stopping=True, **rules
-):
+def beam_search(model, vocabulary, limit, length_penalty, beams, count, *, end, **rules):
     """By the definition in `tf_transformer.beam_search`, with lists: [(score, sentence)]."""
     open_beams, finished = [(0.0, ())], []
     for length in range(1, limit + 1):
@@ -83,7 +81,7 @@ def beam_search(
         ]
         finished = sorted(finished, reverse=True)[:beams]
         open_beams = [each for each in extensions if each[1][-1] != end][:beams]
-        if not open_beams or (early_stopping and len(finished) == beams):
+        if not open_beams or len(finished) == beams == 1:
             break
         reachable = open_beams[0][0] / ((5 + limit) / 6) ** length_penalty
         if len(finished) >= count and reachable <= finished[count - 1][0]:

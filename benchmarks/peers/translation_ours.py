@@ -28,7 +28,6 @@ def _translator(model, case, sources, jit_compile):
         case["model"]["end_id"],
         beam_size=case["beam"],
         length_penalty=0.0,
-        early_stopping=False,  # as CTranslate2 without a penalty
         jit_compile=jit_compile,
     )
 

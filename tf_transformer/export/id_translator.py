@@ -32,7 +32,7 @@ class IdTranslator(tf.Module):
     Args:
         model: a built `Transformer`.
         start_id, end_id: int, tokens of the target.
-        beam_size, length_penalty, n_best, early_stopping: of `beam_search`.
+        beam_size, length_penalty, n_best: of `beam_search`.
         min_length, no_repeat_ngram: of every decoding.
         length_limit: two int, a >= 0 and b >= 1.
         jit_compile: False, one program of TensorFlow's operations for all shapes; True, XLA
@@ -64,7 +64,6 @@ class IdTranslator(tf.Module):
         beam_size=5,
         length_penalty=0.6,
         n_best=1,
-        early_stopping=True,
         min_length=0,
         no_repeat_ngram=0,
         length_limit=(2, 10),
@@ -84,7 +83,6 @@ class IdTranslator(tf.Module):
             "beam_size": beam_size,
             "length_penalty": length_penalty,
             "n_best": n_best,
-            "early_stopping": early_stopping,
         }
         self._ends = {"start_id": start_id, "end_id": end_id}
         self._rules = {"min_length": min_length, "no_repeat_ngram": no_repeat_ngram}

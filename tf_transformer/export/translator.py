@@ -23,8 +23,8 @@ class Translator(tf.Module):
     Args:
         model: a built `Transformer` whose vocabularies are the tokenizer's.
         tokenizer: a `GraphTokenizer` whose padding is the id 0.
-        **decoding: `beam_size`, `length_penalty`, `n_best`, `early_stopping`, `min_length`,
-            `no_repeat_ngram`, `length_limit`, `jit_compile` of `IdTranslator`.
+        **decoding: `beam_size`, `length_penalty`, `n_best`, `min_length`, `no_repeat_ngram`,
+            `length_limit`, `jit_compile` of `IdTranslator`.
 
     Raises:
         ValueError: the vocabulary of the model is not the tokenizer's, or its padding is not 0; a

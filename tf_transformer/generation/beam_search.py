@@ -24,21 +24,20 @@ def beam_search(
     limits=None,
     length_penalty=0.6,
     n_best=1,
-    early_stopping=True,
     min_length=0,
     no_repeat_ngram=0,
     reorder=gather_rows,
     resize=None,
     jit_compile=False,
 ):
-    """Keep the K likeliest beginnings, until K sentences are finished or no open one can win.
+    """Keep the K likeliest beginnings, until no open one can win.
 
     score(y) = log p(y) / ((5 + |y|) / 6)^a: Wu et al. 2016, "Google's Neural Machine Translation
     System", section 7, equation 14; |y| counts the end token. Each step takes the 2 K likeliest
     extensions of the open beams. Of the first K those that end, or reach the limit, are finished:
     their score is final, and the best K are kept. The K likeliest others stay open. A sentence is
-    done when K have finished, which makes one beam greedy decoding, or when the n-th best is no
-    worse than what the likeliest open beam could reach, its divisor being that of the limit.
+    done when the n-th best is no worse than what the likeliest open beam could reach, its divisor
+    being that of the limit. One beam is done when it ends, which makes it greedy decoding.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (R,) int32, logits (R, V).
@@ -52,7 +51,6 @@ def beam_search(
             it, nor counted.
         length_penalty: float a >= 0; 0 compares probabilities, which favour short sentences.
         n_best: int, 1 to K, how many sentences of each source.
-        early_stopping: bool; False: go on when K have finished, as long as an open beam can win.
         min_length: int, tokens of a sentence before it may end.
         no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
         reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was; `rows`
@@ -125,8 +123,8 @@ def beam_search(
         _, scores = finished  # (B, K)
         reachable = beams[-1][:, :1] / _divisor(limits, length_penalty)
         enough = reachable <= scores[:, n_best - 1 : n_best]
-        if early_stopping:
-            enough |= scores[:, -1:] > IMPOSSIBLE
+        if beam_size == 1:
+            enough |= scores > IMPOSSIBLE
         done |= tf.squeeze(last | enough, 1)
         rows = {
             "done": done,
