@@ -18,6 +18,7 @@ import multi30k_texts as texts
 import numpy as np
 from arena import peers, write_json
 from multi30k_run import load_run
+from peers.translation_batches import limit
 from side_by_side import interpreter, write_result
 
 from tf_transformer.functional.positions import sinusoidal_positions
@@ -42,10 +43,11 @@ CASES = {
 REMARK = """\
 {sentences:,} sentences of {tokens:.1f} tokens, float32, all cores, the weights of `{run}`
 ({weights:,} numbers). Sentences are sorted by length, so the batches of all peers are the same and
-hold little padding. At most 2 S + 10 tokens a translation, no length penalty. "Same tokens": as
-CTranslate2's; where they differ, a peer's search is another one (keras-hub's beams go on after the
-end token). XLA: S is padded to a power of two. One by one: every tenth sentence; keras-hub's beam
-translates one batch alone, as it takes a minute for it.
+hold little padding. At most 2 S + 10 tokens a translation, no length penalty; S is that of the
+longest sentence of the batch for all but this library. "Same tokens": as CTranslate2's, up to
+2 S + 10 of the sentence's own; where they differ, a peer's search is another one (keras-hub's beams
+go on after the end token). XLA: S is padded to a power of two. One by one: every tenth sentence;
+keras-hub's beam translates one batch alone, as it takes a minute for it.
 """
 STARTUP = """\
 Seconds apart from the above: importing and loading the model ("startup"), and what the first round
@@ -104,6 +106,7 @@ def contest(modules, case, arrays, rounds):
         CTranslate2's tokens) and `rounds`, lists of the seconds of each batch.
     """
     results, homes, found = {}, {}, {}
+    limits = limit((arrays["source"] != 0).sum(1))
     for library, _ in modules:
         interpreter(library)  # installed apart from what is timed
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +119,7 @@ def contest(modules, case, arrays, rounds):
                 startup = time.perf_counter() - start
                 startup -= sum(first["first_seconds"] for first in answer.values())
                 for name, first in answer.items():
-                    homes[name], found[name] = peer, rows(f"{folder}/{name}.npz")
+                    homes[name], found[name] = peer, rows(f"{folder}/{name}.npz", limits)
                     same = sum(map(list.__eq__, found[name], found[ENGINE]))
                     results[name] = {"startup": startup, **first, "same": same, "rounds": []}
             for n in range(rounds):
@@ -126,10 +129,11 @@ def contest(modules, case, arrays, rounds):
     return results
 
 
-def rows(path):
-    """The translations in a peer's output, as lists of ids."""
+def rows(path, limits):
+    """The translations in a peer's output, as lists of ids, each cut at its limit."""
     with np.load(path) as batches:
-        return [row[row != 0].tolist() for name in batches.files for row in batches[name]]
+        found = [row[row != 0].tolist() for name in batches.files for row in batches[name]]
+    return [row[:most] for row, most in zip(found, limits, strict=True)]
 
 
 def throughput(results, count):
