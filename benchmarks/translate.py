@@ -47,7 +47,7 @@ hold little padding. At most 2 S + 10 tokens a translation, no length penalty; S
 longest sentence of the batch for all but this library. "Same tokens": as CTranslate2's, up to
 2 S + 10 of the sentence's own; where they differ, a peer's search is another one (keras-hub's beams
 go on after the end token). XLA: S is padded to a power of two. One by one: every tenth sentence;
-keras-hub's beam translates one batch alone, as it takes a minute for it.
+keras-hub's beam translates one batch alone, as all would take about a minute a round.
 """
 STARTUP = """\
 Seconds apart from the above: importing and loading the model ("startup"), and what the first round
