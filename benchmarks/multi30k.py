@@ -34,7 +34,7 @@ def main():
     parser.add_argument("data", type=Path, help="the folder of Multi30k's .gz files")
     parser.add_argument("--output", type=Path, default=Path("runs/multi30k"), help="the runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--vocabulary", type=int, default=6000, help="tokens of both languages")
+    parser.add_argument("--vocabulary", type=int, default=9700, help="tokens of both languages")
     parser.add_argument("--epochs", type=int, default=91)
     parser.add_argument(
         "--dropout",
