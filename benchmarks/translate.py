@@ -23,7 +23,7 @@ from side_by_side import interpreter, write_result
 
 from tf_transformer.functional.positions import sinusoidal_positions
 
-ENGINE = "CTranslate2"
+ENGINE, OWN = "CTranslate2", ("tf_transformer", "tf_transformer, XLA")
 FAST = [
     (ENGINE, "translation_ctranslate2"),
     ("tf_transformer", "translation_ours"),
@@ -139,19 +139,25 @@ def rows(path, limits):
 def throughput(results, count):
     """Markdown: sentences a second, beside CTranslate2 and beside this library."""
     lines = [
-        "| | sentences a second | by CTranslate2's | same tokens |",
-        "|---|---|---|---|",
+        "| | sentences a second | by CTranslate2's | tf_transformer's by this | by XLA | "
+        "same tokens |",
+        "|---|---|---|---|---|---|",
     ]
     for name, result in results.items():
-        seconds = [sum(times) for times in result["rounds"]]
-        engine = [sum(times) for times in results[ENGINE]["rounds"]]
-        ratios = [theirs / own for theirs, own in zip(engine, seconds, strict=True)]
-        speed = count / statistics.median(seconds)
+        speed = count / statistics.median(map(sum, result["rounds"]))
+        own = " | ".join(faster(results, mine, name) for mine in OWN)
         lines.append(
-            f"| {name} | {speed:,.0f} | {statistics.median(ratios):.2f} "
-            f"({min(ratios):.2f} to {max(ratios):.2f}) | {result['same']:,} of {count:,} |"
+            f"| {name} | {speed:,.0f} | {faster(results, name, ENGINE)} | {own} | "
+            f"{result['same']:,} of {count:,} |"
         )
     return "\n".join(lines)
+
+
+def faster(results, name, other):
+    """How much faster `name` is than `other`: the median over the rounds, and their span."""
+    both = (map(sum, results[peer]["rounds"]) for peer in (other, name))
+    ratios = [theirs / own for theirs, own in zip(*both, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def latencies(results, count):

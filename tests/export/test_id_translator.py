@@ -135,6 +135,7 @@ def test_a_broken_model_is_named(model):
         ({"no_repeat_ngram": 1.5}, "no_repeat_ngram: expected a whole number, got 1.5"),
         ({"length_limit": (2, 0)}, "length_limit: expected at least 1, got 0"),
         ({"length_limit": (2,)}, r"length_limit: expected two numbers, a and b, got \(2,\)"),
+        ({"length_limit": 10}, "length_limit: expected two numbers, a and b, got 10"),
     ],
 )
 def test_rules_out_of_range(model, options, message):

@@ -87,8 +87,8 @@ class TestAgainstEnumeration:
 
 
 class TestAgainstAPlainOne:
-    @pytest.mark.parametrize("length_penalty", PENALTIES)
-    @pytest.mark.parametrize("beams, count", [(1, 1), (2, 1), (3, 3), (5, 2), (13, 4)])
+    @pytest.mark.parametrize("length_penalty", (*PENALTIES, 2.0))
+    @pytest.mark.parametrize("beams, count", [(1, 1), (2, 1), (3, 2), (3, 3), (5, 2), (13, 4)])
     def test_random_models(self, beams, count, length_penalty):
         models = [ref.random_model(seed, 7) for seed in range(11)]
         options = {"length_penalty": length_penalty, "n_best": count}

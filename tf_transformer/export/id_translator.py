@@ -75,15 +75,11 @@ class IdTranslator(tf.Module):
         check_range("n_best", n_best, 1, beam_size)
         check_range("min_length", min_length, 0)
         check_range("no_repeat_ngram", no_repeat_ngram, 0)
-        if len(length_limit) != 2:
+        if not isinstance(length_limit, tuple | list) or len(length_limit) != 2:
             raise ValueError(f"length_limit: expected two numbers, a and b, got {length_limit}.")
         for number, least in zip(length_limit, (0, 1), strict=True):
             check_range("length_limit", number, least)
-        self._beam = {
-            "beam_size": beam_size,
-            "length_penalty": length_penalty,
-            "n_best": n_best,
-        }
+        self._beam = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
         self._ends = {"start_id": start_id, "end_id": end_id}
         self._rules = {"min_length": min_length, "no_repeat_ngram": no_repeat_ngram}
         self._length_limit = tuple(length_limit)
