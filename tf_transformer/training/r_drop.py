@@ -6,6 +6,7 @@ Axes: B batch, T target length, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.divergence import symmetric_divergence
 from tf_transformer.models.variables_first import VariablesFirst
 
 
@@ -62,9 +63,7 @@ class RDrop(VariablesFirst, keras.Model):
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if not training:
             return loss
-        one, other = tf.split(tf.nn.log_softmax(tf.cast(y_pred, tf.float32)), 2)
-        # Both directions together: sum_v (p1 - p2) (log p1 - log p2).
-        divergence = tf.reduce_sum((tf.exp(one) - tf.exp(other)) * (one - other), axis=-1)
+        divergence = symmetric_divergence(tf.cast(y_pred, tf.float32))
         real = tf.cast(tf.not_equal(tf.split(y, 2)[0], 0), tf.float32)
         return loss + self.alpha / 4 * tf.math.divide_no_nan(
             tf.reduce_sum(divergence * real), tf.reduce_sum(real)

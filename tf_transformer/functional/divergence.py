@@ -1,0 +1,66 @@
+"""How far two predictions are from each other, without ever making their probabilities.
+
+Axes: B batch, T target length, V vocabulary.
+"""
+
+import tensorflow as tf
+
+
+def symmetric_divergence(logits):
+    """KL(p || q) + KL(q || p), p and q the softmax of the first half of the rows and of the second.
+
+    Liang et al. 2021 "R-Drop", equation 2, twice over. With d the difference of the halves' logits
+    it is E_p[d] - E_q[d]; the gradient for the first half is p (d - E_p[d]) + p - q, and for the
+    second the same with the halves exchanged. Both passes are compiled, and nothing of B x T x V
+    elements is kept between them but the logits themselves.
+
+    Args:
+        logits: float32 tensor (2B, T, V) or (2B, V).
+
+    Returns:
+        float32 tensor (B, T) or (B,), nats.
+
+    Example:
+        >>> logits = tf.math.log([[[0.5, 0.5]], [[0.8, 0.2]]])
+        >>> round(float(symmetric_divergence(logits)[0, 0]), 4)  # 0.3 log 4
+        0.4159
+    """
+
+    @tf.custom_gradient
+    def divergences(logits):
+        divergence, *kept = _divergence(logits)
+        return divergence, lambda upstream: _gradient(logits, *kept, upstream)
+
+    return divergences(logits)
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _divergence(logits):
+    highest = tf.reduce_max(logits, axis=-1, keepdims=True)  # (2B, T, 1)
+    weights = tf.exp(logits - highest)
+    total = tf.reduce_sum(weights, axis=-1, keepdims=True)
+    difference = _difference(logits)
+    means = [
+        tf.reduce_sum(half * difference, axis=-1, keepdims=True) / half_total
+        for half, half_total in zip(tf.split(weights, 2), tf.split(total, 2), strict=True)
+    ]
+    return (means[0] - means[1])[..., 0], highest + tf.math.log(total), *means
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _gradient(logits, normalizers, mean_one, mean_other, upstream):
+    one, other = tf.split(tf.exp(logits - normalizers), 2)
+    difference = _difference(logits)
+    upstream = upstream[..., tf.newaxis]
+    return tf.concat(
+        [
+            (one * (difference - mean_one) + one - other) * upstream,
+            (other * (mean_other - difference) + other - one) * upstream,
+        ],
+        0,
+    )
+
+
+def _difference(logits):
+    one, other = tf.split(logits, 2)
+    return one - other
