@@ -4,6 +4,7 @@ import json
 import re
 import tracemalloc
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from upper_translator import UpperTranslator
@@ -34,9 +35,25 @@ def test_lines_keep_their_order(source, tmp_path, lines_at_once, beam):
         UpperTranslator(), source, target, progress=lambda *state: seen.append(state), **options
     )
     assert count == 23 and translated(target) == EXPECTED
-    assert [lines for lines, _ in seen] == [*range(lines_at_once, 23, lines_at_once), 23]
+    numbers, shares = zip(*seen, strict=True)
+    assert sorted(set(numbers)) == list(numbers) and sorted(set(shares)) == list(shares)
+    assert {*range(lines_at_once, 23, lines_at_once), 23} <= set(numbers)
     assert seen[-1] == (23, 1.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source.txt", "target.txt"]
+
+
+def test_progress_is_told_after_each_batch_but_what_is_kept_are_whole_parts(source, tmp_path):
+    target, seen, translator = tmp_path / "target.txt", [], UpperTranslator(fails_after=4)
+    options = {"lines_at_once": 20, "tokens_per_batch": 12}
+    with pytest.raises(KeyboardInterrupt):
+        translate_file(translator, source, target, progress=lambda *s: seen.append(s), **options)
+    assert [lines for lines, _ in seen] == [2, 4, 6, 8]
+    share = len("\n".join(LINES[:20]) + "\n") / source.stat().st_size
+    np.testing.assert_allclose([part for _, part in seen], np.array([2, 4, 6, 8]) / 20 * share)
+    assert (tmp_path / "target.txt.unfinished").read_text() == ""
+    translate_file(UpperTranslator(), source, target, progress=lambda *s: seen.append(s), **options)
+    assert seen[4][0] == 2 and (20, share) in seen and seen[-1] == (23, 1.0)
+    assert translated(target) == EXPECTED
 
 
 def test_strange_lines_are_lines_too(tmp_path):

@@ -61,7 +61,7 @@ def translate_to_file(translator, source, target, beam, most):
             counted=lambda first, counts: _warn(first, counts, most),
         )
     except KeyboardInterrupt:
-        print("\nWhat is done is kept. Go on with the same command.", file=sys.stderr)
+        print("\nWhat is written is kept. Go on with the same command.", file=sys.stderr)
         raise
 
 

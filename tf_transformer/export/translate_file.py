@@ -36,8 +36,9 @@ def translate_file(
         target: str or Path of a new file.
         beam, tokens_per_batch: see `translate_texts`.
         lines_at_once: int, the lines that are sorted together.
-        progress: None, or a function called with the number of lines that are written and the
-            share of the source that they are, 0.0 to 1.0.
+        progress: None, or a function called after each batch with the number of lines that are
+            translated and the share of the source that they are, 0.0 to 1.0. A stop loses those
+            of the present `lines_at_once`, which are written together.
         counted: None, or a function called with the number of the first line, from 1, and the
             tokens of the lines that are translated next: to say which are too long for the model.
 
@@ -78,11 +79,17 @@ def translate_file(
     size = source.stat().st_size
     with open(source, "rb") as lines, open(unfinished, "ab") as output:
         done, digest = _go_on(notes, settings, lines, output)
+        share = lines.tell() / max(size, 1)
         while chunk := list(_some_lines(lines, lines_at_once, digest)):
             if counted:
                 counted(done + 1, count_tokens(translator, chunk))
+            before, share = share, lines.tell() / size
             translations = translate_texts(
-                translator, chunk, beam=beam, tokens_per_batch=tokens_per_batch
+                translator,
+                chunk,
+                beam=beam,
+                tokens_per_batch=tokens_per_batch,
+                progress=progress and _within(progress, done, len(chunk), before, share),
             )
             output.write("".join(f"{one_line(text)}\n" for text in translations).encode("utf-8"))
             output.flush()
@@ -98,10 +105,20 @@ def translate_file(
             with replacing(notes) as beside:
                 beside.write_text(json.dumps(state) + "\n", encoding="utf-8")
             if progress:
-                progress(done, lines.tell() / size)
+                progress(done, share)
     os.replace(unfinished, target)
     notes.unlink(missing_ok=True)
     return done
+
+
+def _within(progress, done, count, before, after):
+    """How far `count` lines after those done are; their end is told once they are written."""
+
+    def tell(translated):
+        if translated < count:
+            progress(done + translated, before + (after - before) * translated / count)
+
+    return tell
 
 
 def _go_on(notes, settings, lines, output):
