@@ -70,8 +70,8 @@ def note_call(options, folder):
     calls = json.loads(path.read_text("utf-8")) if path.exists() else []
     call = (
         f"--vocabulary {options.vocabulary} --epochs {options.epochs} --dropout "
-        f"{' '.join(map(str, options.dropout))} --average {options.average} "
-        f"--r-drop {options.r_drop}"
+        f"{' '.join(map(str, options.dropout))} --beta-2 {options.beta_2} "
+        f"--average {options.average} --r-drop {options.r_drop}"
     )
     if call not in calls[-1:]:
         path.write_text(json.dumps([*calls, call], indent=2) + "\n", encoding="utf-8")
@@ -137,7 +137,7 @@ def train(options, seed, folder, tokenizer):
             trained = RDrop(model, options.r_drop)
             trained.build()
         schedule = WarmUpLinearDecay(PEAK, WARMUP_STEPS, steps)
-        optimizer = FusedAdam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+        optimizer = FusedAdam(schedule, beta_1=0.9, beta_2=options.beta_2, epsilon=1e-9)
         optimizer.build(trained.trainable_variables)
         trained.compile(optimizer, loss=SmoothedCrossentropy(0.1), jit_compile=False)
         epochs = options.epochs * part // len(options.dropout)
