@@ -326,6 +326,12 @@ def test_a_broken_model_under_xla_ends_the_loop():
         ({"no_repeat_ngram": -2}, "no_repeat_ngram: expected at least 0, got -2"),
         ({"length_penalty": np.inf}, "length_penalty: expected at least 0, got inf"),
         ({"beam_size": 2.5}, "beam_size: expected a whole number, got 2.5"),
+        ({"beam_size": 5.0}, "beam_size: expected a whole number, got 5.0"),
+        ({"beam_size": True}, "beam_size: expected a whole number, got True"),
+        ({"beam_size": "5"}, "beam_size: expected a whole number, got '5'"),
+        ({"length_penalty": "1"}, "length_penalty: expected a number, got '1'"),
+        ({"end_id": 0}, "end_id: expected at least 1, got 0"),
+        ({"limits": 3}, r"limits: expected one for each sentence, shape \(B,\), got shape \(\)"),
     ],
 )
 def test_settings_out_of_range(options, message):
@@ -334,10 +340,53 @@ def test_settings_out_of_range(options, message):
         beam_search(markov(1, 5), tf.constant(0), 1, **settings)
 
 
-def test_a_beam_larger_than_the_vocabulary():
-    model = ref.random_model(4, 4)
-    [actual] = search([model], 11, 5, n_best=11)
-    assert_same(actual, ref.beam_search(model, 4, 5, 0.6, 11, 11, end=END))
+# The second one is large enough to be sorted by blocks, and a prime: the last block is not full.
+@pytest.mark.parametrize("vocabulary, beams, limit", [(4, 11, 5), (53, 61, 3)])
+def test_a_beam_larger_than_the_vocabulary(vocabulary, beams, limit):
+    model = ref.random_model(4, vocabulary)
+    [actual] = search([model], beams, limit, n_best=beams)
+    assert_same(actual, ref.beam_search(model, vocabulary, limit, 0.6, beams, beams, end=END))
+
+
+def test_a_model_only_gets_tokens_that_it_knows():
+    seen = []
+
+    def step(tokens, state):
+        seen.append(tokens.numpy())
+        return tf.random.stateless_normal((len(tokens), 53), (len(seen), 1)), state
+
+    beam_search(step, (), 1, beam_size=61, start_id=1, end_id=END, max_length=4)
+    assert len(seen) > 2 and max(map(np.max, seen)) == 52
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_an_impossible_beam_gets_does_not_matter(compiled):
+    """What follows an end or a padding is -inf, or not a number at all: XLA sorts that first."""
+    rng = np.random.default_rng(0)
+    table = np.full((7, 7), -np.inf, np.float32)
+    for row in table:
+        row[rng.choice(range(END, 7), 2, replace=False)] = rng.normal(size=2)
+
+    @tf.function(jit_compile=compiled, autograph=False)
+    def decode(table):
+        return beam_search(
+            lambda tokens, state: (tf.gather(table, tokens), state),
+            (),
+            1,
+            beam_size=3,
+            start_id=1,
+            end_id=END,
+            max_length=5,
+            n_best=3,
+        )
+
+    table[[0, END]] = -np.inf
+    wanted_ids, wanted = decode(tf.constant(table))
+    table[[0, END]] = np.nan
+    ids, scores = decode(tf.constant(table))
+    assert np.isfinite(wanted).all()
+    np.testing.assert_array_equal(ids, wanted_ids)
+    np.testing.assert_array_equal(scores, wanted)
 
 
 @pytest.mark.parametrize(
@@ -345,6 +394,8 @@ def test_a_beam_larger_than_the_vocabulary():
     [
         ({"limits": tf.constant([3, 0])}, "limits: expected at least 1"),
         ({"max_length": tf.constant(0)}, "max_length: expected at least 1"),
+        ({"limits": tf.constant([3, 3, 3])}, r"limits: expected one for each of(.|\n)*2(.|\n)*3"),
+        ({"limits": tf.constant([3])}, r"limits: expected one for each of(.|\n)*2(.|\n)*1"),
     ],
 )
 def test_tensors_out_of_range(tensors, message):

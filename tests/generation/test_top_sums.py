@@ -49,10 +49,24 @@ def test_what_is_impossible_has_the_place_of_a_token():
     assert set(rows.numpy().ravel()) <= {0, 1}
 
 
-def test_rows_that_are_impossible_give_nothing():
+@pytest.mark.parametrize("count", [57, 120])
+def test_what_fills_a_last_block_up_is_no_token(count):
+    values = tf.random.stateless_normal((60, 53), (1, 2))
+    offsets = tf.where(tf.range(60) == 0, 0.0, -np.inf)[tf.newaxis]
+    sums, _, tokens = top_sums(values, offsets, count)
+    assert np.isfinite(sums).sum() == 53 and np.isfinite(sums[0, :53]).all()
+    assert tokens.numpy().max() == 52
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("worthless", [None, np.nan, np.inf])
+def test_rows_that_are_impossible_give_nothing(worthless, compiled):
     values = tf.random.stateless_normal((6, 211), (1, 2))
+    if worthless is not None:
+        values = tf.where(tf.reshape(tf.range(6) % 4, (-1, 1)) == 0, values, worthless)
     offsets = tf.constant([[0.0, -np.inf, -np.inf], [-np.inf, 0.0, -np.inf]])
-    sums, rows, tokens = top_sums(values, offsets, 5)
+    function = tf.function(top_sums, jit_compile=compiled, autograph=False)
+    sums, rows, tokens = function(values, offsets, 5)
     wanted, ids = tf.math.top_k(tf.gather(values, [0, 4]), 5)
     np.testing.assert_array_equal(sums, wanted)
     np.testing.assert_array_equal(tokens, ids)

@@ -85,7 +85,7 @@ def add_commands(commands):
         type=int,
         nargs=2,
         metavar=("A", "B"),
-        help="at most A times the tokens of the text, and B (default: 2 10)",
+        help="at most A times the tokens of the text, its end counted, and B (default: 2 10)",
     )
     export.add_argument(
         "--jit-compile",

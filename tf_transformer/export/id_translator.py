@@ -23,7 +23,7 @@ _SHORTEST = 8
 
 
 class IdTranslator(tf.Module):
-    """A Transformer's decoding as three graphs, for sources of any number and length.
+    """A Transformer's decoding as three graphs, for any number of sources.
 
     A translation has at most a S + b tokens, the end token of the source counted, and at most what
     the model knows positions for. What a row becomes does not hang on the others, but for what is
@@ -31,7 +31,7 @@ class IdTranslator(tf.Module):
 
     Args:
         model: a built `Transformer`.
-        start_id, end_id: int, tokens of the target.
+        start_id, end_id: int, tokens of the target; not 0 the end.
         beam_size, length_penalty, n_best: of `beam_search`.
         min_length, no_repeat_ngram: of every decoding.
         length_limit: two int, a >= 0 and b >= 1.
@@ -70,6 +70,7 @@ class IdTranslator(tf.Module):
         jit_compile=False,
     ):
         super().__init__(name="id_translator")
+        check_range("end_id", end_id, 1)
         check_range("beam_size", beam_size, 1)
         check_range("length_penalty", length_penalty, 0.0)
         check_range("n_best", n_best, 1, beam_size)
@@ -103,7 +104,7 @@ class IdTranslator(tf.Module):
         """Translate greedily.
 
         Args:
-            ids: int32 tensor (B, S), each row with its end token, then 0.
+            ids: int32 tensor (B, S), each row with its end token, then 0; S at most `pe_input`.
 
         Returns:
             int32 tensor (B, L), without the end token, 0 after the end.

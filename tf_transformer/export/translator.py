@@ -17,8 +17,8 @@ class Translator(tf.Module):
 
     Saved with `save`, it loads in a process that knows nothing but TensorFlow. Sources longer
     than the model's table of positions are cut there; a translation ends after twice the
-    source's tokens plus 10 at the latest, unless `length_limit` says otherwise. A blank text gives
-    an empty one.
+    source's tokens, its end counted, plus 10 at the latest, unless `length_limit` says otherwise.
+    A blank text gives an empty one.
 
     Args:
         model: a built `Transformer` whose vocabularies are the tokenizer's.

@@ -10,9 +10,8 @@ def warm_up(function, calls):
 
     A `tf.function` traces and XLA compiles when a new kind of input comes for the first time;
     tables, thread pools and oneDNN's kernels are made ready then too. A server calls this before
-    it says that it is up. What a call of `Translator.translate` needs does not depend on batch
-    size or length, so one call will do; a function with `jit_compile=True` wants one for each
-    shape.
+    it says that it is up. One call of `Translator.translate` will do for all batch sizes and
+    lengths; a function or a translator with `jit_compile=True` wants one for each shape or bucket.
 
     Args:
         function: a callable that gives tensors: a `tf.function`, a loaded signature, a layer.

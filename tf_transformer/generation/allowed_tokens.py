@@ -6,6 +6,7 @@ candidates.
 
 import tensorflow as tf
 
+from tf_transformer.generation.checks import check_range
 from tf_transformer.generation.top_sums import top_sums
 
 IMPOSSIBLE = -float("inf")
@@ -34,7 +35,7 @@ def best_allowed(
         tensors (B, C), the row of the sentence that is gone on with, and the token.
 
     Raises:
-        ValueError: V is not known.
+        ValueError: V is not known; `end_id` is the padding 0 or below.
 
     Example:
         >>> logits = tf.constant([[9.0, 1.0, 3.0, 2.0]])
@@ -49,6 +50,7 @@ def best_allowed(
             "logits: expected a vocabulary of known size from the step function, got shape "
             f"{logits.shape}. Say it with tf.ensure_shape."
         )
+    check_range("end_id", end_id, 1)
     if no_repeat_ngram:
         logits = _without_repeats(logits, history, position, no_repeat_ngram)
     beams, everything = so_far.shape[-1], so_far.shape[-1] * logits.shape[-1]

@@ -44,7 +44,7 @@ def beam_search(
         state: whatever `step` takes first, for R rows, see `repeat_rows`.
         batch_size: int or scalar int32 tensor, B.
         beam_size: int, K; as large as the number of possible sentences it finds the best.
-        start_id, end_id: int, the token fed first, and the one that ends a sentence.
+        start_id, end_id: as of `greedy_decode`.
         max_length: int or scalar int32 tensor, L >= 1.
         limits: None, or int32 tensor (B,), at least 1: each sentence's own most tokens, no more
             than L in any case. One that is cut there competes with what it has; no end is put to

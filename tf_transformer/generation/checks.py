@@ -4,6 +4,7 @@ Axes: B batch, R rows, V vocabulary.
 """
 
 import math
+from numbers import Integral, Real
 
 import tensorflow as tf
 
@@ -16,11 +17,12 @@ def check_range(name, value, least, most=None, *, above=False):
         value: number; None, which is not looked at; or tensor, all of whose numbers are looked at,
             but for XLA, which knows no errors.
         least, most: numbers, the range; None has no end. If `least` is an int, the value is to be
-            a whole number.
+            one: 5, not 5.0.
         above: bool, whether `least` is outside, too.
 
     Raises:
-        ValueError, tf.errors.InvalidArgumentError: it is outside, infinite or not a number.
+        ValueError: it is outside, infinite or not a number.
+        tf.errors.InvalidArgumentError: the same of a tensor.
 
     Example:
         >>> check_range("beam_size", 0, 1)
@@ -41,11 +43,13 @@ def check_range(name, value, least, most=None, *, above=False):
         message = [f"{name}: expected {expected}, got", value]
         tf.debugging.Assert(tf.reduce_all(inside), message)
         return
+    whole = isinstance(least, int)
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        kind = "a whole number" if whole else "a number"
+        raise ValueError(f"{name}: expected {kind}, got {value!r}.")
     inside = value > least if above else value >= least  # NaN is outside too
     if not inside or not math.isfinite(value) or (most is not None and value > most):
         raise ValueError(f"{name}: expected {expected}, got {value}.")
-    if isinstance(least, int) and value % 1:
-        raise ValueError(f"{name}: expected a whole number, got {value}.")
 
 
 def sentence_limits(limits, batch_size, max_length):
@@ -60,7 +64,8 @@ def sentence_limits(limits, batch_size, max_length):
         int32 tensor (B,), 1 to `max_length`.
 
     Raises:
-        tf.errors.InvalidArgumentError: a limit below 1.
+        ValueError: not one axis.
+        tf.errors.InvalidArgumentError: a limit below 1; not one for each sentence.
 
     Example:
         >>> sentence_limits([3, 9], 2, 5).numpy().tolist()
@@ -69,6 +74,12 @@ def sentence_limits(limits, batch_size, max_length):
     if limits is None:
         return tf.fill((batch_size,), max_length)
     limits = tf.convert_to_tensor(limits, tf.int32)
+    if limits.shape.rank != 1:
+        raise ValueError(
+            f"limits: expected one for each sentence, shape (B,), got shape {limits.shape}."
+        )
+    message = ["limits: expected one for each of", batch_size, "sentences, got", tf.size(limits)]
+    tf.debugging.Assert(tf.equal(tf.size(limits), batch_size), message)
     check_range("limits", limits, 1)
     return tf.minimum(limits, max_length)
 

@@ -30,7 +30,8 @@ def greedy_decode(
         state: whatever `step` takes first, any nest of tensors whose shapes stay.
         batch_size: int or scalar int32 tensor, B.
         start_id: int, the token fed first.
-        end_id: int, the token that ends a sentence.
+        end_id: int above 0, the token that ends a sentence; one that the vocabulary has not: none
+            ends before its limit.
         max_length: int or scalar int32 tensor, L >= 1.
         limits: None, or int32 tensor (B,), at least 1: each sentence's own most tokens, no more
             than L in any case.

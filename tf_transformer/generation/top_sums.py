@@ -17,7 +17,7 @@ def top_sums(values, offsets, count):
 
     Args:
         values: float tensor (B * K, V), V known.
-        offsets: float tensor (B, K), K known.
+        offsets: float tensor (B, K), K known; -inf: the row gives nothing, whatever its values.
         count: int, C, 1 to K * V.
 
     Returns:
@@ -39,15 +39,22 @@ def top_sums(values, offsets, count):
         values = tf.pad(values, fill, constant_values=-float("inf"))
     values = tf.reshape(values, (batch, rows * blocks, size))  # (B, K * n, b)
     offsets = tf.repeat(offsets, blocks, axis=1)  # (B, K * n)
-    _, chosen = tf.math.top_k(tf.reduce_max(values, axis=-1) + offsets, min(count, rows * blocks))
+    largest = _plus(tf.reduce_max(values, axis=-1), offsets)
+    _, chosen = tf.math.top_k(largest, min(count, rows * blocks))
     chosen = tf.sort(chosen, axis=-1)  # so that of equal ones the first comes first again
-    sums = tf.gather(values, chosen, batch_dims=1)  # (B, C, b)
-    sums += tf.expand_dims(tf.gather(offsets, chosen, batch_dims=1), -1)
+    offsets = tf.expand_dims(tf.gather(offsets, chosen, batch_dims=1), -1)
+    sums = _plus(tf.gather(values, chosen, batch_dims=1), offsets)  # (B, C, b)
     sums, order = tf.math.top_k(tf.reshape(sums, (batch, -1)), count)
     block = tf.gather(chosen, order // size, batch_dims=1)  # (B, C)
     tokens = block % blocks * size + order % size
-    # What fills a last block up is never among them: another chosen block has as much to give.
-    return sums, block // blocks, tokens
+    # What fills a last block up comes only where all that is left is -inf.
+    return sums, block // blocks, tf.minimum(tokens, width - 1)
+
+
+def _plus(values, offsets):
+    """The sums; -inf where the offset is, whatever the values are: XLA takes NaN for the best."""
+    impossible = -float("inf")
+    return tf.where(offsets > impossible, values + offsets, impossible)
 
 
 def _block_size(width, rows, count):
