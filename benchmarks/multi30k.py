@@ -30,12 +30,27 @@ Calls, each of which goes on where the one before stopped: {calls}.
 
 def main():
     """Train and score every seed, write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("data", type=Path, help="the folder of Multi30k's .gz files")
-    parser.add_argument("--output", type=Path, default=Path("runs/multi30k"), help="the runs")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("runs/multi30k"),
+        help="a folder for each seed goes here",
+    )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[1, 2], help="one training each, side by side"
+    )
     parser.add_argument("--vocabulary", type=int, default=9700, help="tokens of both languages")
-    parser.add_argument("--epochs", type=int, default=91)
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        default=91,
+        help="of all calls; the rate falls to 0 at the last one, and goes up again if there are "
+        "more in a later call",
+    )
     parser.add_argument(
         "--dropout",
         type=float,
@@ -47,15 +62,16 @@ def main():
         "--beta-2",
         type=float,
         default=0.98,
-        help="of Adam; 0.98 is the paper's, for batches 16 times as large (default: 0.98)",
+        help="of Adam; 0.98 is the paper's, for batches 16 times as large",
     )
     parser.add_argument("--average", type=int, default=10, help="checkpoints that are averaged")
     parser.add_argument("--r-drop", type=float, default=0.0, help="weight of R-Drop's divergence")
-    parser.add_argument("--only", type=int, help="train this seed in this process, no table")
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)  # a seed, in this process
     options = parser.parse_args()
     if options.only is not None:
         run_seed(options, options.only)
         return
+    texts.check_files(options.data)
     failed = run_side_by_side(options.seeds)
     if failed:
         sys.exit(f"seeds {failed}: stopped. The same command goes on.")

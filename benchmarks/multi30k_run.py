@@ -83,6 +83,8 @@ def load_run(folder):
     """The averaged model of a finished seed, and its tokenizer."""
     from tf_transformer import BPETokenizer
 
+    if not (folder / AVERAGE).is_file():
+        raise SystemExit(f"--run: expected a finished seed of multi30k.py, got {folder}.")
     tokenizer = BPETokenizer.load(folder / "tokenizer.json")
     model = build_model(tokenizer.vocab_size)
     model.load_weights(folder / AVERAGE)

@@ -4,8 +4,6 @@ import functools
 import gzip
 from pathlib import Path
 
-from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
-
 LANGUAGES = ("en", "de")
 TRAIN, VALIDATION = "train", "val"
 TESTS = {"test 2016": "test_2016_flickr", "test 2017": "test_2017_flickr"}
@@ -17,19 +15,32 @@ def pairs(folder, part):
     return [_tokenized(read_lines(folder, part, language), language) for language in LANGUAGES]
 
 
+def check_files(folder):
+    """Refuse a folder that lacks a file, before anything is made."""
+    for part in (TRAIN, VALIDATION, *TESTS.values()):
+        for language in LANGUAGES:
+            _path(folder, part, language)
+
+
 def read_lines(folder, part, language):
     """The lines of `PART.LANGUAGE.gz`, as they come."""
+    with gzip.open(_path(folder, part, language), "rt", encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\r\n") for line in file]
+
+
+def _path(folder, part, language):
     path = Path(folder) / f"{part}.{language}.gz"
     if not path.is_file():
         raise SystemExit(
             f"data: expected a folder with Multi30k's {path.name}, got {folder}. The files are in "
             "the folder data/task1/raw of Multi30k's own repository."
         )
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        return [line.rstrip("\r\n") for line in file]
+    return path
 
 
 def _tokenized(lines, language):
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # here: --help needs none
+
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
     return [
         tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True, escape=False)
@@ -39,5 +50,7 @@ def _tokenized(lines, language):
 
 def detokenized(lines, language):
     """Moses' tokens as a text again, in lower case."""
+    from sacremoses import MosesDetokenizer
+
     detokenizer = MosesDetokenizer(language)
     return [detokenizer.detokenize(line.split(), unescape=False) for line in lines]

@@ -11,26 +11,44 @@ from peers.translation_batches import batches, limit, padded
 
 
 def variants(case, arrays):
-    """Greedy decoding or a beam."""
-    with tempfile.TemporaryDirectory() as folder:
-        convert(case["model"], arrays).save(folder)
-        translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type="float32", intra_threads=os.cpu_count()
-        )
+    """Greedy decoding or a beam; a large batch also in a part for each core, side by side."""
+    cores = os.cpu_count()
+    workers = {"CTranslate2": 1}
+    if case["batch"] > 1:
+        workers[f"CTranslate2, {cores} workers"] = cores
     sources = batches(case, arrays)
     names = [[[f"t{id}" for id in row if id] for row in source] for source in sources]
+    with tempfile.TemporaryDirectory() as folder:
+        convert(case["model"], arrays).save(folder)
+        translators = {
+            name: ctranslate2.Translator(
+                folder,
+                device="cpu",
+                compute_type="float32",
+                inter_threads=count,
+                intra_threads=cores // count,
+            )
+            for name, count in workers.items()
+        }
+    return {
+        name: _translate(translator, case, names, -(-case["batch"] // workers[name]))
+        for name, translator in translators.items()
+    }
 
+
+def _translate(translator, case, names, most):
     def translate():
         for batch in names:
             results = translator.translate_batch(
                 batch,
+                max_batch_size=most,
                 beam_size=case["beam"],
                 length_penalty=0,
                 max_decoding_length=limit(max(map(len, batch))),
             )
             yield padded([int(name[1:]) for name in result.hypotheses[0]] for result in results)
 
-    return {"CTranslate2": translate}
+    return translate
 
 
 def convert(sizes, arrays):
