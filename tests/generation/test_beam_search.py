@@ -404,6 +404,14 @@ def test_tensors_out_of_range(tensors, message):
         beam_search(markov(1, 5), tf.constant(0), 2, **settings)
 
 
+def test_a_state_without_a_row_for_each_beam_is_refused():
+    settings = {"beam_size": 3, "max_length": 4, "start_id": 1, "end_id": END}
+    with pytest.raises(
+        ValueError, match=r"state: expected a row for each .* 6, got shape \(2, 5\)"
+    ):
+        beam_search(markov(1, 5), {"x": tf.zeros((2, 5)), "t": tf.constant(0)}, 2, **settings)
+
+
 def test_rows_of_unknown_rank_are_refused():
     @tf.function(input_signature=[tf.TensorSpec(None, tf.float32)])
     def gather(state):

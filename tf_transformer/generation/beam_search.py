@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE, best_allowed
 from tf_transformer.generation.checks import check_range, refuse_broken, sentence_limits
 from tf_transformer.generation.decode_loop import decode_loop
-from tf_transformer.generation.rows import gather_rows
+from tf_transformer.generation.rows import check_rows, gather_rows
 
 
 def beam_search(
@@ -63,7 +63,8 @@ def beam_search(
         that nothing may follow is none, where `greedy_decode` keeps it.
 
     Raises:
-        ValueError: a number out of range; tf.errors.InvalidArgumentError, if it is a tensor.
+        ValueError: a number out of range; tf.errors.InvalidArgumentError, if it is a tensor. A
+            state without a row for each beam, where `reorder` is the default.
         tf.errors.InvalidArgumentError: a row of logits with NaN, infinity or nothing possible.
             Inside XLA, which knows no errors, decoding stops there.
 
@@ -82,6 +83,8 @@ def beam_search(
     check_range("n_best", n_best, 1, beam_size)
     check_range("min_length", min_length, 0)
     check_range("no_repeat_ngram", no_repeat_ngram, 0)
+    if reorder is gather_rows:
+        check_rows(state, batch_size * beam_size)
 
     def extend(position, state, rows):
         done, limits = rows["done"], tf.expand_dims(rows["limits"], 1)  # (B,), (B, 1)

@@ -46,6 +46,29 @@ def repeat_rows(state, times):
     return _map_rows(lambda tensor: tf.repeat(tensor, times, axis=0), state)
 
 
+def check_rows(state, rows):
+    """Refuse a state that has not a row for each beam, as far as its shapes are known.
+
+    Args:
+        state: nest of tensors (R, ...) and scalars.
+        rows: int, R; or a tensor, and nothing is known.
+
+    Raises:
+        ValueError: a tensor with another number of rows.
+
+    Example:
+        >>> check_rows(tf.zeros((6, 2)), 6)
+    """
+    if tf.is_tensor(rows):
+        return
+    for tensor in map(tf.convert_to_tensor, tf.nest.flatten(state)):
+        if tensor.shape.rank and not tensor.shape[:1].is_compatible_with([rows]):
+            raise ValueError(
+                f"state: expected a row for each beam of each sentence, {rows}, got shape "
+                f"{tensor.shape}. repeat_rows(state, beam_size) makes them."
+            )
+
+
 def _map_rows(function, state):
     def of_one(tensor):
         tensor = tf.convert_to_tensor(tensor)
