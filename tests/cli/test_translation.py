@@ -1,5 +1,6 @@
 """The commands of translators: what they print, where, and with which exit code."""
 
+import gzip
 import json
 import signal
 import subprocess
@@ -154,8 +155,56 @@ def test_info_evaluate_and_export(run, tmp_path):
     assert scores == description["scores"]
     exported = command("export", folder, "--output", tmp_path / "model")
     assert exported.returncode == 0
-    again = command_here("info", "--model", tmp_path / "model").stdout.decode().split("\n", 1)[1]
+    again = command_here("info", tmp_path / "model").stdout.decode().split("\n", 1)[1]
     assert json.loads(again) == description
+
+
+def test_a_test_set_of_ones_own_is_scored_whole(run, pairs, tmp_path):
+    folder, _ = run
+    lines = [line.split("\t") for line in pairs.read_text("utf-8").splitlines()[:30]]
+    sides = tmp_path / "test.en", tmp_path / "test.fr"
+    for side, file in zip(zip(*lines, strict=True), sides, strict=True):
+        file.write_text("\n".join(side) + "\n", encoding="utf-8")
+    files = ["--source-file", sides[0], "--target-file", sides[1]]
+    scores = json.loads(command_here("evaluate", "--model", folder, *files).stdout)
+    assert scores["sentences"] == len({source for source, _ in lines})
+    split = json.loads(command_here("evaluate", "--model", folder, "--tsv", pairs).stdout)
+    assert split["sentences"] < 30  # what it was trained on: the test split alone
+
+
+def test_export_replaces_no_folder_of_somebody_else(run, tmp_path):
+    folder, _ = run
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("mine")
+    before = sorted(folder.rglob("*"))
+    for target in (precious, folder, folder.parent):
+        done = command_here("export", folder, "--output", target)
+        assert done.returncode == 2 and done.stdout == b""
+        assert b"expected a new folder, or one with translator.json" in done.stderr
+    assert (precious / "thesis.txt").read_text() == "mine"
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_run_goes_on_from_another_folder(run, pairs, tmp_path, monkeypatch):
+    monkeypatch.chdir(pairs.parent)
+    arguments = ["--tsv", pairs.name, "--preset", "tiny", "--output", tmp_path / "run"]
+    assert command_here("train", *arguments).returncode == 0
+    monkeypatch.chdir(tmp_path)
+    done = command_here("export", "run")
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
+    folder, _ = run
+    file, packed = tmp_path / "lines.txt", tmp_path / "lines.gz"
+    file.write_bytes(b"\xef\xbb\xbfHi you\n")
+    packed.write_bytes(gzip.compress(b"Hi you\n"))
+    plain = command_here("translate", "--model", folder, "Hi you").stdout
+    assert command_here("translate", "--model", folder, "--file", file).stdout == plain
+    assert command("translate", "--model", folder, stdin=file.read_bytes()).stdout == plain
+    done = command_here("translate", "--model", folder, "--file", packed)
+    assert done.returncode == 2 and b"is gzipped; unpack it: gunzip" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -176,7 +225,10 @@ def test_info_evaluate_and_export(run, tmp_path):
             "--preset, --epochs: expected no setting beside --resume",
         ),
         (["translate", "--model", "nowhere", "hi"], "expected the folder of an exported"),
-        (["translate", "--file", "nowhere"], "expected a text file, got nowhere"),
+        (["translate", "--file", "nowhere"], "expected a text file, but there is no file nowhere"),
+        (["translate", "--file", ""], "--file: expected a text file, but there is no file"),
+        (["translate", "--file", __file__, "--output", "no/where"], "got no folder for no/where"),
+        (["info", "bert-base", "--model", "nowhere"], "name, --model: expected one of them"),
         (["translate", "--file", "a", "text"], "expected one of them, got both"),
         (["export", "nowhere"], "expected the folder of a run"),
     ],

@@ -21,10 +21,11 @@ def test_file_is_replaced(tmp_path):
 def test_folder_is_replaced(tmp_path):
     target = tmp_path / "model"
     for content in ("old", "new"):
-        with replacing(target) as beside:
+        with replacing(target, only_with="mark") as beside:
             beside.mkdir()
+            (beside / "mark").touch()
             (beside / content).write_text(content)
-    assert names(target) == ["new"] and names(tmp_path) == ["model"]
+    assert names(target) == ["mark", "new"] and names(tmp_path) == ["model"]
 
 
 def test_a_folder_of_somebody_else_is_not_replaced(tmp_path):
@@ -41,14 +42,24 @@ def test_a_folder_of_somebody_else_is_not_replaced(tmp_path):
     assert names(target) == ["thesis.txt"] and names(tmp_path) == ["project"]
 
 
+def test_a_folder_is_not_replaced_by_a_file(tmp_path):
+    target = tmp_path / "vectors"
+    target.mkdir()
+    (target / "thesis.txt").write_text("mine")
+    with pytest.raises(IsADirectoryError, match="vectors: expected a file"), replacing(target):
+        pytest.fail("it began")
+    assert names(target) == ["thesis.txt"] and names(tmp_path) == ["vectors"]
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_failed_write_leaves_the_old_one(tmp_path, kind):
     target = tmp_path / "kept"
     if kind == "folder":
         target.mkdir()
     content = target / "inside" if kind == "folder" else target
+    mark = "inside" if kind == "folder" else None
     content.write_text("old")
-    with pytest.raises(OSError, match="full"), replacing(target) as beside:
+    with pytest.raises(OSError, match="full"), replacing(target, mark) as beside:
         if kind == "folder":
             beside.mkdir()
         (beside / "inside" if kind == "folder" else beside).write_text("half")
@@ -60,6 +71,6 @@ def test_a_writer_that_wrote_nothing_leaves_the_old_folder(tmp_path):
     target = tmp_path / "model"
     target.mkdir()
     (target / "inside").write_text("old")
-    with pytest.raises(FileNotFoundError), replacing(target):
+    with pytest.raises(FileNotFoundError), replacing(target, only_with="inside"):
         pass
     assert (target / "inside").read_text() == "old" and names(tmp_path) == ["model"]

@@ -1,5 +1,6 @@
 """A file through a translator: order, stops, resuming, and what must not be mixed up."""
 
+import gzip
 import json
 import re
 import tracemalloc
@@ -75,6 +76,39 @@ def test_strange_lines_are_lines_too(tmp_path):
     assert lines[:4] == ["A", "", "��", "B C D"]
     assert lines[4:] == ["X" * 2**16, "LAST"]
     assert [(first, len(counts)) for first, counts in counted] == [(1, 4), (5, 2)]
+
+
+def test_a_part_ends_after_a_mebibyte(tmp_path):
+    source, firsts = tmp_path / "source", []
+    source.write_text("\n".join(f"{i} " + "x" * 2**17 for i in range(20)) + "\n")
+    translate_file(
+        UpperTranslator(),
+        source,
+        tmp_path / "target",
+        counted=lambda first, counts: firsts.append(first),
+    )
+    assert firsts == [1, 9, 17]
+    assert [line.split()[0] for line in translated(tmp_path / "target")] == [*map(str, range(20))]
+
+
+def test_a_byte_order_mark_is_no_text(source, tmp_path):
+    source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes() + b"\xef\xbb\xbfx\n")
+    translate_file(UpperTranslator(), source, tmp_path / "target", lines_at_once=5)
+    assert translated(tmp_path / "target") == [*EXPECTED, "\ufeffX"]
+
+
+def test_a_file_that_another_process_writes_is_left_alone(source, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    target, unfinished = tmp_path / "target.txt", tmp_path / "target.txt.unfinished"
+    with open(unfinished, "ab") as other:
+        other.write(b"theirs\n")
+        other.flush()
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="target: expected a file that nobody writes"):
+            translate_file(UpperTranslator(), source, target)
+        assert unfinished.read_text() == "theirs\n" and not target.exists()
+    assert translate_file(UpperTranslator(), source, target) == 23
+    assert translated(target) == EXPECTED
 
 
 def test_an_empty_file_gives_an_empty_file(tmp_path):
@@ -160,6 +194,12 @@ def test_bad_input(source, tmp_path):
         translate_file(UpperTranslator(), source, target, lines_at_once=0)
     with pytest.raises(FileNotFoundError, match="source: expected a text file"):
         translate_file(UpperTranslator(), tmp_path / "none", target)
+    with pytest.raises(FileNotFoundError, match="target: expected a file in a folder, got no"):
+        translate_file(UpperTranslator(), source, tmp_path / "none" / "target")
+    packed = tmp_path / "source.gz"
+    packed.write_bytes(gzip.compress(b"one\n"))
+    with pytest.raises(ValueError, match=r"source: .* is gzipped; unpack it: gunzip"):
+        translate_file(UpperTranslator(), packed, target)
     target.write_text("mine")
     with pytest.raises(FileExistsError, match="target: expected a new file"):
         translate_file(UpperTranslator(), source, target)

@@ -23,6 +23,22 @@ def test_chinese_is_cut_into_characters():
 
 
 @pytest.mark.parametrize(
+    ("reference", "cut"),
+    [
+        ("我爱你,中国 ok", "zh"),
+        ("私は猫が好きです", "char"),
+        ("나는 고양이를 좋아한다", "char"),
+        ("It says 中国.", "13a"),
+        ("Я люблю тебя", "13a"),
+    ],
+)
+@pytest.mark.parametrize("language", ["", "txt"])
+def test_an_unknown_language_is_cut_by_its_script(reference, cut, language):
+    scores = score_translations([reference], [[reference]], language)
+    assert f"tok:{cut}" in scores["bleu_signature"]
+
+
+@pytest.mark.parametrize(
     ("hypotheses", "references", "said"),
     [
         ([], [], "got 0 and 0"),

@@ -16,19 +16,25 @@ def add_commands(commands):
     info = commands.add_parser(
         "info", help="what a model is: data, sizes, scores; or the parameters of a BERT"
     )
-    info.add_argument("name", nargs="?", help="bert-base, albert-base, ..., or a BERT's checkpoint")
+    info.add_argument("name", nargs="?", help="bert-base, albert-base, ..., or a folder")
     add_model_argument(info)
     info.set_defaults(run=_info)
 
 
 def _info(options):
+    if options.name is not None and options.model is not None:
+        raise ValueError("name, --model: expected one of them, got both.")
+    folder = options.model
     if options.name is not None:
-        _parameters(options.name)
-        return
+        marks = ("run.json", "translator.json")
+        if not any((Path(options.name) / mark).is_file() for mark in marks):
+            _parameters(options.name)
+            return
+        folder = options.name
     import_tensorflow()
     from tf_transformer.export import saved_translator as saved
 
-    path = model_path(options)
+    path = model_path(folder)
     print(f"{path}\n{json.dumps(saved.read_description(path), indent=2, ensure_ascii=False)}")
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 def require(package, extra):
     """Raise ImportError, with the way to mend it, if a package is not installed."""
     if find_spec(package) is None:
-        raise ImportError(f'{package} is not installed: pip install "tf_transformer[{extra}]"')
+        raise ImportError(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 
 def import_tensorflow():

@@ -1,10 +1,10 @@
 """What `tf-transformer translate` prints and writes."""
 
+import functools
 import sys
 
 from tf_transformer.export.translate_file import translate_file
 from tf_transformer.export.translate_texts import (
-    count_tokens,
     n_best_translations,
     one_line,
     translate_texts,
@@ -23,16 +23,17 @@ def print_translations(translator, chunks, beam, n_best, most):
     """
     done = 0
     for texts in chunks:
+        counted = functools.partial(_warn, most, done + 1)
         if n_best:
-            for number, found in enumerate(n_best_translations(translator, texts), done + 1):
+            results = n_best_translations(translator, texts, counted=counted)
+            for number, found in enumerate(results, done + 1):
                 for translation, score in found:
                     if score > -float("inf"):
                         print(f"{number}\t{score:.4f}\t{one_line(translation)}")
         else:
-            for translation in translate_texts(translator, texts, beam=beam):
+            for translation in translate_texts(translator, texts, beam=beam, counted=counted):
                 print(one_line(translation))
         sys.stdout.flush()
-        _warn(done + 1, count_tokens(translator, texts), most)
         done += len(texts)
 
 
@@ -58,14 +59,14 @@ def translate_to_file(translator, source, target, beam, most):
             target,
             beam=beam,
             progress=progress,
-            counted=lambda first, counts: _warn(first, counts, most),
+            counted=functools.partial(_warn, most),
         )
     except KeyboardInterrupt:
         print("\nWhat is written is kept. Go on with the same command.", file=sys.stderr)
         raise
 
 
-def _warn(first, counts, most):
+def _warn(most, first, counts):
     for number, length in enumerate(counts, start=first):
         if length > most:
             print(

@@ -29,8 +29,12 @@ def add_commands(commands):
     train = commands.add_parser(
         "train", help="train a translator, score it, export it, translate three sentences"
     )
-    _add_data_arguments(train)
-    train.add_argument("--preset", help="small, tiny or base (default: small)")
+    _add_data_arguments(train, "en-zh", "your own sentences")
+    train.add_argument(
+        "--preset",
+        help="small, minutes on two cores (default); tiny, seconds, learns next to nothing; base, "
+        "the paper's, for large corpora and an accelerator",
+    )
     train.add_argument(
         "--subword", help="bpe, wordpiece or unigram: what cuts words into tokens (default: bpe)"
     )
@@ -56,15 +60,18 @@ def add_commands(commands):
     translate.add_argument(
         "--n-best",
         action="store_true",
-        help="all translations of the beam: number of the text, score, translation",
+        help="all translations that the model was exported to give (`export --n-best`; the shipped "
+        "model: 1): number of the text, score, translation",
     )
     add_model_argument(translate)
     translate.set_defaults(run=_translate)
 
-    evaluate = commands.add_parser("evaluate", help="BLEU and chrF on the whole test split")
+    evaluate = commands.add_parser(
+        "evaluate", help="BLEU and chrF on the whole test split, or on a test set of your own"
+    )
     evaluate.add_argument("--beam", action="store_true", help="by beam search (default: greedily)")
     add_model_argument(evaluate)
-    _add_data_arguments(evaluate)
+    _add_data_arguments(evaluate, "the model's own", "all sentences of a test set of your own")
     evaluate.set_defaults(run=_evaluate)
 
     export = commands.add_parser("export", help="write the SavedModel of a training run")
@@ -96,9 +103,9 @@ def add_commands(commands):
     export.set_defaults(run=_export)
 
 
-def _add_data_arguments(parser):
-    parser.add_argument("--corpus", help="en-zh, zh-en, en-fr or fr-en (default: en-zh)")
-    parser.add_argument("--source-file", help="your own sentences, one a line, UTF-8")
+def _add_data_arguments(parser, default, own):
+    parser.add_argument("--corpus", help=f"en-zh, zh-en, en-fr or fr-en (default: {default})")
+    parser.add_argument("--source-file", help=f"{own}, one a line, UTF-8, gzipped or not")
     parser.add_argument("--target-file", help="their translations, line by line")
     parser.add_argument("--tsv", help="or one file: source, tab, target")
 
@@ -157,20 +164,22 @@ def _train(options):
 
 
 def _translate(options):
-    if options.text and options.file:
+    if options.text and options.file is not None:
         raise ValueError("text, --file: expected one of them, got both.")
-    if options.output and not options.file:
+    if options.output and options.file is None:
         raise ValueError("--output: expected --file beside it, got none.")
     if options.output and options.n_best:
         raise ValueError("--n-best: expected no --output beside it; it goes to standard output.")
-    file = Path(options.file) if options.file else None
-    if file and not file.is_file():
-        raise FileNotFoundError(f"--file: expected a text file, got {file}, which is none.")
+    from tf_transformer.data.readers import check_plain_text
+
+    file = options.file
+    if file is not None:
+        check_plain_text(file, "--file")
     import_tensorflow()
     from tf_transformer.cli.translating import print_translations, translate_to_file
     from tf_transformer.export import saved_translator as saved
 
-    path = model_path(options)
+    path = model_path(options.model)
     translator = saved.load_translator(path)
     most = saved.read_description(path)["model"]["pe_input"] - 1  # and the end token
     if options.output:
@@ -193,19 +202,25 @@ def _evaluate(options):
     import_tensorflow()
     from tf_transformer.export import saved_translator as saved
 
-    path = model_path(options)
-    source = _pair_source(options) or PairSource(**saved.read_description(path)["source"])
-    pairs = split_pairs(source.load()).test
+    path = model_path(options.model)
+    trained_on = PairSource(**saved.read_description(path)["source"])
+    source = _pair_source(options) or trained_on
+    pairs = source.load()
+    if source.corpus or source == trained_on:
+        pairs = split_pairs(pairs).test
     scores = _score(saved.load_translator(path), pairs, source.target_language, options.beam)
     print(json.dumps(scores, indent=2))
 
 
 def _export(options):
     import_tensorflow()
+    from tf_transformer.data.replacing import check_replaceable
+    from tf_transformer.export.saved_translator import DESCRIPTION
     from tf_transformer.training import TrainingRun
 
     run = TrainingRun.open(options.folder)
     path = Path(options.output or run.folder / "saved_model")
+    check_replaceable(path, only_with=DESCRIPTION)  # now, not after all translations
     names = (
         "beam_size",
         "length_penalty",
@@ -288,11 +303,11 @@ def _texts(translator, texts):
     return translate_texts(translator, texts)
 
 
-def model_path(options):
-    """The folder of `--model`, that of the shipped translator without one."""
+def model_path(folder):
+    """The folder of an exported model, or of a run that has one; None: the shipped translator's."""
     from tf_transformer.export.shipped_models import shipped_model
 
-    path = Path(options.model) if options.model else shipped_model("en-zh")
+    path = Path(folder) if folder else shipped_model("en-zh")
     inside = path / "saved_model"  # the folder of a run serves too
     return inside if (path / "run.json").is_file() and inside.is_dir() else path
 
@@ -302,13 +317,17 @@ def _pair_source(options):
 
     names = ("corpus", "source_file", "target_file", "tsv")
     given = {name: getattr(options, name) for name in names if getattr(options, name)}
-    return PairSource(**given) if given else None
+    # Whole paths, so that the run can be gone on with from another folder.
+    files = {name: str(Path(file).resolve()) for name, file in given.items() if name != "corpus"}
+    return PairSource(**{**given, **files}) if given else None
 
 
 def _chunks(lines, size):
+    from tf_transformer.data.readers import text_of_line
+
     chunk = []
-    for line in lines:
-        chunk.append(line.decode("utf-8", "replace").rstrip("\r\n"))
+    for number, line in enumerate(lines):
+        chunk.append(text_of_line(line, first=number == 0))
         if len(chunk) == size:
             yield chunk
             chunk = []

@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_files(source_file, target_file):
@@ -122,7 +123,7 @@ def read_lines(path, argument):
                 f"{argument}: expected a whole gzip file, but {path} is damaged ({error}); "
                 "fetch it again"
             ) from error
-    content = content.removeprefix(b"\xef\xbb\xbf")  # a byte order mark is not text
+    content = content.removeprefix(_BYTE_ORDER_MARK)
     if not content.strip():
         raise ValueError(
             f"{argument}: expected at least one line of text, but {path} is empty; "
@@ -130,6 +131,50 @@ def read_lines(path, argument):
         )
     lines = content.removesuffix(b"\n").split(b"\n")
     return [_decode(line, argument, path, number) for number, line in enumerate(lines, start=1)]
+
+
+def check_plain_text(path, argument):
+    """Refuse what is no text file before it is read line by line.
+
+    Args:
+        path: string or path.
+        argument: string, what errors call the path.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: the file is gzipped.
+
+    Example:
+        >>> check_plain_text("missing.txt", "--file")
+        Traceback (most recent call last):
+        FileNotFoundError: --file: expected a text file, but there is no file missing.txt
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")
+    with open(path, "rb") as file:
+        if file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC:
+            raise ValueError(
+                f"{argument}: expected plain text, but {path} is gzipped; unpack it: gunzip {path}"
+            )
+
+
+def text_of_line(line, first=False):
+    """Turns a line as it comes into text, whatever its bytes are.
+
+    Args:
+        line: bytes, with its end or without.
+        first: bool, whether it begins a file: a byte order mark there is not text.
+
+    Returns:
+        String, without the end; what is not UTF-8 is U+FFFD.
+
+    Example:
+        >>> text_of_line(b"Hi.\\r\\n")
+        'Hi.'
+    """
+    if first:
+        line = line.removeprefix(_BYTE_ORDER_MARK)
+    return line.decode("utf-8", "replace").rstrip("\r\n")
 
 
 def _decode(line, argument, path, number):

@@ -10,7 +10,7 @@ from tf_transformer.export.model_card import model_card
 from tf_transformer.models import Transformer
 
 FORMAT = 1
-_DESCRIPTION = "translator.json"
+DESCRIPTION = "translator.json"
 _PICTURE = "attention.svg"
 _REQUIRED = {"name", "source", "preset", "model", "scores", "command"}
 
@@ -20,12 +20,13 @@ def save_translator(translator, path, description, attention=None):
 
     Args:
         translator: `Translator`.
-        path: str or Path of the folder, replaced if there is one.
+        path: str or Path of the folder, which may replace an exported translator.
         description: dict that JSON can hold: `name`, `source`, `preset`, `model` (the config),
             `weights`, `scores`, `command`; see `model_card`.
         attention: None, or str, an SVG for the card: what the model attended to.
 
     Raises:
+        FileExistsError: the folder holds something else.
         OSError: the folder cannot be written; what it held is still there.
 
     Example:
@@ -33,10 +34,10 @@ def save_translator(translator, path, description, attention=None):
         >>> save_translator(translator, "my-model", description)  # doctest: +SKIP
     """
     description = {"format": FORMAT, "version": __version__, **description}
-    with replacing(path) as beside:
+    with replacing(path, only_with=DESCRIPTION) as beside:
         translator.save(beside)
         text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-        (beside / _DESCRIPTION).write_text(text, encoding="utf-8")
+        (beside / DESCRIPTION).write_text(text, encoding="utf-8")
         card = model_card(description)
         if attention:
             (beside / _PICTURE).write_text(attention, encoding="utf-8")
@@ -63,11 +64,11 @@ def read_description(path):
         'en-zh'
     """
     path = Path(path)
-    file = path / _DESCRIPTION
+    file = path / DESCRIPTION
     if not (path / "saved_model.pb").is_file() or not file.is_file():
         raise FileNotFoundError(
             f"{path}: expected the folder of an exported translator (saved_model.pb and "
-            f"{_DESCRIPTION}), got {'a folder without them' if path.is_dir() else 'no folder'}. "
+            f"{DESCRIPTION}), got {'a folder without them' if path.is_dir() else 'no folder'}. "
             f"Make one with: tf-transformer export RUN --output FOLDER"
         )
     try:

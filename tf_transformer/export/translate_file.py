@@ -1,14 +1,17 @@
 """A file of any size through a translator, line by line, and on after a stop."""
 
+import functools
 import hashlib
 import json
 import os
 from pathlib import Path
 
+from tf_transformer.data.readers import check_plain_text, text_of_line
 from tf_transformer.data.replacing import replacing
-from tf_transformer.export.translate_texts import count_tokens, one_line, translate_texts
+from tf_transformer.export.translate_texts import one_line, translate_texts
 
 _LONGEST_LINE = 2**16  # bytes; no model reads more, and a file may be one line
+_LONGEST_PART = 2**20  # bytes; tokenising takes some forty times as much
 
 
 def translate_file(
@@ -32,13 +35,13 @@ def translate_file(
     Args:
         translator: a `Translator` or a loaded one.
         source: str or Path, UTF-8; what is none is replaced by U+FFFD, and what a line has beyond
-            64 KiB is left out.
+            64 KiB is left out, as is a byte order mark.
         target: str or Path of a new file.
         beam, tokens_per_batch: see `translate_texts`.
-        lines_at_once: int, the lines that are sorted together.
+        lines_at_once: int, the lines that are sorted together; fewer, once they have 1 MiB.
         progress: None, or a function called after each batch with the number of lines that are
             translated and the share of the source that they are, 0.0 to 1.0. A stop loses those
-            of the present `lines_at_once`, which are written together.
+            of the present part, which are written together.
         counted: None, or a function called with the number of the first line, from 1, and the
             tokens of the lines that are translated next: to say which are too long for the model.
 
@@ -46,10 +49,10 @@ def translate_file(
         int, the number of lines.
 
     Raises:
-        FileNotFoundError: no such source.
+        FileNotFoundError: no such source; no folder for the target.
         FileExistsError: the target is there already.
-        ValueError: an unfinished target of another source, another model or other settings; a
-            number out of range.
+        ValueError: a gzipped source; an unfinished target of another source, another model or
+            other settings, or one that another process writes at this time; a number out of range.
         OSError: the disk is full; what was written is kept.
 
     Example:
@@ -65,8 +68,9 @@ def translate_file(
     source, target = Path(source), Path(target)
     if lines_at_once < 1:
         raise ValueError(f"lines_at_once: expected at least 1, got {lines_at_once}.")
-    if not source.is_file():
-        raise FileNotFoundError(f"source: expected a text file, got none: {source}")
+    check_plain_text(source, "source")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"target: expected a file in a folder, got no folder for {target}")
     if target.exists():
         raise FileExistsError(f"target: expected a new file, got one that is there: {target}")
     unfinished = target.with_name(target.name + ".unfinished")
@@ -78,17 +82,17 @@ def translate_file(
     settings = {"beam": beam, "model": _fingerprint(translator), "decoding": _settings(translator)}
     size = source.stat().st_size
     with open(source, "rb") as lines, open(unfinished, "ab") as output:
+        _lock(output)
         done, digest = _go_on(notes, settings, lines, output)
         share = lines.tell() / max(size, 1)
         while chunk := list(_some_lines(lines, lines_at_once, digest)):
-            if counted:
-                counted(done + 1, count_tokens(translator, chunk))
             before, share = share, lines.tell() / size
             translations = translate_texts(
                 translator,
                 chunk,
                 beam=beam,
                 tokens_per_batch=tokens_per_batch,
+                counted=counted and functools.partial(counted, done + 1),
                 progress=progress and _within(progress, done, len(chunk), before, share),
             )
             output.write("".join(f"{one_line(text)}\n" for text in translations).encode("utf-8"))
@@ -109,6 +113,23 @@ def translate_file(
     os.replace(unfinished, target)
     notes.unlink(missing_ok=True)
     return done
+
+
+def _lock(output):
+    """Keep a second process from writing the same file."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, whose files have other locks
+        return
+    try:
+        fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ValueError(
+            f"target: expected a file that nobody writes, got {output.name}, which another process "
+            "writes. Wait for it, or choose another target."
+        ) from error
+    except OSError:  # a file system that has no locks
+        return
 
 
 def _within(progress, done, count, before, after):
@@ -156,15 +177,19 @@ def _go_on(notes, settings, lines, output):
 
 
 def _some_lines(lines, count, digest):
-    """Up to `count` lines as str, without their ends."""
+    """Up to `count` lines as str, without their ends, or as many as have `_LONGEST_PART`."""
+    start = lines.tell()
     for _ in range(count):
+        first = lines.tell() == 0
         line = rest = lines.readline(_LONGEST_LINE)
         if not line:
             return
         digest.update(line)
         while not rest.endswith(b"\n") and (rest := lines.readline(_LONGEST_LINE)):
             digest.update(rest)
-        yield line.decode("utf-8", "replace").rstrip("\r\n")
+        yield text_of_line(line, first)
+        if lines.tell() - start >= _LONGEST_PART:
+            return
 
 
 def _settings(translator):

@@ -6,7 +6,9 @@ Axes: n translations of a text.
 import tensorflow as tf
 
 
-def translate_texts(translator, texts, *, beam=False, tokens_per_batch=2048, progress=None):
+def translate_texts(
+    translator, texts, *, beam=False, tokens_per_batch=2048, progress=None, counted=None
+):
     """Translate texts, the long ones together and the short ones together.
 
     Args:
@@ -16,6 +18,8 @@ def translate_texts(translator, texts, *, beam=False, tokens_per_batch=2048, pro
         tokens_per_batch: int, the most tokens of a batch, padding counted; a longer text has a
             batch of its own.
         progress: None, or a function called with the number of texts done.
+        counted: None, or a function called, before the first batch, with the tokens of each text,
+            the end token apart: to say which are too long for the model.
 
     Returns:
         list of str, in the order of `texts`.
@@ -32,7 +36,11 @@ def translate_texts(translator, texts, *, beam=False, tokens_per_batch=2048, pro
     """
     if beam:
         found = n_best_translations(
-            translator, texts, tokens_per_batch=tokens_per_batch, progress=progress
+            translator,
+            texts,
+            tokens_per_batch=tokens_per_batch,
+            progress=progress,
+            counted=counted,
         )
         return [translations[0][0] for translations in found]
     return _in_batches(
@@ -41,14 +49,15 @@ def translate_texts(translator, texts, *, beam=False, tokens_per_batch=2048, pro
         texts,
         tokens_per_batch,
         progress,
+        counted,
     )
 
 
-def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=None):
+def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=None, counted=None):
     """Translate texts by `translate_beam`, with the scores.
 
     Args:
-        translator, texts, tokens_per_batch, progress: as of `translate_texts`.
+        translator, texts, tokens_per_batch, progress, counted: as of `translate_texts`.
 
     Returns:
         list, for each text the list of its n `(translation, score)`, the best first; "" with
@@ -79,7 +88,7 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
             for row in rows
         ]
 
-    return _in_batches(translate, translator, texts, tokens_per_batch, progress)
+    return _in_batches(translate, translator, texts, tokens_per_batch, progress, counted)
 
 
 def count_tokens(translator, texts):
@@ -102,11 +111,14 @@ def count_tokens(translator, texts):
     return translator.tokenizer.encode_strings(_strings(texts)).row_lengths().numpy().tolist()
 
 
-def _in_batches(translate, translator, texts, tokens_per_batch, progress):
+def _in_batches(translate, translator, texts, tokens_per_batch, progress, counted):
     if tokens_per_batch < 1:
         raise ValueError(f"tokens_per_batch: expected at least 1, got {tokens_per_batch}.")
+    lengths = count_tokens(translator, texts)
+    if counted:
+        counted(lengths)
     results, done = [None] * len(texts), 0
-    for rows in batches_by_length(count_tokens(translator, texts), tokens_per_batch):
+    for rows in batches_by_length(lengths, tokens_per_batch):
         batch = _strings([texts[i] for i in rows])
         for i, result in zip(rows, translate(batch), strict=True):
             results[i] = result

@@ -202,7 +202,7 @@ def import_tokenizers():
     except ImportError as error:
         raise ImportError(
             "Tokenizers in Python need the package 'tokenizers', which is not installed; run "
-            'pip install "tf_transformer[train]" (graph tokenizers read a saved file without it)'
+            'pip install -e ".[train]" (graph tokenizers read a saved file without it)'
         ) from error
 
 

@@ -1,5 +1,10 @@
 """Scores of translations, counted by sacreBLEU."""
 
+import re
+
+_IDEOGRAPHS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
+_SYLLABLES = re.compile("[\u3040-\u30ff\uac00-\ud7af]")  # kana and hangul
+
 
 def score_translations(hypotheses, references, language):
     """BLEU and chrF of a whole test set, with all references of every sentence.
@@ -12,7 +17,8 @@ def score_translations(hypotheses, references, language):
         references: list of lists of str, at least one for each hypothesis; their number may
             differ from sentence to sentence.
         language: str, code of the target language: "zh" is cut into characters, "ja" and "ko"
-            likewise, everything else by sacreBLEU's standard "13a".
+            likewise, everything else by sacreBLEU's standard "13a", unless most of what the
+            references consist of is of the scripts of these three; "" if it is not known.
 
     Returns:
         dict with `bleu`, `bleu_signature`, `chrf`, `chrf_signature`, `sentences`.
@@ -38,8 +44,8 @@ def score_translations(hypotheses, references, language):
     try:
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError as error:
-        raise ImportError('scoring needs sacreBLEU: pip install "tf_transformer[train]"') from error
-    tokenize = {"zh": "zh", "ja": "char", "ko": "char"}.get(language, "13a")
+        raise ImportError('scoring needs sacreBLEU: pip install -e ".[train]"') from error
+    tokenize = {"zh": "zh", "ja": "char", "ko": "char"}.get(language) or _tokenizer(references)
     most = max(len(row) for row in references)
     # sacreBLEU wants one list for each number of reference; None says that there is none.
     columns = [[row[i] if i < len(row) else None for row in references] for i in range(most)]
@@ -51,3 +57,12 @@ def score_translations(hypotheses, references, language):
         "chrf_signature": str(chrf.get_signature()),
         "sentences": len(hypotheses),
     }
+
+
+def _tokenizer(references):
+    """By the script: 13a knows no words without spaces, and would score a good translation 0."""
+    text = "".join("".join(row) for row in references)
+    ideographs, syllables = (len(part.findall(text)) for part in (_IDEOGRAPHS, _SYLLABLES))
+    if 2 * (ideographs + syllables) <= len("".join(text.split())):
+        return "13a"
+    return "char" if 4 * syllables > ideographs else "zh"

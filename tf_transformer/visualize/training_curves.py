@@ -30,7 +30,7 @@ def training_curves(history_file, picture_file):
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
     except ImportError as error:
-        raise ImportError('curves need Matplotlib: pip install "tf_transformer[train]"') from error
+        raise ImportError('curves need Matplotlib: pip install -e ".[train]"') from error
     history = _read(Path(history_file))
     names = [name for name in history if f"val_{name}" in history]
     if not names:

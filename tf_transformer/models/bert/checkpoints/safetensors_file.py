@@ -94,9 +94,7 @@ def _package():
     try:
         import safetensors
     except ImportError as error:
-        raise ImportError(
-            'safetensors is not installed: pip install "tf_transformer[bert]"'
-        ) from error
+        raise ImportError('safetensors is not installed: pip install -e ".[bert]"') from error
     return safetensors
 
 
