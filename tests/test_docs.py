@@ -14,12 +14,16 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 @pytest.mark.parametrize("page", sorted(page.name for page in DOCS.glob("*.md")))
-def test_the_example_prints_what_the_page_shows(page, capsys, tmp_path, monkeypatch):
+def test_the_examples_print_what_the_page_shows(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where an example may write
     text = (DOCS / page).read_text("utf-8")
-    code, shown = (re.search(rf"```{kind}\n(.*?)```", text, re.S)[1] for kind in ("python", "text"))
-    exec(compile(code, page, "exec"), {})
-    assert capsys.readouterr().out == shown
+    block = r"```{}\n((?:(?!```).)*)```"
+    examples = re.findall(rf"{block.format('python')}\n\n{block.format('text')}", text, re.S)
+    assert examples
+    names = {}
+    for code, shown in examples:
+        exec(compile(code, page, "exec"), names)
+        assert capsys.readouterr().out == shown
 
 
 PADDING = np.array([[True, True, True, False, False], [True, False, True, True, True]])

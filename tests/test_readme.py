@@ -23,3 +23,7 @@ def test_both_readmes_give_the_same_commands_and_code():
         code = re.findall(rf"```{language}\n(.*?)```", english, re.S)
         assert len(code) == blocks
         assert code == re.findall(rf"```{language}\n(.*?)```", chinese, re.S)
+    synopses = [
+        re.search(r"```\n(tf-transformer train .*?)```", s, re.S)[1] for s in (english, chinese)
+    ]
+    assert synopses[0] == synopses[1]
