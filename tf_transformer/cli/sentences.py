@@ -48,11 +48,16 @@ def _add_encoder_arguments(parser):
 
 
 def _embed(options):
-    from tf_transformer.data.replacing import replacing
+    from tf_transformer.data.readers import check_plain_text, text_of_line
+    from tf_transformer.data.replacing import check_replaceable, replacing
 
     if options.output is None and sys.stdout.isatty():
         raise ValueError("--output: expected a file, or > vectors.npy; .npy is not for a terminal.")
-    file = _existing(options.file, "--file")
+    if options.output:
+        check_replaceable(options.output)
+    file = options.file
+    if file is not None:
+        check_plain_text(file, "--file")
     encode = _encoder(options)
     from tf_transformer.export.embedding import embed_lines, write_vectors
 
@@ -63,7 +68,8 @@ def _embed(options):
         if options.output:
             stream = stack.enter_context(replacing(options.output))
             stream = stack.enter_context(open(stream, "wb"))
-        parts = embed_lines(encode, (line.rstrip(b"\r\n") for line in lines), options.batch_size)
+        texts = (text_of_line(line, first=n == 0).encode() for n, line in enumerate(lines))
+        parts = embed_lines(encode, texts, options.batch_size)
         write_vectors(stream, _shown(parts), width)
         stream.flush()
 
