@@ -249,5 +249,5 @@ def test_missing_package_says_what_to_install(monkeypatch, file_of, kind):
         lambda: Tokenizer.load(path),
         *(lambda train=train: train(["a"], 300) for train in TRAINERS),
     ):
-        with pytest.raises(ImportError, match=r'pip install -e "\.[[]train]"'):
+        with pytest.raises(ImportError, match=r'pip install -e "\.\[train\]"'):
             call()

@@ -79,5 +79,5 @@ def test_no_file_and_no_matplotlib(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="history_file: expected a history.csv, got no"):
         training_curves(tmp_path / "none.csv", tmp_path / "a.png")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r'pip install -e "\.[[]train]"'):
+    with pytest.raises(ImportError, match=r'pip install -e "\.\[train\]"'):
         training_curves(write(tmp_path, HISTORY), tmp_path / "a.png")

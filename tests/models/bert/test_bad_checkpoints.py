@@ -128,7 +128,7 @@ class TestWhatIsRefused:
 
     def test_without_the_package(self, folder, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
-        self.refuse(folder, r'pip install -e "\.[[]bert]"', ImportError)
+        self.refuse(folder, r'pip install -e "\.\[bert\]"', ImportError)
 
 
 class TestTensorflowFilesRefused:
