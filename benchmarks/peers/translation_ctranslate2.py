@@ -44,6 +44,7 @@ def _translate(translator, case, names, most):
                 max_batch_size=most,
                 beam_size=case["beam"],
                 length_penalty=0,
+                min_decoding_length=0,  # 1 by default: no empty translation, however likely
                 max_decoding_length=limit(max(map(len, batch))),
             )
             yield padded([int(name[1:]) for name in result.hypotheses[0]] for result in results)
