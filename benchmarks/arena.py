@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -173,7 +174,10 @@ def bars(parts, path):
 
 
 def write_json(name, results):
-    """All seconds of all rounds, for whoever wants to look closer."""
+    """All seconds of all rounds, to the microsecond, for whoever wants to look closer."""
     path = Path(FOLDER) / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    rounded = json.loads(json.dumps(results), parse_float=lambda text: round(float(text), 6))
+    text = json.dumps(rounded, indent=1)
+    text = re.sub(r"\[([\d.,e\s-]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
+    path.write_text(text + "\n", encoding="utf-8")

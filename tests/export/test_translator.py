@@ -265,6 +265,16 @@ def test_description_and_card(saved):
     assert "(attention.svg)" in card and (saved / "attention.svg").read_text() == "<svg/>"
 
 
+def test_a_saved_model_of_another_kind_is_not_replaced(trained, tmp_path):
+    run, translator = trained
+    other = tmp_path / "other"
+    translator.save(other)  # saved_model.pb, yet no description
+    before = {path: path.stat().st_mtime_ns for path in other.rglob("*")}
+    with pytest.raises(FileExistsError, match="or one with translator.json to replace"):
+        save_translator(translator, other, run.description())
+    assert {path: path.stat().st_mtime_ns for path in other.rglob("*")} == before
+
+
 def test_bad_folders(saved, tmp_path):
     with pytest.raises(FileNotFoundError, match="got no folder"):
         load_translator(tmp_path / "none")
