@@ -29,9 +29,9 @@ import tensorflow as tf
 from IPython.display import SVG
 
 import tf_transformer
-from tf_transformer.export.saved_translator import load_transformer
-from tf_transformer.export.shipped_models import shipped_model
-from tf_transformer.export.translate_texts import translate_texts
+from tf_transformer.export.translation.saved_translator import load_transformer
+from tf_transformer.export.translation.shipped_models import shipped_model
+from tf_transformer.export.translation.translate_texts import translate_texts
 
 np.set_printoptions(precision=3, suppress=True)
 tf.random.set_seed(0)

@@ -246,7 +246,7 @@ def test_bad_input_says_what_is_wrong_and_writes_nothing(arguments, said, tmp_pa
 def test_a_broken_model_is_named(run, tmp_path):
     """As after a training that has diverged."""
     from tf_transformer.export import Translator
-    from tf_transformer.export.saved_translator import read_description, save_translator
+    from tf_transformer.export.translation.saved_translator import read_description, save_translator
     from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.training import TrainingRun
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer import AttentionPlan, scaled_dot_product_attention, stablehlo
-from tf_transformer.functional.cached_attention import cached_attention
+from tf_transformer.functional.attention.cached import cached_attention
 
 T, S = 131, 149
 TILED = AttentionPlan("blockwise", query_block=32, key_block=64)

@@ -49,6 +49,10 @@ def attention_call(batch, target, source):
     }
 
 
+def bias(batch, target, source):
+    return floats(1, N, target, source)
+
+
 def encoder_layer_call(batch, length):
     return {"x": floats(batch, length, D), "mask": ids(batch, length) != 0}
 
@@ -116,6 +120,16 @@ CASES = {
         lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
         tuple(attention_call(*lengths) for lengths in LENGTHS),
     ),
+    "MultiHeadAttention, no weights": Case(
+        lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
+        tuple(attention_call(*lengths) for lengths in LENGTHS),
+        {"return_attention_weights": False},
+    ),
+    "MultiHeadAttention, a bias and causal": Case(
+        lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
+        tuple(attention_call(*lengths) | {"bias": bias(*lengths)} for lengths in LENGTHS),
+        {"causal": True},
+    ),
     "EncoderLayer": Case(
         lambda **kwargs: EncoderLayer(D, N, F, **kwargs),
         tuple(encoder_layer_call(*lengths) for lengths in SELF_LENGTHS),
@@ -128,6 +142,11 @@ CASES = {
         lambda **kwargs: DecoderLayer(D, N, F, **kwargs),
         tuple(decoder_layer_call(*lengths) for lengths in LENGTHS),
     ),
+    "DecoderLayer, no weights, causal": Case(
+        lambda **kwargs: DecoderLayer(D, N, F, **kwargs),
+        tuple(decoder_layer_call(*lengths) for lengths in LENGTHS),
+        {"return_attention_weights": False, "causal": True},
+    ),
     "Encoder": Case(
         lambda **kwargs: Encoder(1, D, N, F, 13, 8, **kwargs),
         tuple(encoder_call(*lengths) for lengths in SELF_LENGTHS),
@@ -135,6 +154,11 @@ CASES = {
     "Decoder": Case(
         lambda **kwargs: Decoder(1, D, N, F, 19, 8, **kwargs),
         tuple(decoder_call(*lengths) for lengths in LENGTHS),
+    ),
+    "Decoder, no weights, causal": Case(
+        lambda **kwargs: Decoder(1, D, N, F, 19, 8, **kwargs),
+        tuple(decoder_call(*lengths) for lengths in LENGTHS),
+        {"return_attention_weights": False, "causal": True},
     ),
     "Transformer": Case(
         transformer,

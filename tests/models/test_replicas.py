@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def report():
-    root = HERE.parent.parent
     done = subprocess.run(
-        [sys.executable, "-W", "error", HERE / "replicas_program.py"],
-        env={**os.environ, "PYTHONPATH": str(root), "CUDA_VISIBLE_DEVICES": ""},
+        [sys.executable, "-W", "error", ROOT / "tests" / "support" / "replicas_program.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         timeout=300,

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from tf_transformer import count_compilations, warm_up
 from tf_transformer.data import PairSource
-from tf_transformer.export.saved_translator import load_translator
-from tf_transformer.export.shipped_models import shipped_model
+from tf_transformer.export.translation.saved_translator import load_translator
+from tf_transformer.export.translation.shipped_models import shipped_model
 from tf_transformer.training import PRESETS, TrainingRun
 
 

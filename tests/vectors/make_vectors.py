@@ -1,4 +1,4 @@
-"""Writes the reference vectors beside this file from `tests/reference_numpy.py`.
+"""Writes the reference vectors beside this file from `tests/support/reference_numpy.py`.
 
     python tests/vectors/make_vectors.py
 
@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import parameter_trees as trees
 import reference_numpy as ref

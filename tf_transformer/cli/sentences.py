@@ -59,7 +59,7 @@ def _embed(options):
     if file is not None:
         check_plain_text(file, "--file")
     encode = _encoder(options)
-    from tf_transformer.export.embedding import embed_lines, write_vectors
+    from tf_transformer.export.sentences.embedding import embed_lines, write_vectors
 
     width = encode([""]).shape[1]
     with contextlib.ExitStack() as stack:
@@ -95,7 +95,7 @@ def _search(options):
                 f"{len(texts)}."
             )
     encode = _encoder(options)
-    from tf_transformer.export.embedding import nearest
+    from tf_transformer.export.sentences.embedding import nearest
 
     found = nearest(index, encode(options.query).numpy(), options.top)
     for query, scores, rows in zip(options.query, *found, strict=True):

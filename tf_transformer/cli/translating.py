@@ -3,8 +3,8 @@
 import functools
 import sys
 
-from tf_transformer.export.translate_file import translate_file
-from tf_transformer.export.translate_texts import (
+from tf_transformer.export.translation.translate_file import translate_file
+from tf_transformer.export.translation.translate_texts import (
     n_best_translations,
     one_line,
     translate_texts,

@@ -215,7 +215,7 @@ def _evaluate(options):
 def _export(options):
     import_tensorflow()
     from tf_transformer.data.replacing import check_replaceable
-    from tf_transformer.export.saved_translator import DESCRIPTION
+    from tf_transformer.export.translation.saved_translator import DESCRIPTION
     from tf_transformer.training import TrainingRun
 
     run = TrainingRun.open(options.folder)
@@ -238,7 +238,7 @@ def _export(options):
 
 def _export_run(run, path, **decoding):
     from tf_transformer.export import Translator
-    from tf_transformer.export.saved_translator import save_translator
+    from tf_transformer.export.translation.saved_translator import save_translator
     from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.visualize import attention_svg, translation_attention
 
@@ -269,7 +269,7 @@ def _sentences(run):
 
 def _command(run):
     """The command that repeats a run, whatever the one that ended it was (`--resume`, `export`)."""
-    from tf_transformer.training.presets import get_preset
+    from tf_transformer.training.runs.presets import get_preset
 
     given = {name: value for name, value in vars(run.source).items() if value}
     arguments = [f"--{name.replace('_', '-')} {shlex.quote(v)}" for name, v in given.items()]
@@ -283,8 +283,8 @@ def _command(run):
 
 def _score(translator, pairs, language, beam=False):
     from tf_transformer.data import group_references
-    from tf_transformer.export.translate_texts import translate_texts
-    from tf_transformer.training.scores import score_translations
+    from tf_transformer.export.translation.translate_texts import translate_texts
+    from tf_transformer.training.runs.scores import score_translations
 
     sources, references = group_references(pairs)
 
@@ -298,14 +298,14 @@ def _score(translator, pairs, language, beam=False):
 
 
 def _texts(translator, texts):
-    from tf_transformer.export.translate_texts import translate_texts
+    from tf_transformer.export.translation.translate_texts import translate_texts
 
     return translate_texts(translator, texts)
 
 
 def model_path(folder):
     """The folder of an exported model, or of a run that has one; None: the shipped translator's."""
-    from tf_transformer.export.shipped_models import shipped_model
+    from tf_transformer.export.translation.shipped_models import shipped_model
 
     path = Path(folder) if folder else shipped_model("en-zh")
     inside = path / "saved_model"  # the folder of a run serves too

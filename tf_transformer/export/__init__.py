@@ -1,14 +1,21 @@
-"""Exported models: SavedModel and its card."""
+"""Exported models: SavedModels and their model cards, a folder for each thing that is served."""
 
-from tf_transformer.export.embedding import embed_lines, nearest, write_vectors
-from tf_transformer.export.id_translator import IdTranslator
+from tf_transformer.export.classification import TextClassifier
+from tf_transformer.export.sentences import TextEncoder, embed_lines, nearest, write_vectors
 from tf_transformer.export.stablehlo import stablehlo
-from tf_transformer.export.text_classifier import TextClassifier
-from tf_transformer.export.text_encoder import TextEncoder
-from tf_transformer.export.translate_file import translate_file
-from tf_transformer.export.translate_texts import n_best_translations, translate_texts
-from tf_transformer.export.translator import Translator
+from tf_transformer.export.translation import (
+    IdTranslator,
+    Translator,
+    load_transformer,
+    load_translator,
+    n_best_translations,
+    save_translator,
+    shipped_model,
+    translate_file,
+    translate_texts,
+)
 from tf_transformer.export.warm_up import warm_up
+from tf_transformer.moved import keep_old_paths
 
 __all__ = [
     "IdTranslator",
@@ -16,11 +23,31 @@ __all__ = [
     "TextEncoder",
     "Translator",
     "embed_lines",
+    "load_transformer",
+    "load_translator",
     "n_best_translations",
     "nearest",
+    "save_translator",
+    "shipped_model",
     "stablehlo",
     "translate_file",
     "translate_texts",
     "warm_up",
     "write_vectors",
 ]
+
+keep_old_paths(
+    __name__,
+    {
+        "embedding": "sentences.embedding",
+        "id_translator": "translation.id_translator",
+        "in_parts": "translation.in_parts",
+        "saved_translator": "translation.saved_translator",
+        "shipped_models": "translation.shipped_models",
+        "text_classifier": "classification.text_classifier",
+        "text_encoder": "sentences.text_encoder",
+        "translate_file": "translation.translate_file",
+        "translate_texts": "translation.translate_texts",
+        "translator": "translation.translator",
+    },
+)

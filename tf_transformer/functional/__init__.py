@@ -1,15 +1,17 @@
 """Stateless maths on tensors: what the layers are made of."""
 
-from tf_transformer.functional.attention import scaled_dot_product_attention
-from tf_transformer.functional.attention_plan import AttentionPlan, attention_plan
-from tf_transformer.functional.check_mask import check_mask
-from tf_transformer.functional.masks import (
+from tf_transformer.functional.attention import (
+    AttentionPlan,
     additive_mask,
+    attention_plan,
+    check_mask,
     create_look_ahead_mask,
     create_masks,
     create_padding_mask,
     create_sequence_to_sequence_mask,
+    scaled_dot_product_attention,
 )
+from tf_transformer.moved import keep_old_paths
 
 __all__ = [
     "AttentionPlan",
@@ -22,3 +24,19 @@ __all__ = [
     "create_sequence_to_sequence_mask",
     "scaled_dot_product_attention",
 ]
+
+keep_old_paths(
+    __name__,
+    {
+        "attention_plan": "attention.plan",
+        "blocks": "attention.blocks",
+        "blockwise_attention": "attention.blockwise",
+        "cached_attention": "attention.cached",
+        "check_mask": "attention.check_mask",
+        "masks": "attention.masks",
+        "product": "attention.product",
+        "rows": "attention.rowwise_loops",
+        "rowwise_attention": "attention.rowwise",
+        "whole_attention": "attention.whole",
+    },
+)

@@ -7,8 +7,8 @@ H = D / N head width.
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.attention import scaled_dot_product_attention
-from tf_transformer.functional.cached_attention import cached_attention
+from tf_transformer.functional.attention.cached import cached_attention
+from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
 

@@ -2,6 +2,8 @@
 
 import inspect
 
+import tensorflow as tf
+
 
 class NotesLayer:
     """Mixin: arguments by position, and no Keras mask that leaks.
@@ -41,7 +43,22 @@ class NotesLayer:
                     f"{type(self).__name__}: {name} was given twice, by position and by name."
                 )
             kwargs[name] = value
-        return super().__call__(*args[:1], **kwargs)
+        outputs = super().__call__(*args[:1], **kwargs)
+        return vars(self).pop("_result_with_none", outputs)
+
+    def symbolic_call(self, *args, **kwargs):
+        """The outputs that a functional model records: tensors only, which Keras insists on.
+
+        `__call__` returns the whole result. A None must come after the tensors, as in
+        `(output, None)`: Keras finds the outputs of a recorded call by their position.
+        """
+        outputs = super().symbolic_call(*args, **kwargs)
+        flat = tf.nest.flatten(outputs)
+        tensors = [tensor for tensor in flat if tensor is not None]
+        if len(tensors) == len(flat):
+            return outputs
+        vars(self)["_result_with_none"] = outputs  # not by assignment, which Keras tracks
+        return tensors
 
     def compute_mask(self, *args, **kwargs):
         """No mask leaves this layer."""

@@ -7,7 +7,7 @@ model width, V target vocabulary.
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.masks import create_padding_mask
+from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.notes_layer import NotesLayer

@@ -1,27 +1,35 @@
-"""Training: schedules, loss, metric, checkpoints, and the runs that join them."""
+"""Training: optimizers, callbacks, losses, and the runs that combine them."""
 
-from tf_transformer.training.best_weights import BestWeights
-from tf_transformer.training.compilations import count_compilations
-from tf_transformer.training.fine_tuning import FineTuning, fine_tune, text_batches
-from tf_transformer.training.fused_adam import FusedAdam
-from tf_transformer.training.last_weights import LastWeights, average_weights
-from tf_transformer.training.layerwise_adamw import LayerwiseAdamW
-from tf_transformer.training.linear_schedule import WarmUpLinearDecay
-from tf_transformer.training.loss import SmoothedCrossentropy
-from tf_transformer.training.metrics import MaskedAccuracy
-from tf_transformer.training.moving_average import MovingAverage
-from tf_transformer.training.presets import PRESETS, Preset, get_preset
-from tf_transformer.training.pretraining_presets import (
-    PRETRAINING_PRESETS,
-    PretrainingPreset,
+from tf_transformer.moved import keep_old_paths
+from tf_transformer.training.callbacks import (
+    BestWeights,
+    LastWeights,
+    MovingAverage,
+    ResumeCheckpoint,
+    average_weights,
 )
-from tf_transformer.training.pretraining_run import PretrainingRun
-from tf_transformer.training.r_drop import RDrop
-from tf_transformer.training.resumable_fit import resumable_fit
-from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
-from tf_transformer.training.run import TrainingRun
-from tf_transformer.training.schedule import InverseSquareRootSchedule
-from tf_transformer.training.scores import score_translations
+from tf_transformer.training.compilations import count_compilations
+from tf_transformer.training.losses import MaskedAccuracy, RDrop, SmoothedCrossentropy
+from tf_transformer.training.optimizers import (
+    FusedAdam,
+    InverseSquareRootSchedule,
+    LayerwiseAdamW,
+    WarmUpLinearDecay,
+)
+from tf_transformer.training.runs import (
+    PRESETS,
+    PRETRAINING_PRESETS,
+    FineTuning,
+    Preset,
+    PretrainingPreset,
+    PretrainingRun,
+    TrainingRun,
+    fine_tune,
+    get_preset,
+    resumable_fit,
+    score_translations,
+    text_batches,
+)
 
 __all__ = [
     "PRESETS",
@@ -50,3 +58,30 @@ __all__ = [
     "score_translations",
     "text_batches",
 ]
+
+keep_old_paths(
+    __name__,
+    {
+        "base_preset": "runs.base_preset",
+        "best_weights": "callbacks.best_weights",
+        "fine_tuning": "runs.fine_tuning",
+        "fused_adam": "optimizers.fused_adam",
+        "interrupt": "callbacks.interrupt",
+        "last_weights": "callbacks.last_weights",
+        "layerwise_adamw": "optimizers.layerwise_adamw",
+        "linear_schedule": "optimizers.warm_up_linear_decay",
+        "loss": "losses.smoothed_crossentropy",
+        "metrics": "losses.masked_accuracy",
+        "moving_average": "callbacks.moving_average",
+        "presets": "runs.presets",
+        "pretraining_presets": "runs.pretraining_presets",
+        "pretraining_run": "runs.pretraining_run",
+        "r_drop": "losses.r_drop",
+        "resumable_fit": "runs.resumable_fit",
+        "resume_checkpoint": "callbacks.resume_checkpoint",
+        "run": "runs.training_run",
+        "run_settings": "runs.run_settings",
+        "schedule": "optimizers.inverse_square_root_schedule",
+        "scores": "runs.scores",
+    },
+)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from loading import close
 
 from tf_transformer import bert
-from tf_transformer.functional.masks import additive_mask
+from tf_transformer.functional.attention.masks import additive_mask
 
 B, F, T, D, N = 2, 5, 5, 14, 7
 

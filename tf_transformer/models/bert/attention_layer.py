@@ -6,7 +6,7 @@ Axes: B batch, F length of the queries, T length of the keys, N heads, H head wi
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.masks import additive_mask
+from tf_transformer.functional.attention.masks import additive_mask
 from tf_transformer.models.bert.bert_attention import BertAttention
 from tf_transformer.models.bert.notes_call import as_tensor, unique_name
 from tf_transformer.models.bert.token_layout import padded_layout

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.activations import get_activation
-from tf_transformer.functional.attention import scaled_dot_product_attention
+from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
 

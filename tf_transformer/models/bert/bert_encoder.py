@@ -7,7 +7,7 @@ M tokens.
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.masks import additive_mask
+from tf_transformer.functional.attention.masks import additive_mask
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.models.bert.bert_layer import BertLayer
 from tf_transformer.models.bert.configured_layer import ConfiguredLayer

@@ -6,7 +6,7 @@ Axes: B batch, S source length, L most tokens to write, T = S + L, V vocabulary.
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.masks import create_sequence_to_sequence_mask
+from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
 from tf_transformer.models.bert.bert_for_masked_lm import BertForMaskedLM
 
 

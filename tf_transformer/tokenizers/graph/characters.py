@@ -1,6 +1,6 @@
 """What the Rust package `tokenizers` knows of each character, as tables.
 
-The tables were read off that package (tests/make_unicode_tables.py), because other
+The tables were read off that package (tests/support/make_unicode_tables.py), because other
 engines know other versions of Unicode.
 """
 

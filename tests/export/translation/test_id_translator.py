@@ -1,0 +1,205 @@
+"""Decoding as graphs: any shape, few programs, no growing memory; XLA gives the same."""
+
+import gc
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_weights import randomize
+
+from tf_transformer import Transformer, count_compilations
+from tf_transformer.export import in_parts
+from tf_transformer.export.translation.id_translator import IdTranslator
+
+END, VOCABULARY, LONGEST = 2, 23, 16
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = Transformer(
+        1, 8, 2, 16, VOCABULARY, VOCABULARY, pe_input=LONGEST, pe_target=24, share_embeddings=True
+    )
+    model.build()
+    return randomize(model, 3)
+
+
+def sources(count, longest=LONGEST, seed=0):
+    """Rows of random ids with the end, padded with 0."""
+    rng = np.random.default_rng(seed)
+    ids = np.zeros((count, longest), np.int32)
+    for row in ids:
+        length = rng.integers(1, longest + 1)
+        row[:length] = [*rng.integers(3, VOCABULARY, length - 1), END]
+    return ids
+
+
+def batches(count, size, seed=0):
+    """Sentences in batches of like length, each padded to its longest."""
+    ids = sources(count, seed=seed)
+    ids = ids[np.argsort((ids != 0).sum(1), kind="stable")]
+    for start in range(0, count, size):
+        batch = ids[start : start + size]
+        yield tf.constant(batch[:, : (batch != 0).sum(1).max()])
+
+
+def test_xla_and_a_plain_graph_give_the_same(model):
+    plain = IdTranslator(model, 1, END, beam_size=3, n_best=2)
+    compiled = IdTranslator(model, 1, END, beam_size=3, n_best=2, jit_compile=True)
+    ids = tf.constant(sources(19, 11))
+    for name in ("greedy", "beam"):
+        expected, actual = (tf.nest.flatten(getattr(t, name)(ids)) for t in (plain, compiled))
+        width = expected[0].shape[-1]
+        np.testing.assert_array_equal(actual[0][..., :width], expected[0])
+        assert not actual[0][..., width:].numpy().any()
+        for one, other in zip(actual[1:], expected[1:], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
+    assert len({tuple(row) for row in expected[0][:, 0].numpy()}) > 5
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_batch_is_its_rows(model, jit_compile):
+    translator = IdTranslator(model, 1, END, beam_size=3, jit_compile=jit_compile)
+    ids = sources(5, 7)
+    together, scores = translator.beam(tf.constant(ids))
+    greedy = translator.greedy(tf.constant(ids)).numpy()
+    for row, best, score, tokens in zip(ids, together[:, 0], scores[:, 0], greedy, strict=True):
+        alone = tf.constant(row[None, : (row != 0).sum()])
+        found, its_score = translator.beam(alone)
+        width = found.shape[-1]
+        np.testing.assert_array_equal(found[0, 0], best[:width])
+        np.testing.assert_allclose(its_score[0, 0], score, atol=1e-5, rtol=1e-5)
+        own = translator.greedy(alone)[0]
+        np.testing.assert_array_equal(own, tokens[: len(own)])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_samples(model, jit_compile):
+    """What is drawn after the start, and after the likeliest token, of one source in many rows."""
+    rules = {"min_length": 3, "length_limit": (0, 5)}
+    translator = IdTranslator(model, 1, END, jit_compile=jit_compile, **rules)
+    source = sources(1, 7)
+    rows = tf.constant(np.repeat(source, 1024, axis=0))
+
+    def sample(seed=1, temperature=0.7, top_k=4, top_p=1.0):
+        return translator.sample(rows, seed, temperature, top_k, top_p).numpy()
+
+    assert (sample() == sample()).all() and (sample() != sample(seed=2)).any()
+    greedy = translator.greedy(tf.constant(source)).numpy()
+    np.testing.assert_array_equal(sample(top_k=1)[:, :5], np.repeat(greedy[:, :5], 1024, axis=0))
+    drawn, said = np.concatenate([sample(seed) for seed in range(3)]), [1]
+    assert (drawn[:, 2] > 0).all() and not drawn[:, 5:].any()
+    for place in range(2):
+        logits = model((source, np.array([said])), training=False)[0, -1].numpy() / 0.7
+        logits[[0, END]] = -np.inf
+        best = np.argsort(-logits)[:4]
+        p = np.exp(logits[best].astype(np.float64))
+        counts = np.array([(drawn[:, place] == token).sum() for token in best])
+        assert counts.sum() == len(drawn)
+        expected = len(drawn) * p / p.sum()
+        assert ((counts - expected) ** 2 / expected).sum() < 21.1  # 3 degrees, one in 10,000
+        said.append(best[0])
+        drawn = drawn[drawn[:, place] == best[0]]
+
+
+def test_rules_of_every_decoding(model):
+    rules = {"min_length": 4, "no_repeat_ngram": 2, "length_limit": (1, 3)}
+    translator = IdTranslator(model, 1, END, beam_size=3, **rules)
+    ids = tf.constant(sources(13))
+    lengths = np.count_nonzero(ids, axis=1)
+    beams = translator.beam(ids)[0][:, 0].numpy()
+    for found in (translator.greedy(ids).numpy(), beams, translator.sample(ids, 1, 1.0, 9, 1.0)):
+        for row, length in zip(np.array(found), lengths, strict=True):
+            said = row[: np.count_nonzero(row)].tolist()
+            pairs = list(itertools.pairwise(said))
+            assert 4 <= len(said) <= length + 3 and len(set(pairs)) == len(pairs)
+
+
+def test_a_broken_model_is_named(model):
+    broken = Transformer(1, 8, 2, 16, VOCABULARY, VOCABULARY, pe_input=LONGEST, pe_target=24)
+    broken.build()
+    broken.weights[0].assign(tf.fill(broken.weights[0].shape, np.nan))
+    ids = tf.constant(sources(3))
+    for jit_compile in (False, True):
+        translator = IdTranslator(broken, 1, END, jit_compile=jit_compile)
+        for decode in (translator.greedy, translator.beam):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"NaN(.|\n)*at step"):
+                decode(ids)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"min_length": -1}, "min_length: expected at least 0, got -1"),
+        ({"no_repeat_ngram": 1.5}, "no_repeat_ngram: expected a whole number, got 1.5"),
+        ({"length_limit": (2, 0)}, "length_limit: expected at least 1, got 0"),
+        ({"length_limit": (2,)}, r"length_limit: expected two numbers, a and b, got \(2,\)"),
+        ({"length_limit": 10}, "length_limit: expected two numbers, a and b, got 10"),
+    ],
+)
+def test_rules_out_of_range(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        IdTranslator(model, 1, END, **options)
+
+
+def test_what_fills_a_batch_up_is_over_at_once(model):
+    bounds = IdTranslator(model, 1, END)._bounds(tf.constant([[5, 6, END], [0, 0, 0]]))
+    assert bounds["limits"].numpy().tolist() == [16, 1] and bounds["max_length"] == 16
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_an_empty_batch(model, jit_compile):
+    translator = IdTranslator(model, 1, END, jit_compile=jit_compile)
+    for shape in ((0, 5), (0, 0)):
+        ids, scores = translator.beam(tf.zeros(shape, tf.int32))
+        assert ids.shape[:2] == (0, 1) and scores.shape == (0, 1)
+        assert translator.greedy(tf.zeros(shape, tf.int32)).shape[0] == 0
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam"])
+def test_a_thousand_sentences_need_one_program_for_each_bucket(model, monkeypatch, name):
+    monkeypatch.setattr(in_parts, "_cores", lambda: 2)  # two parts of 16 share their programs
+    for jit_compile in (False, True):
+        translator = IdTranslator(model, 1, END, beam_size=3, jit_compile=jit_compile)
+        decode = getattr(translator, name)
+        decode(tf.zeros((0, 5), tf.int32))  # traced, and nothing compiled
+        seen, sizes = set(), set()
+        with count_compilations() as built:
+            for batch in batches(1000, 32):
+                decode(batch)
+                seen.add(batch.shape)
+                # In parts of 16 rows, or of the 8 that the last sentences are.
+                sizes.add((min(len(batch), 16), 8 if batch.shape[1] <= 8 else 16))
+        assert built.traces == 0
+        assert len(seen) > 8 and len(sizes) == 3
+        # An encoder for each size; and a loop for it with room for 16 and for 32 tokens, and for
+        # the 8 rows that are left of 16.
+        loops = {(rows, length, room) for rows, length in sizes for room in (16, 32)}
+        loops |= {(8, length, room) for _, length in sizes for room in (16, 32)}
+        most = len(sizes) + len(loops) if jit_compile else 0
+        assert bool(most) <= built.xla <= most
+        with count_compilations() as built:
+            for batch in batches(1000, 32):
+                decode(batch)
+        assert built.traces == built.xla == 0
+
+
+def memory():
+    """What the process holds, in MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_ten_thousand_translations_do_not_grow_the_memory(model, jit_compile):
+    translator = IdTranslator(model, 1, END, beam_size=3, jit_compile=jit_compile)
+    held = []
+    for seed in range(10):
+        for decode in (translator.greedy, translator.beam):
+            for batch in batches(500, 50, seed):
+                decode(batch)
+        gc.collect()
+        held.append(memory())
+    # The allocators have what they want after the first ones; a leak would go on.
+    assert held[-1] - held[4] < 4, held

@@ -1,0 +1,74 @@
+"""Texts in batches of like length, back in their own order."""
+
+import itertools
+
+import numpy as np
+import pytest
+from upper_translator import UpperTranslator
+
+from tf_transformer.export.translation.translate_texts import (
+    batches_by_length,
+    count_tokens,
+    n_best_translations,
+    one_line,
+    translate_texts,
+)
+
+TEXTS = ["a b c", "", "d", "e f g h i j", "k l", "m n o", "\ud800 lone"]
+
+
+@pytest.mark.parametrize("tokens_per_batch", [1, 7, 8, 1000])
+def test_texts_keep_their_order(tokens_per_batch):
+    translator, done = UpperTranslator(), []
+    texts = translate_texts(
+        translator, TEXTS, tokens_per_batch=tokens_per_batch, progress=done.append
+    )
+    assert texts == ["A B C", "", "D", "E F G H I J", "K L", "M N O", "? LONE"]
+    assert done == list(np.cumsum([len(batch) for batch in translator.batches]))
+
+
+def test_no_text_is_no_work():
+    translator = UpperTranslator()
+    assert translate_texts(translator, []) == n_best_translations(translator, []) == []
+    assert translator.batches == []
+
+
+@pytest.mark.parametrize("budget", [1, 5, 20, 64, 997])
+def test_batches_hold_like_lengths_and_no_more_than_their_tokens(budget):
+    lengths = np.random.default_rng(budget).integers(0, 40, 211).tolist()
+    batches = batches_by_length(lengths, budget)
+    assert sorted(itertools.chain(*batches)) == list(range(211))
+    before = max(lengths)
+    for batch in batches:
+        inside = [lengths[i] for i in batch]
+        assert before >= inside[0] == max(inside)
+        before = min(inside)
+        assert len(batch) == 1 or len(batch) * (inside[0] + 1) <= budget  # and the end token
+    for batch in batches[:-1]:
+        assert (len(batch) + 1) * (lengths[batch[0]] + 1) > budget
+
+
+def test_the_beam_gives_all_and_the_best():
+    translator = UpperTranslator()
+    assert n_best_translations(translator, ["b", "a"]) == [
+        [("B", 0.0), ("b", -2.5)],
+        [("A", 0.0), ("a", -2.5)],
+    ]
+    assert translate_texts(translator, ["b", "a"], beam=True) == ["B", "A"]
+
+
+def test_tokens_are_counted():
+    assert count_tokens(UpperTranslator(), TEXTS) == [3, 0, 1, 6, 2, 3, 2]
+
+
+def test_bad_input():
+    translator = UpperTranslator()
+    with pytest.raises(ValueError, match="tokens_per_batch: expected at least 1, got 0"):
+        translate_texts(translator, TEXTS, tokens_per_batch=0)
+    with pytest.raises(ValueError, match="exported by an earlier version"):
+        n_best_translations(object(), TEXTS)
+
+
+def test_a_translation_is_one_line():
+    assert one_line("a\tb\r\nc\x0bd\u2028e  f") == "a b c d e  f"
+    assert one_line("") == ""

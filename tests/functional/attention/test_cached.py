@@ -1,0 +1,76 @@
+"""One cached step against the rows of causal attention."""
+
+import numpy as np
+import pytest
+import reference_numpy as ref
+import tensorflow as tf
+from attention_plans import every_dtype, near, normal, some_inputs
+
+from tf_transformer.functional.attention.cached import cached_attention
+
+
+@every_dtype
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_cached_steps_give_the_rows_of_causal_attention(dtype, jit, with_bias):
+    q, k, v, _ = some_inputs(dtype, t=11)
+    bias = normal(2, 1, 11, 11, seed=7) if with_bias else None
+    exact = [tf.cast(x, tf.float64).numpy() for x in (q, k, v)]
+    future = np.arange(11) > np.arange(11)[:, None]
+    given = 0.0 if bias is None else bias.numpy().astype(np.float64)
+    expected, _ = ref.scaled_dot_product_attention(*exact, future, given)
+    # What stands in the cache from `position` on must not matter.
+    cache = tuple(tf.cast(tf.fill((2, 3, 11, 4), number), dtype) for number in (173.0, -3e4))
+    for t in range(11):
+        at = slice(t, t + 1)
+        row = None if bias is None else bias[:, :, at]
+        new = q[:, :, at], k[:, :, at], v[:, :, at]
+        output, cache = cached_attention(*new, cache, tf.constant(t), bias=row, jit=jit)
+        near(output, expected[:, :, at], dtype)
+    np.testing.assert_array_equal(tf.cast(cache[0], tf.float32), tf.cast(k, tf.float32))
+    np.testing.assert_array_equal(tf.cast(cache[1], tf.float32), tf.cast(v, tf.float32))
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_several_positions_at_once_are_causal_too(jit):
+    q, k, v, _ = some_inputs("float32", t=11)
+    future = np.arange(11) > np.arange(11)[:, None]
+    expected, _ = ref.scaled_dot_product_attention(q.numpy(), k.numpy(), v.numpy(), future, 0.0)
+    cache = (tf.fill((2, 3, 17, 4), 173.0),) * 2  # longer than what comes
+    for start, end in ((0, 1), (1, 3), (3, 8), (8, 11)):
+        new = (x[:, :, start:end] for x in (q, k, v))
+        output, cache = cached_attention(*new, cache, tf.constant(start), jit=jit)
+        near(output, expected[:, :, start:end], "float32")
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_mask_says_which_slots_are_seen(jit):
+    q, k, v, _ = some_inputs("float32", t=11)
+    rng = np.random.default_rng(5)
+    cache = (tf.fill((2, 3, 13, 4), 173.0),) * 2
+    # The last three of eleven positions, which see but some of those that have been put in.
+    for start, end in ((0, 8), (8, 11)):
+        new = [x[:, :, start:end] for x in (q, k, v)]
+        seen = rng.random((2, 1, end - start, 13)) < 0.5
+        seen[..., end:] = False
+        seen[..., start] = True
+        output, cache = cached_attention(*new, cache, tf.constant(start), seen, jit=jit)
+    expected, _ = ref.scaled_dot_product_attention(
+        new[0].numpy(), k.numpy(), v.numpy(), ~seen[..., :11], 0.0
+    )
+    near(output, expected, "float32")
+
+
+@pytest.mark.parametrize("name", ["keys", "values"])
+def test_new_positions_fit_the_cache(name):
+    arguments = dict.fromkeys(("q", "keys", "values"), tf.zeros((2, 3, 1, 4)))
+    cache = (tf.zeros((2, 3, 11, 4)),) * 2
+    for shape in ((2, 3, 2, 4), (2, 3, 1, 5), (2, 1, 4)):
+        with pytest.raises(ValueError, match=f"{name}: expected new positions of the cache"):
+            cached_attention(**{**arguments, name: tf.zeros(shape)}, cache=cache, slot=0)
+
+
+def test_queries_have_the_width_of_the_cache():
+    new, cache = tf.zeros((2, 3, 1, 4)), (tf.zeros((2, 3, 11, 4)),) * 2
+    with pytest.raises(ValueError, match="q: expected new positions of the cache"):
+        cached_attention(tf.zeros((2, 3, 1, 5)), new, new, cache, 0)

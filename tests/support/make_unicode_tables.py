@@ -1,0 +1,177 @@
+"""Makes tf_transformer/tokenizers/graph/unicode.npz: asks the Rust package of every character.
+
+    python tests/support/make_unicode_tables.py
+
+Unicode grows, and each engine was built with the version of its day, so tables of another source
+would differ from the reference somewhere. test_unicode_tables.py asks again and compares.
+"""
+
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+import tf_transformer
+
+PATH = Path(tf_transformer.__file__).parent / "tokenizers" / "graph" / "unicode.npz"
+
+BLOCK = 256
+POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+
+# Bits of the table `classes`; tf_transformer/tokenizers/graph/characters.py names them.
+CLASSES = (
+    "bert_removed",
+    "bert_space",
+    "white_space",
+    "bert_punctuation",
+    "chinese",
+    "nonspacing_mark",
+    "combining_mark",
+    "letter",
+    "number",
+    "regex_space",
+    "nmt_removed",
+    "nmt_space",
+    "word",
+    "numeric",
+)
+
+
+def make_tables():
+    """Returns what the file holds: name -> array."""
+    tables = {}
+    tables |= run_lengths("classes", character_classes())
+    tables |= run_lengths("combining_class", combining_classes())
+    for name, normalizer in (
+        ("nfd", normalizers.NFD()),
+        ("nfkd", normalizers.NFKD()),
+        ("lowercase", normalizers.Lowercase()),
+    ):
+        tables |= mapping(name, normalizer)
+    return tables | compositions()
+
+
+def suspects(silent):
+    """The points of those blocks whose text is not `silent`: most of Unicode is."""
+    for start in range(0, len(POINTS), BLOCK):
+        block = POINTS[start : start + BLOCK]
+        if not silent("".join(map(chr, block))):
+            yield from block
+
+
+def unchanged_by(normalizer):
+    return lambda text: normalizer.normalize_str(text) == text
+
+
+def character_classes():
+    clean = bert(clean_text=True)
+    chinese = bert(handle_chinese_chars=True)
+    accents = bert(strip_accents=True)
+    nfd, strip, nmt = normalizers.NFD(), normalizers.StripAccents(), normalizers.Nmt()
+    words = pre_tokenizers.BertPreTokenizer()
+    word, digits = pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)
+    splits = [pre_tokenizers.Split(Regex(r), "isolated") for r in (r"\p{L}", r"\p{N}", r"\s")]
+
+    def silent(text):
+        return (
+            all(unchanged_by(part)(text) for part in (clean, chinese, accents, nfd, strip, nmt))
+            # Words on both sides: white space at an edge would vanish without a cut.
+            and len(words.pre_tokenize_str(f"a{text}a")) == len(digits.pre_tokenize_str(text)) == 1
+            and all(len(split.pre_tokenize_str(f"\x00{text}\x00")) == 1 for split in splits)
+            and [piece for piece, _ in word.pre_tokenize_str(f"a{text}")] == ["a", text]
+        )
+
+    values = np.zeros(0x110000, np.uint16)
+    for point in suspects(silent):
+        character = chr(point)
+        cleaned, nmted = clean.normalize_str(character), nmt.normalize_str(character)
+        pieces = len(words.pre_tokenize_str(f"a{character}a"))
+        stable = nfd.normalize_str(character) == character
+        answers = (
+            cleaned == "",
+            cleaned == " ",
+            pieces == 2,
+            pieces == 3,
+            chinese.normalize_str(character) != character,
+            stable and accents.normalize_str(character) == "",
+            strip.normalize_str(character) == "",
+            *(len(split.pre_tokenize_str(f"\x00{character}\x00")) == 3 for split in splits),
+            nmted == "",
+            nmted == " ",
+            len(word.pre_tokenize_str(f"\x00a{character}")) == 2
+            and word.pre_tokenize_str(f"\x00a{character}")[1][0] != "a",
+            len(digits.pre_tokenize_str(f"a{character}")) == 2,
+        )
+        values[point] = sum(answer << bit for bit, answer in enumerate(answers))
+    return values
+
+
+def combining_classes():
+    """Canonical combining classes, found by which of two marks the normal form puts first."""
+    nfd = normalizers.NFD()
+
+    def is_swapped(first, second):
+        return first != second and nfd.normalize_str(first + second) == second + first
+
+    lowest, highest = "\u0334", "\u0345"  # of classes 1 and 240
+
+    def is_mark(text):
+        return is_swapped(text, lowest) or is_swapped(highest, text)
+
+    def silent(text):
+        return unchanged_by(nfd)("".join(f"x{c}{lowest}x{highest}{c}" for c in text))
+
+    # Python tells the numbers of the classes; the marks must be ones that the Rust package knows.
+    marks = [chr(point) for point in suspects(silent) if is_mark(chr(point))]
+    ladder = {}
+    for mark in filter(unicodedata.combining, marks):
+        ladder.setdefault(unicodedata.combining(mark), mark)
+    values = np.zeros(0x110000, np.uint8)
+    for mark in marks:
+        # Two marks of one class stay where they are, either way round.
+        [values[ord(mark)]] = [
+            number
+            for number, rung in ladder.items()
+            if not is_swapped(mark, rung) and not is_swapped(rung, mark)
+        ]
+    return values
+
+
+def mapping(name, normalizer):
+    suspected = suspects(unchanged_by(normalizer))
+    changed = [(p, normalizer.normalize_str(chr(p))) for p in suspected]
+    changed = [(p, text) for p, text in changed if text != chr(p)]
+    return {
+        f"{name}_from": np.array([point for point, _ in changed], np.int32),
+        f"{name}_lengths": np.array([len(text) for _, text in changed], np.uint8),
+        f"{name}_to": np.array([ord(c) for _, text in changed for c in text], np.int32),
+    }
+
+
+def compositions():
+    nfc, nfd = normalizers.NFC(), normalizers.NFD()
+    rows = []
+    for point in suspects(unchanged_by(nfd)):
+        composed = chr(point)
+        *first, second = nfd.normalize_str(composed)
+        first = nfc.normalize_str("".join(first))
+        if len(first) == 1 and nfc.normalize_str(first + second) == composed:
+            rows.append((ord(first), ord(second), point))
+    return {"compositions": np.array(rows, np.int32)}
+
+
+def run_lengths(name, values):
+    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    return {f"{name}_starts": starts.astype(np.int32), f"{name}_values": values[starts]}
+
+
+def bert(**options):
+    flags = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+    return normalizers.BertNormalizer(**(dict.fromkeys(flags, False) | options))
+
+
+if __name__ == "__main__":
+    tables = make_tables()
+    np.savez_compressed(PATH, **tables)
+    print(PATH, PATH.stat().st_size, "bytes")

@@ -1,0 +1,193 @@
+"""Ids in, ids out: the part of a translator that XLA can compile.
+
+Axes: B batch, S source length, L most target tokens, n translations of a source.
+"""
+
+import json
+
+import tensorflow as tf
+
+from tf_transformer.export.translation.in_parts import in_parts
+from tf_transformer.generation import beam_search, greedy_decode, sample_decode
+from tf_transformer.generation.checks import check_range
+
+_IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
+# What `sample` takes beside its sources.
+CHANCE = (
+    tf.TensorSpec((), tf.int32, name="seed"),
+    tf.TensorSpec((), tf.float32, name="temperature"),
+    tf.TensorSpec((), tf.int32, name="top_k"),
+    tf.TensorSpec((), tf.float32, name="top_p"),
+)
+_SHORTEST = 8
+
+
+class IdTranslator(tf.Module):
+    """A Transformer's decoding as three graphs, for any number of sources.
+
+    A translation has at most a S + b tokens, the end token of the source counted, and at most what
+    the model knows positions for. What a row becomes does not hang on the others, but for what is
+    drawn.
+
+    Args:
+        model: a built `Transformer`.
+        start_id, end_id: int, tokens of the target; not 0 the end.
+        beam_size, length_penalty, n_best: of `beam_search`.
+        min_length, no_repeat_ngram: of every decoding.
+        length_limit: two int, a >= 0 and b >= 1.
+        jit_compile: False, one program of TensorFlow's operations for all shapes; True, XLA
+            compiles one for each bucket, when the first batch falls into it: S is padded to 8, 16,
+            32 and so on, B to a power of two, and the caches have room for 16 tokens, 32 and so on.
+            Seconds for each, and then less time for each token (benchmarks/NOTES.md, Decoding). 32
+            rows and more, but for samples, are decoded in parts side by side, see `in_parts`: B is
+            that of a part.
+
+    Raises:
+        ValueError: a number out of range.
+
+    Example:
+        >>> from tf_transformer import Transformer
+        >>> model = Transformer(1, 8, 2, 16, 11, 11, pe_input=16, pe_target=16)
+        >>> model.build()
+        >>> translator = IdTranslator(model, 1, 2)
+        >>> ids, scores = translator.beam(tf.constant([[5, 6, 2], [7, 2, 0]]))
+        >>> ids.shape.as_list()[:2], scores.shape.as_list()
+        ([2, 1], [2, 1])
+    """
+
+    def __init__(
+        self,
+        model,
+        start_id,
+        end_id,
+        *,
+        beam_size=5,
+        length_penalty=0.6,
+        n_best=1,
+        min_length=0,
+        no_repeat_ngram=0,
+        length_limit=(2, 10),
+        jit_compile=False,
+    ):
+        super().__init__(name="id_translator")
+        check_range("end_id", end_id, 1)
+        check_range("beam_size", beam_size, 1)
+        check_range("length_penalty", length_penalty, 0.0)
+        check_range("n_best", n_best, 1, beam_size)
+        check_range("min_length", min_length, 0)
+        check_range("no_repeat_ngram", no_repeat_ngram, 0)
+        if not isinstance(length_limit, tuple | list) or len(length_limit) != 2:
+            raise ValueError(f"length_limit: expected two numbers, a and b, got {length_limit}.")
+        for number, least in zip(length_limit, (0, 1), strict=True):
+            check_range("length_limit", number, least)
+        self._beam = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
+        self._ends = {"start_id": start_id, "end_id": end_id}
+        self._rules = {"min_length": min_length, "no_repeat_ngram": no_repeat_ngram}
+        self._length_limit = tuple(length_limit)
+        # What changes a translation, for those who record it: JSON, as a dict would be tracked.
+        settings = {**self._beam, **self._rules, "length_limit": self._length_limit}
+        self.settings = json.dumps(settings)
+        # Only the variables are tracked, and of the model only methods are kept: a Keras layer
+        # held here would have its weights saved a second time.
+        self.weights = [weight.value for weight in model.weights]
+        self._start, self._step = model.start, model.step
+        self._reorder, self._resize = model.reorder, model.resize
+        config = model.get_config()
+        self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
+        self._jit_compile = jit_compile
+        # Not by decoration, which holds the object weakly.
+        self.greedy = tf.function(self.greedy, input_signature=[_IDS], autograph=False)
+        self.beam = tf.function(self.beam, input_signature=[_IDS], autograph=False)
+        self.sample = tf.function(self.sample, input_signature=[_IDS, *CHANCE], autograph=False)
+
+    def greedy(self, ids):
+        """Translate greedily.
+
+        Args:
+            ids: int32 tensor (B, S), each row with its end token, then 0; S at most `pe_input`.
+
+        Returns:
+            int32 tensor (B, L), without the end token, 0 after the end.
+        """
+        return self._decode(self._decode_greedily, ids)[: tf.shape(ids)[0]]
+
+    def beam(self, ids):
+        """Translate by `beam_search`.
+
+        Args:
+            ids: as `greedy`.
+
+        Returns:
+            `(ids, scores)`: int32 tensor (B, n, L) and float32 tensor (B, n), the best first.
+        """
+        count = tf.shape(ids)[0]
+        return [result[:count] for result in self._decode(self._decode_beams, ids)]
+
+    def sample(self, ids, seed, temperature, top_k, top_p):
+        """Translate by `sample_decode`.
+
+        Args:
+            ids: as `greedy`.
+            seed: scalar int32 tensor.
+            temperature: scalar float32 tensor, above 0.
+            top_k: scalar int32 tensor, at least 1; all tokens: the size of the vocabulary, or more.
+            top_p: scalar float32 tensor, above 0, at most 1: all tokens.
+
+        Returns:
+            int32 tensor (B, L), as `greedy`.
+
+        Raises:
+            tf.errors.InvalidArgumentError: a number out of range.
+        """
+        chance = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+        # Not in parts, which would all draw the same numbers.
+        bucket = self._in_bucket(ids) if self._jit_compile else ids
+        found = sample_decode(
+            self._step, self._encode(bucket), tf.shape(bucket)[0], **self._bounds(bucket), **chance
+        )
+        return found[: tf.shape(ids)[0]]
+
+    def _decode(self, decode, ids):
+        return in_parts(decode, self._in_bucket(ids)) if self._jit_compile else decode(ids)
+
+    def _in_bucket(self, ids):
+        rows, length = tf.unstack(tf.shape(ids))
+        longest = tf.maximum(self._longest_source, length)
+        wanted = tf.minimum(tf.maximum(_power_of_two(length), _SHORTEST), longest)
+        return tf.pad(ids, [[0, _power_of_two(rows) - rows], [0, wanted - length]])
+
+    def _decode_greedily(self, ids):
+        bounds = self._bounds(ids)
+        return greedy_decode(self._step, self._encode(ids), tf.shape(ids)[0], **bounds)
+
+    def _decode_beams(self, ids):
+        bounds = self._bounds(ids)
+        return beam_search(
+            self._step,
+            self._encode(ids, self._beam["beam_size"]),
+            tf.shape(ids)[0],
+            reorder=self._reorder,
+            **bounds,
+            **self._beam,
+        )
+
+    def _encode(self, ids, beam_size=1):
+        start = tf.function(self._start, jit_compile=self._jit_compile, autograph=False)
+        return start(ids, 0, beam_size)  # the decoding's `resize` makes the room
+
+    def _bounds(self, ids):
+        # A sentence's own limit, not the batch's: what a row becomes must not hang on the others.
+        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)  # (B,)
+        factor, offset = self._length_limit
+        longest = tf.minimum(factor * tf.shape(ids)[1] + offset, self._longest_target)
+        # A row of nothing but padding, which fills a bucket up, is over at once.
+        limits = tf.where(tf.equal(lengths, 0), 1, tf.minimum(factor * lengths + offset, longest))
+        leaving = {"resize": self._resize, "jit_compile": self._jit_compile}
+        return {**self._ends, **self._rules, **leaving, "limits": limits, "max_length": longest}
+
+
+def _power_of_two(number):
+    """The least power of two that is no smaller; 0 for 0."""
+    powers = 2 ** tf.range(31)
+    least = tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
+    return tf.where(number > 0, least, 0)

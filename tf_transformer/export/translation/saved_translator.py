@@ -1,0 +1,139 @@
+"""Folders of exported translators: writing, checking and loading them."""
+
+import json
+from pathlib import Path
+
+from tf_transformer import __version__
+from tf_transformer.data.replacing import replacing
+from tf_transformer.export.loading import load_saved_model
+from tf_transformer.export.model_card import model_card
+from tf_transformer.models import Transformer
+
+FORMAT = 1
+DESCRIPTION = "translator.json"
+_PICTURE = "attention.svg"
+_REQUIRED = {"name", "source", "preset", "model", "scores", "command"}
+
+
+def save_translator(translator, path, description, attention=None):
+    """Export a translator with its description and its model card.
+
+    Args:
+        translator: `Translator`.
+        path: str or Path of the folder, which may replace an exported translator.
+        description: dict that JSON can hold: `name`, `source`, `preset`, `model` (the config),
+            `weights`, `scores`, `command`; see `model_card`.
+        attention: None, or str, an SVG for the card: what the model attended to.
+
+    Raises:
+        FileExistsError: the folder holds something else.
+        OSError: the folder cannot be written; what it held is still there.
+
+    Example:
+        >>> from tf_transformer.export import Translator
+        >>> save_translator(translator, "my-model", description)  # doctest: +SKIP
+    """
+    description = {"format": FORMAT, "version": __version__, **description}
+    with replacing(path, only_with=DESCRIPTION) as beside:
+        translator.save(beside)
+        text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+        (beside / DESCRIPTION).write_text(text, encoding="utf-8")
+        card = model_card(description)
+        if attention:
+            (beside / _PICTURE).write_text(attention, encoding="utf-8")
+            card += f"\n![What each head of the last decoder layer looked at]({_PICTURE})\n"
+        (beside / "README.md").write_text(card, encoding="utf-8")
+
+
+def read_description(path):
+    """Read what `save_translator` wrote about a model.
+
+    Args:
+        path: str or Path of the model's folder.
+
+    Returns:
+        dict.
+
+    Raises:
+        FileNotFoundError: no such folder, or no exported translator in it.
+        ValueError: written by another version of the format, or damaged.
+
+    Example:
+        >>> from tf_transformer.export.translation.shipped_models import shipped_model
+        >>> read_description(shipped_model("en-zh"))["name"]
+        'en-zh'
+    """
+    path = Path(path)
+    file = path / DESCRIPTION
+    if not (path / "saved_model.pb").is_file() or not file.is_file():
+        raise FileNotFoundError(
+            f"{path}: expected the folder of an exported translator (saved_model.pb and "
+            f"{DESCRIPTION}), got {'a folder without them' if path.is_dir() else 'no folder'}. "
+            f"Make one with: tf-transformer export RUN --output FOLDER"
+        )
+    try:
+        description = json.loads(file.read_text(encoding="utf-8"))
+        if description["format"] != FORMAT:
+            raise ValueError(
+                f"{path}: expected format {FORMAT}, got {description['format']}, written by "
+                f"version {description['version']}. Export it anew with this version."
+            )
+        missing = _REQUIRED - description.keys()
+        if missing:
+            raise ValueError(
+                f"{file}: expected the fields {sorted(_REQUIRED)}, got none of "
+                f"{sorted(missing)}. Export it anew."
+            )
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}: expected a description in JSON, got {error!r}.") from error
+    return description
+
+
+def load_translator(path):
+    """Load an exported translator.
+
+    Args:
+        path: str or Path of the model's folder.
+
+    Returns:
+        The loaded SavedModel: `.translate(strings)` gives strings.
+
+    Raises:
+        FileNotFoundError: as `read_description`.
+        ValueError: as `read_description`, or the SavedModel is damaged.
+
+    Example:
+        >>> from tf_transformer.export.translation.shipped_models import shipped_model
+        >>> translator = load_translator(shipped_model("en-zh"))
+        >>> sorted(translator.signatures)
+        ['encode', 'serving_default', 'translate', 'translate_beam', 'translate_sample']
+    """
+    read_description(path)
+    return load_saved_model(path)
+
+
+def load_transformer(path):
+    """Load the Keras model of an exported translator: to look inside, or to train on.
+
+    Args:
+        path: str or Path of the model's folder.
+
+    Returns:
+        `(model, tokenizer)`: a `Transformer` with the exported weights, and the tokenizer's graph
+        functions, those of `GraphTokenizer`.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_translator`.
+
+    Example:
+        >>> from tf_transformer.export.translation.shipped_models import shipped_model
+        >>> model, tokenizer = load_transformer(shipped_model("en-zh"))
+        >>> model.get_config()["num_layers"]
+        2
+    """
+    saved = load_translator(path)
+    model = Transformer.from_config(read_description(path)["model"])
+    model.build()
+    for weight, value in zip(model.weights, saved.weights, strict=True):
+        weight.assign(value)
+    return model, saved.tokenizer

@@ -1,0 +1,148 @@
+"""Strings in, strings out: tokenizer, model and decoding in one SavedModel.
+
+Axes: B batch, S source length, L most target tokens, D model width, n translations of a text.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.data.replacing import replacing
+from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
+from tf_transformer.generation.allowed_tokens import IMPOSSIBLE
+
+_TEXTS = tf.TensorSpec((None,), tf.string, name="text")
+
+
+class Translator(tf.Module):
+    """A trained Transformer with its tokenizer, made of core TensorFlow operations only.
+
+    Saved with `save`, it loads in a process that knows nothing but TensorFlow. Sources longer
+    than the model's table of positions are cut there; a translation ends after twice the
+    source's tokens, its end counted, plus 10 at the latest, unless `length_limit` says otherwise.
+    A blank text gives an empty one.
+
+    Args:
+        model: a built `Transformer` whose vocabularies are the tokenizer's.
+        tokenizer: a `GraphTokenizer` whose padding is the id 0.
+        **decoding: `beam_size`, `length_penalty`, `n_best`, `min_length`, `no_repeat_ngram`,
+            `length_limit`, `jit_compile` of `IdTranslator`.
+
+    Raises:
+        ValueError: the vocabulary of the model is not the tokenizer's, or its padding is not 0; a
+            number out of range.
+
+    Example:
+        >>> import tempfile
+        >>> from tf_transformer import BPETokenizer, GraphBPE, Transformer
+        >>> path = tempfile.mkdtemp() + "/tokenizer.json"
+        >>> BPETokenizer.train(["hello world"], vocab_size=300).save(path)
+        >>> tokenizer = GraphBPE.from_file(path)
+        >>> size = tokenizer.vocab_size
+        >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
+        >>> model.build()
+        >>> translator = Translator(model, tokenizer)
+        >>> translator.translate(tf.constant([""])).numpy().tolist()
+        [b'']
+    """
+
+    def __init__(self, model, tokenizer, **decoding):
+        super().__init__(name="translator")
+        config = model.get_config()
+        sizes = {config["input_vocab_size"], config["target_vocab_size"]}
+        if sizes != {tokenizer.vocab_size}:
+            raise ValueError(
+                f"tokenizer: expected {sorted(sizes)} tokens, as the model has, got "
+                f"{tokenizer.vocab_size}. Use the tokenizer that the model was trained with."
+            )
+        if tokenizer.pad_id != 0:
+            raise ValueError(
+                f"tokenizer: expected the id 0 for padding, as the masks take it, got "
+                f"{tokenizer.pad_id}. Train a vocabulary with this package."
+            )
+        self.tokenizer = tokenizer
+        self.decoding = IdTranslator(model, tokenizer.start_id, tokenizer.end_id, **decoding)
+        self.weights = self.decoding.weights
+        # A variable, as only variables are found again in a SavedModel.
+        self.settings = tf.Variable(self.decoding.settings, trainable=False)
+        self._encode = model.encoder.__call__
+        self._longest_source = config["pe_input"]
+        # Not by decoration, which holds the object weakly: `Translator(...).translate(texts)`.
+        self.translate = tf.function(self.translate, input_signature=[_TEXTS], autograph=False)
+        self.translate_beam = tf.function(
+            self.translate_beam, input_signature=[_TEXTS], autograph=False
+        )
+        self.translate_sample = tf.function(
+            self.translate_sample, input_signature=[_TEXTS, *CHANCE], autograph=False
+        )
+        self.encode = tf.function(self.encode, input_signature=[_TEXTS], autograph=False)
+
+    def translate(self, text):
+        """Translate greedily: string (B,) -> string (B,)."""
+        source, lengths = self._source(text)
+        translations = self.tokenizer.decode_ids(self.decoding.greedy(source))
+        return tf.where(tf.equal(lengths, 1), "", translations)
+
+    def translate_beam(self, text):
+        """Translate by `beam_search`: string (B,) -> `translations` string (B, n), the best first,
+        and their `scores` float32 (B, n); "" and -inf where there are fewer, as of a blank text,
+        which has its empty translation alone, of score 0.
+        """
+        source, lengths = self._source(text)
+        ids, scores = self.decoding.beam(source)
+        rows = tf.reshape(ids, (-1, tf.shape(ids)[2]))
+        translations = tf.reshape(self.tokenizer.decode_ids(rows), tf.shape(scores))
+        blank = tf.expand_dims(tf.equal(lengths, 1), 1)
+        certain = tf.where(tf.range(tf.shape(scores)[1]) == 0, 0.0, IMPOSSIBLE)
+        return {
+            "translations": tf.where(blank, "", translations),
+            "scores": tf.where(blank, certain, scores),
+        }
+
+    def translate_sample(self, text, seed, temperature, top_k, top_p):
+        """Translate by `sample_decode`: string (B,) -> string (B,); see `IdTranslator.sample`."""
+        source, lengths = self._source(text)
+        ids = self.decoding.sample(source, seed, temperature, top_k, top_p)
+        return tf.where(tf.equal(lengths, 1), "", self.tokenizer.decode_ids(ids))
+
+    def encode(self, text):
+        """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
+        source, _ = self._source(text)
+        padding = tf.equal(source, 0)[:, tf.newaxis, tf.newaxis, :]
+        vectors = self._encode(source, training=False, mask=tf.logical_not(padding))
+        return {"ids": source, "vectors": vectors}
+
+    def _source(self, text):
+        ids = self.tokenizer.encode_strings(text)[:, : self._longest_source - 1]
+        ends = tf.fill((tf.shape(text)[0], 1), self.tokenizer.end_id)
+        ids = tf.concat([ids, ends], axis=1)  # ragged (B, (S))
+        return ids.to_tensor(), tf.cast(ids.row_lengths(), tf.int32)
+
+    def save(self, path):
+        """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
+        `translate_sample` and `encode`.
+
+        Args:
+            path: str or Path of a folder; a SavedModel there is replaced once the new one is whole.
+
+        Raises:
+            FileExistsError: the folder holds something else.
+            OSError: the disk is full or the folder cannot be written.
+        """
+        translate = tf.function(
+            lambda text: {"translation": self.translate(text)}, input_signature=[_TEXTS]
+        )
+        sample = tf.function(
+            lambda *inputs: {"translation": self.translate_sample(*inputs)},
+            input_signature=[_TEXTS, *CHANCE],
+        )
+        with replacing(path, only_with="saved_model.pb") as beside:
+            tf.saved_model.save(
+                self,
+                str(beside),
+                signatures={
+                    "serving_default": translate,
+                    "translate": translate,
+                    "translate_beam": self.translate_beam,
+                    "translate_sample": sample,
+                    "encode": self.encode,
+                },
+            )

@@ -1,0 +1,75 @@
+"""Attention of new positions to a cache of earlier ones.
+
+Axes: B batch, N heads, T new positions, C slots of the cache, H head width.
+"""
+
+import functools
+
+import tensorflow as tf
+
+from tf_transformer.functional.attention.plan import use_xla
+from tf_transformer.functional.attention.whole import whole_attention
+
+
+def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit="auto"):
+    """One step of decoding: put new keys and values into the cache, attend to what is in it.
+
+    Without a mask, what `scaled_dot_product_attention` under `causal` gives for rows `slot` to
+    `slot + T - 1`, at the cost of T rows. The cache keeps its size, so every step runs the same
+    program. It only grows: beams that go on from one another need no copies, but masks that show
+    each the slots that it has come by.
+
+    Args:
+        q: float tensor (B, N, T, H), the queries of the new positions.
+        keys, values: (B, N, T, H), their keys and values.
+        cache: two tensors (B, N, C, H), keys and values put into the slots before.
+        slot: scalar int32 tensor, 0 <= slot <= C - T, where the new ones go.
+        mask: None, or a bool tensor that broadcasts to (B, N, T, C), True = may attend.
+        bias: None, or a float tensor that broadcasts to (B, N, T, C), added to the scores.
+        jit: True, False or "auto", see `use_xla`.
+
+    Returns:
+        `(output, cache)`: (B, N, T, H), and the cache with the new keys and values in it.
+
+    Raises:
+        ValueError: `q`, `keys` or `values` not of the cache's shape otherwise, or not of one
+            length; an unknown `jit`.
+
+    Example:
+        >>> new = tf.ones((1, 2, 1, 4))
+        >>> empty = tf.zeros((1, 2, 8, 4))
+        >>> output, (keys, values) = cached_attention(new, new, new, (empty, empty), 0)
+        >>> output.numpy().max(), keys.numpy().sum()
+        (np.float32(1.0), np.float32(8.0))
+    """
+    expected = (*cache[0].shape[:2], q.shape[-2], cache[0].shape[-1])
+    for name, tensor in (("q", q), ("keys", keys), ("values", values)):
+        if not tensor.shape.is_compatible_with(expected):
+            raise ValueError(
+                f"{name}: expected new positions of the cache, {tuple(expected)}, got "
+                f"{tuple(tensor.shape)}."
+            )
+    core = _cached_by_xla if use_xla(jit) else _cached
+    return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias)
+
+
+def _cached(q, keys, values, cache, slot, mask, bias, compiled=False):
+    cache = tuple(_put(old, new, slot) for new, old in zip((keys, values), cache, strict=True))
+    if mask is None:
+        new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)  # (T, 1)
+        mask = tf.range(tf.shape(cache[0])[2]) <= new  # (T, C)
+    return whole_attention(q, *cache, ~mask, bias, compiled=compiled)[0], cache
+
+
+def _put(cache, new, slot):
+    """The new rows in their slots; inside of an XLA loop this happens in place."""
+    batch, heads, slots, width = tf.unstack(tf.shape(cache))
+    first = tf.expand_dims(tf.range(batch * heads) * slots + slot, 1)  # (B * N, 1)
+    places = tf.reshape(first + tf.range(tf.shape(new)[2]), (-1, 1))  # (B * N * T, 1)
+    rows, new = tf.reshape(cache, (-1, width)), tf.reshape(new, (-1, width))
+    return tf.reshape(tf.tensor_scatter_nd_update(rows, places, new), tf.shape(cache))
+
+
+_cached_by_xla = tf.function(
+    functools.partial(_cached, compiled=True), jit_compile=True, autograph=False
+)

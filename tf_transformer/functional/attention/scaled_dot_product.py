@@ -1,0 +1,165 @@
+"""Scaled dot-product attention: what every attention of this library calls.
+
+Axes: B batch, N heads, T target (query) length, S source (key) length, H head width.
+"""
+
+import functools
+
+import tensorflow as tf
+
+from tf_transformer.functional.attention.blockwise import blockwise_attention
+from tf_transformer.functional.attention.masks import blocked_scores
+from tf_transformer.functional.attention.plan import choose_plan, use_xla
+from tf_transformer.functional.attention.rowwise import rowwise_attention
+from tf_transformer.functional.attention.whole import whole_attention
+
+
+def scaled_dot_product_attention(
+    q,
+    k,
+    v,
+    mask=None,
+    *,
+    bias=None,
+    causal=False,
+    dropout=None,
+    return_attention_weights=True,
+    plan="auto",
+    jit="auto",
+):
+    """Average the values, each weighted by how well its key matches the query.
+
+    softmax(Q K^T / sqrt(d_k)) V, "Attention Is All You Need", equation 1, section 3.2.1.
+
+    Args:
+        q: float tensor (..., T, H).
+        k: float tensor (..., S, H).
+        v: float tensor (..., S, H_v).
+        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
+            (..., T, S); see `functional.masks.blocked_scores`.
+        bias: None, or a float tensor (B or 1, N or 1, T, S) or what broadcasts to it, added to
+            the scores: relative positions, for one.
+        causal: bool, True also blocks key s for query t wherever s > t, as
+            `create_look_ahead_mask` does, without a T x S mask.
+        dropout: None, or `(rate, seed)`: each weight is dropped with this probability and the
+            others grow by 1 / (1 - rate); seed is an integer tensor (2,).
+        return_attention_weights: False returns None in place of the weights.
+        plan: "auto", "whole", "rowwise", "blockwise" or an `AttentionPlan`; see `choose_plan`.
+        jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses; see
+            `use_xla`.
+
+    Returns:
+        `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both of q's dtype, the
+        weights as they are before dropout. Scores, mask and softmax are computed in float32
+        (float64 for float64 inputs).
+
+    Raises:
+        ValueError: ranks, widths or dtypes that do not fit, a mask or bias that does not
+            broadcast, an integer mask, a dropout rate outside of [0, 1), an unknown `plan` or
+            `jit`, a plan without weights where they are asked for.
+
+    Differs from the notes: where they add `mask * -1e9` to a score, the score is replaced by
+    -1e9. The two agree to the last bit as long as |score| < 32, where adding leaves exactly
+    -1e9 in float32; beyond that only replacing keeps a blocked key from showing through.
+
+    Example:
+        >>> q = tf.constant([[0.0, 10.0]])
+        >>> k = v = tf.constant([[10.0, 0.0], [0.0, 10.0]])
+        >>> output, weights = scaled_dot_product_attention(q, k, v)
+        >>> weights.numpy().round(3).tolist()
+        [[0.0, 1.0]]
+    """
+    q, k, v = (tf.convert_to_tensor(tensor) for tensor in (q, k, v))
+    _check_inputs(q, k, v)
+    batch = tf.broadcast_static_shape(q.shape[:-2], k.shape[:-2])
+    scores_shape = batch.concatenate((q.shape[-2], k.shape[-2]))
+    blocked = blocked_scores(mask, scores_shape)
+    if bias is not None:
+        bias = _full_bias(tf.convert_to_tensor(bias), scores_shape, q, k)
+    if dropout is not None:
+        _check_dropout(*dropout)
+    compiled = use_xla(jit)
+    plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, compiled)
+    core = (_BY_XLA if compiled else _PLAIN)[plan.name]
+    options = {"causal": causal, "dropout": dropout}
+    if plan.name == "whole":
+        output, weights = core(q, k, v, blocked, bias, **options)
+        return output, weights if return_attention_weights else None
+    if plan.name == "rowwise":
+        sizes = {"most_scores": plan.most_scores}
+    else:
+        sizes = {"query_block": plan.query_block, "key_block": plan.key_block}
+    return core(q, k, v, blocked, bias, **options, **sizes), None
+
+
+_PLAIN = {
+    "whole": whole_attention,
+    "rowwise": rowwise_attention,
+    "blockwise": blockwise_attention,
+}
+_BY_XLA = {
+    "whole": functools.partial(whole_attention, compiled=True),
+    "rowwise": rowwise_attention,
+    "blockwise": functools.partial(blockwise_attention, compiled=True),
+}
+_BY_XLA = {
+    name: tf.function(core, jit_compile=True, autograph=False) for name, core in _BY_XLA.items()
+}
+
+
+def _check_inputs(q, k, v):
+    if not (q.dtype.is_floating and k.dtype.is_floating and v.dtype.is_floating):
+        raise ValueError(
+            f"q, k, v: expected float tensors, got {q.dtype.name}, {k.dtype.name} and "
+            f"{v.dtype.name}. Cast them: tf.cast(q, tf.float32)."
+        )
+    if None in (q.shape.rank, k.shape.rank, v.shape.rank):
+        raise ValueError("q, k, v: expected tensors of known rank, got an unknown rank.")
+    if not q.shape.rank == k.shape.rank == v.shape.rank >= 2:
+        raise ValueError(
+            f"q, k, v: expected three tensors of one rank, (..., length, width), got "
+            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}."
+        )
+    if not q.shape[-1:].is_compatible_with(k.shape[-1:]):
+        raise ValueError(
+            f"q, k: expected one width, since every query is multiplied with every key, got "
+            f"q {tuple(q.shape)} and k {tuple(k.shape)}."
+        )
+    if not k.shape[:-1].is_compatible_with(v.shape[:-1]):
+        raise ValueError(
+            f"k, v: expected one value for each key, got k {tuple(k.shape)} and v {tuple(v.shape)}."
+        )
+    if not q.shape[:-2].is_compatible_with(k.shape[:-2]):
+        raise ValueError(
+            f"q, k: expected the same batch and head axes, got q {tuple(q.shape)} and "
+            f"k {tuple(k.shape)}."
+        )
+
+
+def _full_bias(bias, scores_shape, q, k):
+    """A bias of all axes, its last two (T, S)."""
+    fits = bias.dtype.is_floating and bias.shape.rank is not None
+    fits = fits and bias.shape.rank <= scores_shape.rank
+    sizes = zip(reversed(bias.shape if fits else ()), reversed(scores_shape), strict=False)
+    if not fits or any(b not in (1, s) and None not in (b, s) for b, s in sizes):
+        raise ValueError(
+            f"bias: expected floats that broadcast to the scores {tuple(scores_shape)} = "
+            f"(batch, heads, queries, keys), got {bias.dtype.name} {bias.shape}."
+        )
+    while bias.shape.rank < scores_shape.rank:
+        bias = tf.expand_dims(bias, 0)
+    if bias.shape[-2:] == scores_shape[-2:] and scores_shape[-2:].is_fully_defined():
+        return bias
+    lengths = tf.shape(q)[-2:-1], tf.shape(k)[-2:-1]
+    return tf.broadcast_to(bias, tf.concat([tf.shape(bias)[:-2], *lengths], 0))  # (..., T, S)
+
+
+def _check_dropout(rate, seed):
+    if not 0 <= rate < 1:
+        raise ValueError(f"dropout: expected a rate of at least 0 and below 1, got {rate}.")
+    seed = tf.convert_to_tensor(seed)
+    if seed.shape != (2,) or not seed.dtype.is_integer:
+        raise ValueError(
+            f"dropout: expected (rate, seed) with a seed of two integers, got a seed of "
+            f"{seed.dtype.name} {tuple(seed.shape)}."
+        )

@@ -1,0 +1,102 @@
+"""Attention with all its scores at once.
+
+Axes: T target (query) length, S source (key) length, H head width. Leading axes (batch, heads)
+are "...".
+"""
+
+import tensorflow as tf
+
+from tf_transformer.functional.attention.product import as_factor, product
+from tf_transformer.functional.dropout import dropout_factors
+
+# What a blocked score is set to. In float32, exp(-1e9 - max) is exactly 0 beside any free key,
+# and a row with nothing but blocked keys has equal scores: a uniform average, never NaN.
+BLOCKED_SCORE = -1e9
+
+
+def whole_attention(
+    q,
+    k,
+    v,
+    blocked=None,
+    bias=None,
+    *,
+    causal=False,
+    dropout=None,
+    compiled=False,
+):
+    """softmax(Q K^T / sqrt(d_k) + bias) V, by its definition.
+
+    "Attention Is All You Need", equation 1, section 3.2.1.
+
+    Args:
+        q: float tensor (..., T, H).
+        k: float tensor (..., S, H).
+        v: float tensor (..., S, H_v).
+        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
+        bias: None, or a float tensor that broadcasts to (..., T, S), added to the scores.
+        causal: bool, True also blocks key s for query t wherever s > t.
+        dropout: None, or `(rate, seed)`: weights are dropped with this probability; seed is an
+            integer tensor (2,).
+        compiled: bool, whether XLA compiles this: bfloat16 matrices are then multiplied as such.
+
+    Returns:
+        `(output, weights)`: (..., T, H_v) and (..., T, S), the weights before dropout, both in
+        the dtype of `q`. Scores and softmax are float32 (float64 for float64).
+
+    Example:
+        >>> q = tf.constant([[0.0, 1.0], [1.0, 0.0]])
+        >>> whole_attention(q, q, q, causal=True)[1][0].numpy().tolist()
+        [1.0, 0.0]
+    """
+    dtype = q.dtype
+    q, k, v = (as_factor(x, compiled) for x in (q, k, v))
+    blocked = blocked_or_future(blocked, causal, q, k)
+    weights = tf.nn.softmax(attention_scores(q, k, blocked, bias))  # (..., T, S)
+    dropped = weights
+    if dropout is not None:
+        dropped = weights * dropout_factors(tf.shape(weights), weights.dtype, *dropout)
+    output = product(dropped, v)  # (..., T, H_v)
+    return tf.cast(output, dtype), tf.cast(weights, dtype)
+
+
+def blocked_or_future(blocked, causal, q, k):
+    """What a mask and `causal` block together; arguments as of `whole_attention`.
+
+    Returns:
+        None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
+
+    Example:
+        >>> q = tf.zeros((2, 4))
+        >>> blocked_or_future(None, True, q, q).numpy().tolist()
+        [[False, True], [False, False]]
+    """
+    if not causal:
+        return blocked
+    queries, keys = (tf.range(tf.shape(x)[-2]) for x in (q, k))
+    future = keys > tf.expand_dims(queries, 1)  # (T, S)
+    return future if blocked is None else blocked | future
+
+
+def attention_scores(q, k, blocked, bias):
+    """Q K^T / sqrt(d_k) + bias, or `BLOCKED_SCORE`; arguments as of `whole_attention`.
+
+    Returns:
+        Tensor (..., T, S), float32 or float64.
+
+    Example:
+        >>> q = tf.ones((1, 4))
+        >>> attention_scores(q, q, None, None).numpy().tolist()
+        [[2.0]]
+    """
+    dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
+    scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
+    if q.dtype == dtype:  # scaling Q costs T x H products where scaling the scores costs T x S
+        scores = product(q * scale, k, transpose_b=True)  # (..., T, S)
+    else:
+        scores = product(q, k, transpose_b=True) * scale
+    if bias is not None:
+        scores += tf.cast(bias, dtype)
+    if blocked is not None:
+        scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
+    return scores

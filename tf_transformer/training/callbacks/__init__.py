@@ -1,0 +1,16 @@
+"""Callbacks: checkpoints, averages of weights, a clean stop on Ctrl-C."""
+
+from tf_transformer.training.callbacks.best_weights import BestWeights
+from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
+from tf_transformer.training.callbacks.last_weights import LastWeights, average_weights
+from tf_transformer.training.callbacks.moving_average import MovingAverage
+from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
+
+__all__ = [
+    "BestWeights",
+    "InterruptBetweenBatches",
+    "LastWeights",
+    "MovingAverage",
+    "ResumeCheckpoint",
+    "average_weights",
+]

@@ -1,0 +1,189 @@
+"""Teaching a pretrained BERT to classify texts.
+
+Axes: B batch, T length.
+"""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.data.prefetched import prefetched
+from tf_transformer.models.bert.text_inputs import pad_segments
+from tf_transformer.training.optimizers.layerwise_adamw import LayerwiseAdamW
+from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
+
+AT_ONCE = 1024  # texts whose tokens are found together: bounds the memory
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning:
+    """Everything that decides a fine-tuning but the model and the data.
+
+    Devlin et al. 2019, section 4.1 and appendix A.3, with rates by layer.
+
+    Args:
+        epochs: int, passes over the training texts.
+        batch_size: int, texts of a step.
+        learning_rate: float, the highest, of the head.
+        warmup_share: float in [0, 1], the part of all steps in which the rate rises.
+        layer_decay: float in (0, 1], see `LayerwiseAdamW`.
+        weight_decay: float, see `LayerwiseAdamW`.
+        max_length: int, longer texts are cut there, in tokens.
+        seed: int, of the order of the texts. Head and dropout follow the seed that was set when the
+            model was made: `keras.utils.set_random_seed`.
+
+    Raises:
+        ValueError: a number of epochs or a batch below 1, a length below 3, a rate that is not
+            positive, a share or a decay out of its range.
+
+    Example:
+        >>> FineTuning(epochs=3).batch_size
+        32
+    """
+
+    epochs: int = 5
+    batch_size: int = 32
+    learning_rate: float = 1e-4
+    warmup_share: float = 0.1
+    layer_decay: float = 0.95
+    weight_decay: float = 0.01
+    max_length: int = 128
+    seed: int = 1
+
+    def __post_init__(self):
+        for name, expected, holds in (
+            ("epochs", "at least 1", self.epochs >= 1),
+            ("batch_size", "at least 1", self.batch_size >= 1),
+            ("learning_rate", "a positive number", self.learning_rate > 0),
+            ("warmup_share", "a number in [0, 1]", 0 <= self.warmup_share <= 1),
+            ("layer_decay", "a number in (0, 1]", 0 < self.layer_decay <= 1),
+            ("weight_decay", "a number of at least 0", self.weight_decay >= 0),
+            ("max_length", "at least 3, of which 2 are [CLS] and [SEP]", self.max_length >= 3),
+        ):
+            if not holds:
+                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}.")
+
+
+def fine_tune(model, tokenizer, data, settings, **fit_options):
+    """Train a classifier by `model.fit`.
+
+    The gradient of each variable is cut to a norm of 1; BERT's code cuts all of them together.
+
+    Args:
+        model: `BertForSequenceClassification`.
+        tokenizer: its `GraphTokenizer`.
+        data: `LabelledTexts` whose labels are the model's.
+        settings: `FineTuning`.
+        fit_options: further arguments of `model.fit`: callbacks, verbose.
+
+    Returns:
+        Keras `History`; accuracy and loss of training and validation.
+
+    Raises:
+        ValueError: the model has other labels, another vocabulary, or fewer positions than
+            `max_length`; no texts to train on.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.data import LabelledTexts
+        >>> from tf_transformer.models.bert import BertConfig, BertForSequenceClassification
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> data = LabelledTexts(("a", "b"), [("a a", 0), ("b a b", 1)], [("a", 0)], [("b", 1)])
+        >>> model = BertForSequenceClassification(BertConfig(7, 8, 1, 2, 9, labels=data.labels))
+        >>> settings = FineTuning(epochs=2)
+        >>> history = fine_tune(model, read_tokenizer(folder), data, settings, verbose=0)
+        >>> sorted(history.history)
+        ['accuracy', 'loss', 'val_accuracy', 'val_loss']
+    """
+    _check(model, tokenizer, data, settings)
+    steps = -(-len(data.train) // settings.batch_size)
+    total = steps * settings.epochs
+    keras.utils.set_random_seed(settings.seed)
+    model.compile(
+        LayerwiseAdamW(
+            WarmUpLinearDecay(
+                settings.learning_rate, min(round(settings.warmup_share * total), total - 1), total
+            ),
+            weight_decay=settings.weight_decay,
+            layer_decay=settings.layer_decay,
+            clipnorm=1.0,
+        ),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],  # see VariablesFirst
+        jit_compile=False,  # every length would be compiled anew
+    )
+    validation = None
+    if data.validation:
+        validation = text_batches(tokenizer, data.validation, settings)
+    return model.fit(
+        text_batches(tokenizer, data.train, settings, shuffle=True),
+        epochs=settings.epochs,
+        validation_data=validation,
+        shuffle=False,  # the data set does it
+        **fit_options,
+    )
+
+
+def text_batches(tokenizer, rows, settings, shuffle=False):
+    """Batches of texts as the model takes them, padded to the longest of the batch.
+
+    Args:
+        tokenizer: `GraphTokenizer`.
+        rows: list of (text, number of the class).
+        settings: `FineTuning`.
+        shuffle: bool, whether every pass has an order of its own.
+
+    Returns:
+        `tf.data.Dataset` of `(inputs, labels)`: see `text_inputs`; int32 (B,).
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> rows = [("a", 0), ("a b", 1)]
+        >>> inputs, labels = next(iter(text_batches(read_tokenizer(folder), rows, FineTuning())))
+        >>> inputs["input_ids"].numpy().tolist(), labels.numpy().tolist()
+        ([[2, 5, 3, 0], [2, 5, 6, 3]], [0, 1])
+    """
+    texts, labels = zip(*rows, strict=True)
+    # Once and not in every pass: each pass would copy the tokenizer's tables first.
+    ids = tf.concat(
+        [
+            tokenizer.encode(texts[first : first + AT_ONCE])[:, : settings.max_length - 2]
+            for first in range(0, len(texts), AT_ONCE)
+        ],
+        0,
+    )
+    dataset = tf.data.Dataset.from_tensor_slices((ids, tf.constant(labels, tf.int32)))
+    if shuffle:
+        dataset = dataset.shuffle(len(rows), settings.seed)
+    return prefetched(
+        dataset.ragged_batch(settings.batch_size).map(
+            lambda ids, labels: (pad_segments(tokenizer, [ids]), labels)
+        )
+    )
+
+
+def _check(model, tokenizer, data, settings):
+    most = model.config.max_position_embeddings
+    if settings.max_length > most:
+        raise ValueError(
+            f"max_length: expected at most {most}, the positions of the model, got "
+            f"{settings.max_length}."
+        )
+    if model.config.labels != data.labels:
+        raise ValueError(
+            f"labels: expected those of the data, {data.labels}, got those of the model, "
+            f"{model.config.labels}. Give them when it is made: from_pretrained(..., labels=...)."
+        )
+    if model.config.vocab_size != tokenizer.vocab_size:
+        raise ValueError(
+            f"tokenizer: expected {model.config.vocab_size} tokens, as the model has, got "
+            f"{tokenizer.vocab_size}."
+        )
+    if not data.train:
+        raise ValueError("data: expected texts to train on, got none.")

@@ -1,0 +1,293 @@
+"""One pretraining of a BERT, in one folder, from raw text to a checkpoint."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tf_transformer.data import PretrainingBatches, TextSource, split_documents
+from tf_transformer.data.replacing import replacing
+from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
+from tf_transformer.models.bert.text_inputs import read_tokenizer_file
+from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.training.optimizers.fused_adam import FusedAdam
+from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
+from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
+from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
+from tf_transformer.training.runs.resumable_fit import resumable_fit
+from tf_transformer.training.runs.run_settings import read_settings, write_settings
+
+
+class PretrainingRun:
+    """A folder that holds a pretraining: settings, vocabulary, checkpoints, history, the model.
+
+    Devlin et al. 2019, section 3.1: masked words, and next sentences where documents have them.
+
+    pretraining.json    settings and data, everything to begin anew
+    tokenizer.json      the vocabulary; the same as BERT's vocab.txt, tokenizer_config.json
+    best.weights.h5     weights of the epoch with the lowest validation loss
+    resume.npz          everything to go on after a stop
+    history.csv         losses and accuracies of every epoch
+    model/              the best weights in Hugging Face's layout, and the vocabulary
+
+    Without next sentences the columns of the history are `loss` and `accuracy` of the masked words,
+    with them `loss`, their sum, and `prediction_logits_...` and `seq_relationship_logits_...`; each
+    has a `val_...` on the held-out documents, whose pairs and masks are the same in every epoch.
+
+    Args:
+        folder: str or Path.
+        source: `TextSource`, the documents.
+        preset: `PretrainingPreset`, the sizes.
+        vocabulary: None, one is trained on the documents; or str or Path of a `vocab.txt`, or of
+            the `tokenizer.json` of a WordPiece model with BERT's special tokens, or of a
+            checkpoint's folder with either.
+        start: None, or str or Path of a checkpoint's folder: its sizes, its weights and its
+            vocabulary are taken, to adapt it to other texts (Gururangan et al. 2020, "Don't Stop
+            Pretraining"). Of the heads those that it has; its pooler only with next sentences,
+            since without them nothing trains it: a fine-tuning starts a new one.
+
+    Raises:
+        FileNotFoundError: `start` is no folder.
+        ValueError: the documents cannot be read or are too few to be split; both a vocabulary and
+            a start.
+
+    Example:
+        >>> from tf_transformer.training.runs.pretraining_presets import PRETRAINING_PRESETS
+        >>> preset = PRETRAINING_PRESETS["tiny"]
+        >>> run = PretrainingRun("runs/en", TextSource(corpus="en-zh"), preset)
+        >>> len(run.validation_documents), run.next_sentence
+        (2701, False)
+    """
+
+    def __init__(self, folder, source, preset, vocabulary=None, start=None):
+        if vocabulary is not None and start is not None:
+            raise ValueError(
+                f"vocabulary: expected none beside a start, whose own is used, got {vocabulary}."
+            )
+        if start is not None and not Path(start).is_dir():
+            raise FileNotFoundError(
+                f"start: expected the folder of a checkpoint, got none: {start}."
+            )
+        self.folder = Path(folder)
+        self.source = source
+        self.preset = preset
+        self.vocabulary = vocabulary
+        self.start = start
+        self.train_documents, self.validation_documents = split_documents(
+            source.load(), preset.validation_share
+        )
+        self.next_sentence = preset.next_sentence
+        if self.next_sentence is None:
+            sizes = [len(document) for document in self.train_documents]
+            self.next_sentence = sum(size for size in sizes if size > 1) > sum(sizes) / 2
+
+    @classmethod
+    def open(cls, folder):
+        """Open the folder of an earlier run.
+
+        Args:
+            folder: str or Path.
+
+        Returns:
+            `PretrainingRun`.
+
+        Raises:
+            FileNotFoundError: the folder holds no run.
+            ValueError: it was written by another version of this format, or is damaged.
+        """
+
+        def make(settings):
+            source = TextSource(**settings["source"])
+            preset = PretrainingPreset(**settings["preset"])
+            return cls(folder, source, preset, settings["vocabulary"], settings.get("start"))
+
+        return read_settings(Path(folder) / "pretraining.json", make)
+
+    @property
+    def model_path(self):
+        """Path of the folder that `from_pretrained` reads."""
+        return self.folder / "model"
+
+    def train(self, callbacks=()):
+        """Train until the last epoch, going on where a stop left off, and write the model.
+
+        Args:
+            callbacks: further Keras callbacks.
+
+        Returns:
+            `BertForPreTraining`, or without next sentences `BertForMaskedLM`, with the best
+            weights.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, after the checkpoint was written.
+            ValueError: a checkpoint that is damaged or belongs to another model; a vocabulary that
+                is none of BERT's; with next sentences, documents without pairs.
+            ImportError: the package `tokenizers` or `safetensors` is missing.
+        """
+        tokenizer = self._tokenizer()
+        model = self._new_model(tokenizer.vocab_size)
+        batches, validation = (
+            self._batches(tokenizer, documents)
+            for documents in (self.train_documents, self.validation_documents)
+        )
+        try:
+            validation.steps_per_epoch  # noqa: B018  before anything is written
+        except ValueError as error:
+            raise ValueError(
+                f"documents: expected enough to hold some out, got "
+                f"{len(self.validation_documents)} of {len(self.train_documents)} others. {error}"
+            ) from error
+        self._compile(model, self.preset.epochs * batches.steps_per_epoch)
+        print(
+            f"{len(self.train_documents)} documents to train on, "
+            f"{len(self.validation_documents)} held out; {model.count_params():,} weights; "
+            f"{batches.steps_per_epoch} steps an epoch; masked words"
+            f"{' and next sentences' if self.next_sentence else ''}",
+            flush=True,
+        )
+        self._write_settings(tokenizer, model.config)
+        resumable_fit(
+            model,
+            batches,
+            validation,
+            self.folder,
+            epochs=self.preset.epochs,
+            callbacks=callbacks,
+        )
+        model.save_pretrained(self.model_path, tokenizer_from=self.folder)
+        return model
+
+    def _tokenizer(self):
+        """The vocabulary, trained if the folder is new."""
+        path = self.folder / "tokenizer.json"
+        begun = (self.folder / "pretraining.json").exists()
+        given = path if begun else self.start or self.vocabulary
+        if given is not None:
+            return _read_vocabulary(Path(given), self.preset.lowercase)
+        return WordPieceTokenizer.train(
+            [sentence for document in self.train_documents for sentence in document],
+            self.preset.vocab_size,
+            bert_pipeline(self.preset.lowercase),
+        )
+
+    def _write_settings(self, tokenizer, config):
+        """The vocabulary, also as the programs around BERT want it, and last the settings."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / "tokenizer.json"
+        tokenizer.save(path)
+        file = TokenizerFile.read(path)
+        normalizer = file.content.get("normalizer") or {}
+        config = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": normalizer.get("lowercase", False),
+            "strip_accents": normalizer.get("strip_accents"),
+            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+            "model_max_length": config.max_position_embeddings,
+        }
+        for name, text in (
+            ("vocab.txt", "\n".join(file.vocabulary)),
+            ("tokenizer_config.json", json.dumps(config, indent=2)),
+        ):
+            with replacing(self.folder / name) as beside:
+                beside.write_text(text + "\n", encoding="utf-8")
+        write_settings(
+            self.folder / "pretraining.json",
+            source=dataclasses.asdict(self.source),
+            preset=dataclasses.asdict(self.preset),
+            vocabulary=None if self.vocabulary is None else str(self.vocabulary),
+            start=None if self.start is None else str(self.start),
+        )
+
+    def _batches(self, tokenizer, documents):
+        ids = iter(tokenizer.encode([text for document in documents for text in document]))
+        documents = [[next(ids) for _ in document] for document in documents]
+        # Of a sentence of unreadable characters alone nothing is left.
+        documents = [[sentence for sentence in document if sentence] for document in documents]
+        continues_word = None
+        if self.preset.whole_words:
+            tokens = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
+            continues_word = np.array([token.startswith("##") for token in tokens])
+        return PretrainingBatches(
+            [document for document in documents if document],
+            tokenizer,
+            next_sentence=self.next_sentence,
+            lengths=self.preset.lengths,
+            tokens_per_batch=self.preset.tokens_per_batch,
+            continues_word=continues_word,
+            rate=self.preset.mask_rate,
+            seed=self.preset.seed,
+        )
+
+    def _compile(self, model, total_steps):
+        preset = self.preset
+        warmup_steps = int(preset.warmup_share * total_steps)
+        optimizer = FusedAdam(
+            WarmUpLinearDecay(preset.peak_learning_rate, warmup_steps, total_steps),
+            beta_1=0.9,
+            beta_2=0.999,
+            epsilon=1e-6,
+            weight_decay=preset.weight_decay,
+            global_clipnorm=1.0,
+        )
+        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+        optimizer.build(model.trainable_variables)
+        # Without smoothing this is the mean over the masked words: labels are 0 elsewhere.
+        loss, metrics = SmoothedCrossentropy(label_smoothing=0.0), [MaskedAccuracy()]
+        if self.next_sentence:
+            loss = {
+                "prediction_logits": loss,
+                "seq_relationship_logits": keras.losses.SparseCategoricalCrossentropy(True),
+            }
+            metrics = {
+                "prediction_logits": metrics,
+                "seq_relationship_logits": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
+            }
+        model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
+
+    def _new_model(self, vocab_size):
+        preset = self.preset
+        keras.utils.set_random_seed(preset.seed)
+        cls = BertForPreTraining if self.next_sentence else BertForMaskedLM
+        dropout = {
+            "hidden_dropout_prob": preset.dropout,
+            "attention_probs_dropout_prob": preset.dropout,
+        }
+        if self.start is not None:
+            model = cls.from_pretrained(self.start, new_head=None, **dropout)
+            if model.config.vocab_size != vocab_size:
+                raise ValueError(
+                    f"start: expected a vocabulary of {model.config.vocab_size} tokens, as the "
+                    f"model of {self.start} has, got one of {vocab_size}."
+                )
+            most = model.config.max_position_embeddings
+            if preset.lengths[-1] > most:
+                raise ValueError(
+                    f"lengths: expected at most {most}, the positions of {self.start}, got "
+                    f"{preset.lengths}."
+                )
+            return model
+        model = cls(
+            BertConfig(
+                vocab_size=vocab_size,
+                hidden_size=preset.hidden_size,
+                num_hidden_layers=preset.num_hidden_layers,
+                num_attention_heads=preset.num_attention_heads,
+                intermediate_size=preset.intermediate_size,
+                max_position_embeddings=preset.lengths[-1],
+                **dropout,
+            )
+        )
+        model.build()
+        return model
+
+
+def _read_vocabulary(path, lowercase):
+    if path.is_dir():
+        return WordPieceTokenizer(read_tokenizer_file(path))
+    if path.suffix == ".json":
+        return WordPieceTokenizer.load(path)
+    return WordPieceTokenizer.load_vocabulary(path, lowercase)

@@ -1,0 +1,235 @@
+"""One training of a translator, in one folder, from sentence pairs to the best weights."""
+
+import dataclasses
+from pathlib import Path
+
+import keras
+
+from tf_transformer.data import BucketedBatches, PairSource, split_pairs
+from tf_transformer.models import Transformer
+from tf_transformer.tokenizers import (
+    BPETokenizer,
+    Tokenizer,
+    UnigramTokenizer,
+    WordPieceTokenizer,
+    metaspace_pipeline,
+)
+from tf_transformer.training.optimizers.fused_adam import FusedAdam
+from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
+from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.callbacks.moving_average import MovingAverage
+from tf_transformer.training.runs.presets import Preset
+from tf_transformer.training.runs.resumable_fit import resumable_fit
+from tf_transformer.training.runs.run_settings import read_settings, write_settings
+from tf_transformer.training.optimizers.inverse_square_root_schedule import InverseSquareRootSchedule
+
+_TRAIN = {
+    "bpe": BPETokenizer.train,
+    # BERT's own pipeline would lose the case and the spaces of a translation.
+    "wordpiece": lambda texts, size: WordPieceTokenizer.train(texts, size, metaspace_pipeline()),
+    "unigram": UnigramTokenizer.train,
+}
+
+
+class TrainingRun:
+    """A folder that holds a training: settings, vocabulary, checkpoints, history, best weights.
+
+    run.json            settings and data, everything to begin anew
+    tokenizer.json      the joint vocabulary
+    best.weights.h5     averaged weights of the epoch with the lowest validation loss
+    resume.npz          everything to go on after a stop
+    history.csv         loss and accuracy of every epoch
+
+    Args:
+        folder: str or Path.
+        source: `PairSource`, the data.
+        preset: `Preset`, the sizes.
+
+    Raises:
+        ValueError: the data cannot be read or is too little to be split.
+
+    Example:
+        >>> from tf_transformer.training.runs.presets import PRESETS
+        >>> run = TrainingRun("runs/en-zh", PairSource(corpus="en-zh"), PRESETS["tiny"])
+        >>> len(run.split.test)
+        1221
+    """
+
+    def __init__(self, folder, source, preset):
+        self.folder = Path(folder)
+        self.source = source
+        self.preset = preset
+        self.split = split_pairs(source.load())
+        if not (self.split.train and self.split.validation and self.split.test):
+            raise ValueError(
+                f"data: expected pairs enough for training, validation and test, got "
+                f"{[len(part) for part in dataclasses.astuple(self.split)]}."
+            )
+
+    @classmethod
+    def open(cls, folder):
+        """Open the folder of an earlier run.
+
+        Args:
+            folder: str or Path.
+
+        Returns:
+            `TrainingRun`.
+
+        Raises:
+            FileNotFoundError: the folder holds no run.
+            ValueError: it was written by another version of this format, or is damaged.
+        """
+
+        def make(settings):
+            return cls(folder, PairSource(**settings["source"]), Preset(**settings["preset"]))
+
+        return read_settings(Path(folder) / "run.json", make)
+
+    @property
+    def tokenizer_path(self):
+        """Path of the vocabulary."""
+        return self.folder / "tokenizer.json"
+
+    def train(self, callbacks=()):
+        """Train until the last epoch or the patience is over; go on where a stop left off.
+
+        Validation and the weights that are kept are those of the moving average.
+
+        Args:
+            callbacks: further Keras callbacks.
+
+        Returns:
+            `Transformer` with the best weights.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, after the checkpoint was written.
+            ValueError: a checkpoint that is damaged or belongs to another model.
+        """
+        tokenizer = self._tokenizer()
+        batches, validation = (
+            self._batches(tokenizer, part) for part in (self.split.train, self.split.validation)
+        )
+        model = self._compiled_model(tokenizer.vocab_size)
+        print(
+            f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones left out; "
+            f"{model.count_params():,} weights; batch shapes {batches.shapes}",
+            flush=True,
+        )
+        resumable_fit(
+            model,
+            batches,
+            validation,
+            self.folder,
+            epochs=self.preset.epochs,
+            patience=self.preset.patience,
+            average=MovingAverage(),
+            callbacks=callbacks,
+        )
+        return model
+
+    def best_model(self):
+        """Build the model and load its best weights.
+
+        Returns:
+            `Transformer`.
+
+        Raises:
+            FileNotFoundError: no epoch is finished yet.
+        """
+        path = self.folder / "best.weights.h5"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: expected the weights of a finished epoch, got none. Train on: "
+                f"tf-transformer train --resume {self.folder}"
+            )
+        model = self._model(Tokenizer.load(self.tokenizer_path).vocab_size)
+        model.load_weights(path)
+        return model
+
+    def description(self):
+        """What the model card says about the data and the sizes.
+
+        Returns:
+            dict that JSON can hold.
+        """
+        return {
+            "name": self.source.name,
+            "source": dataclasses.asdict(self.source),
+            "pairs": {part: len(pairs) for part, pairs in vars(self.split).items()},
+            "preset": dataclasses.asdict(self.preset),
+        }
+
+    def _write_settings(self):
+        write_settings(
+            self.folder / "run.json",
+            source=dataclasses.asdict(self.source),
+            preset=dataclasses.asdict(self.preset),
+        )
+
+    def _tokenizer(self):
+        """The vocabulary, trained if the folder is new; nothing is written before that worked."""
+        if self.tokenizer_path.exists():
+            self._write_settings()
+            return Tokenizer.load(self.tokenizer_path)
+        texts = [text for pair in self.split.train for text in pair]
+        tokenizer = _TRAIN[self.preset.subword](texts, self.preset.vocab_size)
+        self._write_settings()
+        tokenizer.save(self.tokenizer_path)
+        return tokenizer
+
+    def _batches(self, tokenizer, pairs):
+        sources, targets = zip(*pairs, strict=True)
+        return BucketedBatches(
+            tokenizer.encode(list(sources)),
+            tokenizer.encode(list(targets)),
+            start_id=tokenizer.start_id,
+            end_id=tokenizer.end_id,
+            lengths=self.preset.lengths,
+            tokens_per_batch=self.preset.tokens_per_batch,
+            seed=self.preset.seed,
+        )
+
+    def _model(self, vocab_size):
+        preset = self.preset
+        model = Transformer(
+            preset.num_layers,
+            preset.d_model,
+            preset.num_heads,
+            preset.dff,
+            vocab_size,
+            vocab_size,
+            pe_input=2 * preset.lengths[-1],
+            pe_target=2 * preset.lengths[-1],
+            rate=preset.rate,
+            share_embeddings=True,
+            name="transformer",
+        )
+        model.build()
+        return model
+
+    def _compiled_model(self, vocab_size):
+        preset = self.preset
+        keras.utils.set_random_seed(preset.seed)
+        model = self._model(vocab_size)
+        schedule = InverseSquareRootSchedule(
+            preset.d_model, preset.warmup_steps, preset.learning_rate_scale
+        )
+        optimizer = FusedAdam(
+            schedule,
+            beta_1=0.9,
+            beta_2=0.98,
+            epsilon=1e-9,
+            use_ema=True,
+            ema_momentum=preset.average_momentum,
+        )
+        optimizer.build(model.trainable_variables)
+        model.compile(
+            optimizer,
+            loss=SmoothedCrossentropy(preset.label_smoothing),
+            metrics=[MaskedAccuracy()],
+            # Compiling the whole step takes half a minute for each batch shape and gains little
+            # on a CPU: see benchmarks/NOTES.md.
+            jit_compile=False,
+        )
+        return model
