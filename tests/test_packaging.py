@@ -13,7 +13,7 @@ import pytest
 import tf_transformer
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "*.egg-info", "__pycache__", "runs")
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "*.egg-info", "__pycache__")
 MODEL_FILES = {
     "saved_models/en-zh/README.md": b"card",
     "saved_models/en-zh/saved_model.pb": b"graph",

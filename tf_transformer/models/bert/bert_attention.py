@@ -11,6 +11,7 @@ from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -62,7 +63,7 @@ class BertAttention(NotesLayer, keras.layers.Layer):
             FlatDense(
                 num_attention_heads * size_per_head,
                 get_activation(activation),
-                kernel_initializer=keras.initializers.TruncatedNormal(stddev=initializer_range),
+                kernel_initializer=DrawnKernel(stddev=initializer_range),
                 name=name,
                 dtype=self.dtype_policy,
             )

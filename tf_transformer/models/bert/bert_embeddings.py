@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.models.bert.configured_layer import ConfiguredLayer
+from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -49,7 +50,7 @@ class BertEmbeddings(ConfiguredLayer):
 
     def build(self, input_shape):
         config, width = self.config, self.config.embedding_width
-        initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+        initializer = DrawnKernel(stddev=config.initializer_range)
         for name, size in (
             ("word_embeddings", config.vocab_size),
             ("token_type_embeddings", config.type_vocab_size),

@@ -11,6 +11,7 @@ from tf_transformer.functional.attention.masks import additive_mask
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.models.bert.bert_layer import BertLayer
 from tf_transformer.models.bert.configured_layer import ConfiguredLayer
+from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 from tf_transformer.models.bert.token_layout import padded_layout
 
 
@@ -53,9 +54,7 @@ class BertEncoder(ConfiguredLayer):
         if config.embedding_size is not None:
             self.embedding_mapping = FlatDense(
                 config.hidden_size,
-                kernel_initializer=keras.initializers.TruncatedNormal(
-                    stddev=config.initializer_range
-                ),
+                kernel_initializer=DrawnKernel(stddev=config.initializer_range),
                 name="embedding_hidden_mapping_in",
                 dtype=self.dtype_policy,
             )

@@ -11,6 +11,7 @@ from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.models.bert.bert_layer_norm import BERTLayerNorm
 from tf_transformer.models.bert.bert_self_attention import BERTSelfAttention
 from tf_transformer.models.bert.configured_layer import ConfiguredLayer
+from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -38,7 +39,7 @@ class BertLayer(ConfiguredLayer):
         config = self.config
         self.jit = jit
         dtype = self.dtype_policy
-        kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+        kernel = DrawnKernel(stddev=config.initializer_range)
         width, inner = config.hidden_size, config.intermediate_size
         self.attention = BERTSelfAttention(config, jit=jit, name="self", dtype=dtype)
         self.attention_output = FlatDense(

@@ -11,6 +11,7 @@ from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint
 from tf_transformer.models.bert.checkpoints.saving import save_folder
+from tf_transformer.models.bert.drawn_kernel import without_drawing
 from tf_transformer.models.variables_first import VariablesFirst
 
 _TOKENIZER_FILES = (
@@ -106,7 +107,8 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
             config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
         options = {name: value for name, value in changes.items() if name not in fields}
         model = cls(config, **options)
-        model.build()
+        with without_drawing():  # the checkpoint has all of the encoder's weights
+            model.build()
         variables = model.variables_by_name()
         new = [cls.head_scope] if new_head else []
         if new_head is not False:

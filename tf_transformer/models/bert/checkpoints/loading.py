@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 from tf_transformer.models.bert.checkpoints.config_files import architecture_of, read_config
 from tf_transformer.models.bert.checkpoints.name_table import TIED, name_table
@@ -151,8 +152,9 @@ def load_variables(file, variables, config, new=()):
             + "\n  ".join(sorted(wrong))
         )
     for ours, there in names.items():
-        array = file.read(there)
-        variables[ours].assign(array.T if table.is_transposed(ours) else array)
+        array = tf.convert_to_tensor(file.read(there))
+        # TensorFlow transposes on all cores, NumPy on one.
+        variables[ours].assign(tf.transpose(array) if table.is_transposed(ours) else array)
 
 
 def _broken_ties(file):

@@ -1,0 +1,24 @@
+"""Whole runs: a translator, BERT pretraining, fine-tuning, and their presets."""
+
+from tf_transformer.training.runs.fine_tuning import FineTuning, fine_tune, text_batches
+from tf_transformer.training.runs.presets import PRESETS, Preset, get_preset
+from tf_transformer.training.runs.pretraining_presets import PRETRAINING_PRESETS, PretrainingPreset
+from tf_transformer.training.runs.pretraining_run import PretrainingRun
+from tf_transformer.training.runs.resumable_fit import resumable_fit
+from tf_transformer.training.runs.scores import score_translations
+from tf_transformer.training.runs.training_run import TrainingRun
+
+__all__ = [
+    "FineTuning",
+    "PRESETS",
+    "PRETRAINING_PRESETS",
+    "Preset",
+    "PretrainingPreset",
+    "PretrainingRun",
+    "TrainingRun",
+    "fine_tune",
+    "get_preset",
+    "resumable_fit",
+    "score_translations",
+    "text_batches",
+]
