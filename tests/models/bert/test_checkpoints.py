@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import keras
 import ml_dtypes
 import numpy as np
 import pytest
@@ -169,6 +170,26 @@ class TestWhatIsAccepted:
         np.testing.assert_array_equal(
             model.bert(IDS)["sequence_output"], trained.bert(IDS)["sequence_output"]
         )
+
+    def test_only_a_new_head_is_drawn(self, monkeypatch):
+        drawn = []
+        draw = keras.initializers.TruncatedNormal.__call__
+
+        def recorded(self, shape, dtype=None):
+            drawn.append(tuple(shape))
+            return draw(self, shape, dtype)
+
+        monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", recorded)
+        start = GOLDEN / "BertForMaskedLM"
+        bert.SentenceEncoder.from_pretrained(start)
+        assert drawn == []
+        model = bert.BertForSequenceClassification.from_pretrained(
+            start, new_head=True, labels=("a", "b", "c")
+        )
+        kernels = (model.bert.pooler_dense.kernel, model.classifier.kernel)
+        assert drawn == [tuple(kernel.shape) for kernel in kernels]
+        for kernel in kernels:
+            assert 0.001 < np.std(kernel) < 0.1
 
     def test_copies_of_a_tied_weight(self, tmp_path):
         folder = tmp_path / "model"
