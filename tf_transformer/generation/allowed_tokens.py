@@ -6,15 +6,12 @@ candidates.
 
 import tensorflow as tf
 
-from tf_transformer.generation.checks import check_range
 from tf_transformer.generation.top_sums import top_sums
 
 IMPOSSIBLE = -float("inf")
 
 
-def best_allowed(
-    logits, so_far, count, history, position, *, end_id, min_length=0, no_repeat_ngram=0
-):
+def best_allowed(logits, so_far, count, history, position, rules):
     """The likeliest ways to go on with a sentence that K rows have begun.
 
     Never the padding 0, which says that a sentence is over; not the end before `min_length` tokens;
@@ -26,22 +23,21 @@ def best_allowed(
         count: int, C, how many; fewer come if K * V is smaller; None: K * V.
         history: int32 tensor (R, L), the tokens so far, at 0 to `position` - 1.
         position: scalar int32 tensor, how many tokens there are.
-        end_id: int.
-        min_length: int, tokens before the end.
-        no_repeat_ngram: int, the n; 0 lets everything come again.
+        rules: `DecodingRules`, of which `end_id`, `min_length` and `no_repeat_ngram` count here.
 
     Returns:
         `(sums, rows, tokens)`: float32 tensor (B, C), the best first, -inf is none; and int32
         tensors (B, C), the row of the sentence that is gone on with, and the token.
 
     Raises:
-        ValueError: V is not known; `end_id` is the padding 0 or below.
+        ValueError: If V is not known.
 
     Example:
+        >>> from tf_transformer.generation.decoding_rules import DecodingRules
         >>> logits = tf.constant([[9.0, 1.0, 3.0, 2.0]])
-        >>> _, _, tokens = best_allowed(
-        ...     logits, tf.zeros((1, 1)), 2, tf.zeros((1, 5), tf.int32), 0, end_id=2, min_length=1
-        ... )
+        >>> rules = DecodingRules(start_id=1, end_id=2, max_length=5, min_length=1)
+        >>> history = tf.zeros((1, 5), tf.int32)
+        >>> _, _, tokens = best_allowed(logits, tf.zeros((1, 1)), 2, history, 0, rules)
         >>> tokens.numpy().tolist()
         [[3, 1]]
     """
@@ -50,15 +46,14 @@ def best_allowed(
             "logits: expected a vocabulary of known size from the step function, got shape "
             f"{logits.shape}. Say it with tf.ensure_shape."
         )
-    check_range("end_id", end_id, 1)
-    if no_repeat_ngram:
-        logits = _without_repeats(logits, history, position, no_repeat_ngram)
+    if rules.no_repeat_ngram:
+        logits = _without_repeats(logits, history, position, rules.no_repeat_ngram)
     beams, everything = so_far.shape[-1], so_far.shape[-1] * logits.shape[-1]
     count = min(count or everything, everything)
     # A few more than wanted: cheaper than to cover two columns of all logits.
-    more = min(count + beams * (1 + bool(min_length)), everything)
+    more = min(count + beams * (1 + bool(rules.min_length)), everything)
     sums, rows, tokens = top_sums(logits, so_far, more)
-    early = tf.equal(tokens, end_id) & (position < min_length)
+    early = tf.equal(tokens, rules.end_id) & (position < rules.min_length)
     # NaN of a broken model, which the loops report, must not look like the best.
     sums = tf.where(tf.equal(tokens, 0) | early | tf.math.is_nan(sums), IMPOSSIBLE, sums)
     sums, order = tf.math.top_k(sums, count)

@@ -7,8 +7,9 @@ decode, V vocabulary, C = 2 K candidates, n sentences that are returned.
 import tensorflow as tf
 
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE, best_allowed
-from tf_transformer.generation.checks import check_range, refuse_broken, sentence_limits
+from tf_transformer.generation.checks import check_range, refuse_broken
 from tf_transformer.generation.decode_loop import decode_loop
+from tf_transformer.generation.decoding_rules import DecodingRules
 from tf_transformer.generation.rows import check_rows, gather_rows
 
 
@@ -78,11 +79,9 @@ def beam_search(
         [[[2, 2], [2, 3]]]
     """
     check_range("beam_size", beam_size, 1)
-    check_range("max_length", max_length, 1)
     check_range("length_penalty", length_penalty, 0.0)
     check_range("n_best", n_best, 1, beam_size)
-    check_range("min_length", min_length, 0)
-    check_range("no_repeat_ngram", no_repeat_ngram, 0)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram)
     if reorder is gather_rows:
         check_rows(state, batch_size * beam_size)
 
@@ -101,9 +100,7 @@ def beam_search(
             2 * beam_size,
             tf.reshape(ids, (-1, length)),
             position,
-            end_id=end_id,
-            min_length=min_length,
-            no_repeat_ngram=no_repeat_ngram,
+            rules,
         )  # (B, C)
         ends = tf.equal(tokens, end_id)
         ids = tf.gather(ids, parents, batch_dims=1)  # (B, C, L)
@@ -143,7 +140,7 @@ def beam_search(
     only_first = tf.where(tf.range(beam_size) == 0, 0.0, IMPOSSIBLE)
     rows = {
         "done": tf.fill((batch_size,), False),
-        "limits": sentence_limits(limits, batch_size, max_length),
+        "limits": rules.sentence_limits(batch_size),
         "tokens": tf.fill(shape, start_id),
         "beams": (no_ids, tf.broadcast_to(only_first, shape)),
         "output": (no_ids, tf.fill(shape, IMPOSSIBLE)),

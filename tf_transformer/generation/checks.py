@@ -52,38 +52,6 @@ def check_range(name, value, least, most=None, *, above=False):
         raise ValueError(f"{name}: expected {expected}, got {value}.")
 
 
-def sentence_limits(limits, batch_size, max_length):
-    """How many tokens each sentence may have at most.
-
-    Args:
-        limits: None, or int32 tensor (B,), at least 1.
-        batch_size: int or scalar int32 tensor, B.
-        max_length: int or scalar int32 tensor, what no limit can exceed.
-
-    Returns:
-        int32 tensor (B,), 1 to `max_length`.
-
-    Raises:
-        ValueError: not one axis.
-        tf.errors.InvalidArgumentError: a limit below 1; not one for each sentence.
-
-    Example:
-        >>> sentence_limits([3, 9], 2, 5).numpy().tolist()
-        [3, 5]
-    """
-    if limits is None:
-        return tf.fill((batch_size,), max_length)
-    limits = tf.convert_to_tensor(limits, tf.int32)
-    if limits.shape.rank != 1:
-        raise ValueError(
-            f"limits: expected one for each sentence, shape (B,), got shape {limits.shape}."
-        )
-    message = ["limits: expected one for each of", batch_size, "sentences, got", tf.size(limits)]
-    tf.debugging.Assert(tf.equal(tf.size(limits), batch_size), message)
-    check_range("limits", limits, 1)
-    return tf.minimum(limits, max_length)
-
-
 def unusable(logits):
     """Rows from which no token can be chosen: not a number, infinite, or impossible throughout.
 

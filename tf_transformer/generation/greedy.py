@@ -3,6 +3,7 @@
 Axes: B batch, L most tokens to decode, V vocabulary.
 """
 
+from tf_transformer.generation.decoding_rules import DecodingRules
 from tf_transformer.generation.token_loop import decode_tokens
 
 
@@ -60,12 +61,7 @@ def greedy_decode(
         step,
         state,
         batch_size,
-        start_id=start_id,
-        end_id=end_id,
-        max_length=max_length,
-        limits=limits,
-        min_length=min_length,
-        no_repeat_ngram=no_repeat_ngram,
-        resize=resize,
-        jit_compile=jit_compile,
+        DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram),
+        resize,
+        jit_compile,
     )

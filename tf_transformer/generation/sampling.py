@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE
 from tf_transformer.generation.checks import check_range
+from tf_transformer.generation.decoding_rules import DecodingRules
 from tf_transformer.generation.token_loop import decode_tokens
 
 
@@ -84,14 +85,9 @@ def sample_decode(
         step,
         state,
         batch_size,
-        start_id=start_id,
-        end_id=end_id,
-        max_length=max_length,
-        limits=limits,
-        min_length=min_length,
-        no_repeat_ngram=no_repeat_ngram,
-        resize=resize,
-        jit_compile=jit_compile,
+        DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram),
+        resize,
+        jit_compile,
     )
 
 

@@ -9,9 +9,9 @@ from tf_transformer.training.runs.scores import score_translations
 from tf_transformer.training.runs.training_run import TrainingRun
 
 __all__ = [
-    "FineTuning",
     "PRESETS",
     "PRETRAINING_PRESETS",
+    "FineTuning",
     "Preset",
     "PretrainingPreset",
     "PretrainingRun",

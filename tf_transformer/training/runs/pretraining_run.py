@@ -13,10 +13,10 @@ from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTr
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.fused_adam import FusedAdam
 from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
-from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
-from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import read_settings, write_settings

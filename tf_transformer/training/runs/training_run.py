@@ -14,14 +14,16 @@ from tf_transformer.tokenizers import (
     WordPieceTokenizer,
     metaspace_pipeline,
 )
-from tf_transformer.training.optimizers.fused_adam import FusedAdam
-from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
-from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.callbacks.moving_average import MovingAverage
+from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
+from tf_transformer.training.optimizers.fused_adam import FusedAdam
+from tf_transformer.training.optimizers.inverse_square_root_schedule import (
+    InverseSquareRootSchedule,
+)
 from tf_transformer.training.runs.presets import Preset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import read_settings, write_settings
-from tf_transformer.training.optimizers.inverse_square_root_schedule import InverseSquareRootSchedule
 
 _TRAIN = {
     "bpe": BPETokenizer.train,
