@@ -99,7 +99,7 @@ def test_a_beam_and_its_n_best(run, tmp_path):
     scores = [float(row[1]) for row in rows]
     assert 0 > scores[0] >= scores[1] and 0 > scores[2] >= scores[3]
     bad = command_here("export", folder, "--output", tmp_path / "bad", "--beam-size", "0")
-    assert bad.returncode != 0 and b"beam_size: expected at least 1, got 0" in bad.stderr
+    assert bad.returncode != 0 and b"--beam-size: expected at least 1, got 0" in bad.stderr
     assert not (tmp_path / "bad").exists()
 
 
@@ -113,7 +113,7 @@ def test_a_file_to_a_file(run, tmp_path):
     printed = command_here("translate", "--model", folder, "--file", source)
     assert target.read_bytes() == printed.stdout
     again = command_here("translate", "--model", folder, "--file", source, "--output", target)
-    assert again.returncode != 0 and b"target: expected a new file" in again.stderr
+    assert again.returncode != 0 and b"--output: expected a new file" in again.stderr
 
 
 @pytest.mark.parametrize(
@@ -210,12 +210,15 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["train", "--preset", "huge"], "preset: expected one of small, tiny, base, got 'huge'"),
+        (["train", "--preset", "huge"], "--preset: expected one of small, tiny, base, got 'huge'"),
         (["train", "--corpus", "en-xx"], "expected one of en-fr, en-zh"),
-        (["train", "--epochs", "0"], "epochs: expected at least 1, got 0"),
+        (["train", "--epochs", "0"], "--epochs: expected at least 1, got 0"),
         (["train", "--subword", "words"], "expected one of bpe, wordpiece, unigram, got 'words'"),
         # The Chinese characters alone are more: no folder of a run that cannot be is left.
-        (["train", "--preset", "tiny", "--subword", "unigram"], "vocab_size: expected an integer"),
+        (
+            ["train", "--preset", "tiny", "--subword", "unigram"],
+            "--vocab-size: expected an integer",
+        ),
         (["train", "--subword", "wordpiece", "--vocab-size", "9"], "every character of the texts"),
         (["train", "--source-file", "a.en"], "expected both or neither"),
         (["train", "--tsv", "none.tsv"], "none.tsv"),
@@ -227,7 +230,10 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
         (["translate", "--model", "nowhere", "hi"], "expected the folder of an exported"),
         (["translate", "--file", "nowhere"], "expected a text file, but there is no file nowhere"),
         (["translate", "--file", ""], "--file: expected a text file, but there is no file"),
-        (["translate", "--file", __file__, "--output", "no/where"], "got no folder for no/where"),
+        (
+            ["translate", "--file", __file__, "--output", "no/where"],
+            "--output: expected a file in a folder, got no folder",
+        ),
         (["info", "bert-base", "--model", "nowhere"], "name, --model: expected one of them"),
         (["translate", "--file", "a", "text"], "expected one of them, got both"),
         (["export", "nowhere"], "expected the folder of a run"),
@@ -269,7 +275,7 @@ def test_rules_are_exported(run, tmp_path):
     settings = json.loads((tmp_path / "model" / "translator.json").read_text("utf-8"))["decoding"]
     assert settings["min_length"] == 3 and settings["length_limit"] == [0, 4]
     refused = command_here("export", run[0], "--output", tmp_path / "other", "--min-length", "-1")
-    assert refused.returncode == 2 and b"min_length: expected at least 0" in refused.stderr
+    assert refused.returncode == 2 and b"--min-length: expected at least 0" in refused.stderr
     assert not (tmp_path / "other").exists()
 
 

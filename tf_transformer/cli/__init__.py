@@ -9,9 +9,36 @@ import re
 import sys
 
 import tf_transformer
-from tf_transformer.cli import classification, info, pretraining, sentences, translation
+from tf_transformer.cli import (
+    classification,
+    evaluation,
+    exporting,
+    info,
+    pretraining,
+    sentences,
+    training,
+    translation,
+)
 
-_GROUPS = (translation, info, sentences, classification, pretraining)
+# In the order of `--help`.
+_GROUPS = (
+    training,
+    translation,
+    evaluation,
+    exporting,
+    info,
+    sentences,
+    classification,
+    pretraining,
+)
+# What errors of the library call by another name than the option; the others differ in hyphens.
+_OPTIONS = {
+    "target": "--output",
+    "source": "--file",
+    "path": "--model",
+    "validation": "--validation-file",
+    "data": "--corpus, --source-file, --tsv",
+}
 
 
 def main(arguments=None):
@@ -35,7 +62,7 @@ def main(arguments=None):
         message = _refusal(error)
         if message is None:
             raise
-        print(f"tf-transformer: {message}", file=sys.stderr)
+        print(f"tf-transformer: {_with_options(message, vars(options))}", file=sys.stderr)
         return 2
     return 0
 
@@ -47,6 +74,24 @@ def _refusal(error):
     # What a graph refuses, as TensorFlow words it, which is not imported here.
     said = re.search("assertion failed: (.*)", str(error))
     return said and said[1]
+
+
+def _with_options(message, given):
+    """The message of an error that names arguments, with the options of the command instead."""
+    names, colon, rest = message.partition(":")
+    options = []
+    for name in names.split(", "):
+        if name.isidentifier() and name in given and name not in ("text", "folder", "name"):
+            options.append(f"--{name.replace('_', '-')}")
+        elif name in _OPTIONS and set(_OPTIONS[name].split(", ")) & _names(given):
+            options.append(_OPTIONS[name])
+        else:
+            return message
+    return f"{', '.join(options)}{colon}{rest}"
+
+
+def _names(given):
+    return {f"--{name.replace('_', '-')}" for name in given}
 
 
 def _parser():

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
+from tf_transformer.cli.pair_arguments import add_model_argument, model_path
 from tf_transformer.cli.tensorflow_start import import_tensorflow
-from tf_transformer.cli.translation import add_model_argument, model_path
 
 
 def add_commands(commands):

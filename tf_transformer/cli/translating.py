@@ -1,5 +1,6 @@
 """What `tf-transformer translate` prints and writes."""
 
+import dataclasses
 import functools
 import sys
 
@@ -11,15 +12,15 @@ from tf_transformer.export.translation.translate_texts import (
 )
 
 
-def print_translations(translator, chunks, beam, n_best, most):
-    """Print the translations of texts, and say which were too long to be read whole.
+def print_translations(translator, chunks, n_best, most, *, beam=False, sample=None):
+    """Print the translations of texts, and report which texts are too long for the model.
 
     Args:
         translator: a loaded translator.
         chunks: iterable of lists of str, each translated and printed before the next is asked for.
-        beam: bool, by beam search.
-        n_best: bool, all translations of the beam, with the number of the text and the score.
+        n_best: bool, whether to print the n-best lists with the number of the text and the score.
         most: int, the tokens that the model reads.
+        beam, sample: see `translate_texts`; each list of texts draws other samples.
     """
     done = 0
     for texts in chunks:
@@ -31,20 +32,24 @@ def print_translations(translator, chunks, beam, n_best, most):
                     if score > -float("inf"):
                         print(f"{number}\t{score:.4f}\t{one_line(translation)}")
         else:
-            for translation in translate_texts(translator, texts, beam=beam, counted=counted):
+            part = sample and dataclasses.replace(sample, seed=sample.seed + done)
+            translations = translate_texts(
+                translator, texts, beam=beam, sample=part, counted=counted
+            )
+            for translation in translations:
                 print(one_line(translation))
         sys.stdout.flush()
         done += len(texts)
 
 
-def translate_to_file(translator, source, target, beam, most):
-    """`translate_file`, with its progress on a terminal.
+def translate_to_file(translator, source, target, most, *, beam=False, sample=None):
+    """Run `translate_file`, and show its progress on a terminal.
 
     Args:
         translator: a loaded translator.
         source, target: paths.
-        beam: bool, by beam search.
         most: int, the tokens that the model reads.
+        beam, sample: see `translate_texts`.
     """
 
     def progress(lines, share):
@@ -58,11 +63,12 @@ def translate_to_file(translator, source, target, beam, most):
             source,
             target,
             beam=beam,
+            sample=sample,
             progress=progress,
             counted=functools.partial(_warn, most),
         )
     except KeyboardInterrupt:
-        print("\nWhat is written is kept. Go on with the same command.", file=sys.stderr)
+        print("\nThe translations so far are kept. Resume with the same command.", file=sys.stderr)
         raise
 
 

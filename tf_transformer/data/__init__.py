@@ -25,6 +25,7 @@ _EXPORTS = {
     "sentence_pairs": "pretraining_examples",
     "split_documents": "split",
     "split_pairs": "split",
+    "split_with_validation": "split",
     "text_blocks": "pretraining_examples",
 }
 

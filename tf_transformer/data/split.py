@@ -68,6 +68,30 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
     return split
 
 
+def split_with_validation(pairs, validation):
+    """Divides pairs into training and test sets, next to a validation set that is given.
+
+    As `split_pairs`, whose validation share is trained on instead. Training pairs with a sentence
+    that the validation set has too, on either side, are left out.
+
+    Args:
+        pairs, validation: lists of `(source, target)` pairs of strings.
+
+    Returns:
+        A `Split`.
+
+    Example:
+        >>> pairs = [(f"a {n}", f"b {n}") for n in range(1000)]
+        >>> split = split_with_validation(pairs, [("a 7", "another b")])
+        >>> len(split.train), len(split.validation), len(split.test)
+        (960, 1, 39)
+    """
+    split = split_pairs(pairs, validation_share=0.0)
+    held_out = {_comparable(text) for pair in validation for text in pair}
+    train = [pair for pair in split.train if held_out.isdisjoint(map(_comparable, pair))]
+    return Split(train=train, validation=list(validation), test=split.test)
+
+
 def split_documents(documents, validation_share):
     """Divides documents so that none of the validation set is in the training set.
 

@@ -55,3 +55,7 @@ class TextSource:
         if self.corpus:
             return [[text] for text in dict.fromkeys(side for side, _ in load_corpus(self.corpus))]
         return read_documents(self.files)
+
+    def with_paths(self, change):
+        """The same source with other paths; see `PairSource.with_paths`."""
+        return dataclasses.replace(self, files=tuple(map(change, self.files)))

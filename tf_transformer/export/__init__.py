@@ -5,6 +5,7 @@ from tf_transformer.export.sentences import TextEncoder, embed_lines, nearest, w
 from tf_transformer.export.stablehlo import stablehlo
 from tf_transformer.export.translation import (
     IdTranslator,
+    Sampling,
     Translator,
     load_transformer,
     load_translator,
@@ -19,6 +20,7 @@ from tf_transformer.moved import keep_old_paths
 
 __all__ = [
     "IdTranslator",
+    "Sampling",
     "TextClassifier",
     "TextEncoder",
     "Translator",

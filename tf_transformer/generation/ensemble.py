@@ -44,9 +44,17 @@ class Ensemble:
         return [weight for model in self.models for weight in model.weights]
 
     def get_config(self):
-        """A dict: the most positions that all models know, `pe_input` and `pe_target`."""
+        """The configs of the `models`, their vocabularies, and the positions that all of them know.
+
+        Returns:
+            dict: `models`, `input_vocab_size`, `target_vocab_size`, `pe_input` and `pe_target`.
+        """
         configs = [model.get_config() for model in self.models]
-        return {name: min(c[name] for c in configs) for name in ("pe_input", "pe_target")}
+        return {
+            "models": configs,
+            **{name: configs[0][name] for name in ("input_vocab_size", "target_vocab_size")},
+            **{name: min(c[name] for c in configs) for name in ("pe_input", "pe_target")},
+        }
 
     def start(self, inp, max_length, beam_size=1):
         """The state before the first step: as `Transformer.start`, one of each model."""

@@ -1,6 +1,7 @@
 """Exported translators: strings to strings."""
 
 from tf_transformer.export.translation.id_translator import IdTranslator
+from tf_transformer.export.translation.sampling import Sampling
 from tf_transformer.export.translation.saved_translator import (
     load_transformer,
     load_translator,
@@ -13,6 +14,7 @@ from tf_transformer.export.translation.translator import Translator
 
 __all__ = [
     "IdTranslator",
+    "Sampling",
     "Translator",
     "load_transformer",
     "load_translator",

@@ -7,6 +7,8 @@ from tf_transformer import __version__
 from tf_transformer.data.replacing import replacing
 from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.model_card import model_card
+from tf_transformer.export.translation.exported_tokenizer import ExportedTokenizer
+from tf_transformer.generation import Ensemble
 from tf_transformer.models import Transformer
 
 FORMAT = 1
@@ -89,6 +91,18 @@ def read_description(path):
     return description
 
 
+def read_attention(path):
+    """The picture of an exported translator: str, an SVG, or None if it has none.
+
+    Example:
+        >>> from tf_transformer.export import shipped_model
+        >>> read_attention(shipped_model("en-zh")).startswith("<svg")
+        True
+    """
+    picture = Path(path) / _PICTURE
+    return picture.read_text(encoding="utf-8") if picture.is_file() else None
+
+
 def load_translator(path):
     """Load an exported translator.
 
@@ -113,27 +127,34 @@ def load_translator(path):
 
 
 def load_transformer(path):
-    """Load the Keras model of an exported translator: to look inside, or to train on.
+    """Load the Keras model of an exported translator: to inspect, train or export it again.
 
     Args:
         path: str or Path of the model's folder.
 
     Returns:
-        `(model, tokenizer)`: a `Transformer` with the exported weights, and the tokenizer's graph
-        functions, those of `GraphTokenizer`.
+        `(model, tokenizer)`: a `Transformer` with the exported weights, or the `Ensemble` that was
+        exported, and an `ExportedTokenizer`. Both go into `Translator`, with other settings for
+        decoding.
 
     Raises:
-        FileNotFoundError, ValueError: as `load_translator`.
+        FileNotFoundError, ValueError: See `load_translator`.
 
     Example:
-        >>> from tf_transformer.export.translation.shipped_models import shipped_model
+        >>> from tf_transformer.export import Translator, shipped_model
         >>> model, tokenizer = load_transformer(shipped_model("en-zh"))
         >>> model.get_config()["num_layers"]
         2
+        >>> translator = Translator(model, tokenizer, n_best=3)
+        >>> translator.translate_beam(tf.constant(["Hello!"]))["scores"].shape.as_list()
+        [1, 3]
     """
     saved = load_translator(path)
-    model = Transformer.from_config(read_description(path)["model"])
-    model.build()
+    config = read_description(path)["model"]
+    models = [Transformer.from_config(one) for one in config.get("models", [config])]
+    for model in models:
+        model.build()
+    model = models[0] if len(models) == 1 else Ensemble(models)
     for weight, value in zip(model.weights, saved.weights, strict=True):
         weight.assign(value)
-    return model, saved.tokenizer
+    return model, ExportedTokenizer(saved.tokenizer, config["input_vocab_size"])

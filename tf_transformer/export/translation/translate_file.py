@@ -1,5 +1,6 @@
 """A file of any size through a translator, line by line, and on after a stop."""
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -20,6 +21,7 @@ def translate_file(
     target,
     *,
     beam=False,
+    sample=None,
     tokens_per_batch=2048,
     lines_at_once=4096,
     progress=None,
@@ -37,7 +39,7 @@ def translate_file(
         source: str or Path, UTF-8; what is none is replaced by U+FFFD, and what a line has beyond
             64 KiB is left out, as is a byte order mark.
         target: str or Path of a new file.
-        beam, tokens_per_batch: see `translate_texts`.
+        beam, sample, tokens_per_batch: see `translate_texts`.
         lines_at_once: int, the lines that are sorted together; fewer, once they have 1 MiB.
         progress: None, or a function called after each batch with the number of lines that are
             translated and the share of the source that they are, 0.0 to 1.0. A stop loses those
@@ -80,6 +82,8 @@ def translate_file(
         )
     notes = unfinished.with_name(unfinished.name + ".json")
     settings = {"beam": beam, "model": _fingerprint(translator), "decoding": _settings(translator)}
+    if sample is not None:
+        settings["sample"] = dataclasses.asdict(sample)
     size = source.stat().st_size
     with open(source, "rb") as lines, open(unfinished, "ab") as output:
         _lock(output)
@@ -91,6 +95,8 @@ def translate_file(
                 translator,
                 chunk,
                 beam=beam,
+                # Each part draws other numbers, the same ones after a stop.
+                sample=sample and dataclasses.replace(sample, seed=sample.seed + done),
                 tokens_per_batch=tokens_per_batch,
                 counted=counted and functools.partial(counted, done + 1),
                 progress=progress and _within(progress, done, len(chunk), before, share),

@@ -7,14 +7,22 @@ import tensorflow as tf
 
 
 def translate_texts(
-    translator, texts, *, beam=False, tokens_per_batch=2048, progress=None, counted=None
+    translator,
+    texts,
+    *,
+    beam=False,
+    sample=None,
+    tokens_per_batch=2048,
+    progress=None,
+    counted=None,
 ):
     """Translate texts, the long ones together and the short ones together.
 
     Args:
         translator: a `Translator` or a loaded one.
         texts: list of str.
-        beam: bool, by `translate_beam`, the best of each; False: greedily.
+        beam: bool, whether to use `translate_beam`, of whose n-best list the first comes back.
+        sample: None, or `Sampling`, to use `translate_sample`. With neither, decoding is greedy.
         tokens_per_batch: int, the most tokens of a batch, padding counted; a longer text has a
             batch of its own.
         progress: None, or a function called with the number of texts done.
@@ -25,7 +33,8 @@ def translate_texts(
         list of str, in the order of `texts`.
 
     Raises:
-        ValueError: `tokens_per_batch` below 1; a beam of a model that was exported without.
+        ValueError: If `tokens_per_batch` is below 1, both `beam` and `sample` are given, or the
+            model was exported without the signature.
 
     Example:
         >>> from tf_transformer.export.translation.saved_translator import load_translator
@@ -34,6 +43,8 @@ def translate_texts(
         >>> len(translate_texts(translator, ["Hello!", ""]))
         2
     """
+    if beam and sample is not None:
+        raise ValueError("beam, sample: expected at most one of them, got both.")
     if beam:
         found = n_best_translations(
             translator,
@@ -43,8 +54,18 @@ def translate_texts(
             counted=counted,
         )
         return [translations[0][0] for translations in found]
+
+    def translate(batch, first):
+        if sample is None:
+            translations = translator.translate(batch)
+        else:
+            translations = translator.translate_sample(batch, **sample.arguments(first))
+        return [text.decode("utf-8") for text in translations.numpy()]
+
+    if sample is not None:
+        _check_exported_with(translator, "translate_sample")
     return _in_batches(
-        lambda batch: [text.decode("utf-8") for text in translator.translate(batch).numpy()],
+        translate,
         translator,
         texts,
         tokens_per_batch,
@@ -74,13 +95,9 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
         >>> translation, score < 0
         ('谢谢你。', True)
     """
-    if not hasattr(translator, "translate_beam"):
-        raise ValueError(
-            "translator: expected one with translate_beam, got one exported by an earlier version. "
-            "Export it anew: tf-transformer export RUN"
-        )
+    _check_exported_with(translator, "translate_beam")
 
-    def translate(batch):
+    def translate(batch, first):
         found = translator.translate_beam(batch)
         rows = zip(found["translations"].numpy(), found["scores"].numpy().tolist(), strict=True)
         return [
@@ -111,6 +128,14 @@ def count_tokens(translator, texts):
     return translator.tokenizer.encode_strings(_strings(texts)).row_lengths().numpy().tolist()
 
 
+def _check_exported_with(translator, signature):
+    if not hasattr(translator, signature):
+        raise ValueError(
+            f"translator: expected one with {signature}, got one that an earlier version exported. "
+            "Export it again: tf-transformer export RUN"
+        )
+
+
 def _in_batches(translate, translator, texts, tokens_per_batch, progress, counted):
     if tokens_per_batch < 1:
         raise ValueError(f"tokens_per_batch: expected at least 1, got {tokens_per_batch}.")
@@ -120,7 +145,7 @@ def _in_batches(translate, translator, texts, tokens_per_batch, progress, counte
     results, done = [None] * len(texts), 0
     for rows in batches_by_length(lengths, tokens_per_batch):
         batch = _strings([texts[i] for i in rows])
-        for i, result in zip(rows, translate(batch), strict=True):
+        for i, result in zip(rows, translate(batch, done), strict=True):
             results[i] = result
         done += len(rows)
         if progress:

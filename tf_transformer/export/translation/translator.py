@@ -21,8 +21,9 @@ class Translator(tf.Module):
     A blank text gives an empty one.
 
     Args:
-        model: a built `Transformer` whose vocabularies are the tokenizer's.
-        tokenizer: a `GraphTokenizer` whose padding is the id 0.
+        model: a built `Transformer` whose vocabularies are the tokenizer's, or an `Ensemble` of
+            such models, which has no `encode`.
+        tokenizer: a `GraphTokenizer` whose padding is the id 0, or an `ExportedTokenizer`.
         **decoding: `beam_size`, `length_penalty`, `n_best`, `min_length`, `no_repeat_ngram`,
             `length_limit`, `jit_compile` of `IdTranslator`.
 
@@ -63,7 +64,7 @@ class Translator(tf.Module):
         self.weights = self.decoding.weights
         # A variable, as only variables are found again in a SavedModel.
         self.settings = tf.Variable(self.decoding.settings, trainable=False)
-        self._encode = model.encoder.__call__
+        encoder = getattr(model, "encoder", None)
         self._longest_source = config["pe_input"]
         # Not by decoration, which holds the object weakly: `Translator(...).translate(texts)`.
         self.translate = tf.function(self.translate, input_signature=[_TEXTS], autograph=False)
@@ -73,7 +74,10 @@ class Translator(tf.Module):
         self.translate_sample = tf.function(
             self.translate_sample, input_signature=[_TEXTS, *CHANCE], autograph=False
         )
-        self.encode = tf.function(self.encode, input_signature=[_TEXTS], autograph=False)
+        self.encode = None
+        if encoder is not None:  # an ensemble has one for each model
+            self._encoder_call = encoder.__call__  # the method alone: see `IdTranslator`
+            self.encode = tf.function(self._encode, input_signature=[_TEXTS], autograph=False)
 
     def translate(self, text):
         """Translate greedily: string (B,) -> string (B,)."""
@@ -103,11 +107,11 @@ class Translator(tf.Module):
         ids = self.decoding.sample(source, seed, temperature, top_k, top_p)
         return tf.where(tf.equal(lengths, 1), "", self.tokenizer.decode_ids(ids))
 
-    def encode(self, text):
+    def _encode(self, text):
         """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
         source, _ = self._source(text)
         padding = tf.equal(source, 0)[:, tf.newaxis, tf.newaxis, :]
-        vectors = self._encode(source, training=False, mask=tf.logical_not(padding))
+        vectors = self._encoder_call(source, training=False, mask=tf.logical_not(padding))
         return {"ids": source, "vectors": vectors}
 
     def _source(self, text):
@@ -118,7 +122,7 @@ class Translator(tf.Module):
 
     def save(self, path):
         """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
-        `translate_sample` and `encode`.
+        `translate_sample` and, except for an ensemble, `encode`.
 
         Args:
             path: str or Path of a folder; a SavedModel there is replaced once the new one is whole.
@@ -134,15 +138,13 @@ class Translator(tf.Module):
             lambda *inputs: {"translation": self.translate_sample(*inputs)},
             input_signature=[_TEXTS, *CHANCE],
         )
+        signatures = {
+            "serving_default": translate,
+            "translate": translate,
+            "translate_beam": self.translate_beam,
+            "translate_sample": sample,
+        }
+        if self.encode is not None:
+            signatures["encode"] = self.encode
         with replacing(path, only_with="saved_model.pb") as beside:
-            tf.saved_model.save(
-                self,
-                str(beside),
-                signatures={
-                    "serving_default": translate,
-                    "translate": translate,
-                    "translate_beam": self.translate_beam,
-                    "translate_sample": sample,
-                    "encode": self.encode,
-                },
-            )
+            tf.saved_model.save(self, str(beside), signatures=signatures)

@@ -19,7 +19,7 @@ from tf_transformer.training.optimizers.fused_adam import FusedAdam
 from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
 from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
-from tf_transformer.training.runs.run_settings import read_settings, write_settings
+from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
 
 
 class PretrainingRun:
@@ -101,9 +101,13 @@ class PretrainingRun:
         """
 
         def make(settings):
-            source = TextSource(**settings["source"])
+            def now(file):
+                return found_again(file, settings, folder)
+
+            source = TextSource(**settings["source"]).with_paths(now)
             preset = PretrainingPreset(**settings["preset"])
-            return cls(folder, source, preset, settings["vocabulary"], settings.get("start"))
+            others = (settings["vocabulary"], settings.get("start"))
+            return cls(folder, source, preset, *(file and now(file) for file in others))
 
         return read_settings(Path(folder) / "pretraining.json", make)
 

@@ -1,6 +1,7 @@
 """The settings of a run, in a file of its folder."""
 
 import json
+import os
 from pathlib import Path
 
 from tf_transformer import __version__
@@ -21,9 +22,37 @@ def write_settings(path, **settings):
         >>> read_settings("run.json", lambda settings: settings["epochs"])
         3
     """
-    settings = {"format": FORMAT, "version": __version__, **settings}
+    folder = str(Path(path).parent.resolve())  # where the run is now: see `found_again`
+    settings = {"format": FORMAT, "version": __version__, "folder": folder, **settings}
     with replacing(path) as beside:
         beside.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def found_again(file, settings, folder):
+    """Find a file that the settings of a run name, after the run's folder may have moved.
+
+    Args:
+        file: str, a path; a relative one is relative to the folder of the run.
+        settings: dict of the run, as `write_settings` wrote it.
+        folder: str or Path, where the run is now.
+
+    Returns:
+        str: the path itself if there is such a file, else the one at the same place relative to
+        the folder. If there is neither, the path itself, for the error of whoever reads it.
+
+    Example:
+        >>> Path("new").mkdir()
+        >>> Path("data.tsv").touch()
+        >>> settings = {"folder": "/gone/runs/first"}
+        >>> Path(found_again("/gone/runs/data.tsv", settings, "new")).name
+        'data.tsv'
+    """
+    folder = Path(folder).resolve()
+    path = folder / file  # an absolute path stays what it is
+    if not path.exists() and "folder" in settings:
+        moved = folder / os.path.relpath(path, settings["folder"])
+        path = moved if moved.exists() else path
+    return os.path.normpath(path)
 
 
 def read_settings(path, make):

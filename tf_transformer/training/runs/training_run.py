@@ -5,7 +5,7 @@ from pathlib import Path
 
 import keras
 
-from tf_transformer.data import BucketedBatches, PairSource, split_pairs
+from tf_transformer.data import BucketedBatches, PairSource, split_pairs, split_with_validation
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import (
     BPETokenizer,
@@ -23,7 +23,7 @@ from tf_transformer.training.optimizers.inverse_square_root_schedule import (
 )
 from tf_transformer.training.runs.presets import Preset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
-from tf_transformer.training.runs.run_settings import read_settings, write_settings
+from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
 
 _TRAIN = {
     "bpe": BPETokenizer.train,
@@ -46,6 +46,7 @@ class TrainingRun:
         folder: str or Path.
         source: `PairSource`, the data.
         preset: `Preset`, the sizes.
+        validation: None, for a part of the data; or `PairSource`, a validation set of your own.
 
     Raises:
         ValueError: the data cannot be read or is too little to be split.
@@ -57,11 +58,15 @@ class TrainingRun:
         1221
     """
 
-    def __init__(self, folder, source, preset):
+    def __init__(self, folder, source, preset, validation=None):
         self.folder = Path(folder)
         self.source = source
         self.preset = preset
-        self.split = split_pairs(source.load())
+        self.validation = validation
+        if validation is None:
+            self.split = split_pairs(source.load())
+        else:
+            self.split = split_with_validation(source.load(), validation.load())
         if not (self.split.train and self.split.validation and self.split.test):
             raise ValueError(
                 f"data: expected pairs enough for training, validation and test, got "
@@ -84,7 +89,15 @@ class TrainingRun:
         """
 
         def make(settings):
-            return cls(folder, PairSource(**settings["source"]), Preset(**settings["preset"]))
+            def pairs(given):
+                return PairSource(**given).with_paths(
+                    lambda file: found_again(file, settings, folder)
+                )
+
+            validation = settings.get("validation")
+            preset = Preset(**settings["preset"])
+            source = pairs(settings["source"])
+            return cls(folder, source, preset, validation and pairs(validation))
 
         return read_settings(Path(folder) / "run.json", make)
 
@@ -167,6 +180,7 @@ class TrainingRun:
             self.folder / "run.json",
             source=dataclasses.asdict(self.source),
             preset=dataclasses.asdict(self.preset),
+            validation=self.validation and dataclasses.asdict(self.validation),
         )
 
     def _tokenizer(self):

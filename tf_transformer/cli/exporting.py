@@ -1,0 +1,204 @@
+"""The command `export`: SavedModels of training runs, and of exported models."""
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+
+from tf_transformer.cli.evaluation import score
+from tf_transformer.cli.tensorflow_start import import_tensorflow
+
+SENTENCES = {
+    "en-zh": ("I love China.", "Where is the station?", "He is reading a book."),
+    "zh-en": ("我爱中国。", "车站在哪里?", "他在看书。"),
+    "en-fr": ("I love you.", "Where is the station?", "He is reading a book."),
+    "fr-en": ("Je t'aime.", "Où est la gare ?", "Il lit un livre."),
+}
+# The settings of a preset that have an option of `train`.
+PRESET_OPTIONS = ("subword", "vocab_size", "epochs", "seed")
+# The options of `IdTranslator`; those of the first line change greedy translations, too.
+_RULES = ("min_length", "no_repeat_ngram", "length_limit")
+_DECODING = (*_RULES, "beam_size", "length_penalty", "n_best", "jit_compile")
+
+
+def add_commands(commands):
+    """Add the parser of this file.
+
+    Args:
+        commands: what `ArgumentParser.add_subparsers` returned.
+    """
+    export = commands.add_parser(
+        "export",
+        help="write the SavedModel of a training run, or an exported model with other settings",
+    )
+    export.add_argument(
+        "folder",
+        nargs="+",
+        help="the folder of a run; several runs become one ensemble; or an exported model",
+    )
+    export.add_argument(
+        "--output", metavar="FOLDER", help="default: saved_model in the run, if there is one run"
+    )
+    export.add_argument("--beam-size", type=int, help="of `translate --beam` (default: 5)")
+    export.add_argument("--length-penalty", type=float, help="of the beam (default: 0.6)")
+    export.add_argument("--n-best", type=int, help="size of the n-best list (default: 1)")
+    export.add_argument("--min-length", type=int, help="tokens of a translation (default: 0)")
+    export.add_argument(
+        "--no-repeat-ngram",
+        type=int,
+        metavar="N",
+        help="never repeat N tokens (default: 0, off)",
+    )
+    export.add_argument(
+        "--length-limit",
+        type=int,
+        nargs=2,
+        metavar=("A", "B"),
+        help="at most A times the tokens of the text, including its end, plus B (default: 2 10)",
+    )
+    export.add_argument(
+        "--jit-compile",
+        action="store_true",
+        default=None,
+        help="compile decoding with XLA: faster, but the first text of each size takes seconds",
+    )
+    export.set_defaults(run=_export)
+
+
+def _export(options):
+    import_tensorflow()
+    from tf_transformer.data.replacing import check_replaceable
+    from tf_transformer.export.translation.saved_translator import DESCRIPTION
+    from tf_transformer.training import TrainingRun
+
+    exported = [folder for folder in options.folder if (Path(folder) / DESCRIPTION).is_file()]
+    alone = len(options.folder) == 1 and not exported
+    if options.output is None and not alone:
+        raise ValueError("--output: expected a folder for the ensemble or the copy, got none.")
+    path = Path(options.output or Path(*options.folder) / "saved_model")
+    decoding = {name: getattr(options, name) for name in _DECODING}
+    decoding = {name: value for name, value in decoding.items() if value is not None}
+    if exported and len(options.folder) > 1:
+        raise ValueError(
+            f"folder: expected runs only, or one exported model, got {', '.join(exported)} among "
+            f"{len(options.folder)} folders."
+        )
+    runs = [] if exported else [TrainingRun.open(folder) for folder in options.folder]
+    check_replaceable(path, only_with=DESCRIPTION)  # before the translations, which take minutes
+    if exported:
+        _export_again(exported[0], path, decoding)
+    else:
+        export_runs(runs, path, **decoding)
+    print(f"Model: {path}")
+
+
+def _export_again(folder, path, decoding):
+    """Write an exported model with other settings for decoding; its scores stay where they can."""
+    from tf_transformer.data import PairSource, split_pairs
+    from tf_transformer.export import Translator, load_transformer, save_translator
+    from tf_transformer.export.translation.saved_translator import read_attention, read_description
+
+    description = read_description(folder)
+    before = description.get("decoding", {})
+    names = {name: value for name, value in before.items() if name in _DECODING}
+    translator = Translator(*load_transformer(folder), **{**names, **decoding})
+    after = json.loads(translator.decoding.settings)
+    changes = {"decoding": after}
+    if any(before.get(name) != after[name] for name in _RULES):
+        source = PairSource(**description["source"])
+        pairs = split_pairs(source.load()).test
+        changes["scores"] = _printed(score(translator, pairs, source.target_language))
+    save_translator(translator, path, {**description, **changes}, read_attention(folder))
+
+
+def export_runs(runs, path, **decoding):
+    """Export the translator of a training run, or the ensemble of several, with its scores.
+
+    Args:
+        runs: list of `TrainingRun`.
+        path: Path of the folder.
+        **decoding: options of `IdTranslator`.
+
+    Returns:
+        The `Translator`.
+
+    Raises:
+        ValueError: If the runs have different data or vocabularies.
+    """
+    from tf_transformer.export import Translator, save_translator
+    from tf_transformer.generation import Ensemble
+    from tf_transformer.tokenizers import GraphTokenizer
+    from tf_transformer.visualize import attention_svg, translation_attention
+
+    run = runs[0]
+    for other in runs[1:]:
+        if other.source != run.source:  # its training pairs may be in the test split of the first
+            raise ValueError(
+                f"folder: expected runs with the same data, got {run.source} in {run.folder} and "
+                f"{other.source} in {other.folder}."
+            )
+        if other.tokenizer_path.read_bytes() != run.tokenizer_path.read_bytes():
+            raise ValueError(
+                f"folder: expected runs with the same vocabulary, got another one in "
+                f"{other.folder} than in {run.folder}. Train them with the same --vocab-size and "
+                f"--subword."
+            )
+    models = [one.best_model() for one in runs]
+    model = models[0] if len(models) == 1 else Ensemble(models)
+    tokenizer = GraphTokenizer.from_file(run.tokenizer_path)
+    translator = Translator(model, tokenizer, **decoding)
+    scores = _printed(score(translator, run.split.test, run.source.target_language))
+    facts = {
+        "model": model.get_config(),
+        "weights": sum(one.count_params() for one in models),
+        "scores": scores,
+        "command": "; ".join(dict.fromkeys(_command(one) for one in runs)),
+        "decoding": json.loads(translator.decoding.settings),
+    }
+    sentence = sentences_to_show(run)[-1]
+    attention = translation_attention(
+        models[0], tokenizer, sentence, translated(translator, sentence)
+    )
+    save_translator(translator, path, {**run.description(), **facts}, attention_svg(*attention))
+    return translator
+
+
+def _printed(scores):
+    print(f"BLEU {scores['bleu']}  {scores['bleu_signature']}")
+    print(f"chrF {scores['chrf']}  {scores['chrf_signature']}")
+    return scores
+
+
+def sentences_to_show(run):
+    """Three sentences; for the user's own data the shortest of the test split."""
+    shortest = sorted({source for source, _ in run.split.test}, key=lambda text: (len(text), text))
+    return SENTENCES.get(run.source.corpus, shortest[2::-1])
+
+
+def translated(translator, text):
+    """The greedy translation of one text."""
+    from tf_transformer.export import translate_texts
+
+    [translation] = translate_texts(translator, [text])
+    return translation
+
+
+def _command(run):
+    """The command that repeats a run, whichever command ended it (`--resume`, `export`)."""
+    from tf_transformer.training import get_preset
+
+    given = dataclasses.asdict(run.source)
+    if run.validation is not None:
+        files = dataclasses.asdict(run.validation)
+        given["validation_file"] = tuple(value for value in files.values() if value)
+    preset = get_preset(run.preset.name)
+    given["preset"] = run.preset.name
+    for name in PRESET_OPTIONS:
+        if getattr(run.preset, name) != getattr(preset, name):
+            given[name] = str(getattr(run.preset, name))
+    words = ["tf-transformer", "train"]
+    for name, value in given.items():
+        if value:
+            values = (value,) if isinstance(value, str) else value
+            words += [f"--{name.replace('_', '-')}", *values]
+    return shlex.join(words)

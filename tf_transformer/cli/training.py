@@ -1,0 +1,98 @@
+"""The command `train`: a translator from sentence pairs to a SavedModel."""
+
+import shlex
+import sys
+from pathlib import Path
+
+from tf_transformer.cli.exporting import (
+    PRESET_OPTIONS,
+    export_runs,
+    sentences_to_show,
+    translated,
+)
+from tf_transformer.cli.pair_arguments import add_pair_arguments, pair_source, validation_source
+from tf_transformer.cli.resuming import add_resume_argument, refuse_beside_resume
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+
+
+def add_commands(commands):
+    """Add the parser of this file.
+
+    Args:
+        commands: what `ArgumentParser.add_subparsers` returned.
+    """
+    train = commands.add_parser(
+        "train", help="train a translator, score it, export it, translate three sentences"
+    )
+    add_pair_arguments(train, "en-zh", "your own sentences")
+    train.add_argument(
+        "--validation-file",
+        nargs="+",
+        metavar="FILE",
+        help="your own validation set: a TSV file, or a source and a target file (default: 2 %% of "
+        "the data)",
+    )
+    train.add_argument(
+        "--preset",
+        help="small, minutes on two cores (default); tiny, seconds, learns next to nothing; base, "
+        "the paper's, for large corpora and an accelerator",
+    )
+    train.add_argument(
+        "--subword", help="bpe, wordpiece or unigram: how words are split (default: bpe)"
+    )
+    train.add_argument("--vocab-size", type=int, help="instead of the preset's")
+    train.add_argument("--epochs", type=int, help="instead of the preset's")
+    train.add_argument("--seed", type=int, help="instead of the preset's")
+    train.add_argument("--output", metavar="FOLDER", help="default: runs/DATA-PRESET")
+    add_resume_argument(train)
+    train.add_argument("--tensorboard", action="store_true", help="write logs for TensorBoard")
+    train.set_defaults(run=_train)
+
+
+def _train(options):
+    if options.resume:
+        refuse_beside_resume(options, allowed=("tensorboard",))
+    for package in ("tokenizers", "sacrebleu"):
+        require(package, "train")
+    if options.tensorboard:
+        require("tensorboard", "tensorboard")
+    import_tensorflow()
+    import keras
+
+    from tf_transformer.training import TrainingRun
+
+    run = TrainingRun.open(options.resume) if options.resume else _new_run(options)
+    callbacks = []
+    if options.tensorboard:
+        callbacks.append(keras.callbacks.TensorBoard(run.folder / "tensorboard"))
+    try:
+        run.train(callbacks)
+    except KeyboardInterrupt:
+        print(
+            f"\nThe checkpoint is saved. Resume with: tf-transformer train --resume "
+            f"{shlex.quote(str(run.folder))}",
+            file=sys.stderr,
+        )
+        raise
+    translator = export_runs([run], run.folder / "saved_model")
+    print()
+    for sentence in sentences_to_show(run):
+        print(f"{sentence}\t{translated(translator, sentence)}")
+    print(f"\nModel: {run.folder / 'saved_model'}")
+
+
+def _new_run(options):
+    from tf_transformer.data import PairSource
+    from tf_transformer.training import TrainingRun, get_preset
+
+    source = pair_source(options) or PairSource(corpus="en-zh")
+    changes = {name: getattr(options, name) for name in PRESET_OPTIONS}
+    preset = get_preset(options.preset or "small").with_changes(changes)
+    folder = Path(options.output or f"runs/{source.name}-{preset.name}")
+    if (folder / "run.json").exists():
+        raise ValueError(
+            f"--output: expected a new folder, got {folder}, which holds a training already. "
+            f"Resume it: tf-transformer train --resume {folder}; or delete it, or choose another "
+            f"folder."
+        )
+    return TrainingRun(folder, source, preset, validation_source(options))
