@@ -103,6 +103,94 @@ def test_a_beam_and_its_n_best(run, tmp_path):
     assert not (tmp_path / "bad").exists()
 
 
+def test_samples(run, tmp_path):
+    folder, _ = run
+    lines = ["Tom is here", "Hi you", "Tom"] * 4
+    ask = ("translate", "--model", folder, "--sample", "--seed")
+    first, again, other = (command_here(*ask, seed, *lines).stdout for seed in (3, 3, 4))
+    assert first == again != other
+    drawn = first.decode().splitlines()
+    assert len(drawn) == 12 and len(set(drawn[::3])) > 1  # one text, several samples
+    greedy = command_here("translate", "--model", folder, *lines).stdout
+    likeliest = command_here(*ask, 3, "--top-k", "1", *lines).stdout
+    assert likeliest == greedy != first
+    source = tmp_path / "lines.txt"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    to_file = (*ask, 3, "--file", source, "--output", tmp_path / "out.txt")
+    assert command_here(*to_file).returncode == 0
+    assert (tmp_path / "out.txt").read_bytes() == first
+
+
+def test_an_exported_model_is_exported_again(run, tmp_path):
+    folder, _ = run
+    model, again = tmp_path / "model", tmp_path / "again"
+    assert command_here("export", folder, "--output", model, "--min-length", "2").returncode == 0
+    done = command_here("export", model, "--output", again, "--n-best", "3", "--beam-size", "4")
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"BLEU" not in done.stdout  # greedy translations, whose scores it keeps, are the same
+    before, after = (json.loads((m / "translator.json").read_text("utf-8")) for m in (model, again))
+    assert after["decoding"] == {**before["decoding"], "n_best": 3, "beam_size": 4}
+    assert {**after, "decoding": 0} == {**before, "decoding": 0}
+    assert (again / "attention.svg").read_bytes() == (model / "attention.svg").read_bytes()
+    texts = ["Tom is here", "Hi you", ""]
+    for how in ((), ("--sample",)):
+        one, other = (command_here("translate", "--model", m, *how, *texts) for m in (model, again))
+        assert one.stdout == other.stdout
+    found = command_here("translate", "--model", again, "--n-best", "Hi you").stdout
+    assert found.count(b"\n") == 3
+    # Once more, and with a rule that changes the greedy translations: they are scored again.
+    third = command_here("export", again, "--output", again, "--min-length", "3")
+    assert third.returncode == 0 and b"BLEU" in third.stdout
+    refused = command_here("export", model)
+    assert refused.returncode == 2 and b"--output: expected a folder" in refused.stderr
+
+
+def test_runs_become_an_ensemble(run, pairs, tmp_path):
+    folder, _ = run
+    other, model = tmp_path / "other", tmp_path / "model"
+    arguments = ("--tsv", pairs, "--preset", "tiny", "--seed", "2", "--output", other)
+    assert command_here("train", *arguments).returncode == 0
+    done = command_here("export", folder, other, "--output", model)
+    assert done.returncode == 0, done.stderr.decode()
+    description = json.loads((model / "translator.json").read_text("utf-8"))
+    single = json.loads((folder / "saved_model" / "translator.json").read_text("utf-8"))
+    assert description["weights"] == 2 * single["weights"]
+    assert description["command"].endswith(" --seed 2") and ";" in description["command"]
+    texts = ["Tom is here", "Hi you"]
+    one, both = (command_here("translate", "--model", m, *texts).stdout for m in (folder, model))
+    assert both.count(b"\n") == 2 and one != both
+    again = tmp_path / "again"
+    assert command_here("export", model, "--output", again, "--n-best", "2").returncode == 0
+    assert command_here("translate", "--model", again, *texts).stdout == both
+    mixed = command_here("export", folder, model, "--output", again)
+    assert mixed.returncode == 2 and b"expected runs only, or one exported model" in mixed.stderr
+    alone = command_here("export", folder, other)
+    assert alone.returncode == 2 and b"--output: expected a folder for the ensemble" in alone.stderr
+
+
+def test_several_files_and_a_validation_set_in_a_tree_that_moves(pairs, tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    lines = pairs.read_text("utf-8").splitlines(keepends=True)
+    for name, part in (("a", lines[:150]), ("b", lines[150:280]), ("dev", lines[280:])):
+        (project / "data" / f"{name}.tsv").write_text("".join(part), "utf-8")
+    monkeypatch.chdir(project)
+    files = ["--tsv", "data/a.tsv", "data/b.tsv", "--validation-file", "data/dev.tsv"]
+    done = command_here("train", *files, "--preset", "tiny", "--output", "runs/first")
+    assert done.returncode == 0, done.stderr.decode()
+    monkeypatch.chdir(tmp_path)
+    project.rename(tmp_path / "elsewhere")
+    done = command_here("train", "--resume", "elsewhere/runs/first")
+    assert done.returncode == 0, done.stderr.decode()
+    found = tmp_path / "elsewhere" / "runs" / "first" / "saved_model" / "translator.json"
+    description = json.loads(found.read_text("utf-8"))
+    assert description["pairs"]["validation"] == 20
+    assert "b.tsv --validation-file " in description["command"]
+    # The run alone moves: the data stay where they were.
+    (tmp_path / "elsewhere" / "runs" / "first").rename(tmp_path / "first")
+    assert command_here("train", "--resume", "first").returncode == 0
+
+
 def test_a_file_to_a_file(run, tmp_path):
     folder, _ = run
     lines = ["Tom", "", "Hi you", "Tom is here"] * 3
@@ -122,6 +210,9 @@ def test_a_file_to_a_file(run, tmp_path):
         (["--output", "x", "Tom"], b"--output: expected --file beside it, got none"),
         (["--output", "x", "--file", "y", "--n-best"], b"--n-best: expected no --output"),
         (["--file", "y", "Tom"], b"text, --file: expected one of them, got both"),
+        (["--seed", "1", "--top-k", "2", "Tom"], b"--seed, --top-k: expected --sample beside it"),
+        (["--beam", "--sample", "Tom"], b"not allowed with argument"),
+        (["--sample", "--top-p", "2", "Tom"], b"--top-p: expected more than 0, at most 1, got 2.0"),
     ],
 )
 def test_arguments_that_do_not_go_together(arguments, message):
@@ -220,7 +311,15 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
             "--vocab-size: expected an integer",
         ),
         (["train", "--subword", "wordpiece", "--vocab-size", "9"], "every character of the texts"),
-        (["train", "--source-file", "a.en"], "expected both or neither"),
+        (["train", "--source-file", "a.en"], "--source-file, --target-file: expected both or"),
+        (
+            ["train", "--source-file", "a.en", "b.en", "--target-file", "a.de"],
+            "expected as many target files as source files, got 2 and 1",
+        ),
+        (
+            ["train", "--tsv", "a", "--validation-file", "a", "b", "c"],
+            "--validation-file: expected a TSV file, or a source and a target file, got 3",
+        ),
         (["train", "--tsv", "none.tsv"], "none.tsv"),
         (["train", "--resume", "nowhere"], "expected the folder of a run"),
         (
