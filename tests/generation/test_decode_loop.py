@@ -87,5 +87,5 @@ def test_a_broken_model_ends_it_at_once(resize):
 
 
 def test_compiling_needs_a_way_to_leave():
-    with pytest.raises(ValueError, match="jit_compile: expected resize beside it"):
+    with pytest.raises(ValueError, match="jit_compile: expected resize as well"):
         count_up([1, 2], None, jit_compile=True)

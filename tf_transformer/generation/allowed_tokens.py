@@ -1,4 +1,4 @@
-"""Which tokens may come next.
+"""Which tokens a decoder may choose next.
 
 Axes: B batch, K rows of a sentence, R = B * K rows, V vocabulary, L most tokens to decode, C
 candidates.
@@ -12,22 +12,22 @@ IMPOSSIBLE = -float("inf")
 
 
 def best_allowed(logits, so_far, count, history, position, rules):
-    """The likeliest ways to go on with a sentence that K rows have begun.
+    """The likeliest extensions of the K rows of each sentence.
 
-    Never the padding 0, which says that a sentence is over; not the end before `min_length` tokens;
-    no token that makes an n-gram a second time (Paulus et al. 2018, section 2.5).
+    Never the padding id 0, which marks the end of a sentence; no end token before `min_length`
+    tokens; no token that would repeat an n-gram (Paulus et al. 2018, section 2.5).
 
     Args:
         logits: float32 tensor (R, V).
-        so_far: float32 tensor (B, K), what is added to all logits of a row; K is known.
-        count: int, C, how many; fewer come if K * V is smaller; None: K * V.
+        so_far: float32 tensor (B, K), added to all logits of a row; K must be known.
+        count: int, C, the number of extensions, at most K * V; None for K * V.
         history: int32 tensor (R, L), the tokens so far, at 0 to `position` - 1.
-        position: scalar int32 tensor, how many tokens there are.
-        rules: `DecodingRules`, of which `end_id`, `min_length` and `no_repeat_ngram` count here.
+        position: scalar int32 tensor, the number of tokens so far.
+        rules: `DecodingRules`; `end_id`, `min_length` and `no_repeat_ngram` are used here.
 
     Returns:
-        `(sums, rows, tokens)`: float32 tensor (B, C), the best first, -inf is none; and int32
-        tensors (B, C), the row of the sentence that is gone on with, and the token.
+        `(sums, rows, tokens)`: float32 tensor (B, C), the best first, -inf for none; and int32
+        tensors (B, C), the row that is extended, and the token.
 
     Raises:
         ValueError: If V is not known.
@@ -44,24 +44,24 @@ def best_allowed(logits, so_far, count, history, position, rules):
     if logits.shape[-1] is None:
         raise ValueError(
             "logits: expected a vocabulary of known size from the step function, got shape "
-            f"{logits.shape}. Say it with tf.ensure_shape."
+            f"{logits.shape}. Set it with tf.ensure_shape."
         )
     if rules.no_repeat_ngram:
         logits = _without_repeats(logits, history, position, rules.no_repeat_ngram)
     beams, everything = so_far.shape[-1], so_far.shape[-1] * logits.shape[-1]
     count = min(count or everything, everything)
-    # A few more than wanted: cheaper than to cover two columns of all logits.
+    # A few extra candidates are cheaper than masking two columns of all logits.
     more = min(count + beams * (1 + bool(rules.min_length)), everything)
     sums, rows, tokens = top_sums(logits, so_far, more)
     early = tf.equal(tokens, rules.end_id) & (position < rules.min_length)
-    # NaN of a broken model, which the loops report, must not look like the best.
+    # NaN, which the loops report, must not rank first.
     sums = tf.where(tf.equal(tokens, 0) | early | tf.math.is_nan(sums), IMPOSSIBLE, sums)
     sums, order = tf.math.top_k(sums, count)
     return sums, tf.gather(rows, order, batch_dims=1), tf.gather(tokens, order, batch_dims=1)
 
 
 def _without_repeats(logits, history, position, n):
-    """Cover the tokens that followed, in this row, what the row now ends with."""
+    """Mask the tokens that followed an earlier occurrence of the last n - 1 tokens of the row."""
     length = tf.shape(history)[1]
     count = tf.maximum(length - n + 1, 0)  # of places where an n-gram can stand
     last = tf.gather(history, tf.maximum(position - n + 1 + tf.range(n - 1), 0), axis=1)
@@ -69,7 +69,7 @@ def _without_repeats(logits, history, position, n):
     same = tf.broadcast_to(same, (tf.shape(history)[0], count))
     for offset in range(n - 1):
         same &= tf.equal(history[:, offset : offset + count], last[:, offset : offset + 1])
-    followed = tf.where(same, history[:, n - 1 :], 0)  # the padding is covered in any case
+    followed = tf.where(same, history[:, n - 1 :], 0)  # the padding is masked in any case
     rows = tf.broadcast_to(tf.expand_dims(tf.range(tf.shape(history)[0]), 1), tf.shape(followed))
     updates = tf.fill(tf.shape(followed), IMPOSSIBLE)
     return tf.tensor_scatter_nd_update(logits, tf.stack([rows, followed], -1), updates)

@@ -1,7 +1,7 @@
 """Beam search.
 
 Axes: B batch, K beams, R = B * K rows (row b * K + k is beam k of sentence b), L most tokens to
-decode, V vocabulary, C = 2 K candidates, n sentences that are returned.
+decode, V vocabulary, C = 2 K candidates, n sentences returned.
 """
 
 import tensorflow as tf
@@ -31,43 +31,44 @@ def beam_search(
     resize=None,
     jit_compile=False,
 ):
-    """Keep the K likeliest beginnings, until no open one can win.
+    """Keep the K likeliest prefixes, until no open one can become the best.
 
     score(y) = log p(y) / ((5 + |y|) / 6)^a: Wu et al. 2016, "Google's Neural Machine Translation
     System", section 7, equation 14; |y| counts the end token. Each step takes the 2 K likeliest
-    extensions of the open beams. Of the first K those that end, or reach the limit, are finished:
-    their score is final, and the best K are kept. The K likeliest others stay open. A sentence is
-    done when the n-th best is no worse than what the likeliest open beam could reach, its divisor
-    being that of the limit. One beam is done when it ends, which makes it greedy decoding.
+    extensions of the open beams. Those of the first K that end, or reach the limit, are finished:
+    their score is final, and the best K finished sentences are kept. The K likeliest other
+    extensions stay open. A sentence is done when its n-th best score is at least the score that the
+    likeliest open beam could still reach, with the divisor at the length limit. A single beam is
+    done when it ends, which is greedy decoding.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (R,) int32, logits (R, V).
-        state: whatever `step` takes first, for R rows, see `repeat_rows`.
+        state: the first state for `step`, with R rows, see `repeat_rows`.
         batch_size: int or scalar int32 tensor, B.
-        beam_size: int, K; as large as the number of possible sentences it finds the best.
-        start_id, end_id: as of `greedy_decode`.
+        beam_size: int, K; the search is exhaustive if K is the number of possible sentences.
+        start_id, end_id: see `greedy_decode`.
         max_length: int or scalar int32 tensor, L >= 1.
-        limits: None, or int32 tensor (B,), at least 1: each sentence's own most tokens, no more
-            than L in any case. One that is cut there competes with what it has; no end is put to
-            it, nor counted.
-        length_penalty: float a >= 0; 0 compares probabilities, which favour short sentences.
-        n_best: int, 1 to K, how many sentences of each source.
-        min_length: int, tokens of a sentence before it may end.
-        no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
-        reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was; `rows`
-            stay within their sentence. By default every tensor but scalars is gathered.
-        resize, jit_compile: see `decode_loop`: lets finished sentences leave the batch.
+        limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
+            at L. A sentence that is cut there competes with its score so far; no end token is
+            added or counted.
+        length_penalty: float a >= 0; 0 compares probabilities, which favours short sentences.
+        n_best: int, 1 to K, the size of the n-best list of each source.
+        min_length: int, minimum number of tokens before the end token.
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence; 0 turns the rule off.
+        reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was, always of
+            the same sentence. By default, every tensor except scalars is gathered.
+        resize, jit_compile: see `decode_loop`: finished sentences are removed from the batch.
 
     Returns:
         `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, 0 after the end;
-        float32 tensor (B, n), the best first. -inf: there were not so many sentences; a beginning
-        that nothing may follow is none, where `greedy_decode` keeps it.
+        float32 tensor (B, n), the best first; -inf where there are fewer than n sentences. A prefix
+        that no token may follow is dropped, where `greedy_decode` keeps it.
 
     Raises:
-        ValueError: a number out of range; tf.errors.InvalidArgumentError, if it is a tensor. A
-            state without a row for each beam, where `reorder` is the default.
-        tf.errors.InvalidArgumentError: a row of logits with NaN, infinity or nothing possible.
-            Inside XLA, which knows no errors, decoding stops there.
+        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor. If the
+            state does not have a row for each beam, with the default `reorder`.
+        tf.errors.InvalidArgumentError: If a row of logits has NaN, infinity or no possible token.
+            XLA cannot raise errors: decoding stops there.
 
     Example:
         >>> def step(tokens, state):

@@ -1,4 +1,4 @@
-"""What decoding refuses: settings out of range, and a model that has broken.
+"""Checks of decoding: settings out of range, and models that return NaN.
 
 Axes: B batch, R rows, V vocabulary.
 """
@@ -10,19 +10,19 @@ import tensorflow as tf
 
 
 def check_range(name, value, least, most=None, *, above=False):
-    """Refuse a setting that is out of range: a number at once, a tensor when the graph runs.
+    """Check a setting: a number at once, a tensor when the graph runs.
 
     Args:
         name: str, the argument's name.
-        value: number; None, which is not looked at; or tensor, all of whose numbers are looked at,
-            but for XLA, which knows no errors.
-        least, most: numbers, the range; None has no end. If `least` is an int, the value is to be
-            one: 5, not 5.0.
-        above: bool, whether `least` is outside, too.
+        value: number; None, which is accepted; or tensor, whose elements are all checked, except
+            under XLA, which cannot raise errors.
+        least, most: numbers, the range; `most` may be None. If `least` is an int, the value must
+            be an int too: 5, not 5.0.
+        above: bool, whether `least` itself is excluded.
 
     Raises:
-        ValueError: it is outside, infinite or not a number.
-        tf.errors.InvalidArgumentError: the same of a tensor.
+        ValueError: If the value is out of range, infinite or not a number.
+        tf.errors.InvalidArgumentError: The same for a tensor.
 
     Example:
         >>> check_range("beam_size", 0, 1)
@@ -53,7 +53,7 @@ def check_range(name, value, least, most=None, *, above=False):
 
 
 def unusable(logits):
-    """Rows from which no token can be chosen: not a number, infinite, or impossible throughout.
+    """Rows from which no token can be chosen: NaN, infinity, or no possible token.
 
     Args:
         logits: float tensor (R, V).
@@ -65,19 +65,19 @@ def unusable(logits):
         >>> unusable(tf.constant([[0.0, -float("inf")], [0.0, float("nan")]])).numpy().tolist()
         [False, True]
     """
-    # A sum carries NaN along, a maximum need not.
+    # A sum propagates NaN, a maximum need not.
     not_a_number = tf.math.is_nan(tf.reduce_sum(logits, axis=-1))
     return not_a_number | ~tf.math.is_finite(tf.reduce_max(logits, axis=-1))
 
 
 def refuse_broken(step):
-    """Say at which step a model broke; inside XLA, which knows no errors, nothing happens.
+    """Report the step at which a model returned unusable logits; does nothing under XLA.
 
     Args:
-        step: scalar int32 tensor, the step, or -1 if there was none.
+        step: scalar int32 tensor, the step, or -1 if all were usable.
 
     Raises:
-        tf.errors.InvalidArgumentError: there was one.
+        tf.errors.InvalidArgumentError: If there was such a step.
 
     Example:
         >>> refuse_broken(tf.constant(-1))
@@ -87,6 +87,6 @@ def refuse_broken(step):
         [
             "logits: expected numbers, got NaN, infinity or nothing possible at step (from 0)",
             step,
-            "Look at the weights: a training that has diverged gives such.",
+            "Check the weights: a diverged training produces such logits.",
         ],
     )

@@ -1,4 +1,4 @@
-"""The loop of every decoder, from which finished sentences can leave.
+"""The loop of every decoder, which can drop finished sentences from the batch.
 
 Axes: B batch.
 """
@@ -7,36 +7,36 @@ import tensorflow as tf
 
 from tf_transformer.generation.rows import gather_rows
 
-# A step of fewer sentences takes about the same time.
+# A step with fewer sentences takes about the same time.
 _SMALLEST = 8
 _FIRST_ROOM = 16
 
 
 def decode_loop(extend, state, rows, resize=None, jit_compile=False):
-    """Extend sentences token by token, until all are done or the model breaks.
+    """Extend sentences token by token, until all are done or the logits are unusable.
 
-    One `tf.while_loop`. With `resize` there is another one around it, which keeps the state as
-    small as it can be: whenever half of the sentences are done, they leave, and the rest goes on in
-    half the batch; and there is room for 16 tokens at first, then for twice as many. XLA cannot
-    compile that loop; with `jit_compile` it compiles the inner one, for every size. Outside of a
-    `tf.function` every call traces it, and compiles it, anew.
+    One `tf.while_loop`. With `resize`, an outer loop keeps the state as small as possible: whenever
+    half of the sentences are done, they are removed and the batch is halved; the caches start with
+    room for 16 tokens, which doubles when it is full. XLA cannot compile the outer loop; with
+    `jit_compile` it compiles the inner one, once for every size. Outside of a `tf.function`, every
+    call traces and compiles the inner loop again.
 
     Args:
         extend: function `(position, state, rows) -> (state, rows, broken)`: one step, and whether
-            the model has broken in it.
-        state: nest of tensors, what the model wants.
-        rows: dict of nests of tensors (B, ...): `done`, bool (B,); `output`, what a sentence is in
-            the end; and whatever else `extend` needs. Sentences that are done do not change.
-        resize: None, or function `(state, sentences, room) -> state`, which goes on with the
-            sentences at these places, int32 (B',), and can hold `room` tokens of each, a scalar
-            int32 tensor. It is called before the first step, too.
-        jit_compile: bool, only with `resize`.
+            its logits were unusable.
+        state: nest of tensors, passed to `extend`.
+        rows: dict of nests of tensors (B, ...): `done`, bool (B,); `output`, the result of each
+            sentence; and whatever else `extend` needs. Finished sentences do not change.
+        resize: None, or function `(state, sentences, room) -> state` that keeps the sentences at
+            these indices, int32 (B',), with room for `room` tokens each, a scalar int32 tensor. It
+            is also called before the first step.
+        jit_compile: bool, requires `resize`.
 
     Returns:
-        `(output, broken)`: of all sentences, and scalar int32, the step that broke, or -1.
+        `(output, broken)`: the results of all sentences, and scalar int32, the failed step or -1.
 
     Raises:
-        ValueError: `jit_compile` without `resize`.
+        ValueError: If `jit_compile` is given without `resize`.
 
     Example:
         >>> def count(position, state, rows):
@@ -48,8 +48,8 @@ def decode_loop(extend, state, rows, resize=None, jit_compile=False):
     """
     if jit_compile and resize is None:
         raise ValueError(
-            "jit_compile: expected resize beside it, got none. To compile the whole decoding, put "
-            "it into a tf.function(jit_compile=True)."
+            "jit_compile: expected resize as well, got none. To compile decoding as a whole, wrap "
+            "it in tf.function(jit_compile=True)."
         )
 
     def goes_on(position, broken, room, state, rows):
@@ -74,7 +74,7 @@ def decode_loop(extend, state, rows, resize=None, jit_compile=False):
         return ~tf.reduce_all(rows["done"]) & (broken < 0)
 
     def resize_and_run(output, places, position, broken, room, state, rows):
-        # The open ones, and of the others as many as make up the half.
+        # All open sentences, filled up with finished ones to half of the batch.
         done = rows["done"]
         kept = tf.where(_still_open(done) > _half(done), tf.size(done), tf.size(done) // 2)
         order = tf.argsort(tf.cast(done, tf.int32), stable=True)[:kept]

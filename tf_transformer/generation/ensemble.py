@@ -7,14 +7,14 @@ class Ensemble:
     """The mean of several models' probabilities, for every decoding of this package.
 
     p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models of the same two vocabularies:
-    Sutskever et al. 2014, section 3.6. Its `step`, `reorder` and `resize` stand wherever those of
-    one `Transformer` do, an `IdTranslator` included. M times the work of one model.
+    Sutskever et al. 2014, section 3.6. It can be used wherever a `Transformer` decodes, as in
+    `Translator`. Decoding takes M times the work of one model.
 
     Args:
         models: list of built models with `start`, `step`, `reorder` and `resize`, as `Transformer`.
 
     Raises:
-        ValueError: no models, or vocabularies of several sizes.
+        ValueError: If there are no models, or their vocabularies differ in size.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -57,22 +57,22 @@ class Ensemble:
         }
 
     def start(self, inp, max_length, beam_size=1):
-        """The state before the first step: as `Transformer.start`, one of each model."""
+        """The states of all models before the first step; see `Transformer.start`."""
         return [model.start(inp, max_length, beam_size) for model in self.models]
 
     def step(self, tokens, state):
-        """As `Transformer.step`; the logits are log p, so they are float32 (B * K, V)."""
+        """See `Transformer.step`; the logits are log probabilities, float32 (B * K, V)."""
         results = [model.step(tokens, own) for model, own in zip(self.models, state, strict=True)]
         log_p = [tf.nn.log_softmax(tf.cast(logits, tf.float32)) for logits, _ in results]
         mean = tf.reduce_logsumexp(log_p, axis=0) - tf.math.log(float(len(log_p)))
         return mean, [own for _, own in results]
 
     def reorder(self, state, rows):
-        """As `Transformer.reorder`."""
+        """See `Transformer.reorder`."""
         return self._each("reorder", state, rows)
 
     def resize(self, state, sentences, room):
-        """As `Transformer.resize`."""
+        """See `Transformer.resize`."""
         return self._each("resize", state, sentences, room)
 
     def _each(self, name, state, *arguments):

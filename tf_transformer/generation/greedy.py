@@ -21,33 +21,33 @@ def greedy_decode(
     resize=None,
     jit_compile=False,
 ):
-    """Take the likeliest token, feed it back, until every sentence has ended.
+    """Choose the likeliest token at each step, until every sentence has ended.
 
-    One `tf.while_loop` over fixed-size buffers; with `resize` there is another one around it, see
-    `decode_loop`. The padding id 0 is never chosen: it says that a sentence is over.
+    One `tf.while_loop` over fixed-size buffers; with `resize`, an outer loop around it, see
+    `decode_loop`. The padding id 0 is never chosen: it marks the end of a sentence.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (B,) int32, logits (B, V).
-        state: whatever `step` takes first, any nest of tensors whose shapes stay.
+        state: the first state for `step`, any nest of tensors whose shapes do not change.
         batch_size: int or scalar int32 tensor, B.
         start_id: int, the token fed first.
-        end_id: int above 0, the token that ends a sentence; one that the vocabulary has not: none
-            ends before its limit.
+        end_id: int above 0, the token that ends a sentence; with an id outside the vocabulary,
+            every sentence runs to its limit.
         max_length: int or scalar int32 tensor, L >= 1.
-        limits: None, or int32 tensor (B,), at least 1: each sentence's own most tokens, no more
-            than L in any case.
-        min_length: int, tokens of a sentence before it may end.
-        no_repeat_ngram: int n: no n-gram comes twice in a sentence; 0 lets it.
-        resize, jit_compile: see `decode_loop`: lets finished sentences leave the batch. For a state
-            of rows, `resize` is `lambda state, sentences, room: gather_rows(state, sentences)`.
+        limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
+            at L.
+        min_length: int, minimum number of tokens before the end token.
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence; 0 turns the rule off.
+        resize, jit_compile: see `decode_loop`: finished sentences are removed from the batch. If
+            the state has rows, pass `lambda state, sentences, room: gather_rows(state, sentences)`.
 
     Returns:
         int32 tensor (B, L), token ids without the end token, 0 after the end.
 
     Raises:
-        ValueError: a number out of range; tf.errors.InvalidArgumentError, if it is a tensor.
-        tf.errors.InvalidArgumentError: a row of logits with NaN, infinity or nothing possible.
-            Inside XLA, which knows no errors, decoding stops there.
+        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
+        tf.errors.InvalidArgumentError: If a row of logits has NaN, infinity or no possible token.
+            XLA cannot raise errors: decoding stops there.
 
     Example:
         >>> def count_up(tokens, state):

@@ -1,4 +1,4 @@
-"""The rows of a state.
+"""Selecting and repeating the rows of a decoding state.
 
 Axes: R rows.
 """
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 def gather_rows(state, rows):
-    """Take rows of every tensor of a state; scalars stay.
+    """Select rows of every tensor in a state; scalars stay as they are.
 
     Args:
         state: nest of tensors (R, ...) and scalars.
@@ -17,7 +17,7 @@ def gather_rows(state, rows):
         The same nest of tensors (Q, ...) and scalars.
 
     Raises:
-        ValueError: a tensor of unknown rank, which may have rows or not.
+        ValueError: If a tensor has unknown rank, since it may be a scalar.
 
     Example:
         >>> gather_rows({"x": tf.constant([5, 6]), "t": tf.constant(9)}, [1, 1])["x"].numpy()
@@ -27,7 +27,7 @@ def gather_rows(state, rows):
 
 
 def repeat_rows(state, times):
-    """Repeat each row of every tensor of a state, as `beam_search` wants it.
+    """Repeat each row of every tensor of a state, as `beam_search` expects.
 
     Args:
         state: nest of tensors (R, ...) and scalars.
@@ -37,7 +37,7 @@ def repeat_rows(state, times):
         The same nest of tensors (R * times, ...) and scalars.
 
     Raises:
-        ValueError: as `gather_rows`.
+        ValueError: See `gather_rows`.
 
     Example:
         >>> repeat_rows(tf.constant([5, 6]), 2).numpy().tolist()
@@ -47,14 +47,14 @@ def repeat_rows(state, times):
 
 
 def check_rows(state, rows):
-    """Refuse a state that has not a row for each beam, as far as its shapes are known.
+    """Check that a state has one row for each beam, as far as its shapes are known.
 
     Args:
         state: nest of tensors (R, ...) and scalars.
-        rows: int, R; or a tensor, and nothing is known.
+        rows: int, R; or a tensor, for which nothing is checked.
 
     Raises:
-        ValueError: a tensor with another number of rows.
+        ValueError: If a tensor has another number of rows.
 
     Example:
         >>> check_rows(tf.zeros((6, 2)), 6)
@@ -65,7 +65,7 @@ def check_rows(state, rows):
         if tensor.shape.rank and not tensor.shape[:1].is_compatible_with([rows]):
             raise ValueError(
                 f"state: expected a row for each beam of each sentence, {rows}, got shape "
-                f"{tensor.shape}. repeat_rows(state, beam_size) makes them."
+                f"{tensor.shape}. Use repeat_rows(state, beam_size)."
             )
 
 
@@ -74,7 +74,7 @@ def _map_rows(function, state):
         tensor = tf.convert_to_tensor(tensor)
         if tensor.shape.rank is None:
             raise ValueError(
-                f"state: expected tensors of known rank, got {tensor}. Say it with tf.ensure_shape."
+                f"state: expected tensors of known rank, got {tensor}. Set it with tf.ensure_shape."
             )
         return function(tensor) if tensor.shape.rank else tensor
 

@@ -1,4 +1,4 @@
-"""Decoding by chance.
+"""Decoding by sampling.
 
 Axes: B batch, L most tokens to decode, V vocabulary, C candidates.
 """
@@ -29,19 +29,20 @@ def sample_decode(
     resize=None,
     jit_compile=False,
 ):
-    """Draw each token from the model's distribution, until every sentence has ended.
+    """Sample each token from the model's distribution, until every sentence has ended.
 
-    softmax(logits / temperature), of it the `top_k` likeliest tokens (Fan et al. 2018, section
-    5.1), of these the fewest that together have the probability `top_p` (Holtzman et al. 2020,
-    section 3.1); what is left is scaled to 1. Drawn by the Gumbel-max trick from random numbers
-    that `seed` alone decides: the same in a graph and in another process. XLA has other ones.
+    softmax(logits / temperature), restricted to the `top_k` likeliest tokens (Fan et al. 2018,
+    section 5.1), then to the smallest set of them with total probability `top_p` (Holtzman et al.
+    2020, section 3.1), and renormalized. Samples are drawn with the Gumbel-max trick from random
+    numbers that depend on `seed` only: the same in eager mode, in a graph and in another process,
+    but different under XLA.
 
     Args:
         step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
-            resize, jit_compile: see `greedy_decode`. What a row becomes hangs on its place in the
-            batch, as each place has random numbers of its own, and so on `resize`.
-        temperature: float above 0, or scalar tensor; below 1 the likely becomes likelier. What
-            would be 0 is `greedy_decode`.
+            resize, jit_compile: see `greedy_decode`. A result depends on the row's position in the
+            batch, since each position has its own random numbers, and so on `resize`.
+        temperature: float above 0, or scalar tensor; values below 1 make likely tokens likelier.
+            For the limit 0, use `greedy_decode`.
         top_k: None, or int, 1 to V; or scalar int32 tensor, at least 1.
         top_p: None, or float, above 0, at most 1; or scalar tensor.
         seed: int or scalar int32 tensor.
@@ -50,8 +51,8 @@ def sample_decode(
         int32 tensor (B, L), token ids without the end token, 0 after the end.
 
     Raises:
-        ValueError: a number out of range; tf.errors.InvalidArgumentError, if it is a tensor.
-        tf.errors.InvalidArgumentError: as `greedy_decode`.
+        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
+        tf.errors.InvalidArgumentError: See `greedy_decode`.
 
     Example:
         >>> def either(tokens, state):
@@ -91,11 +92,11 @@ def sample_decode(
     )
 
 
-_TINY = 1.1754944e-38  # the smallest normal float32: a logarithm of 0 would be infinite
+_TINY = 1.1754944e-38  # the smallest normal float32, since log(0) is infinite
 
 
 def _nucleus(logits, share):
-    """Of (B, C), the best first, the fewest that have this share together."""
+    """Keep the smallest set of candidates, (B, C) with the best first, with this total share."""
     probabilities = tf.nn.softmax(logits)
     before = tf.cumsum(probabilities, axis=-1, exclusive=True)
     return tf.where(before < share, logits, IMPOSSIBLE)

@@ -1,4 +1,4 @@
-"""Decoding with one sentence for each source.
+"""The loop of greedy decoding and sampling: one sentence per source.
 
 Axes: B batch, L most tokens to decode, V vocabulary, C candidates.
 """

@@ -1,6 +1,6 @@
-"""The largest of very many sums, without looking at each twice.
+"""Top-k over many sums, in two passes.
 
-Axes: B batch, K rows of a sentence, V vocabulary, C how many are wanted, n blocks of b tokens.
+Axes: B batch, K rows of a sentence, V vocabulary, C entries to select, n blocks of b tokens.
 """
 
 import math
@@ -9,20 +9,20 @@ import tensorflow as tf
 
 
 def top_sums(values, offsets, count):
-    """The largest `values[b * K + k, v] + offsets[b, k]` of each sentence, the first if equal.
+    """The largest `values[b * K + k, v] + offsets[b, k]` of each sentence, the first of ties.
 
     `tf.math.top_k` of (B, K * V), in two steps where that is long: the C entries lie within the C
-    blocks with the largest maxima, so only those blocks are sorted. A maximum costs a fraction of
-    a place in an order.
+    blocks with the largest maxima, so only those blocks are sorted. Finding a maximum is much
+    cheaper than sorting.
 
     Args:
         values: float tensor (B * K, V), V known.
-        offsets: float tensor (B, K), K known; -inf: the row gives nothing, whatever its values.
+        offsets: float tensor (B, K), K known; -inf excludes the row, whatever its values.
         count: int, C, 1 to K * V.
 
     Returns:
         `(sums, rows, tokens)`: float tensor (B, C), the largest first, and int32 tensors (B, C),
-        where they stand: k and v.
+        their positions: k and v.
 
     Example:
         >>> values = tf.constant([[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]])
@@ -41,25 +41,25 @@ def top_sums(values, offsets, count):
     offsets = tf.repeat(offsets, blocks, axis=1)  # (B, K * n)
     largest = _plus(tf.reduce_max(values, axis=-1), offsets)
     _, chosen = tf.math.top_k(largest, min(count, rows * blocks))
-    chosen = tf.sort(chosen, axis=-1)  # so that of equal ones the first comes first again
+    chosen = tf.sort(chosen, axis=-1)  # keeps ties in order
     offsets = tf.expand_dims(tf.gather(offsets, chosen, batch_dims=1), -1)
     sums = _plus(tf.gather(values, chosen, batch_dims=1), offsets)  # (B, C, b)
     sums, order = tf.math.top_k(tf.reshape(sums, (batch, -1)), count)
     block = tf.gather(chosen, order // size, batch_dims=1)  # (B, C)
     tokens = block % blocks * size + order % size
-    # What fills a last block up comes only where all that is left is -inf.
+    # The padding of a last block is selected only where all remaining sums are -inf.
     return sums, block // blocks, tf.minimum(tokens, width - 1)
 
 
 def _plus(values, offsets):
-    """The sums; -inf where the offset is, whatever the values are: XLA takes NaN for the best."""
+    """The sums; -inf wherever the offset is: XLA ranks NaN above everything."""
     impossible = -float("inf")
     return tf.where(offsets > impossible, values + offsets, impossible)
 
 
 def _block_size(width, rows, count):
-    """As many blocks as entries in the chosen ones: then there is least to sort."""
+    """As many blocks as entries in the selected blocks, which minimizes the work of sorting."""
     best = math.isqrt(rows * width // count)
-    if best < 4:  # nearly all are wanted
+    if best < 4:  # nearly all are selected
         return width
-    return min(range(best, 2 * best), key=lambda size: -width % size)  # the least filling up
+    return min(range(best, 2 * best), key=lambda size: -width % size)  # the least padding
