@@ -70,7 +70,7 @@ def test_bad_input(folder, tmp_path):
         (["embed", "--model", folder, "--file", tmp_path / "none"], "--file: expected a text file"),
         (["embed", "--model", folder, "--output", tmp_path], "expected a file, new or to replace"),
         (["search", tmp_path / "none", "a", "--model", folder], "index: expected a file"),
-        (["search", lines, "a", "--model", folder], "index: expected the .npy of `embed`"),
+        (["search", lines, "a", "--model", folder], "index: expected an .npy file of `embed`"),
         (["search", narrow, "a", "--model", folder], "index: expected vectors of width 12"),
         (
             ["search", index, "a", "--model", folder, "--lines", lines],
@@ -124,11 +124,11 @@ def test_pretrain(tmp_path):
     out = printed("pretrain", *arguments, run=command)
     assert "masked words and next sentences" in out and "loss.png" in out
     assert (output / "loss.png").read_bytes()[1:4] == b"PNG"
-    assert "holds a pretraining already" in printed("pretrain", *arguments, code=2)
+    assert "already. Resume it: tf-transformer pretrain" in printed("pretrain", *arguments, code=2)
     vectors = printed("embed", "--model", output / "model", "--output", tmp_path / "x.npy")
     assert vectors == "" and np.load(tmp_path / "x.npy").shape == (0, 32)
     told = printed("pretrain", "--resume", output, "--learning-rate", 0, code=2)
-    assert "--learning-rate: expected no setting beside --resume" in told
+    assert "--learning-rate: expected no setting next to --resume" in told
     # Nothing is left to train: the model once more.
     again = printed("pretrain", "--resume", output)
     assert "Model: " in again

@@ -324,7 +324,7 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
         (["train", "--resume", "nowhere"], "expected the folder of a run"),
         (
             ["train", "--resume", "run", "--epochs", "0", "--preset", "tiny"],
-            "--preset, --epochs: expected no setting beside --resume",
+            "--preset, --epochs: expected no setting next to --resume",
         ),
         (["translate", "--model", "nowhere", "hi"], "expected the folder of an exported"),
         (["translate", "--file", "nowhere"], "expected a text file, but there is no file nowhere"),

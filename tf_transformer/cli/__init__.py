@@ -1,4 +1,4 @@
-"""The command `tf-transformer`, a file for each group of its subcommands.
+"""The command `tf-transformer`, one file per subcommand or pair of subcommands.
 
 TensorFlow is imported only by the subcommand that needs it, so that `--help` answers at once.
 """
@@ -31,7 +31,8 @@ _GROUPS = (
     classification,
     pretraining,
 )
-# What errors of the library call by another name than the option; the others differ in hyphens.
+_POSITIONAL = {"folder", "index", "name", "query", "text"}
+# Arguments in errors of the library whose option has another name; the others differ in hyphens.
 _OPTIONS = {
     "target": "--output",
     "source": "--file",
@@ -48,7 +49,7 @@ def main(arguments=None):
         arguments: list of str, by default those of the process.
 
     Returns:
-        int, the exit code: 0 done, 2 bad input, 130 stopped by Ctrl-C.
+        int, the exit code: 0 success, 2 bad input, 130 stopped with Ctrl-C.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -68,10 +69,10 @@ def main(arguments=None):
 
 
 def _refusal(error):
-    """What is wrong with the input; None: with the program."""
+    """The message if the input is wrong; None if the program is."""
     if isinstance(error, (ValueError, ImportError, OSError)):
         return str(error)
-    # What a graph refuses, as TensorFlow words it, which is not imported here.
+    # An error raised inside a graph; matched by its text, since TensorFlow is not imported here.
     said = re.search("assertion failed: (.*)", str(error))
     return said and said[1]
 
@@ -81,7 +82,7 @@ def _with_options(message, given):
     names, colon, rest = message.partition(":")
     options = []
     for name in names.split(", "):
-        if name.isidentifier() and name in given and name not in ("text", "folder", "name"):
+        if name in given and name not in _POSITIONAL:
             options.append(f"--{name.replace('_', '-')}")
         elif name in _OPTIONS and set(_OPTIONS[name].split(", ")) & _names(given):
             options.append(_OPTIONS[name])

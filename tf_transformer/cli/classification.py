@@ -1,4 +1,4 @@
-"""The commands of text classes: finetune and classify."""
+"""The commands of text classification: `finetune` and `classify`."""
 
 import dataclasses
 import json
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
-# Settings of `FineTuning` that have an argument, and its defaults: importing it takes seconds.
+# The options of `FineTuning` and their defaults, repeated here since importing it takes seconds.
 _SETTINGS = {
     "epochs": (5, "passes over the training texts"),
     "batch_size": (32, "texts in a step"),
-    "learning_rate": (1e-4, "the highest, of the head"),
-    "layer_decay": (0.95, "each layer learns by this factor less than the one above"),
-    "max_length": (128, "most tokens of a text"),
-    "seed": (1, "of the head's start, dropout and the order of the texts"),
+    "learning_rate": (1e-4, "peak learning rate, of the head"),
+    "layer_decay": (0.95, "factor of the learning rate from each layer to the one below"),
+    "max_length": (128, "maximum number of tokens of a text"),
+    "seed": (1, "of the initial head, dropout and the order of the texts"),
 }
 
 
@@ -25,10 +25,10 @@ def add_commands(commands):
         commands: what `ArgumentParser.add_subparsers` returned.
     """
     finetune = commands.add_parser(
-        "finetune", help="teach a pretrained BERT to classify texts, score it, export it"
+        "finetune", help="fine-tune a pretrained BERT to classify texts, score it, export it"
     )
     finetune.add_argument(
-        "--model", metavar="FOLDER", required=True, help="a BERT's checkpoint with its vocabulary"
+        "--model", metavar="FOLDER", required=True, help="a BERT checkpoint with its vocabulary"
     )
     finetune.add_argument("--train", metavar="TSV", help="your texts: class, tab, text")
     finetune.add_argument("--validation", metavar="TSV", help="default: 10 %% of --train")
@@ -37,9 +37,9 @@ def add_commands(commands):
     finetune.add_argument("--archive", metavar="FILE", help="the package that holds --data")
     finetune.add_argument("--output", metavar="FOLDER", required=True)
     finetune.add_argument(
-        "--pooler-activation", help="of a checkpoint that does not say it: tanh (default) or linear"
+        "--pooler-activation", help="for checkpoints that do not name it: tanh (default) or linear"
     )
-    finetune.add_argument("--dropout", type=float, help="instead of the checkpoint's rates")
+    finetune.add_argument("--dropout", type=float, help="overrides the rates of the checkpoint")
     for name, (default, meaning) in _SETTINGS.items():
         finetune.add_argument(
             f"--{name.replace('_', '-')}",
@@ -62,7 +62,7 @@ def _finetune(options):
     require("safetensors", "bert")
     output = Path(options.output)
     if output.exists() and any(output.iterdir()):
-        raise ValueError(f"--output: expected a new folder, got {output}, which holds something.")
+        raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
     data = _data(options)
     settings = {name: getattr(options, name) for name in _SETTINGS}
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -74,7 +74,7 @@ def _finetune(options):
     from tf_transformer.training import FineTuning, fine_tune, text_batches
 
     settings = FineTuning(**settings)
-    keras.utils.set_random_seed(settings.seed)  # the head starts here
+    keras.utils.set_random_seed(settings.seed)  # of the new head
     changes = {}
     if options.dropout is not None:
         changes["hidden_dropout_prob"] = options.dropout

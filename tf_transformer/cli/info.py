@@ -1,4 +1,4 @@
-"""The command `info`: what a model is."""
+"""The command `info`: the description of a model."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ def add_commands(commands):
         commands: what `ArgumentParser.add_subparsers` returned.
     """
     info = commands.add_parser(
-        "info", help="what a model is: data, sizes, scores; or the parameters of a BERT"
+        "info", help="describe a model: data, sizes, scores; or the parameters of a BERT"
     )
     info.add_argument("name", nargs="?", help="bert-base, albert-base, ..., or a folder")
     add_model_argument(info)

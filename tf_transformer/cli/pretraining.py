@@ -7,7 +7,7 @@ from pathlib import Path
 from tf_transformer.cli.resuming import add_resume_argument, refuse_beside_resume
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
-# The settings of a preset that have an argument.
+# The settings of a preset that have an option.
 _CHANGES = ("vocab_size", "epochs", "lengths", "seed", "whole_words")
 
 
@@ -24,14 +24,16 @@ def add_commands(commands):
         "--text",
         nargs="+",
         metavar="FILE",
-        help="a sentence a line, a blank line between documents (default: the embedded English "
+        help="one sentence per line, a blank line between documents (default: the embedded English "
         "sentences, each a document)",
     )
-    pretrain.add_argument("--vocabulary", metavar="FILE", help="vocab.txt instead of a new one")
+    pretrain.add_argument(
+        "--vocabulary", metavar="FILE", help="a vocab.txt instead of a new vocabulary"
+    )
     pretrain.add_argument(
         "--start",
         metavar="FOLDER",
-        help="a checkpoint to adapt to the texts, of its own sizes and vocabulary",
+        help="a checkpoint to adapt to the texts; its sizes and vocabulary are used",
     )
     pretrain.add_argument("--preset", help="small or tiny (default: small)")
     pretrain.add_argument("--vocab-size", type=int, help="instead of the preset's")
@@ -39,18 +41,18 @@ def add_commands(commands):
     pretrain.add_argument(
         "--learning-rate",
         type=float,
-        help="the highest, instead of the preset's (with --start: 5e-4)",
+        help="peak learning rate instead of the preset's (with --start: 5e-4)",
     )
     pretrain.add_argument(
         "--lengths",
         type=int,
         nargs="+",
         metavar="N",
-        help="instead of the preset's: texts are padded to the next of these, longer ones divided",
+        help="instead of the preset's: texts are padded to one of these lengths, longer ones split",
     )
     pretrain.add_argument("--seed", type=int, help="instead of the preset's")
     pretrain.add_argument(
-        "--whole-words", action="store_true", default=None, help="hide words whole"
+        "--whole-words", action="store_true", default=None, help="mask whole words"
     )
     pretrain.add_argument("--output", metavar="FOLDER", help="default: runs/bert-PRESET")
     add_resume_argument(pretrain)
@@ -70,7 +72,9 @@ def _pretrain(options):
         run = PretrainingRun.open(options.resume)
     else:
         if options.start and options.vocab_size:
-            raise ValueError("--vocab-size: expected none beside --start, whose own is used.")
+            raise ValueError(
+                "--vocab-size: expected none next to --start, whose vocabulary is used."
+            )
         learning_rate = options.learning_rate
         if learning_rate is None and options.start:
             learning_rate = 5e-4
@@ -78,7 +82,7 @@ def _pretrain(options):
             {name: getattr(options, name) for name in _CHANGES}
             | {"peak_learning_rate": learning_rate}
         )
-        # Whole paths, so that the run can be resumed from another folder.
+        # Absolute paths, so that the run can be resumed from another folder.
         files = tuple(str(Path(file).resolve()) for file in options.text or ())
         vocabulary, start = (
             None if path is None else str(Path(path).resolve())
@@ -88,17 +92,18 @@ def _pretrain(options):
         folder = Path(options.output or f"runs/bert-{preset.name}")
         if (folder / "pretraining.json").exists():
             raise ValueError(
-                f"{folder}: holds a pretraining already. Go on with it: tf-transformer pretrain "
-                f"--resume {folder}; or delete it, or choose another with --output."
+                f"--output: expected a new folder, got {folder}, which holds a pretraining "
+                f"already. Resume it: tf-transformer pretrain --resume {folder}; or choose "
+                f"another folder."
             )
         if folder.is_dir() and any(folder.iterdir()):
-            raise ValueError(f"--output: expected a new folder, got {folder}, not an empty one.")
+            raise ValueError(f"--output: expected a new folder, got {folder}, which is not empty.")
         run = PretrainingRun(folder, source, preset, vocabulary, start)
     try:
         run.train()
     except KeyboardInterrupt:
         print(
-            f"\nThe checkpoint is saved. Go on with: tf-transformer pretrain --resume "
+            f"\nThe checkpoint is saved. Resume with: tf-transformer pretrain --resume "
             f"{shlex.quote(str(run.folder))}",
             file=sys.stderr,
         )
@@ -108,7 +113,7 @@ def _pretrain(options):
 
 
 def _draw(folder):
-    """The curves, if there is something to draw them with."""
+    """Draw the curves, if matplotlib is installed."""
     from tf_transformer.visualize import training_curves
 
     try:

@@ -2,33 +2,33 @@
 
 
 def add_resume_argument(parser):
-    """Add `--resume`, the folder of a run to go on with.
+    """Add `--resume`, the folder of a run to resume.
 
     Args:
-        parser: `ArgumentParser`, whose other arguments have no default but None or False.
+        parser: `ArgumentParser`, whose other arguments default to None or False.
     """
     parser.add_argument(
-        "--resume", metavar="FOLDER", help="go on with a run that was stopped, with its settings"
+        "--resume", metavar="FOLDER", help="resume a run that was stopped, with its settings"
     )
 
 
 def refuse_beside_resume(options, allowed=()):
-    """A run goes on with the settings that it began with.
+    """Check that no setting is given next to `--resume`: a run keeps its own.
 
     Args:
         options: the parsed arguments, `--resume` among them.
-        allowed: names of those that change no setting.
+        allowed: names of arguments that are not settings.
 
     Raises:
-        ValueError: other arguments are given.
+        ValueError: If other arguments are given.
 
     Example:
         >>> import argparse
         >>> options = argparse.Namespace(resume="runs/en", epochs=3, run=print)
         >>> refuse_beside_resume(options)
         Traceback (most recent call last):
-        ValueError: --epochs: expected no setting beside --resume, whose run has its own. Leave it
-        out, or begin a new run.
+        ValueError: --epochs: expected no setting next to --resume, whose run has its own. Leave it
+        out, or start a new run.
     """
     given = [
         f"--{name.replace('_', '-')}"
@@ -37,6 +37,6 @@ def refuse_beside_resume(options, allowed=()):
     ]
     if given:
         raise ValueError(
-            f"{', '.join(given)}: expected no setting beside --resume, whose run has its own. "
-            f"Leave it out, or begin a new run."
+            f"{', '.join(given)}: expected no setting next to --resume, whose run has its own. "
+            f"Leave it out, or start a new run."
         )

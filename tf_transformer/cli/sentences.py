@@ -14,20 +14,25 @@ def add_commands(commands):
         commands: what `ArgumentParser.add_subparsers` returned.
     """
     embed = commands.add_parser(
-        "embed", help="a vector for every line of standard input or of a file, as .npy"
+        "embed",
+        help="encode every line of standard input or of a file as a vector, into an .npy file",
     )
     _add_encoder_arguments(embed)
-    embed.add_argument("--file", help="a text file instead of standard input, a sentence a line")
+    embed.add_argument(
+        "--file", help="a text file instead of standard input, one sentence per line"
+    )
     embed.add_argument("--output", metavar="FILE", help="instead of standard output")
     embed.add_argument("--batch-size", type=int, default=64, help="lines at a time (default: 64)")
     embed.set_defaults(run=_embed)
 
-    search = commands.add_parser("search", help="the lines that are nearest to a query")
+    search = commands.add_parser("search", help="find the lines most similar to a query")
     search.add_argument("index", help="the vectors that `embed` wrote")
     search.add_argument("query", nargs="+", help="one or several texts")
     _add_encoder_arguments(search)
-    search.add_argument("--lines", metavar="FILE", help="what was embedded: shows the texts")
-    search.add_argument("--top", type=int, default=5, help="how many (default: 5)")
+    search.add_argument(
+        "--lines", metavar="FILE", help="the file that was embedded, to show the texts"
+    )
+    search.add_argument("--top", type=int, default=5, help="number of results (default: 5)")
     search.set_defaults(run=_search)
 
 
@@ -39,11 +44,11 @@ def _add_encoder_arguments(parser):
         help="a checkpoint with its vocabulary, or a SavedModel that TextEncoder wrote",
     )
     parser.add_argument(
-        "--pooling", help="mean, cls or pooler (default: what the folder says, or mean)"
+        "--pooling", help="mean, cls or pooler (default: the one in the folder, or mean)"
     )
     parser.add_argument(
         "--pooler-activation",
-        help="of a checkpoint that does not say it: tanh (default) or linear (SimBERT)",
+        help="for checkpoints that do not name it: tanh (default) or linear (SimBERT)",
     )
 
 
@@ -52,7 +57,9 @@ def _embed(options):
     from tf_transformer.data.replacing import check_replaceable, replacing
 
     if options.output is None and sys.stdout.isatty():
-        raise ValueError("--output: expected a file, or > vectors.npy; .npy is not for a terminal.")
+        raise ValueError(
+            "--output: expected a file, or > vectors.npy; an .npy file cannot go to a terminal."
+        )
     if options.output:
         check_replaceable(options.output)
     file = options.file
@@ -82,16 +89,16 @@ def _search(options):
     try:
         index = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"index: expected the .npy of `embed`, got {path}: {error}") from error
+        raise ValueError(f"index: expected an .npy file of `embed`, got {path}: {error}") from error
     if not isinstance(index, np.ndarray) or index.ndim != 2:
         got = f"shape {index.shape}" if isinstance(index, np.ndarray) else "an archive of arrays"
-        raise ValueError(f"index: expected the .npy of `embed`, got {path}, {got}.")
+        raise ValueError(f"index: expected an .npy file of `embed`, got {path}, {got}.")
     texts = None
     if lines:
         texts = lines.read_bytes().removesuffix(b"\n").split(b"\n")
         if len(texts) != len(index):
             raise ValueError(
-                f"--lines: expected the {len(index)} lines of which {path} was made, got "
+                f"--lines: expected the {len(index)} lines that {path} was made from, got "
                 f"{len(texts)}."
             )
     encode = _encoder(options)
@@ -119,7 +126,7 @@ def _encoder(options):
         if not hasattr(loaded, "encode") or options.pooling or options.pooler_activation:
             raise ValueError(
                 f"--model: expected a SavedModel that TextEncoder wrote, and no --pooling or "
-                f"--pooler-activation, which are settled there; got {folder}."
+                f"--pooler-activation, which are fixed there; got {folder}."
             )
         return lambda texts: loaded.encode(tf.constant(texts))
     from tf_transformer.export import TextEncoder
@@ -132,12 +139,12 @@ def _encoder(options):
 
 def _existing(path, argument):
     if path is not None and not Path(path).is_file():
-        raise FileNotFoundError(f"{argument}: expected a file, got {path}, which is none.")
+        raise FileNotFoundError(f"{argument}: expected a file, got {path}, which is not one.")
     return None if path is None else Path(path)
 
 
 def _shown(parts):
-    """The same parts; on a terminal, how many lines are done."""
+    """Pass the parts on, and show the number of lines on a terminal."""
     done = 0
     for part in parts:
         done += len(part)

@@ -1,4 +1,4 @@
-"""Starting TensorFlow from the command line: quietly, and with the settings that were measured."""
+"""Starting TensorFlow from the command line: quietly, with the fastest settings."""
 
 import gc
 import os
@@ -7,19 +7,19 @@ from importlib.util import find_spec
 
 
 def require(package, extra):
-    """Raise ImportError, with the way to mend it, if a package is not installed."""
+    """Raise ImportError, with the command that installs it, if a package is missing."""
     if find_spec(package) is None:
         raise ImportError(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 
 def import_tensorflow():
-    """Import TensorFlow, which prints lines at it and at the first look for devices."""
+    """Import TensorFlow without the lines it prints on import and at the first device query."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Batches come and go by the hundred megabytes: TensorFlow's own allocator keeps the memory,
-    # where malloc gives it back and faults it in again (benchmarks/NOTES.md).
+    # Batches allocate and free hundreds of megabytes: TensorFlow's own allocator keeps the memory,
+    # where malloc returns it and page-faults again (benchmarks/training/NOTES.md).
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
-    # oneDNN's matrix products are the faster ones on every x86 that was measured, and TensorFlow
-    # takes them by itself only on some.
+    # oneDNN's matrix products were faster on every x86 processor measured; TensorFlow enables them
+    # by default on some only.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     sys.stderr.flush()
     saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -28,11 +28,11 @@ def import_tensorflow():
         import tensorflow as tf
 
         tf.config.list_physical_devices()
-        tf.zeros(())  # the first tensor makes TensorFlow print once more
+        tf.zeros(())  # the first tensor prints more lines
     finally:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(null)
-    # Tracing makes garbage by the million, and every collection would walk through all that the
-    # imports made: a quarter of the time to the first step.
+    # Tracing allocates millions of objects, and every collection would also visit the objects of
+    # the imports: a quarter of the time to the first step.
     gc.freeze()

@@ -1,4 +1,4 @@
-"""SavedModels from disk."""
+"""Loading SavedModels."""
 
 import tensorflow as tf
 
@@ -10,21 +10,21 @@ def load_saved_model(path):
         path: str or Path of its folder.
 
     Returns:
-        The loaded object; keep it as long as its functions are called, its variables live as long.
+        The loaded object. Keep it as long as its functions are used: it owns their variables.
 
     Raises:
-        ValueError: it is damaged, or there is none.
+        ValueError: If it is damaged or does not exist.
 
     Example:
         >>> load_saved_model("nowhere")
         Traceback (most recent call last):
         ValueError: nowhere: expected a whole SavedModel, got a damaged one (SavedModel file does
-        not exist at: nowhere/{saved_model.pbtxt|saved_model.pb}). Export it anew.
+        not exist at: nowhere/{saved_model.pbtxt|saved_model.pb}). Export it again.
     """
     try:
         return tf.saved_model.load(str(path))
     except (OSError, tf.errors.OpError, LookupError, AttributeError) as error:
         raise ValueError(
             f"{path}: expected a whole SavedModel, got a damaged one "
-            f"({str(error).splitlines()[0]}). Export it anew."
+            f"({str(error).splitlines()[0]}). Export it again."
         ) from error

@@ -1,4 +1,4 @@
-"""The page that goes with every exported model."""
+"""The model card of an exported translator."""
 
 _LICENCES = {
     "embedded": (
@@ -14,7 +14,7 @@ def model_card(description):
     """Write the model card of an exported translator.
 
     Args:
-        description: dict, as `save_translator` takes it.
+        description: dict, see `save_translator`.
 
     Returns:
         str, Markdown.
@@ -34,12 +34,12 @@ def model_card(description):
     pairs = ", ".join(f"{key} {value:,}" for key, value in description["pairs"].items())
     licence = _LICENCES["embedded" if "corpus" in source else "own"]
     scores = description["scores"]
-    # A bar would end the cell of the table.
+    # A bar would end the table cell.
     bleu, chrf = (scores[f"{name}_signature"].replace("|", r"\|") for name in ("bleu", "chrf"))
     return f"""# {description["name"]}
 
 A Transformer translator as a TensorFlow SavedModel: strings in, strings out. It needs
-TensorFlow alone.
+only TensorFlow.
 
 ```python
 import tensorflow as tf
@@ -63,8 +63,8 @@ model.translate(tf.constant(["..."]))
 Signatures: `translate` and `serving_default` (`text` string -> `translation` string), greedily;
 `translate_beam` (`text` -> `translations`, `scores`); `translate_sample` (`text`, `seed`,
 `temperature`, `top_k`, `top_p` -> `translation`); `encode` (`text` -> `ids`, `vectors`). A source
-longer than the model's table of positions is cut; characters it never saw are read byte by byte.
+longer than the model's position table is truncated; unknown characters are read byte by byte.
 
-It learned from short everyday sentences; expect little of it on anything else, and do not rely
-on it where a mistake costs something.
+It was trained on the sentences above; expect poor translations of other kinds of text, and do not
+rely on it where mistakes are costly.
 """

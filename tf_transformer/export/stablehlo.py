@@ -1,4 +1,4 @@
-"""The program that an accelerator gets."""
+"""The program that an accelerator compiles."""
 
 import re
 
@@ -8,19 +8,19 @@ import tensorflow as tf
 def stablehlo(function, *specs):
     """Compile a function for XLA and return it as StableHLO text, without running it.
 
-    The text is made for a GPU, with or without one here, and names no device: a TPU gets the same,
-    and so does whatever reads StableHLO without TensorFlow (`benchmarks/accelerator.py`).
+    The text is lowered for a GPU, whether or not there is one, and names no device: a TPU gets the
+    same program, and so can anything that reads StableHLO without TensorFlow
+    (`python -m benchmarks accelerator`).
 
     Args:
-        function: a callable of tensors that gives tensors.
+        function: a callable from tensors to tensors.
         *specs: `tf.TensorSpec`, one for each argument, of fully known shape.
 
     Returns:
-        str, one module, whose `main` takes the arguments in their order. Where an operation came
-        from in the source is left out.
+        str, one module whose `main` takes the arguments in order, without source locations.
 
     Raises:
-        ValueError: a spec whose shape is not fully known, since XLA compiles for one shape.
+        ValueError: If the shape of a spec is not fully known; XLA compiles for one shape.
 
     Example:
         >>> text = stablehlo(lambda x: x + x, tf.TensorSpec((2, 3)))
@@ -33,7 +33,7 @@ def stablehlo(function, *specs):
                 f"specs[{i}]: expected a fully known shape, since XLA compiles for one shape, got "
                 f"{spec.shape}."
             )
-    # Arguments that are left to their defaults would count as inputs without a shape.
+    # Default arguments would count as inputs without a shape.
     compiled = tf.function(lambda *args: function(*args), jit_compile=True, autograph=False)
     text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo", platform_name="GPU")
     text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What SavedModels that read texts with a BERT have in common.
+"""The base of SavedModels that read texts with BERT.
 
 Axes: B batch, T length.
 """
@@ -12,20 +12,20 @@ TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 
 
 class TextModel(tf.Module):
-    """A model of `tf_transformer.bert` with its tokenizer, of core TensorFlow operations only.
+    """A model of `tf_transformer.bert` with its tokenizer, made of core TensorFlow operations.
 
-    Saved with `save`, it loads in a process that knows nothing but TensorFlow. Texts that are
-    longer than the model's table of positions are cut there. A subclass has the functions, and a
-    method `signatures` that names those which the SavedModel offers.
+    Saved with `save`, it loads in a process that has only TensorFlow. Texts longer than the model's
+    position table are truncated. A subclass adds functions, and a method `signatures` that returns
+    the signatures of the SavedModel.
 
     Args:
         model: a built model.
         tokenizer: its `GraphTokenizer`.
-        max_length: int, most tokens of a text; None for all positions that the model has.
+        max_length: int, maximum number of tokens; None for all positions of the model.
 
     Raises:
-        ValueError: the model has another vocabulary than the tokenizer; `max_length` is larger than
-            the table of positions.
+        ValueError: If the vocabulary of the model is not the tokenizer's, or `max_length` exceeds
+            the position table.
 
     Example:
         >>> import tempfile, pathlib
@@ -55,13 +55,13 @@ class TextModel(tf.Module):
                 f"(max_position_embeddings), got {max_length}."
             )
         self.tokenizer = tokenizer
-        # Only the variables are tracked, and of the model only its call is kept: a Keras model held
-        # here would have its weights saved a second time.
+        # Keep the variables and the bound call, not the model: a Keras model tracked here would
+        # have its weights saved twice.
         self.weights = [weight.value for weight in model.weights]
         self._call = model.__call__
 
     def compute(self, text):
-        """What the model says of texts: string (B,) -> its outputs."""
+        """Run the model on texts: string (B,) -> its outputs."""
         inputs = text_inputs(self.tokenizer, text, None, self._max_length)
         return self._call(inputs, training=False)
 
@@ -69,11 +69,11 @@ class TextModel(tf.Module):
         """Write a SavedModel.
 
         Args:
-            path: str or Path of a folder; a SavedModel there is replaced once the new one is whole.
+            path: str or Path of a folder; a SavedModel there is replaced at the end.
 
         Raises:
-            FileExistsError: the folder holds something else.
-            OSError: the disk is full or the folder cannot be written.
+            FileExistsError: If the folder holds something else.
+            OSError: If the disk is full or the folder cannot be written.
         """
         with replacing(path, only_with="saved_model.pb") as beside:
             tf.saved_model.save(self, str(beside), self.signatures())

@@ -1,4 +1,4 @@
-"""Making a function ready before its first real caller."""
+"""Warming up a function before it serves."""
 
 import time
 
@@ -6,19 +6,19 @@ import tensorflow as tf
 
 
 def warm_up(function, calls):
-    """Call a function once with each of some arguments, so that later calls find it built.
+    """Call a function once with each set of arguments, so that later calls are fast.
 
-    A `tf.function` traces and XLA compiles when a new kind of input comes for the first time;
-    tables, thread pools and oneDNN's kernels are made ready then too. A server calls this before
-    it says that it is up. One call of `Translator.translate` will do for all batch sizes and
-    lengths; a function or a translator with `jit_compile=True` wants one for each shape or bucket.
+    A `tf.function` is traced, and XLA compiles, on the first call with a new kind of input; tables,
+    thread pools and oneDNN kernels are initialized then too. Call this before a server reports that
+    it is ready. One call of `Translator.translate` is enough for all batch sizes and lengths; with
+    `jit_compile=True`, call it once for each shape or bucket.
 
     Args:
-        function: a callable that gives tensors: a `tf.function`, a loaded signature, a layer.
-        calls: iterable of tuples, the arguments of one call each.
+        function: a callable that returns tensors: a `tf.function`, a loaded signature, a layer.
+        calls: iterable of tuples, the arguments of each call.
 
     Returns:
-        list of float, the seconds that each call took.
+        list of float, the seconds of each call.
 
     Example:
         >>> double = tf.function(lambda x: x + x, jit_compile=True)
@@ -29,6 +29,6 @@ def warm_up(function, calls):
     for arguments in calls:
         start = time.perf_counter()
         for tensor in tf.nest.flatten(function(*arguments)):
-            tensor.numpy()  # waits for the result
+            tensor.numpy()  # wait for the result
         seconds.append(time.perf_counter() - start)
     return seconds

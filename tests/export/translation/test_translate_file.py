@@ -104,7 +104,7 @@ def test_a_file_that_another_process_writes_is_left_alone(source, tmp_path):
         other.write(b"theirs\n")
         other.flush()
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="target: expected a file that nobody writes"):
+        with pytest.raises(ValueError, match="target: expected a file that no other process"):
             translate_file(UpperTranslator(), source, target)
         assert unfinished.read_text() == "theirs\n" and not target.exists()
     assert translate_file(UpperTranslator(), source, target) == 23
@@ -161,7 +161,7 @@ def test_a_stop_between_the_last_lines_and_the_rename(source, tmp_path):
 
 def test_what_belongs_to_something_else_is_not_mixed_in(stopped, source, tmp_path):
     notes = tmp_path / "target.txt.unfinished.json"
-    anew = re.escape(f"Delete {notes} to begin anew")
+    anew = re.escape(f"Delete {notes} to start over")
     with pytest.raises(ValueError, match=f"another model or another way.*{anew}"):
         translate_file(UpperTranslator(weight=2.0), source, stopped)
     with pytest.raises(ValueError, match="another model or another way"):

@@ -12,11 +12,11 @@ class TextClassifier(TextModel):
     """A `BertForSequenceClassification` with its tokenizer, as a SavedModel: texts to classes.
 
     Args:
-        model: `BertForSequenceClassification`; one with `unpad=True` is the faster one.
+        model: `BertForSequenceClassification`; `unpad=True` makes it faster.
         tokenizer, max_length: see `TextModel`.
 
     Raises:
-        ValueError: fewer than two classes: a probability needs another; as `TextModel`.
+        ValueError: If there are fewer than two classes; see also `TextModel`.
 
     Example:
         >>> import tempfile, pathlib
@@ -41,7 +41,7 @@ class TextClassifier(TextModel):
                 f"model: expected at least two classes, got {self._labels}. For a score call the "
                 f"model itself on `text_inputs`."
             )
-        # Not by decoration, which holds the object weakly: `TextClassifier(...).classify(texts)`.
+        # Not a decorator, which would keep only a weak reference: `TextClassifier(...).classify()`.
         self.classify = tf.function(self.classify, input_signature=[TEXTS], autograph=False)
 
     def classify(self, text):

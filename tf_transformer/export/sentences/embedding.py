@@ -1,4 +1,4 @@
-"""Vectors of many lines, without holding them all.
+"""Encoding and searching many lines, with bounded memory.
 
 Axes: B batch, D width of a vector.
 """
@@ -12,23 +12,22 @@ import tensorflow as tf
 
 
 def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
-    """Vectors of lines, part by part, in their order.
+    """Encode lines in order, one part at a time.
 
-    A part is sorted by length before it is cut into batches: what stands together is about equally
-    long, and little is padded.
+    A part is sorted by length before it is divided into batches, which keeps padding small.
 
     Args:
         encode: function of a string tensor (B,) to a float tensor (B, D): `TextEncoder.encode`,
             also of a SavedModel.
-        lines: iterable of str or bytes (UTF-8); it is read as far as it is needed.
-        batch_size: int, most lines that are encoded together.
-        lines_at_once: int, most lines that are held.
+        lines: iterable of str or bytes (UTF-8), read as needed.
+        batch_size: int, maximum number of lines encoded together.
+        lines_at_once: int, maximum number of lines held in memory.
 
     Yields:
         float32 arrays (lines of the part, D).
 
     Raises:
-        ValueError: `batch_size` or `lines_at_once` below 1.
+        ValueError: If `batch_size` or `lines_at_once` is below 1.
 
     Example:
         >>> encode = lambda texts: tf.cast(tf.strings.length(texts), tf.float32)[:, None]
@@ -52,12 +51,12 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
 
 
 def write_vectors(stream, parts, width):
-    """Write one `.npy` file out of parts, whose number of rows is known at the end only.
+    """Write one `.npy` file from parts whose total number of rows is not known in advance.
 
-    The numbers wait in a temporary file, since the head of the file names the number of rows.
+    The data are collected in a temporary file, since the file header holds the number of rows.
 
     Args:
-        stream: binary file, may be a pipe.
+        stream: binary file, possibly a pipe.
         parts: iterable of float32 arrays (rows, D).
         width: int, D.
 
@@ -85,22 +84,22 @@ def write_vectors(stream, parts, width):
 
 
 def nearest(index, vectors, top, rows_at_once=65536):
-    """The rows of an index with the largest product with each vector.
+    """Find the rows of an index with the largest dot product with each vector.
 
-    Of vectors of length 1 the product is the cosine of the angle between them.
+    For vectors of length 1 the dot product is the cosine similarity.
 
     Args:
-        index: float array (rows, D), may be memory-mapped: it is read part by part.
+        index: float array (rows, D), may be memory-mapped; it is read in parts.
         vectors: float array (B, D).
-        top: int, how many rows; fewer if the index has fewer.
-        rows_at_once: int, rows of the index that are looked at together.
+        top: int, number of results, at most the rows of the index.
+        rows_at_once: int, rows of the index compared at once.
 
     Returns:
-        `(scores, rows)`: float32 and int64 arrays (B, top), best first; of equal ones the first
-        row.
+        `(scores, rows)`: float32 and int64 arrays (B, top), best first, ties in order of
+        rows.
 
     Raises:
-        ValueError: index and vectors of different width, `top` below 1.
+        ValueError: If index and vectors differ in width, or `top` is below 1.
 
     Example:
         >>> index = np.eye(3, dtype=np.float32)
@@ -109,8 +108,8 @@ def nearest(index, vectors, top, rows_at_once=65536):
     """
     if index.ndim != 2 or index.shape[1] != vectors.shape[1]:
         raise ValueError(
-            f"index: expected vectors of width {vectors.shape[1]}, as the model makes them, got "
-            f"shape {index.shape}. Was it made with the same model?"
+            f"index: expected vectors of width {vectors.shape[1]}, as the model produces, got "
+            f"shape {index.shape}. Build the index with the same model."
         )
     if top < 1:
         raise ValueError(f"top: expected at least 1, got {top}.")

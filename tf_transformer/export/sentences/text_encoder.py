@@ -18,9 +18,9 @@ class TextEncoder(TextModel):
     """A `SentenceEncoder` with its tokenizer, as a SavedModel: texts to vectors.
 
     Args:
-        model: `SentenceEncoder`; one with `unpad=True` is the faster one.
+        model: `SentenceEncoder`; `unpad=True` makes it faster.
         tokenizer, max_length: see `TextModel`.
-        lowercase: bool, True puts texts in lower case before the tokenizer reads them.
+        lowercase: bool, whether to lowercase texts before tokenization.
 
     Example:
         >>> import tempfile, pathlib
@@ -38,27 +38,27 @@ class TextEncoder(TextModel):
     def __init__(self, model, tokenizer, max_length=None, lowercase=False):
         super().__init__(model, tokenizer, max_length)
         self._lowercase = lowercase
-        # Not by decoration, which holds the object weakly: `TextEncoder(...).encode(texts)`.
+        # Not a decorator, which would keep only a weak reference: `TextEncoder(...).encode(texts)`.
         self.encode = tf.function(self.encode, input_signature=[TEXTS], autograph=False)
 
     @classmethod
     def from_pretrained(cls, path, **changes):
-        """Make the encoder of a checkpoint's folder.
+        """Load the encoder from the folder of a checkpoint.
 
         Args:
             path: str or Path: a folder with a vocabulary, see `SentenceEncoder.from_pretrained`.
-                `sentence_bert_config.json`, if it is there, says how long texts may be, and
-                whether they are put in lower case first.
-            changes: as of `SentenceEncoder.from_pretrained`.
+                The maximum length and lowercasing come from `sentence_bert_config.json`, if there
+                is one.
+            changes: see `SentenceEncoder.from_pretrained`.
 
         Returns:
             `TextEncoder`.
 
         Raises:
-            FileNotFoundError, ImportError, ValueError: as the models and `read_tokenizer`.
+            FileNotFoundError, ImportError, ValueError: See `SentenceEncoder` and `read_tokenizer`.
 
         Warns:
-            UserWarning: the model was trained with a prompt before each text, which is not added.
+            UserWarning: If the model expects a prompt before each text, which is not added.
         """
         model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
         settings = Path(path) / "sentence_bert_config.json"
@@ -88,7 +88,7 @@ def _warn_of_prompt(path):
     if name is not None:
         prompt = (settings.get("prompts") or {}).get(name)
         warnings.warn(
-            f"{path}: this model expects the prompt {prompt!r} before each text; it is not added "
-            f"here, put it there.",
+            f"{path}: this model expects the prompt {prompt!r} before each text, which is "
+            f"not added automatically. Put it before your texts.",
             stacklevel=3,
         )

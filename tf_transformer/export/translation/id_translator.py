@@ -1,6 +1,6 @@
-"""Ids in, ids out: the part of a translator that XLA can compile.
+"""Decoding from ids to ids: the part of a translator that XLA can compile.
 
-Axes: B batch, S source length, L most target tokens, n translations of a source.
+Axes: B batch, S source length, L most target tokens, n size of an n-best list.
 """
 
 import json
@@ -12,7 +12,7 @@ from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.checks import check_range
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
-# What `sample` takes beside its sources.
+# The arguments of `sample` after its sources.
 CHANCE = (
     tf.TensorSpec((), tf.int32, name="seed"),
     tf.TensorSpec((), tf.float32, name="temperature"),
@@ -23,27 +23,27 @@ _SHORTEST = 8
 
 
 class IdTranslator(tf.Module):
-    """A Transformer's decoding as three graphs, for any number of sources.
+    """Greedy decoding, beam search and sampling of a Transformer as graph functions.
 
-    A translation has at most a S + b tokens, the end token of the source counted, and at most what
-    the model knows positions for. What a row becomes does not hang on the others, but for what is
-    drawn.
+    A translation has at most a S + b tokens, where S includes the end token of the source, and at
+    most as many as the model has positions. Except when sampling, the result of a row does not
+    depend on the other rows.
 
     Args:
-        model: a built `Transformer`.
-        start_id, end_id: int, tokens of the target; not 0 the end.
-        beam_size, length_penalty, n_best: of `beam_search`.
-        min_length, no_repeat_ngram: of every decoding.
-        length_limit: two int, a >= 0 and b >= 1.
-        jit_compile: False, one program of TensorFlow's operations for all shapes; True, XLA
-            compiles one for each bucket, when the first batch falls into it: S is padded to 8, 16,
-            32 and so on, B to a power of two, and the caches have room for 16 tokens, 32 and so on.
-            Seconds for each, and then less time for each token (benchmarks/NOTES.md, Decoding). 32
-            rows and more, but for samples, are decoded in parts side by side, see `in_parts`: B is
-            that of a part.
+        model: a built `Transformer` or an `Ensemble`.
+        start_id, end_id: int, tokens of the target; the end token is not 0.
+        beam_size, length_penalty, n_best: see `beam_search`.
+        min_length, no_repeat_ngram: see `greedy_decode`; they apply to every strategy.
+        length_limit: two ints, a >= 0 and b >= 1.
+        jit_compile: False runs one TensorFlow graph for all shapes. True compiles one program with
+            XLA for each bucket, when the first batch falls into it: S is padded to 8, 16, 32 and so
+            on, B to a power of two, and the caches have room for 16 tokens, 32 and so on. Each
+            takes seconds to compile and then less time per token (benchmarks/decoding/NOTES.md).
+            Except for samples, 32 rows or more are decoded in parallel parts, see `in_parts`, and B
+            is that of a part.
 
     Raises:
-        ValueError: a number out of range.
+        ValueError: If a number is out of range.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -84,18 +84,18 @@ class IdTranslator(tf.Module):
         self._ends = {"start_id": start_id, "end_id": end_id}
         self._rules = {"min_length": min_length, "no_repeat_ngram": no_repeat_ngram}
         self._length_limit = tuple(length_limit)
-        # What changes a translation, for those who record it: JSON, as a dict would be tracked.
+        # The settings that change translations, as JSON: tf.Module would track a dict.
         settings = {**self._beam, **self._rules, "length_limit": self._length_limit}
         self.settings = json.dumps(settings)
-        # Only the variables are tracked, and of the model only methods are kept: a Keras layer
-        # held here would have its weights saved a second time.
+        # Keep the variables and bound methods, not the model: a Keras layer tracked here would have
+        # its weights saved twice.
         self.weights = [weight.value for weight in model.weights]
         self._start, self._step = model.start, model.step
         self._reorder, self._resize = model.reorder, model.resize
         config = model.get_config()
         self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
         self._jit_compile = jit_compile
-        # Not by decoration, which holds the object weakly.
+        # Not a decorator, which would keep only a weak reference to the object.
         self.greedy = tf.function(self.greedy, input_signature=[_IDS], autograph=False)
         self.beam = tf.function(self.beam, input_signature=[_IDS], autograph=False)
         self.sample = tf.function(self.sample, input_signature=[_IDS, *CHANCE], autograph=False)
@@ -104,7 +104,7 @@ class IdTranslator(tf.Module):
         """Translate greedily.
 
         Args:
-            ids: int32 tensor (B, S), each row with its end token, then 0; S at most `pe_input`.
+            ids: int32 tensor (B, S), each row with its end token, then 0; S is at most `pe_input`.
 
         Returns:
             int32 tensor (B, L), without the end token, 0 after the end.
@@ -112,10 +112,10 @@ class IdTranslator(tf.Module):
         return self._decode(self._decode_greedily, ids)[: tf.shape(ids)[0]]
 
     def beam(self, ids):
-        """Translate by `beam_search`.
+        """Translate with `beam_search`.
 
         Args:
-            ids: as `greedy`.
+            ids: see `greedy`.
 
         Returns:
             `(ids, scores)`: int32 tensor (B, n, L) and float32 tensor (B, n), the best first.
@@ -124,23 +124,23 @@ class IdTranslator(tf.Module):
         return [result[:count] for result in self._decode(self._decode_beams, ids)]
 
     def sample(self, ids, seed, temperature, top_k, top_p):
-        """Translate by `sample_decode`.
+        """Translate with `sample_decode`.
 
         Args:
-            ids: as `greedy`.
+            ids: see `greedy`.
             seed: scalar int32 tensor.
             temperature: scalar float32 tensor, above 0.
-            top_k: scalar int32 tensor, at least 1; all tokens: the size of the vocabulary, or more.
-            top_p: scalar float32 tensor, above 0, at most 1: all tokens.
+            top_k: scalar int32 tensor, at least 1; the vocabulary size or more for all tokens.
+            top_p: scalar float32 tensor, above 0, at most 1; 1 for all tokens.
 
         Returns:
-            int32 tensor (B, L), as `greedy`.
+            int32 tensor (B, L), see `greedy`.
 
         Raises:
-            tf.errors.InvalidArgumentError: a number out of range.
+            tf.errors.InvalidArgumentError: If a number is out of range.
         """
         chance = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-        # Not in parts, which would all draw the same numbers.
+        # Not in parts, which would all draw the same random numbers.
         bucket = self._in_bucket(ids) if self._jit_compile else ids
         found = sample_decode(
             self._step, self._encode(bucket), tf.shape(bucket)[0], **self._bounds(bucket), **chance
@@ -173,21 +173,21 @@ class IdTranslator(tf.Module):
 
     def _encode(self, ids, beam_size=1):
         start = tf.function(self._start, jit_compile=self._jit_compile, autograph=False)
-        return start(ids, 0, beam_size)  # the decoding's `resize` makes the room
+        return start(ids, 0, beam_size)  # `resize` makes room in the caches
 
     def _bounds(self, ids):
-        # A sentence's own limit, not the batch's: what a row becomes must not hang on the others.
+        # The limit of each sentence, not of the batch: a result must not depend on the other rows.
         lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)  # (B,)
         factor, offset = self._length_limit
         longest = tf.minimum(factor * tf.shape(ids)[1] + offset, self._longest_target)
-        # A row of nothing but padding, which fills a bucket up, is over at once.
+        # A row of padding, which fills up a bucket, ends at once.
         limits = tf.where(tf.equal(lengths, 0), 1, tf.minimum(factor * lengths + offset, longest))
         leaving = {"resize": self._resize, "jit_compile": self._jit_compile}
         return {**self._ends, **self._rules, **leaving, "limits": limits, "max_length": longest}
 
 
 def _power_of_two(number):
-    """The least power of two that is no smaller; 0 for 0."""
+    """The smallest power of two that is at least `number`; 0 for 0."""
     powers = 2 ** tf.range(31)
     least = tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
     return tf.where(number > 0, least, 0)

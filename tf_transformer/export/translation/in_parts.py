@@ -1,23 +1,23 @@
-"""A batch in parts that are decoded side by side."""
+"""Decoding the parts of a batch in parallel."""
 
 import functools
 import os
 
 import tensorflow as tf
 
-# A step of fewer rows takes almost as long.
+# A step with fewer rows takes almost as long.
 _LEAST_ROWS = 16
 
 
 def in_parts(decode, ids):
-    """What `decode` gives for a batch, in two parts on two cores, in four on four.
+    """Decode a batch in two parts on two cores, in four on four.
 
-    A step of a decoder is many small operations, of which XLA keeps little more than one core busy
-    (benchmarks/NOTES.md, Decoding). Rows are dealt out in turn: sorted by length, all parts take
-    the same time. A part has 16 rows at least. On a GPU there is one.
+    A decoder step consists of many small operations, with which XLA keeps little more than one core
+    busy (benchmarks/decoding/NOTES.md). Rows are dealt out in turn, so that a batch sorted by
+    length gives parts that take the same time. A part has at least 16 rows. On a GPU there is one.
 
     Args:
-        decode: function `ids -> nest of tensors (B, ...)`, whose rows do not hang on each other.
+        decode: function `ids -> nest of tensors (B, ...)`, whose rows do not depend on each other.
         ids: int32 tensor (B, S), B a power of two.
 
     Returns:
@@ -28,7 +28,7 @@ def in_parts(decode, ids):
         >>> bool(tf.reduce_all(in_parts(lambda part: part + 1, ids) == ids + 1))
         True
     """
-    # Traced once for all parts, so that they share XLA's programs.
+    # Traced once, so that all parts share the programs that XLA compiles.
     signature = [tf.TensorSpec((None, None), ids.dtype)]
     decode = tf.function(decode, input_signature=signature, autograph=False)
     counts = [count for count in (1, 2, 4) if count <= _cores()]

@@ -1,4 +1,4 @@
-"""Folders of exported translators: writing, checking and loading them."""
+"""Writing, checking and loading the folders of exported translators."""
 
 import json
 from pathlib import Path
@@ -22,14 +22,14 @@ def save_translator(translator, path, description, attention=None):
 
     Args:
         translator: `Translator`.
-        path: str or Path of the folder, which may replace an exported translator.
-        description: dict that JSON can hold: `name`, `source`, `preset`, `model` (the config),
+        path: str or Path of the folder; an exported translator there is replaced.
+        description: JSON-serializable dict: `name`, `source`, `preset`, `model` (the config),
             `weights`, `scores`, `command`; see `model_card`.
-        attention: None, or str, an SVG for the card: what the model attended to.
+        attention: None, or str, an SVG of attention weights for the model card.
 
     Raises:
-        FileExistsError: the folder holds something else.
-        OSError: the folder cannot be written; what it held is still there.
+        FileExistsError: If the folder holds something else.
+        OSError: If the folder cannot be written; its previous content is kept.
 
     Example:
         >>> from tf_transformer.export import Translator
@@ -48,7 +48,7 @@ def save_translator(translator, path, description, attention=None):
 
 
 def read_description(path):
-    """Read what `save_translator` wrote about a model.
+    """Read the description that `save_translator` wrote.
 
     Args:
         path: str or Path of the model's folder.
@@ -57,8 +57,8 @@ def read_description(path):
         dict.
 
     Raises:
-        FileNotFoundError: no such folder, or no exported translator in it.
-        ValueError: written by another version of the format, or damaged.
+        FileNotFoundError: If there is no such folder, or no exported translator in it.
+        ValueError: If it has another version of the format, or is damaged.
 
     Example:
         >>> from tf_transformer.export.translation.shipped_models import shipped_model
@@ -78,13 +78,13 @@ def read_description(path):
         if description["format"] != FORMAT:
             raise ValueError(
                 f"{path}: expected format {FORMAT}, got {description['format']}, written by "
-                f"version {description['version']}. Export it anew with this version."
+                f"version {description['version']}. Export it again with this version."
             )
         missing = _REQUIRED - description.keys()
         if missing:
             raise ValueError(
                 f"{file}: expected the fields {sorted(_REQUIRED)}, got none of "
-                f"{sorted(missing)}. Export it anew."
+                f"{sorted(missing)}. Export it again."
             )
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{file}: expected a description in JSON, got {error!r}.") from error
@@ -110,11 +110,11 @@ def load_translator(path):
         path: str or Path of the model's folder.
 
     Returns:
-        The loaded SavedModel: `.translate(strings)` gives strings.
+        The loaded SavedModel: `.translate(strings)` returns strings.
 
     Raises:
-        FileNotFoundError: as `read_description`.
-        ValueError: as `read_description`, or the SavedModel is damaged.
+        FileNotFoundError: See `read_description`.
+        ValueError: See `read_description`; or if the SavedModel is damaged.
 
     Example:
         >>> from tf_transformer.export.translation.shipped_models import shipped_model

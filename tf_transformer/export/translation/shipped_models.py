@@ -1,15 +1,15 @@
-"""The models that come with the package."""
+"""The models included in the package."""
 
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[2]
 _INSTALLED = _PACKAGE / "saved_models"
-# In a checkout, and so in an editable install, the folder lies beside the package.
+# In a checkout or an editable install, the folder is next to the package.
 _FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "saved_models"
 
 
 def shipped_model(name):
-    """Find a model of the folder `saved_models/`, in a checkout as in an installed package.
+    """Find a model in `saved_models/`, in a checkout or in an installed package.
 
     Args:
         name: str, like "en-zh".
@@ -18,7 +18,7 @@ def shipped_model(name):
         Path of its folder.
 
     Raises:
-        FileNotFoundError: no such model was shipped.
+        FileNotFoundError: If there is no such model.
 
     Example:
         >>> shipped_model("en-zh").name
@@ -27,7 +27,7 @@ def shipped_model(name):
     path = _FOLDER / name
     if not path.is_dir():
         raise FileNotFoundError(
-            f"{name}: expected a model that comes with tf_transformer, got a name that none has. "
-            f"Name the folder of your own with --model."
+            f"{name}: expected the name of a model included in tf_transformer, got another name. "
+            f"Pass the folder of your own model with --model."
         )
     return path

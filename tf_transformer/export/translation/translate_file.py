@@ -1,4 +1,4 @@
-"""A file of any size through a translator, line by line, and on after a stop."""
+"""Translating a file of any size line by line, resumable."""
 
 import dataclasses
 import functools
@@ -11,8 +11,8 @@ from tf_transformer.data.readers import check_plain_text, text_of_line
 from tf_transformer.data.replacing import replacing
 from tf_transformer.export.translation.translate_texts import one_line, translate_texts
 
-_LONGEST_LINE = 2**16  # bytes; no model reads more, and a file may be one line
-_LONGEST_PART = 2**20  # bytes; tokenising takes some forty times as much
+_LONGEST_LINE = 2**16  # bytes; no model reads more, and a file may be a single line
+_LONGEST_PART = 2**20  # bytes; tokenization takes about forty times as much memory
 
 
 def translate_file(
@@ -27,35 +27,35 @@ def translate_file(
     progress=None,
     counted=None,
 ):
-    """Translate a text file, one line for each.
+    """Translate a text file line by line.
 
-    Some thousand lines are read, translated in batches of like length, and written in their own
-    order before the next are read, so the memory does not grow with the file. They go to
-    `TARGET.unfinished`, which becomes the target in the end; `TARGET.unfinished.json` says how
-    far it has come. After a stop the same call goes on there.
+    A few thousand lines are read, translated in batches of similar length, and written in their
+    original order before the next ones are read, so memory does not grow with the file. They are
+    written to `TARGET.unfinished`, which is renamed to the target at the end;
+    `TARGET.unfinished.json` records the progress. After a stop, the same call resumes.
 
     Args:
         translator: a `Translator` or a loaded one.
-        source: str or Path, UTF-8; what is none is replaced by U+FFFD, and what a line has beyond
-            64 KiB is left out, as is a byte order mark.
+        source: str or Path, UTF-8; invalid bytes are replaced by U+FFFD; a byte order mark, and
+            everything beyond the first 64 KiB of a line, is dropped.
         target: str or Path of a new file.
         beam, sample, tokens_per_batch: see `translate_texts`.
-        lines_at_once: int, the lines that are sorted together; fewer, once they have 1 MiB.
-        progress: None, or a function called after each batch with the number of lines that are
-            translated and the share of the source that they are, 0.0 to 1.0. A stop loses those
-            of the present part, which are written together.
+        lines_at_once: int, number of lines sorted together; fewer if they exceed 1 MiB.
+        progress: None, or a function called after each batch with the number of translated lines
+            and the share of the source they make up, 0.0 to 1.0. A stop loses the current part,
+            which is written as a whole.
         counted: None, or a function called with the number of the first line, from 1, and the
-            tokens of the lines that are translated next: to say which are too long for the model.
+            token counts of the lines of a part, e.g. to report lines too long for the model.
 
     Returns:
         int, the number of lines.
 
     Raises:
-        FileNotFoundError: no such source; no folder for the target.
-        FileExistsError: the target is there already.
-        ValueError: a gzipped source; an unfinished target of another source, another model or
-            other settings, or one that another process writes at this time; a number out of range.
-        OSError: the disk is full; what was written is kept.
+        FileNotFoundError: If there is no such source, or no folder for the target.
+        FileExistsError: If the target exists.
+        ValueError: If the source is gzipped, a number is out of range, the unfinished target
+            belongs to another source, model or other settings, or another process is writing it.
+        OSError: If the disk is full; what was written is kept.
 
     Example:
         >>> from tf_transformer.export.translation.saved_translator import load_translator
@@ -95,7 +95,7 @@ def translate_file(
                 translator,
                 chunk,
                 beam=beam,
-                # Each part draws other numbers, the same ones after a stop.
+                # Each part draws other random numbers, and the same ones after a stop.
                 sample=sample and dataclasses.replace(sample, seed=sample.seed + done),
                 tokens_per_batch=tokens_per_batch,
                 counted=counted and functools.partial(counted, done + 1),
@@ -122,24 +122,24 @@ def translate_file(
 
 
 def _lock(output):
-    """Keep a second process from writing the same file."""
+    """Prevent a second process from writing the same file."""
     try:
         import fcntl
-    except ImportError:  # Windows, whose files have other locks
+    except ImportError:  # Windows, which has other locks
         return
     try:
         fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise ValueError(
-            f"target: expected a file that nobody writes, got {output.name}, which another process "
-            "writes. Wait for it, or choose another target."
+            f"target: expected a file that no other process is writing, got {output.name}. Wait "
+            "for that process, or choose another target."
         ) from error
-    except OSError:  # a file system that has no locks
+    except OSError:  # a file system without locks
         return
 
 
 def _within(progress, done, count, before, after):
-    """How far `count` lines after those done are; their end is told once they are written."""
+    """The progress within a part; its end is reported once it is written."""
 
     def tell(translated):
         if translated < count:
@@ -149,23 +149,25 @@ def _within(progress, done, count, before, after):
 
 
 def _go_on(notes, settings, lines, output):
-    """Put both files where the notes say; the number of lines done, and the digest up to there."""
+    """Seek both files to the recorded progress; return the lines done and the digest so far."""
     digest = hashlib.sha256()
     if not notes.exists():
         output.truncate(0)
         return 0, digest
-    begin_anew = f"Delete {notes} to begin anew."
+    start_over = f"Delete {notes} to start over."
     try:
         state = json.loads(notes.read_text(encoding="utf-8"))
         same = {name: state[name] for name in settings} == settings
         done, read, written = (state[name] for name in ("lines", "source_bytes", "target_bytes"))
         expected = state["source_sha256"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{notes}: expected notes in JSON, got {error!r}. {begin_anew}") from error
+        raise ValueError(
+            f"{notes}: expected the progress in JSON, got {error!r}. {start_over}"
+        ) from error
     if not same:
         raise ValueError(
-            f"{notes}: expected the notes of {settings}, got those of another model or another "
-            f"way of decoding. {begin_anew}"
+            f"{notes}: expected the progress with {settings}, got that of another model or other "
+            f"settings. {start_over}"
         )
     while left := read - lines.tell():
         block = lines.read(min(left, 2**20))
@@ -174,8 +176,8 @@ def _go_on(notes, settings, lines, output):
         digest.update(block)
     if digest.hexdigest() != expected or output.tell() < written:
         raise ValueError(
-            f"{notes}: expected the notes of this source and of this unfinished target, got those "
-            f"of others. {begin_anew}"
+            f"{notes}: expected the progress of this source and this unfinished target, got that "
+            f"of others. {start_over}"
         )
     output.truncate(written)
     output.seek(written)
@@ -183,7 +185,7 @@ def _go_on(notes, settings, lines, output):
 
 
 def _some_lines(lines, count, digest):
-    """Up to `count` lines as str, without their ends, or as many as have `_LONGEST_PART`."""
+    """Up to `count` lines as str without line ends, at most `_LONGEST_PART` bytes."""
     start = lines.tell()
     for _ in range(count):
         first = lines.tell() == 0
@@ -199,7 +201,7 @@ def _some_lines(lines, count, digest):
 
 
 def _settings(translator):
-    found = getattr(translator, "settings", None)  # none in exports of earlier versions
+    found = getattr(translator, "settings", None)  # missing in exports of earlier versions
     return {} if found is None else json.loads(found.numpy())
 
 

@@ -1,6 +1,6 @@
-"""Any number of texts through a translator, in batches of like length.
+"""Translating any number of texts, in batches of similar length.
 
-Axes: n translations of a text.
+Axes: n size of an n-best list.
 """
 
 import tensorflow as tf
@@ -16,18 +16,18 @@ def translate_texts(
     progress=None,
     counted=None,
 ):
-    """Translate texts, the long ones together and the short ones together.
+    """Translate texts in batches of similar length.
 
     Args:
         translator: a `Translator` or a loaded one.
         texts: list of str.
-        beam: bool, whether to use `translate_beam`, of whose n-best list the first comes back.
+        beam: bool, whether to use `translate_beam` and return the best of each n-best list.
         sample: None, or `Sampling`, to use `translate_sample`. With neither, decoding is greedy.
-        tokens_per_batch: int, the most tokens of a batch, padding counted; a longer text has a
-            batch of its own.
+        tokens_per_batch: int, maximum number of tokens in a batch, including padding; a longer text
+            gets its own batch.
         progress: None, or a function called with the number of texts done.
-        counted: None, or a function called, before the first batch, with the tokens of each text,
-            the end token apart: to say which are too long for the model.
+        counted: None, or a function called before the first batch with the number of tokens of
+            each text, without the end token, e.g. to report texts too long for the model.
 
     Returns:
         list of str, in the order of `texts`.
@@ -75,23 +75,23 @@ def translate_texts(
 
 
 def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=None, counted=None):
-    """Translate texts by `translate_beam`, with the scores.
+    """Translate texts with beam search, and return the n-best lists.
 
     Args:
-        translator, texts, tokens_per_batch, progress, counted: as of `translate_texts`.
+        translator, texts, tokens_per_batch, progress, counted: see `translate_texts`.
 
     Returns:
-        list, for each text the list of its n `(translation, score)`, the best first; "" with
-        -inf where there are fewer. n was fixed when the model was exported.
+        list of the n-best list of each text: n `(translation, score)`, the best first; "" with
+        -inf where there are fewer. n was set when the model was exported.
 
     Raises:
-        ValueError: as `translate_texts`.
+        ValueError: See `translate_texts`.
 
     Example:
         >>> from tf_transformer.export.translation.saved_translator import load_translator
         >>> from tf_transformer.export.translation.shipped_models import shipped_model
         >>> translator = load_translator(shipped_model("en-zh"))
-        >>> [[(translation, score)]] = n_best_translations(translator, ["Thank you."])
+        >>> [[(translation, score), *_]] = n_best_translations(translator, ["Thank you."])
         >>> translation, score < 0
         ('谢谢你。', True)
     """
@@ -109,7 +109,7 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
 
 
 def count_tokens(translator, texts):
-    """Count the tokens of texts, the end token apart.
+    """Count the tokens of texts, without the end token.
 
     Args:
         translator: a `Translator` or a loaded one.
@@ -154,15 +154,15 @@ def _in_batches(translate, translator, texts, tokens_per_batch, progress, counte
 
 
 def batches_by_length(lengths, tokens_per_batch):
-    """Put like lengths together.
+    """Divide texts into batches of similar length.
 
     Args:
-        lengths: list of int, tokens, the end token apart.
+        lengths: list of int, numbers of tokens without the end token.
         tokens_per_batch: int, see `translate_texts`.
 
     Returns:
-        list of lists of int, the places in each batch, the longest first: what does not fit into
-        memory shows at once.
+        list of lists of int, the indices in each batch, the longest first, so that a batch too
+        large for the memory fails at once.
 
     Example:
         >>> batches_by_length([3, 9, 2, 3], 8)
@@ -180,7 +180,7 @@ def batches_by_length(lengths, tokens_per_batch):
 
 
 def one_line(text):
-    """A translation as a field of a line: a space for every tab and for every end of a line.
+    """Replace the tabs and line breaks of a translation with spaces.
 
     Args:
         text: str.
@@ -196,5 +196,5 @@ def one_line(text):
 
 
 def _strings(texts):
-    # Bytes, so that lone surrogates, which no UTF-8 holds, cannot stop the batch.
+    # Encoded here, so that lone surrogates, which UTF-8 cannot hold, do not fail the batch.
     return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)

@@ -1,6 +1,6 @@
-"""Strings in, strings out: tokenizer, model and decoding in one SavedModel.
+"""Tokenizer, model and decoding in one SavedModel: strings in, strings out.
 
-Axes: B batch, S source length, L most target tokens, D model width, n translations of a text.
+Axes: B batch, S source length, L most target tokens, D model width, n size of an n-best list.
 """
 
 import tensorflow as tf
@@ -13,12 +13,12 @@ _TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 
 
 class Translator(tf.Module):
-    """A trained Transformer with its tokenizer, made of core TensorFlow operations only.
+    """A trained Transformer with its tokenizer, made of core TensorFlow operations.
 
-    Saved with `save`, it loads in a process that knows nothing but TensorFlow. Sources longer
-    than the model's table of positions are cut there; a translation ends after twice the
-    source's tokens, its end counted, plus 10 at the latest, unless `length_limit` says otherwise.
-    A blank text gives an empty one.
+    Saved with `save`, it loads in a process that has only TensorFlow. Sources longer than the
+    model's position table are truncated. A translation has at most twice as many tokens as the
+    source, including its end token, plus 10, unless `length_limit` is set. A blank text gives an
+    empty translation.
 
     Args:
         model: a built `Transformer` whose vocabularies are the tokenizer's, or an `Ensemble` of
@@ -28,8 +28,8 @@ class Translator(tf.Module):
             `length_limit`, `jit_compile` of `IdTranslator`.
 
     Raises:
-        ValueError: the vocabulary of the model is not the tokenizer's, or its padding is not 0; a
-            number out of range.
+        ValueError: If the vocabulary of the model is not the tokenizer's, its padding id is not 0,
+            or a number is out of range.
 
     Example:
         >>> import tempfile
@@ -56,17 +56,17 @@ class Translator(tf.Module):
             )
         if tokenizer.pad_id != 0:
             raise ValueError(
-                f"tokenizer: expected the id 0 for padding, as the masks take it, got "
+                f"tokenizer: expected the id 0 for padding, which the masks block, got "
                 f"{tokenizer.pad_id}. Train a vocabulary with this package."
             )
         self.tokenizer = tokenizer
         self.decoding = IdTranslator(model, tokenizer.start_id, tokenizer.end_id, **decoding)
         self.weights = self.decoding.weights
-        # A variable, as only variables are found again in a SavedModel.
+        # A variable: a SavedModel does not restore other attributes.
         self.settings = tf.Variable(self.decoding.settings, trainable=False)
         encoder = getattr(model, "encoder", None)
         self._longest_source = config["pe_input"]
-        # Not by decoration, which holds the object weakly: `Translator(...).translate(texts)`.
+        # Not a decorator, which would keep only a weak reference: `Translator(...).translate()`.
         self.translate = tf.function(self.translate, input_signature=[_TEXTS], autograph=False)
         self.translate_beam = tf.function(
             self.translate_beam, input_signature=[_TEXTS], autograph=False
@@ -86,9 +86,9 @@ class Translator(tf.Module):
         return tf.where(tf.equal(lengths, 1), "", translations)
 
     def translate_beam(self, text):
-        """Translate by `beam_search`: string (B,) -> `translations` string (B, n), the best first,
-        and their `scores` float32 (B, n); "" and -inf where there are fewer, as of a blank text,
-        which has its empty translation alone, of score 0.
+        """Translate with `beam_search`: string (B,) -> `translations` string (B, n), the best
+        first, and their `scores` float32 (B, n); "" and -inf where there are fewer. A blank text
+        has one translation, the empty one, with score 0.
         """
         source, lengths = self._source(text)
         ids, scores = self.decoding.beam(source)
@@ -102,7 +102,7 @@ class Translator(tf.Module):
         }
 
     def translate_sample(self, text, seed, temperature, top_k, top_p):
-        """Translate by `sample_decode`: string (B,) -> string (B,); see `IdTranslator.sample`."""
+        """Translate with `sample_decode`: string (B,) -> string (B,); see `IdTranslator.sample`."""
         source, lengths = self._source(text)
         ids = self.decoding.sample(source, seed, temperature, top_k, top_p)
         return tf.where(tf.equal(lengths, 1), "", self.tokenizer.decode_ids(ids))
@@ -125,11 +125,11 @@ class Translator(tf.Module):
         `translate_sample` and, except for an ensemble, `encode`.
 
         Args:
-            path: str or Path of a folder; a SavedModel there is replaced once the new one is whole.
+            path: str or Path of a folder; a SavedModel there is replaced at the end.
 
         Raises:
-            FileExistsError: the folder holds something else.
-            OSError: the disk is full or the folder cannot be written.
+            FileExistsError: If the folder holds something else.
+            OSError: If the disk is full or the folder cannot be written.
         """
         translate = tf.function(
             lambda text: {"translation": self.translate(text)}, input_signature=[_TEXTS]
