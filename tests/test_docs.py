@@ -1,19 +1,44 @@
-"""What docs/ says is so: its code runs, and the masks of other libraries mean what it says."""
+"""What docs/ says is so: its code runs, its links lead somewhere, both languages agree, and the
+masks of other libraries mean what it says.
+"""
 
+import functools
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import keras
 import numpy as np
 import pytest
+import real_weights
 import tensorflow as tf
 
 from tf_transformer import MultiHeadAttention
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(page.name for page in DOCS.glob("*.md"))
+TRANSLATED = [page for page in PAGES if not page.endswith(".zh-CN.md") and page != "README.md"]
+WITHOUT_EXAMPLES = {
+    "README.md": "the index",
+    "command.md": "tests/cli/ runs the command",
+    "results.md": "numbers, measured by benchmarks/",
+}
+WITH_LINKS = sorted(
+    page.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "saved_models/*.md")
+    for page in ROOT.glob(pattern)
+)
 
 
-@pytest.mark.parametrize("page", sorted(page.name for page in DOCS.glob("*.md")))
+def blocks(text, language):
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M)
+    return [block for name, block in found if name == language]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.replace(".zh-CN", "") not in WITHOUT_EXAMPLES]
+)
 def test_the_examples_print_what_the_page_shows(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where an example may write
     text = (DOCS / page).read_text("utf-8")
@@ -24,6 +49,87 @@ def test_the_examples_print_what_the_page_shows(page, capsys, tmp_path, monkeypa
     for code, shown in examples:
         exec(compile(code, page, "exec"), names)
         assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_example_is_run(page):
+    text = (DOCS / page).read_text("utf-8")
+    not_run = re.findall(r"```python\n((?:(?!```).)*)```\n\n(?!```text)", text, re.S)
+    assert all("UniLM" in code for code in not_run)  # run below, where there are weights
+    if page.replace(".zh-CN", "") in WITHOUT_EXAMPLES:
+        assert not blocks(text, "python")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("page", ["bert.md", "bert.zh-CN.md"])
+def test_the_paraphrases_are_those_of_the_page(page, capsys, tmp_path, monkeypatch):
+    folder = real_weights.simbert(tmp_path)
+    monkeypatch.chdir(folder.parent)
+    [code] = [c for c in blocks((DOCS / page).read_text("utf-8"), "python") if "UniLM" in c]
+    names = {}
+    exec(compile(code, page, "exec"), names)
+    written = [text.decode() for text in names["tokenizer"].decode(names["ids"]).numpy()]
+    assert re.search(r"  # (.*)\n", code)[1].split(" / ") == written
+
+
+@pytest.mark.parametrize("page", TRANSLATED)
+def test_both_languages_have_the_same_sections_and_code(page):
+    english, chinese = (
+        (DOCS / name).read_text("utf-8") for name in (page, page.replace(".md", ".zh-CN.md"))
+    )
+    for text, other in ((english, page.replace(".md", ".zh-CN.md")), (chinese, page)):
+        assert f"]({other})" in text.split("\n## ")[0]  # the link to the other language
+    assert [len(h) for h in re.findall(r"^#+", without_code(english), re.M)] == [
+        len(h) for h in re.findall(r"^#+", without_code(chinese), re.M)
+    ]
+    for language in ("", "bash", "text"):
+        assert blocks(english, language) == blocks(chinese, language)
+    without_comments = [
+        [re.sub(r" *#.*", "", code) for code in blocks(text, "python")]
+        for text in (english, chinese)
+    ]
+    assert without_comments[0] == without_comments[1]
+
+
+def test_the_index_has_every_page():
+    index = (DOCS / "README.md").read_text("utf-8")
+    linked = set(re.findall(r"\]\(([^)/]*\.md)\)", index))
+    assert linked == set(PAGES) - {"README.md"}
+
+
+def without_code(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
+
+
+@functools.cache
+def anchors(path):
+    """The anchors of a page's headings, as GitHub makes them."""
+    found = []
+    for heading in re.findall(r"^#+ +(.*?) *$", without_code(path.read_text("utf-8")), re.M):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+        found.append(slug if slug not in found else f"{slug}-{found.count(slug)}")
+    return found
+
+
+@pytest.mark.parametrize("page", WITH_LINKS)
+def test_every_link_leads_somewhere(page):
+    path = ROOT / page
+    text = without_code(path.read_text("utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = unquote(target).partition("#")
+        to = (path.parent / file).resolve() if file else path
+        assert to.exists(), f"{page}: {target}: no such file"
+        if anchor:
+            assert anchor in anchors(to), f"{page}: {target}: no such heading"
+
+
+def test_a_heading_becomes_an_anchor_as_on_github(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A `b`-c, d\n\n## 用 Python 训练\n\n```\n# no heading\n```\n", "utf-8")
+    assert anchors(page) == ["a-b-c-d", "用-python-训练"]
 
 
 PADDING = np.array([[True, True, True, False, False], [True, False, True, True, True]])

@@ -4,26 +4,57 @@ import re
 from pathlib import Path
 
 import pytest
+import real_weights
 
 ROOT = Path(__file__).parent.parent
+ENGLISH, CHINESE = ((ROOT / n).read_text("utf-8") for n in ("README.md", "README.zh-CN.md"))
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.S | re.M)
 
 
 @pytest.mark.slow
-def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
+def test_the_translator_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)[1]
+    code = blocks(ENGLISH, "python")[0]
     exec(compile(code, "README.md", "exec"), {})
     assert (tmp_path / "my_translator" / "saved_model.pb").is_file()
     assert "dtype=string" in capsys.readouterr().out
 
 
+@pytest.mark.real
+def test_the_bert_example_prints_what_its_comment_says(tmp_path, monkeypatch, capsys):
+    real_weights.minilm()  # skips without it
+    monkeypatch.chdir(tmp_path)
+    code = blocks(ENGLISH, "python")[1]
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out == re.search(r"print\(.*\)  # (.*\n)", code)[1]
+    assert (tmp_path / "my_encoder" / "saved_model.pb").is_file()
+
+
 def test_both_readmes_give_the_same_commands_and_code():
-    english, chinese = ((ROOT / n).read_text("utf-8") for n in ("README.md", "README.zh-CN.md"))
-    for language, blocks in (("bash", 3), ("python", 1)):
-        code = re.findall(rf"```{language}\n(.*?)```", english, re.S)
-        assert len(code) == blocks
-        assert code == re.findall(rf"```{language}\n(.*?)```", chinese, re.S)
-    synopses = [
-        re.search(r"```\n(tf-transformer train .*?)```", s, re.S)[1] for s in (english, chinese)
-    ]
-    assert synopses[0] == synopses[1]
+    for language, number in (("bash", 3), ("python", 2)):
+        assert len(blocks(ENGLISH, language)) == number
+        assert blocks(ENGLISH, language) == blocks(CHINESE, language)
+
+
+def test_both_readmes_give_the_same_figures():
+    def figures(text):
+        table = text[text.index("[docs/results") :].split("\n## ")[0]
+        rows = [line for line in table.splitlines() if line.startswith("|")]
+        number = r"\d[\d,.]*\d|\d"
+        return [sorted(re.findall(number, re.sub(r"\(docs/[^)]*\)", "", row))) for row in rows]
+
+    assert len(figures(ENGLISH)) == 10  # with the head
+    assert figures(ENGLISH) == figures(CHINESE)
+
+
+@pytest.mark.parametrize("text", [ENGLISH, CHINESE], ids=["en", "zh-CN"])
+def test_a_readme_stays_short(text):
+    assert len(text.splitlines()) <= 130
+
+
+@pytest.mark.parametrize("name", ["main", "test"])
+def test_the_commands_are_marked_for_ci(name):
+    assert len(re.findall(rf"<!-- command: {name} -->\n```bash\npython3 -m venv ", ENGLISH)) == 1
