@@ -17,8 +17,10 @@ from benchmarks.harness.worker import memory, reset_peak
 
 REMARK = """\
 Medians over the rounds, in brackets the range. Seconds: `Bert.from_pretrained` only; the file is in
-the operating system's cache. "Beyond the model": the peak memory of the process minus what it holds
-afterwards, including pages of the mapped file. The unit is the size of the file.
+the operating system's cache. `safetensors.numpy.load_file`, which only reads the arrays, runs next
+in the same process; the ratio is that of the two. "Beyond the model": the peak memory of the
+process minus what it holds afterwards, including pages of the mapped file. The unit is the size of
+the file.
 """
 
 
@@ -40,6 +42,8 @@ def main(parser, arguments):
     beyond = [(result["peak"] - result["after"]) / size for result in rounds]
     rows = {
         "seconds": ([result["seconds"] for result in rounds], ".2f"),
+        "seconds of load_file": ([result["arrays_seconds"] for result in rounds], ".2f"),
+        "ratio": ([result["seconds"] / result["arrays_seconds"] for result in rounds], ".2f"),
         "MiB before": ([result["before"] for result in rounds], ",.0f"),
         "MiB at the peak": ([result["peak"] for result in rounds], ",.0f"),
         "MiB afterwards": ([result["after"] for result in rounds], ",.0f"),
@@ -64,6 +68,7 @@ def write(folder):
 def load(folder):
     """Seconds, and the MiB of the process before, at the peak and afterwards."""
     import tensorflow as tf
+    from safetensors.numpy import load_file
 
     from tf_transformer.models.bert import Bert
 
@@ -73,9 +78,12 @@ def load(folder):
     model = Bert.from_pretrained(folder)
     seconds = time.perf_counter() - start
     assert model.count_params() == 109_482_240
-    return {
+    result = {
         "seconds": seconds,
         "before": before,
         "peak": memory("VmHWM"),
         "after": memory("VmRSS"),
     }
+    start = time.perf_counter()
+    arrays = load_file(Path(folder) / "model.safetensors")
+    return {**result, "arrays_seconds": time.perf_counter() - start, "arrays": len(arrays)}

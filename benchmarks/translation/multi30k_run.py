@@ -154,8 +154,8 @@ def translate(data, part, model, tokenizer):
     """Moses' tokens of the translations of a part."""
     import tensorflow as tf
 
-    from tf_transformer.export.id_translator import IdTranslator
-    from tf_transformer.export.translate_texts import batches_by_length
+    from tf_transformer.export import IdTranslator
+    from tf_transformer.export.translation.translate_texts import batches_by_length
 
     translator = IdTranslator(
         model,

@@ -13,9 +13,9 @@ import time
 import numpy as np
 
 from tf_transformer import BPETokenizer, GraphBPE, Translator
-from tf_transformer.cli import SENTENCES
+from tf_transformer.cli.exporting import SENTENCES
 from tf_transformer.data import PairSource, group_references
-from tf_transformer.export.translate_texts import translate_texts
+from tf_transformer.export import translate_texts
 from tf_transformer.training import PRESETS, TrainingRun, score_translations
 
 

@@ -17,7 +17,7 @@ def main(parser, arguments):
     options = parser.parse_args(arguments)
     from tf_transformer import GraphBPE, Translator
     from tf_transformer.data import PairSource, group_references, split_pairs
-    from tf_transformer.export.translate_texts import translate_texts
+    from tf_transformer.export import translate_texts
     from tf_transformer.training import PRESETS, TrainingRun, score_translations
 
     changes = dict(change.split("=") for change in options.changes)

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from benchmarks.decoding.peers.batches import batches
-from tf_transformer.export.id_translator import IdTranslator
+from tf_transformer.export import IdTranslator
 from tf_transformer.models import Transformer
 
 
