@@ -5,7 +5,7 @@
     python -m benchmarks all [options]      run every one that needs no data or model
 
 Run it in the repository root, with this library installed. The libraries to compare with are
-installed into benchmarks/.environments when they are first needed.
+installed into benchmarks/.environments when they are first needed. Times are rough, for two cores.
 """
 
 import argparse
