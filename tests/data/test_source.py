@@ -37,3 +37,17 @@ def test_tsv(tmp_path):
 def test_one_source_only(given, said):
     with pytest.raises(ValueError, match=said):
         PairSource(**given)
+
+
+def test_several_files(tmp_path):
+    for name, text in (("a.tsv", "one\teins\n"), ("b.tsv", "two\tzwei\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    source = PairSource(tsv=[tmp_path / "a.tsv", tmp_path / "b.tsv"])
+    assert source.load() == [("one", "eins"), ("two", "zwei")] and source.name == "a"
+    # As JSON has it, and with a single file in a list.
+    assert PairSource(tsv=list(source.tsv)) == source
+    assert PairSource(tsv=[str(tmp_path / "a.tsv")]) == PairSource(tsv=tmp_path / "a.tsv")
+    moved = source.with_paths(lambda file: file.replace(".tsv", ".txt"))
+    assert moved.tsv == (str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
+    with pytest.raises(ValueError, match="as many target files as source files, got 2 and 1"):
+        PairSource(source_file=("a", "b"), target_file="c")

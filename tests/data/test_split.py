@@ -8,6 +8,7 @@ from tf_transformer.data import (
     load_corpus,
     split_documents,
     split_pairs,
+    split_with_validation,
 )
 
 
@@ -125,3 +126,14 @@ def test_split_documents_refuses_what_cannot_be_split():
         split_documents([["a"]], 1)
     with pytest.raises(ValueError, match="enough for training and validation, received 1 and 0"):
         split_documents([["a"]], 0.001)
+
+
+def test_a_given_validation_set_shares_no_sentence_with_the_others(corpus):
+    whole = split_pairs(corpus)
+    validation = [("new", whole.train[0][1].upper()), (whole.test[0][0], "new"), ("x", "y")]
+    split = split_with_validation(corpus, validation)
+    assert split.validation == validation
+    held_out = sides(validation)
+    for part, before in ((split.train, whole.train + whole.validation), (split.test, whole.test)):
+        assert held_out.isdisjoint(sides(part))
+        assert len(before) - 10 < len(part) < len(before)

@@ -41,12 +41,14 @@ def _info(options):
 def _parameters(name):
     import_tensorflow()
     from tf_transformer.models import bert
+    from tf_transformer.models.bert.drawn_kernel import without_drawing
 
     if Path(name).exists() or Path(f"{name}.index").exists():
         model = bert.Bert.from_pretrained(name)
     else:
         model = bert.Bert(bert.published_config(name))
-        model.build()
+        with without_drawing():  # only the sizes are printed
+            model.build()
     print(f"{name}\n{json.dumps(model.config.to_dict(), indent=2, ensure_ascii=False)}\n")
     for part, count in bert.parameter_table(model).items():
         print(f"{count:>13,}  {part}")

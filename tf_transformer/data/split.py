@@ -71,8 +71,8 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
 def split_with_validation(pairs, validation):
     """Divides pairs into training and test sets, next to a validation set that is given.
 
-    As `split_pairs`, whose validation share is trained on instead. Training pairs with a sentence
-    that the validation set has too, on either side, are left out.
+    Like `split_pairs`, but with the given validation set. Other pairs with a sentence of the
+    validation set, on either side, are left out.
 
     Args:
         pairs, validation: lists of `(source, target)` pairs of strings.
@@ -88,8 +88,11 @@ def split_with_validation(pairs, validation):
     """
     split = split_pairs(pairs, validation_share=0.0)
     held_out = {_comparable(text) for pair in validation for text in pair}
-    train = [pair for pair in split.train if held_out.isdisjoint(map(_comparable, pair))]
-    return Split(train=train, validation=list(validation), test=split.test)
+    train, test = (
+        [pair for pair in part if held_out.isdisjoint(map(_comparable, pair))]
+        for part in (split.train, split.test)
+    )
+    return Split(train=train, validation=list(validation), test=test)
 
 
 def split_documents(documents, validation_share):

@@ -197,7 +197,7 @@ def test_ten_thousand_translations_do_not_grow_the_memory(model, jit_compile):
     held = []
     for seed in range(10):
         for decode in (translator.greedy, translator.beam):
-            for batch in batches(500, 50, seed):
+            for batch in batches(500, 125, seed):
                 decode(batch)
         gc.collect()
         held.append(memory())

@@ -1,0 +1,1 @@
+"""Comparisons with other libraries, and experiments: see README.md in this folder."""

@@ -1,0 +1,185 @@
+"""Every benchmark: what `python -m benchmarks` lists, and what `all` runs."""
+
+import importlib
+from dataclasses import dataclass
+
+PRETRAINED = "a folder with all-MiniLM-L6-v2"
+MULTI30K = "DATA, Multi30k's .gz files"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A line of the list; the program is `benchmarks/SUBJECT/NAME.py`.
+
+    Attributes:
+        subject, name: str.
+        summary: str, one line.
+        time: str, roughly, on two cores.
+        needs: str, what the user has to bring; "" for a benchmark that `all` runs.
+        peers: tuple of libraries from `harness/environments.py`, installed at the first run.
+        results: tuple of str, the files in `results/` without their endings.
+        calls: tuple of options, one for each call by `all`.
+        rounds: whether there is an option `--rounds`.
+    """
+
+    subject: str
+    name: str
+    summary: str
+    time: str
+    needs: str = ""
+    peers: tuple = ()
+    results: tuple = ()
+    calls: tuple = ((),)
+    rounds: bool = True
+
+    def load(self):
+        """The module, whose `main(parser, arguments)` runs the benchmark."""
+        return importlib.import_module(f"benchmarks.{self.subject}.{self.name}")
+
+
+OURS, HUB, TORCH, HF = "tf_transformer", "keras-hub", "torch", "huggingface"
+BENCHMARKS = [
+    Benchmark(
+        "attention",
+        "attention",
+        "attention core: time and memory by length, compared with TensorFlow, Keras, torch",
+        "30 min",
+        peers=(OURS, TORCH),
+        results=("attention-float32", "attention-bfloat16"),
+        calls=((), ("--dtype", "bfloat16", "--longest", "2048")),
+    ),
+    Benchmark(
+        "attention",
+        "attention_core",
+        "attention core: plain graph compared with XLA",
+        "2 min",
+    ),
+    Benchmark(
+        "attention",
+        "stablehlo_cases",
+        "write the programs that accelerator runs",
+        "5 min",
+        needs="FOLDER to write to",
+        rounds=False,
+    ),
+    Benchmark(
+        "attention",
+        "accelerator",
+        "attention core on a GPU or TPU through jax: errors and times",
+        "10 min",
+        needs="FOLDER of stablehlo_cases; jax",
+        results=("accelerator-cpu",),
+    ),
+    Benchmark(
+        "models",
+        "whole_models",
+        "BERT-base's encoder, and training steps of the base Transformer",
+        "15 min",
+        peers=(OURS, HUB, TORCH, HF),
+        results=("whole_models",),
+    ),
+    Benchmark(
+        "training",
+        "train",
+        "training the small preset: tokens a second and memory",
+        "15 min",
+        peers=(OURS, HUB, TORCH),
+        results=("train",),
+    ),
+    Benchmark(
+        "training",
+        "train_step",
+        "one training step under different settings of TensorFlow",
+        "5 min",
+    ),
+    Benchmark(
+        "tokenization",
+        "tokenization",
+        "tokenizers in tf.data: sentences a second",
+        "15 min",
+        peers=(OURS, "tensorflow-text"),
+        results=("tokenization",),
+    ),
+    Benchmark(
+        "decoding",
+        "translate",
+        "greedy and beam search: sentences a second and latency",
+        "45 min",
+        needs=f"{MULTI30K}; a run of multi30k",
+        peers=(OURS, HUB, HF, "CTranslate2"),
+        results=("translate",),
+    ),
+    Benchmark(
+        "translation",
+        "multi30k",
+        "train Transformer-Tiny on Multi30k, English to German: BLEU",
+        "2 h 15 min",
+        needs=MULTI30K,
+        results=("multi30k", "multi30k-beta-2-0.98", "multi30k-two-calls"),
+        rounds=False,
+    ),
+    Benchmark(
+        "translation",
+        "quality",
+        "BLEU of the small preset, compared with keras-hub's layers",
+        "1 h",
+        peers=(OURS, HUB),
+        results=("quality",),
+        rounds=False,
+    ),
+    Benchmark(
+        "translation",
+        "subwords",
+        "BLEU of the small preset with BPE, WordPiece and Unigram",
+        "40 min",
+        needs="FOLDER to keep the trainings in",
+        results=("subwords",),
+        rounds=False,
+    ),
+    Benchmark(
+        "translation",
+        "try_preset",
+        "BLEU of a preset with changed fields, on held-out pairs",
+        "6 min",
+        needs="FIELD=VALUE ...",
+        rounds=False,
+    ),
+    Benchmark(
+        "bert",
+        "bert",
+        "sentence vectors of MiniLM: sentences a second",
+        "20 min",
+        needs=f"--model, {PRETRAINED}",
+        peers=(OURS, HUB, HF),
+        results=("bert",),
+    ),
+    Benchmark(
+        "bert",
+        "load_bert",
+        "time and memory of loading a checkpoint of BERT-base's size",
+        "1 min",
+        peers=(OURS,),
+        results=("load_bert",),
+    ),
+    Benchmark(
+        "bert",
+        "fine_tuning",
+        "accuracy of a fine-tuned BERT, compared with TF-IDF",
+        "7 min to 2 h 30 min",
+        needs="ARCHIVE of the texts; MODEL, a folder",
+        peers=("scikit-learn",),
+        results=("fine_tuning-trec-6", "fine_tuning-zh-reviews"),
+        rounds=False,
+    ),
+    Benchmark(
+        "bert",
+        "errors_by_length",
+        "accuracy of both by the length of the texts",
+        "5 min",
+        needs="ARCHIVE of the texts; MODEL, a folder of finetune",
+        peers=("scikit-learn",),
+        results=("errors_by_length-zh-reviews",),
+        rounds=False,
+    ),
+]
+BY_NAME = {benchmark.name: benchmark for benchmark in BENCHMARKS}

@@ -1,0 +1,73 @@
+"""The libraries that benchmarks compare with, each in its own virtual environment."""
+
+import os
+import subprocess
+import venv
+from pathlib import Path
+
+BENCHMARKS = Path(__file__).resolve().parent.parent
+ROOT = BENCHMARKS.parent
+ENVIRONMENTS = BENCHMARKS / ".environments"
+# Library: what pip installs. Versions are pinned so that a result can be repeated.
+LIBRARIES = {
+    "tf_transformer": [f"{ROOT}[train,bert]"],
+    "keras-hub": [f"{ROOT}[train,bert]", "keras-hub==0.32.0"],
+    "tensorflow-text": [f"{ROOT}[train]", "tensorflow-text==2.21.1", "sentencepiece"],
+    "torch": ["torch==2.13.0", "numpy"],
+    "CTranslate2": ["ctranslate2==4.8.5", "numpy"],
+    "scikit-learn": ["scikit-learn", "numpy"],
+    "huggingface": [
+        "torch==2.13.0",
+        "transformers==5.23.0",
+        "onnx",
+        "onnxruntime",
+        "numpy",
+    ],
+}
+# What the tf-transformer command sets for itself; all libraries get the same.
+SETTINGS = {
+    "TF_CPU_ALLOCATOR_USE_BFC": "true",
+    "TF_ENABLE_ONEDNN_OPTS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+
+def interpreter(library):
+    """The Python of a library's environment, which is created if it is missing."""
+    folder = ENVIRONMENTS / library
+    python = folder / "bin" / "python"
+    if not python.exists():
+        print(f"installing {library} into {folder}", flush=True)
+        venv.create(folder, with_pip=True)
+        command = [python, "-m", "pip", "install", "-q", *LIBRARIES[library]]
+        subprocess.run(command, check=True)
+    return python
+
+
+def start(library, module, *arguments, **options):
+    """Start `python -m MODULE` in a library's environment, with this checkout on the path.
+
+    Returns:
+        `subprocess.Popen`, whose standard output is a pipe.
+    """
+    return subprocess.Popen(
+        [interpreter(library), "-m", module, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **SETTINGS, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def run(library, module, *arguments):
+    """Run `python -m MODULE` in a library's environment and return its standard output.
+
+    Raises:
+        subprocess.CalledProcessError: If the program fails.
+    """
+    with start(library, module, *arguments) as process:
+        output, _ = process.communicate()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args, output)
+    return output

@@ -1,0 +1,40 @@
+"""A BERT-base encoder stack of this library's `EncoderLayer`."""
+
+import tensorflow as tf
+
+from benchmarks.models.peers.stack_weights import DFF, EPSILON, HEADS, WIDTH, stack_weights
+from tf_transformer import EncoderLayer
+
+
+def variants(case, arrays):
+    """A plain graph, and the whole stack with XLA."""
+    layers = []
+    for weights in stack_weights():
+        layer = EncoderLayer(
+            WIDTH, HEADS, DFF, activation="gelu", epsilon=EPSILON, dtype=case["dtype"]
+        )
+        layer.build((None, None, WIDTH))
+        hidden, narrow = layer.ffn.layers
+        homes = {"query": layer.mha.wq, "key": layer.mha.wk, "value": layer.mha.wv}
+        homes |= {"output": layer.mha.dense, "hidden": hidden, "narrow": narrow}
+        homes |= {"norm1": layer.layernorm1, "norm2": layer.layernorm2}
+        for name, home in homes.items():
+            home.set_weights(weights[name])
+        layers.append(layer)
+
+    def stack(x):
+        for layer in layers:
+            x = layer(x, False)
+        return x
+
+    return {
+        "tf_transformer": timed(stack, case, arrays),
+        "tf_transformer, XLA": timed(stack, case, arrays, jit_compile=True),
+    }
+
+
+def timed(stack, case, arrays, **options):
+    """A function that runs the stack on the case's input."""
+    x = tf.cast(tf.constant(arrays["x"]), case["dtype"])
+    run = tf.function(stack, autograph=False, **options)
+    return lambda: [tf.cast(run(x), tf.float32).numpy()]
