@@ -68,7 +68,10 @@ def test_bad_input(folder, tmp_path):
     for arguments, message in (
         (["embed", "--model", tmp_path / "none"], "expected a local folder"),
         (["embed", "--model", folder, "--file", tmp_path / "none"], "--file: expected a text file"),
-        (["embed", "--model", folder, "--output", tmp_path], "expected a file, new or to replace"),
+        (
+            ["embed", "--model", folder, "--output", tmp_path],
+            "expected a new or existing file, got",
+        ),
         (["search", tmp_path / "none", "a", "--model", folder], "index: expected a file"),
         (["search", lines, "a", "--model", folder], "index: expected an .npy file of `embed`"),
         (["search", narrow, "a", "--model", folder], "index: expected vectors of width 12"),

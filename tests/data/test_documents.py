@@ -1,4 +1,4 @@
-"""Documents from files: a sentence a line, a blank line between."""
+"""Documents from files: one sentence per line, a blank line between documents."""
 
 import gzip
 

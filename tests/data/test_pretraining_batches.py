@@ -1,4 +1,4 @@
-"""Batches for pretraining: fixed shapes, rows as BERT expects them, other ones in each epoch."""
+"""Pretraining batches: fixed shapes, rows as BERT expects them, different in each epoch."""
 
 import numpy as np
 import pytest

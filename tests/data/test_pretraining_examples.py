@@ -1,4 +1,4 @@
-"""Pairs of texts: half of them true, none too long, and every token where it came from."""
+"""Pairs of texts: half of them consecutive, none too long, all tokens in their original order."""
 
 from itertools import chain, pairwise
 
@@ -9,7 +9,7 @@ from tf_transformer.data import sentence_pairs, text_blocks
 
 
 def make_documents(documents=60, sentences=9, tokens=12, seed=0):
-    """Documents whose tokens all differ: an id tells its place."""
+    """Documents in which all tokens differ, so that an id identifies its position."""
     rng = np.random.default_rng(seed)
     made, places, number = [], {}, 5
     for d in range(documents):
@@ -37,14 +37,14 @@ def test_what_follows_follows_and_what_does_not_is_from_another_document(max_tok
     for first, second, label in pairs(max_tokens=max_tokens):
         assert first and second and len(first) + len(second) <= max_tokens
         for text in (first, second):
-            assert text == list(range(text[0], text[0] + len(text)))  # cut at its ends only
+            assert text == list(range(text[0], text[0] + len(text)))  # truncated only at its ends
             assert PLACES[text[0]][0] == PLACES[text[-1]][0]
         (document, last), (other, begin) = PLACES[first[-1]], PLACES[second[0]]
         if label:
             assert document != other
         else:
             assert document == other and last < begin
-            if max_tokens == 1000:  # nothing had to be cut
+            if max_tokens == 1000:  # nothing was truncated
                 assert second[0] == first[-1] + 1
 
 
@@ -113,7 +113,7 @@ def test_bad_input():
     ):
         with pytest.raises(ValueError, match=f"documents: expected at least two, .* got {got}"):
             next(sentence_pairs(documents, 9, rng))
-    with pytest.raises(ValueError, match="2 documents of at most 1 sentences. Without next"):
+    with pytest.raises(ValueError, match="2 documents of at most 1 sentences. Single sentences"):
         next(sentence_pairs([[[1]], [[2]]], 9, rng))
     with pytest.raises(ValueError, match="max_tokens: expected at least 2, .* got 1"):
         next(sentence_pairs(DOCUMENTS, 1, rng))

@@ -1,4 +1,4 @@
-"""Where pairs come from, and what languages they are in."""
+"""Sources of pairs and their languages."""
 
 import pytest
 

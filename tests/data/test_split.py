@@ -18,7 +18,7 @@ def corpus(request):
 
 
 def sides(pairs):
-    """Every sentence as a careless reader sees it: small differences removed."""
+    """Every sentence with small differences removed."""
     return {side.strip().casefold() for pair in pairs for side in pair}
 
 
@@ -67,7 +67,7 @@ def test_the_set_of_pairs_alone_decides(corpus):
 
 
 def test_the_split_is_the_published_one():
-    # Reported scores refer to this test set: a change here makes them incomparable.
+    # Reported scores refer to this test set; a change makes them incomparable.
     split = split_pairs(load_corpus("en-zh"))
     assert [len(part) for part in parts(split)] == [27379, 555, 1221]
     assert {("I'm OK.", "我没事。"), ("I'm sick.", "我生病了。")} <= set(split.test)

@@ -1,4 +1,4 @@
-"""Where the documents of a pretraining come from."""
+"""Sources of documents for pretraining."""
 
 import pytest
 

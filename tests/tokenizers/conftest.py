@@ -18,7 +18,7 @@ def corpus_texts():
 
 @pytest.fixture(scope="session")
 def share_of(request):
-    """A function: all texts with `--whole`, else one of four, since each takes its time."""
+    """A function: keeps all texts with `--whole`, otherwise every fourth, to save time."""
     step = 1 if request.config.getoption("--whole") else 4
     return lambda texts: texts[::step]
 
@@ -30,7 +30,7 @@ def all_texts(corpus_texts, share_of):
 
 @pytest.fixture(scope="session")
 def file_of(all_texts, tmp_path_factory):
-    """A function: kind of tokenizer -> path of a `tokenizer.json` of it."""
+    """A function: kind of tokenizer -> path of its `tokenizer.json`."""
     folder = tmp_path_factory.mktemp("tokenizers")
 
     @functools.cache
@@ -65,7 +65,7 @@ def tokenizer_path(file_of):
 
 @pytest.fixture
 def rewrite(file_of, tmp_path):
-    """Writes a file again after a change to its content; returns the path."""
+    """A function: writes a file with changed content; returns the path."""
 
     def rewrite_file(change, kind="bpe"):
         content = json.loads(file_of(kind).read_text(encoding="utf-8"))

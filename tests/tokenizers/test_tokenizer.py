@@ -1,4 +1,4 @@
-"""What all three models have in common, in Python."""
+"""Behaviour shared by all three models, in Python."""
 
 import dataclasses
 import sys
@@ -30,7 +30,7 @@ def tokenizer(request, pair_of):
 
 
 def plain(text):
-    """Lower case without accents and spaces, by Python's own tables."""
+    """Lower case without accents and spaces, using Python's Unicode tables."""
     letters = unicodedata.normalize("NFD", text.lower())
     return "".join(c for c in letters if c.isalnum() or c == "'")
 
@@ -42,7 +42,7 @@ def test_training_twice_gives_the_same_file(tmp_path, corpus_texts, train, pipel
     for name in "ab":
         train(iter(texts), 1500, pipeline).save(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    # What is in memory is what the file says, to the last bit of a score.
+    # The tokenizer in memory equals the file; scores are bitwise identical.
     loaded = Tokenizer.load(tmp_path / "a")
     assert loaded.encode(texts) == train(texts, 1500, pipeline).encode(texts)
     assert loaded.vocab_size <= 1500
@@ -59,7 +59,7 @@ def test_training_from_files(tmp_path, corpus_texts, cls):
 
 
 def test_a_line_of_a_file_is_a_text_without_its_end(tmp_path):
-    # A pipeline that keeps every character would learn the end of the line.
+    # A pipeline that keeps every character would learn the line ending.
     pipeline = dataclasses.replace(
         metaspace_pipeline(),
         normalizer={"type": "NFC"},
@@ -85,7 +85,7 @@ def test_texts_of_which_nothing_is_left_are_refused(train):
 
 
 def test_characters_that_a_normalizer_makes_count():
-    # One character becomes eighteen: the texts seem to need less room than they do.
+    # One character becomes eighteen: the alphabet is larger than the texts suggest.
     pipeline = dataclasses.replace(metaspace_pipeline(), normalizer={"type": "NFKD"})
     with pytest.raises(ValueError, match="vocab_size: expected .*received 8"):
         UnigramTokenizer.train(["\ufdfa\ufdfa"], 8, pipeline)
@@ -226,7 +226,7 @@ def test_ids_outside_the_vocabulary_are_refused(tokenizer, number):
 
 @pytest.mark.parametrize("ids", [[1, 2], [[0.5]], ["ab"], [None]])
 def test_ids_must_be_rows_of_integers(tokenizer, ids):
-    with pytest.raises(TypeError, match="ids: expected integers"):
+    with pytest.raises(TypeError, match="ids: expected a row of integers"):
         tokenizer.decode(ids)
 
 

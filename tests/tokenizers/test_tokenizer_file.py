@@ -65,7 +65,7 @@ def test_numbers_are_read_as_the_rust_package_reads_them():
     rust = json.loads(RustTokenizer.from_str(text).to_str())["model"]["vocab"]
     ours = TokenizerFile(text).model["vocab"]
     assert [score for _, score in ours] == [score for _, score in rust]
-    # The point of it: some are not the nearest float64.
+    # Some are deliberately not the nearest float64.
     assert [score for _, score in ours] != [float(number) for number in written]
 
 
@@ -106,8 +106,8 @@ def test_each_class_reads_its_own_model(file_of):
     ("part", "change"),
     [
         ("model.type", put("model", "type", "WordLevel")),
-        ("model.vocab", put("model", "vocab", "a", 8000)),  # its own id is missing then
-        ("model.vocab", put("model", "vocab", "abc", 5)),  # which another token has
+        ("model.vocab", put("model", "vocab", "a", 8000)),  # leaves its old id unused
+        ("model.vocab", put("model", "vocab", "abc", 5)),  # used by another token
         ("model.vocab", put("model", "vocab", "abc", 8001)),
         ("model.vocab", put("model", "vocab", "abc", "5")),
         ("model.vocab", put("model", "vocab", ["a", "b"])),
@@ -140,12 +140,12 @@ def test_a_key_that_is_there_twice_is_refused(tokenizer_path, tmp_path):
     text = tokenizer_path.read_text(encoding="utf-8")
     path = tmp_path / "twice.json"
     path.write_text(text.replace('"Ġt":', '"Ġa":', 1), encoding="utf-8")
-    with pytest.raises(ValueError, match="The key 'Ġa' is there twice"):
+    with pytest.raises(ValueError, match="The key 'Ġa' appears twice"):
         Tokenizer.load(path)
 
 
 def decoders(*names):
-    """A Sequence of decoders. ByteLevel and ByteFallback write bytes: only Fuse may follow."""
+    """A Sequence of decoders. ByteLevel and ByteFallback write bytes, so only Fuse may follow."""
     settings = {"replacement": "_", "prepend_scheme": "never", "split": True}
     settings |= {"add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     return put(
@@ -198,7 +198,7 @@ def test_what_the_graph_cannot_do_is_refused_by_the_name_of_its_part(rewrite, ki
 )
 def test_a_part_without_its_settings_is_refused(rewrite, change, setting):
     path = rewrite(change, "wordpiece")
-    with pytest.raises(ValueError, match=f"path: .*changed.json .*lacks its setting '{setting}'"):
+    with pytest.raises(ValueError, match=f"path: .*changed.json .*lacks the setting '{setting}'"):
         GraphTokenizer.from_file(path)
 
 
@@ -255,8 +255,11 @@ def test_vocabulary_of_bert(tmp_path, lowercase):
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        ([*BERT_TOKENS, "low"], r"'low' in the lines 7 and 11"),
-        ([t for t in BERT_TOKENS if t not in ("[CLS]", "[MASK]")], r"no \['\[CLS\]', '\[MASK\]'\]"),
+        ([*BERT_TOKENS, "low"], r"'low' on lines 7 and 11"),
+        (
+            [t for t in BERT_TOKENS if t not in ("[CLS]", "[MASK]")],
+            r"lacks \['\[CLS\]', '\[MASK\]'\]",
+        ),
     ],
 )
 def test_a_broken_vocabulary_of_bert_is_refused(tmp_path, tokens, message):

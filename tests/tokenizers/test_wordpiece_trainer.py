@@ -10,7 +10,7 @@ from tf_transformer.tokenizers.wordpiece_trainer import learn_wordpieces
 
 
 def by_definition(word_counts, num_tokens, prefix, min_frequency=2):
-    """The same with everything counted anew for every merge."""
+    """The same algorithm, recomputing all counts for every merge."""
     words = {w: [w[0], *(prefix + c for c in w[1:])] for w in word_counts}
     tokens = sorted({token for word in words.values() for token in word})
     while len(tokens) < num_tokens:
@@ -66,7 +66,7 @@ def test_pairs_seen_once_are_not_merged():
 
 
 def test_information_and_frequency_choose_different_pairs():
-    # "qu" is rarer than "th", and yet q never comes without u.
+    # "qu" is rarer than "th", but q never occurs without u.
     counts = {"th": 60, "t": 300, "h": 300, "qu": 40, "e": 100}
     [first] = learn_wordpieces(counts, 7)[6:]
     assert first == "qu"

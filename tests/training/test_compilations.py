@@ -1,4 +1,4 @@
-"""Counting what TensorFlow builds, and that training and translating build little."""
+"""Counting compilations, and checking that training and translation compile little."""
 
 import pytest
 import tensorflow as tf
@@ -44,7 +44,7 @@ def test_training_on_the_embedded_corpus_builds_two_programs_a_bucket(tmp_path):
     run = TrainingRun(tmp_path, PairSource(corpus="en-zh"), PRESETS["tiny"])
     with count_compilations() as built:
         run.train()
-    # The loss and its gradient; everything else runs in graphs that take any shape.
+    # The loss and its gradient; everything else runs in graphs that accept any shape.
     assert built.xla == 2 * len(PRESETS["tiny"].lengths)
     assert built.traces <= 20
 

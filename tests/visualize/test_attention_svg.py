@@ -1,4 +1,4 @@
-"""The picture holds the numbers, under the right labels, and is well-formed whatever they say."""
+"""The image contains the numbers with the right labels and is well-formed for any labels."""
 
 from xml.etree import ElementTree
 

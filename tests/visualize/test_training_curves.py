@@ -1,4 +1,4 @@
-"""The curves show what the history says."""
+"""The curves show the values of the history."""
 
 import sys
 
@@ -15,7 +15,7 @@ HISTORY = """epoch,accuracy,loss,val_accuracy,val_loss
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that were written."""
+    """The saved figures."""
     figures = []
 
     def savefig(figure, path, **_):
@@ -61,10 +61,10 @@ def test_the_ending_says_the_format(tmp_path, name, begins):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "a row for each finished epoch, got 0 rows"),
+        ("", "a row per finished epoch in .*history.csv, got 0 rows"),
         ("epoch,loss,val_loss\n", "got 0 rows. Train for at least one epoch"),
         ("loss,val_loss\n1,2\n", "a column epoch"),
-        ("epoch,loss\n0,1\n", "columns like loss and val_loss, got epoch, loss"),
+        ("epoch,loss\n0,1\n", "columns like loss and val_loss in .*history.csv, got epoch, loss"),
         ("epoch,loss,val_loss\n0,1,low\n", "expected numbers in .*history.csv, got: .*low"),
         ("epoch,loss,val_loss\n0,1\n", "expected numbers in"),
     ],

@@ -1,6 +1,6 @@
-"""Sentence pairs and documents: corpora, readers for files, splits that do not leak, batches.
+"""Sentence pairs and documents: corpora, file readers, leak-free splits, batches.
 
-Each name is imported when it is first used, so that reading text never imports TensorFlow.
+Each name is imported on first use, so that reading text does not import TensorFlow.
 """
 
 from importlib import import_module

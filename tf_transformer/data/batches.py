@@ -11,21 +11,21 @@ from tf_transformer.data.epochs_dataset import epochs_dataset
 class BucketedBatches:
     """Pairs of token ids, grouped by length, as a `tf.data` pipeline for `model.fit`.
 
-    A pair falls into the first bucket that holds both its sides, and every batch of a bucket has
-    the same shape (B, L), the last one filled up with rows of padding. So the number of shapes,
-    and with it of traced or compiled programs, is the number of buckets. The order of epoch e
-    depends on `seed` and e alone: a run can go on at any step as if it had never stopped.
+    Each pair goes into the first bucket that holds both its sides. All batches of a bucket have the
+    same shape (B, L); the last one is filled with padding rows. The number of shapes, and thus of
+    traced or compiled programs, is the number of buckets. The order of epoch e depends only on
+    `seed` and e, so that an interrupted run can resume at any step with the same batches.
 
     Args:
         sources, targets: lists of lists of int token ids, without start or end.
-        start_id, end_id: int, ids put before and after.
-        lengths: increasing ints, the bucket lengths L, counting the start or end token.
+        start_id, end_id: int, ids added before and after.
+        lengths: increasing ints, the bucket lengths L, including the start or end token.
         tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
-        seed: int, of the shuffling.
+        seed: int, seed for shuffling.
 
     Raises:
-        ValueError: sides of different number, bucket lengths that do not increase, no pair that
-            fits.
+        ValueError: If the numbers of sources and targets differ, the bucket lengths do not
+            increase, or no pair fits.
 
     Example:
         >>> batches = BucketedBatches(
@@ -59,13 +59,13 @@ class BucketedBatches:
                 self._buckets.append((batch_size, matrices))
         if not self._buckets:
             raise ValueError(
-                f"sources, targets: expected a pair of at most {lengths[-1] - 1} tokens a side, "
+                f"sources, targets: expected a pair of at most {lengths[-1] - 1} tokens per side, "
                 f"got {len(sources)} pairs, all longer."
             )
 
     @property
     def shapes(self):
-        """The shapes (B, L) that occur, one for each bucket that holds a pair."""
+        """The shapes (B, L) that occur, one for each non-empty bucket."""
         return [(batch_size, matrices[0].shape[1]) for batch_size, matrices in self._buckets]
 
     @property
@@ -74,7 +74,7 @@ class BucketedBatches:
         return sum(-(-len(matrices[0]) // batch_size) for batch_size, matrices in self._buckets)
 
     def epoch(self, epoch):
-        """Yield the batches of one epoch, in the order that belongs to it.
+        """Yield the batches of one epoch, in the order of that epoch.
 
         Args:
             epoch: int, 0 for the first.
@@ -95,10 +95,10 @@ class BucketedBatches:
             yield (source, target_in), target_out
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The same batches as a `tf.data.Dataset`, one epoch after the other.
+        """The same batches as a `tf.data.Dataset`, epoch after epoch.
 
         Args:
-            first_epoch, first_step, epochs: as of `epochs_dataset`.
+            first_epoch, first_step, epochs: see `epochs_dataset`.
 
         Returns:
             `tf.data.Dataset` of `((source, target_in), target_out)`, int32 (B, L).

@@ -1,4 +1,4 @@
-"""The parallel corpora that come with the package."""
+"""The parallel corpora included in the package."""
 
 import gzip
 from importlib import resources
@@ -10,18 +10,18 @@ _REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
 def load_corpus(name):
     """Reads an embedded corpus of sentence pairs from Tatoeba (CC-BY 2.0 FR).
 
-    Many sentences appear in several pairs with other translations: divide the pairs with
-    `split_pairs`, or test sentences leak into training.
+    Many sentences appear in several pairs with different translations: split the pairs with
+    `split_pairs` to keep test sentences out of training.
 
     Args:
         name: "en-zh" (29,155 pairs), "en-fr" (25,000 short pairs), or "zh-en" or "fr-en", the same
-            pairs the other way round.
+            pairs in the other direction.
 
     Returns:
         List of `(source, target)` pairs of strings.
 
     Raises:
-        ValueError: there is no corpus of that name.
+        ValueError: If there is no corpus of that name.
 
     Example:
         >>> load_corpus("en-zh")[0]
@@ -34,20 +34,20 @@ def load_corpus(name):
 
 
 def load_attributions(name):
-    """Reads who wrote each sentence of an embedded corpus.
+    """Reads the attribution of each sentence pair of an embedded corpus.
 
-    The licence asks for this text wherever the sentences are passed on; `corpora/README.md`
-    explains it.
+    The licence requires this text wherever the sentences are redistributed; see
+    `corpora/README.md`.
 
     Args:
-        name: a name that `load_corpus` takes.
+        name: a name that `load_corpus` accepts.
 
     Returns:
         List of strings, one for each pair of `load_corpus(name)`, in the same order. The English
-        sentence is named first, whatever the direction.
+        sentence is named first, regardless of the direction.
 
     Raises:
-        ValueError: there is no corpus of that name.
+        ValueError: If there is no corpus of that name.
 
     Example:
         >>> load_attributions("en-zh")[0]
@@ -62,7 +62,7 @@ def _read_rows(name):
         names = ", ".join(sorted([*_FILES, *_REVERSED]))
         raise ValueError(
             f"name: expected one of {names}, received {name!r}; "
-            "read a corpus of your own with read_tsv or read_files"
+            "read your own corpus with read_tsv or read_files"
         )
     packed = resources.files(__package__).joinpath("corpora", _FILES[stored]).read_bytes()
     lines = gzip.decompress(packed).decode("utf-8").rstrip("\n").split("\n")

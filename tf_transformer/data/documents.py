@@ -7,20 +7,20 @@ from tf_transformer.data.readers import read_lines
 
 
 def read_documents(paths):
-    """Reads the format of BERT's pretraining: a sentence a line, a blank line between documents.
+    """Reads BERT's pretraining format: one sentence per line, a blank line between documents.
 
-    Devlin et al. 2019, in the authors' `create_pretraining_data.py`. The end of a file ends a
-    document too.
+    Devlin et al. 2019, in the authors' `create_pretraining_data.py`. The end of a file also ends a
+    document.
 
     Args:
         paths: string or path of a UTF-8 text file, or an iterable of them; each may be gzipped.
 
     Returns:
-        List of documents, each a list of sentences, white space around them stripped.
+        List of documents, each a list of stripped sentences.
 
     Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: there is no file, or one is empty, damaged or not UTF-8.
+        FileNotFoundError: If a file does not exist.
+        ValueError: If `paths` is empty, or a file is empty, damaged or not UTF-8.
 
     Example:
         >>> import os, tempfile

@@ -4,15 +4,15 @@ from tf_transformer.data.prefetched import prefetched
 
 
 def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None, transform=None):
-    """The batches of one epoch after the other, from any step on.
+    """The batches of consecutive epochs, starting at any step.
 
     Args:
         batches: object with `epoch(number)`, which yields the batches of an epoch, and
-            `steps_per_epoch`, how many there are.
+            `steps_per_epoch`, their number.
         signature: `tf.TensorSpec`s of a batch.
-        first_epoch: int, the epoch to begin with.
-        first_step: int, how many of its batches to leave out.
-        epochs: int or None, how many epochs; None goes on without end.
+        first_epoch: int, the epoch to start with.
+        first_step: int, the number of its batches to skip.
+        epochs: int or None, the number of epochs; None for an infinite data set.
         transform: None, or a function of a batch's parts that TensorFlow can trace, applied last.
 
     Returns:
@@ -40,7 +40,7 @@ def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None,
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     if transform is not None:
         dataset = dataset.map(transform)
-    # Keras warns at the end of a data set whose size it was not told.
+    # Keras warns at the end of a data set of unknown size.
     size = tf.data.INFINITE_CARDINALITY
     if epochs is not None:
         size = epochs * batches.steps_per_epoch - first_step

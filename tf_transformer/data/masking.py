@@ -1,7 +1,7 @@
-"""Hiding tokens that a model is to guess, anew in every epoch.
+"""Masking tokens for masked language modelling, with new masks in every epoch.
 
-Axes: B batch, T length, P masked positions. Words have no axis of their own: word n of a text is in
-column n of T, and the columns after the last word are empty.
+Axes: B batch, T length, P masked positions. Words share the axis T: word n of a text is in column
+n, and the columns after the last word are empty.
 """
 
 from functools import partial
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Named, since by default another one is used where XLA compiles.
+# Set explicitly because XLA uses a different default.
 _GENERATOR = "philox"
 _uniform = partial(tf.random.stateless_uniform, alg=_GENERATOR)
 
@@ -18,10 +18,10 @@ class MaskedTokens(NamedTuple):
     """What `mask_tokens` returns.
 
     Args:
-        input_ids: int32 tensor (B, T), what the model sees.
-        masked_lm_positions: int32 tensor (B, P), increasing in each row, 0 where there is none.
-        labels: int32 tensor (B, P), the original ids there, 0 where there is none.
-        weights: float32 tensor (B, P), 1 or, where there is none, 0.
+        input_ids: int32 tensor (B, T), the input of the model.
+        masked_lm_positions: int32 tensor (B, P), increasing in each row, 0 for unused slots.
+        labels: int32 tensor (B, P), the original ids at these positions, 0 for unused slots.
+        weights: float32 tensor (B, P), 1, or 0 for unused slots.
 
     Example:
         >>> MaskedTokens(1, 2, 3, 4)._fields
@@ -35,36 +35,36 @@ class MaskedTokens(NamedTuple):
 
 
 def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None, rate=0.15):
-    """Choose tokens at random; show the model [MASK], another token or the token itself instead.
+    """Choose random tokens and replace them with [MASK], a random token or themselves.
 
     Devlin et al. 2019, section 3.1, task 1, and appendix A.1: of the n tokens of a text that may
     be masked, max(1, round(rate n)) are chosen; of these 80 % become [MASK], 10 % a random token
-    and 10 % stay. With `continues_word`, words are chosen whole, in random order, and one that is
-    too long for what is left to choose is passed over: the authors' `--do_whole_word_mask`. What
-    a token becomes is drawn for each by itself.
+    and 10 % stay unchanged. With `continues_word`, whole words are chosen in random order, and
+    words longer than the remaining number of tokens are skipped: the authors'
+    `--do_whole_word_mask`. The replacement is drawn independently for each token.
 
-    All of it is TensorFlow: it runs in `tf.data.Dataset.map`, so each epoch can have other masks.
+    Consists of TensorFlow ops, so it runs in `tf.data.Dataset.map` with new masks in every epoch.
 
     Args:
         ids: integer tensor (B, T).
         may_mask: bool tensor (B, T), False at padding and special tokens.
-        seed: int tensor (2,). The same one gives the same masks.
+        seed: int tensor (2,). The same seed gives the same masks.
         mask_id: int, id of [MASK].
-        random_ids: integer tensor (N,), the tokens a random one is drawn from: the vocabulary
-            without special tokens.
-        continues_word: None, every token is a word; or bool tensor (B, T), True at the tokens that
-            belong to one word with the token before ("##ing").
+        random_ids: integer tensor (N,), the tokens that random tokens are drawn from: the
+            vocabulary without special tokens.
+        continues_word: None if every token is a word; or bool tensor (B, T), True at tokens that
+            belong to the same word as the previous token ("##ing").
         rate: float in (0, 1), the share of tokens to choose.
 
     Returns:
         `MaskedTokens` with P = floor(rate T) + 1.
 
     Raises:
-        ValueError: a rate outside (0, 1); `ids`, `may_mask` and `continues_word` of other shapes
-            than (B, T), or a mask that is not bool.
+        ValueError: If `rate` is outside (0, 1), `ids`, `may_mask` or `continues_word` is not of
+            shape (B, T), or a mask is not bool.
 
-    Differs from the published code, whose n counts [CLS] and [SEP] too, which are never chosen, and
-    which draws random tokens from the special ones too.
+    Differs from the published code, whose n includes [CLS] and [SEP], although these are never
+    chosen, and whose random tokens include special tokens.
 
     Example:
         >>> ids = tf.constant([[2, 7, 8, 9, 3, 0]])
@@ -84,7 +84,7 @@ def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None
     drawn = tf.gather(tf.cast(random_ids, tf.int32), drawn)
     seen = tf.where(kind < 0.8, mask_id, tf.where(kind < 0.9, drawn, ids))
 
-    # In float64, as Python computes, so that it does not matter whether T is known.
+    # In float64, like Python, so that the result does not depend on whether T is static.
     most = rate * (length if ids.shape[1] else tf.cast(length, tf.float64))
     most = (int(most) if ids.shape[1] else tf.cast(most, tf.int32)) + 1
     positions = tf.sort(tf.where(chosen, tf.range(length), length), axis=1)[:, :most]  # (B, P)
@@ -95,7 +95,7 @@ def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None
 
 
 def _choose(may_mask, continues_word, rate, draw):
-    """Bool (B, T), the chosen tokens; `draw`, float32 (B, T), says in which order words come."""
+    """Bool (B, T), the chosen tokens; `draw`, float32 (B, T), determines the order of words."""
     batch, length = tf.unstack(tf.shape(may_mask))
     begins = may_mask
     if continues_word is not None:
@@ -111,15 +111,15 @@ def _choose(may_mask, continues_word, rate, draw):
 
 
 def _choose_words(sizes, count, draw):
-    """Go through the words in the order of `draw` and take each that fits into what is left.
+    """Take words in the order of `draw`, skipping those that exceed the remaining count.
 
     Args:
         sizes: int32 (B, T), tokens of each word, 0 where there is none.
-        count: int32 (B, 1), how many tokens to take.
+        count: int32 (B, 1), the number of tokens to take.
         draw: float32 (B, T).
 
     Returns:
-        bool (B, T), which words were taken.
+        bool (B, T), the words taken.
     """
     order = tf.argsort(draw, axis=1)
     sizes = tf.gather(sizes, order, batch_dims=1)
@@ -127,8 +127,8 @@ def _choose_words(sizes, count, draw):
     def fitting(taken, left):
         return ~taken & (sizes > 0) & (sizes <= left)
 
-    # All words side by side, not one after the other: what is too long for what is left now will
-    # be so later too, and of the rest all are taken up to the first that does not fit after them.
+    # In parallel rather than word by word: a word that is too long now stays too long later, and
+    # the remaining words are taken up to the first that no longer fits.
     def take(taken, left):
         candidates = tf.where(fitting(taken, left), sizes, 0)
         more = (candidates > 0) & (tf.cumsum(candidates, axis=1) <= left)

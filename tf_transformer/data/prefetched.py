@@ -1,8 +1,8 @@
-"""Batches made ahead of the model."""
+"""Prefetching of batches."""
 
 
 def prefetched(dataset):
-    """The data set with the next four batches made while the model works on one.
+    """Prepares the next four batches while the model processes one.
 
     Args:
         dataset: `tf.data.Dataset` of batches.
@@ -18,7 +18,7 @@ def prefetched(dataset):
     import tensorflow as tf
 
     options = tf.data.Options()
-    # Nothing here to tune, and the tuner can hold up the end of an epoch for as long as the
-    # epoch took: it sleeps 10 ms, 20 ms, 40 ms, ... and the iterator waits for it to wake.
+    # There is nothing to tune, and the tuner can delay the end of an epoch by as long as the epoch
+    # took: it sleeps 10 ms, 20 ms, 40 ms, ... and the iterator waits until it wakes up.
     options.autotune.enabled = False
     return dataset.prefetch(4).with_options(options)

@@ -1,4 +1,4 @@
-"""Batches for the pretraining of a BERT: other masks, and other pairs, in every epoch.
+"""Batches for BERT pretraining, with new masks and new pairs in every epoch.
 
 Axes: B batch, L bucket length, P masked positions, V vocabulary.
 """
@@ -12,30 +12,30 @@ from tf_transformer.data.pretraining_examples import sentence_pairs, text_blocks
 
 
 class PretrainingBatches:
-    """Documents of token ids as a `tf.data` pipeline for `model.fit` of a BERT with its heads.
+    """Documents of token ids as a `tf.data` pipeline for `model.fit` of BERT with its heads.
 
-    With next sentence prediction a row is [CLS] first [SEP] second [SEP], else [CLS] text [SEP]:
-    see `sentence_pairs` and `text_blocks`; what is hidden in it, `mask_tokens`. A row falls into
-    the first bucket that holds it, and every batch of a bucket has the same shape. What is too
-    little for a batch of its bucket goes into the next one; the last batch of all is filled up
-    with rows that it has already. Epoch e depends on `seed` and e alone: a run can go on at any
-    step as if it had never stopped.
+    With next sentence prediction a row is [CLS] first [SEP] second [SEP], otherwise [CLS] text
+    [SEP]; see `sentence_pairs`, `text_blocks` and, for the masks, `mask_tokens`. Each row goes into
+    the first bucket that holds it, and all batches of a bucket have the same shape. Rows left over
+    in a bucket move to the next one; the very last batch is filled by repeating its rows. Epoch e
+    depends only on `seed` and e, so that an interrupted run can resume at any step with the same
+    batches.
 
     Args:
         documents: list of lists of lists of int token ids: documents, sentences, tokens; none
             empty.
-        tokenizer: `Tokenizer` with BERT's special tokens, of which [PAD] has the id 0.
+        tokenizer: `Tokenizer` with BERT's special tokens; [PAD] must have the id 0.
         next_sentence: bool, whether to make pairs.
-        lengths: increasing ints, the bucket lengths L, counting [CLS] and [SEP].
+        lengths: increasing ints, the bucket lengths L, including [CLS] and [SEP].
         tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
-        continues_word: None, or bool array (V,), True for the tokens that continue a word: then
-            words are hidden whole.
-        rate: float, the share of the tokens to hide.
-        seed: int, of pairs, masks and order.
+        continues_word: None, or bool array (V,), True for the tokens that continue a word, to mask
+            whole words.
+        rate: float, the share of the tokens to mask.
+        seed: int, seed for pairs, masks and order.
 
     Raises:
-        ValueError: no documents, or none that pairs can be made of; bucket lengths that do not
-            increase or leave no room; another id of [PAD].
+        ValueError: If there are no documents or none that form pairs, if the bucket lengths do not
+            increase or are too small, or if the id of [PAD] is not 0.
 
     Example:
         >>> from tf_transformer.tokenizers import WordPieceTokenizer
@@ -70,8 +70,8 @@ class PretrainingBatches:
             )
         if tokenizer.pad_id != 0:
             raise ValueError(
-                f"tokenizer: expected the id 0 for [PAD], by which the loss knows what was not "
-                f"hidden, got {tokenizer.pad_id}."
+                f"tokenizer: expected the id 0 for [PAD], since the loss ignores labels of 0, "
+                f"got {tokenizer.pad_id}."
             )
         if not documents:
             raise ValueError("documents: expected at least one, got none.")
@@ -85,21 +85,21 @@ class PretrainingBatches:
 
     @cached_property
     def steps_per_epoch(self):
-        """Number of batches in an epoch: that of the first one, to which others are cut or filled.
+        """Number of batches in an epoch: that of the first one, which all others are adjusted to.
 
-        Which pairs are made is left to chance, and so would be their number.
+        The pairs are random, and so their number would vary from epoch to epoch.
         """
         return len(self._plan(np.random.default_rng((self.seed, 0)))[1])
 
     def epoch(self, epoch):
-        """Yield the batches of one epoch, nothing hidden yet.
+        """Yield the batches of one epoch, not masked yet.
 
         Args:
             epoch: int, 0 for the first.
 
         Yields:
             `(ids, types, label, mask_seed)`: int32 arrays (B, L), (B, L), (B,) and (2,). Label 0
-            = the second text follows the first, 1 = it is from elsewhere.
+            = the second text follows the first, 1 = it is random.
         """
         rng = np.random.default_rng((self.seed, epoch))
         examples, batches = self._plan(rng)
@@ -114,16 +114,17 @@ class PretrainingBatches:
             yield ids, types, labels, rng.integers(2**31, size=2, dtype=np.int32)
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The batches as a `tf.data.Dataset`, with tokens hidden.
+        """The masked batches as a `tf.data.Dataset`.
 
         Args:
-            first_epoch, first_step, epochs: as of `epochs_dataset`.
+            first_epoch, first_step, epochs: see `epochs_dataset`.
 
         Returns:
             `tf.data.Dataset` of `(inputs, labels)`, all int32. Inputs are a dict of `input_ids`,
             `token_type_ids`, `attention_mask` (B, L) and `masked_lm_positions` (B, P). Labels are
-            the ids there (B, P), 0 where there is none; with next sentence prediction a dict, as
-            `BertForPreTraining` calls its outputs, with `seq_relationship_logits` (B,) too.
+            the ids at these positions (B, P), 0 for unused slots; with next sentence prediction a
+            dict with the output names of `BertForPreTraining`, including
+            `seq_relationship_logits` (B,).
         """
         import tensorflow as tf
 
@@ -164,9 +165,9 @@ class PretrainingBatches:
         return epochs_dataset(self, signature, first_epoch, first_step, epochs, hide)
 
     def _plan(self, rng):
-        """The rows of an epoch, as (ids, where the second text begins, label), and its batches.
+        """The rows of an epoch, as (ids, start of the second text, label), and its batches.
 
-        A batch is a bucket length with the indices of its rows.
+        A batch is a bucket length and the indices of its rows.
         """
         examples = list(self._examples(rng))
         home = np.searchsorted(self._lengths, [len(text) for text, _, _ in examples])

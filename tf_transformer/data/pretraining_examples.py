@@ -1,34 +1,35 @@
-"""From documents of token ids to the texts that a BERT is pretrained on."""
+"""Training texts for BERT pretraining, from documents of token ids."""
 
 from itertools import chain
 
 
 def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
-    """Cut documents into pairs of texts, of which the second follows the first or does not.
+    """Split documents into pairs of texts in which the second follows the first or is random.
 
-    Devlin et al. 2019, section 3.1, task 2, and appendix A.2. Sentences are gathered up to
-    `max_tokens`, in one case of ten up to a random smaller number, and divided between two of them
-    at random. In half of the cases the second part gives way to sentences of another document, and
-    is gathered anew. What is too long loses tokens of its longer part, at its front or back at
-    random. Another state of `rng` gives other pairs.
+    Devlin et al. 2019, section 3.1, task 2, and appendix A.2. Sentences are collected up to
+    `max_tokens`, in one case of ten up to a random smaller number, and split at a random sentence
+    boundary. In half of the cases sentences of another document replace the second part, which is
+    then reused for the next pair. Pairs that are too long lose tokens of the longer part, randomly
+    at its front or back. A different state of `rng` gives different pairs.
 
     Args:
         documents: list of lists of lists of int token ids: documents, sentences, tokens; none
-            empty. One of a single sentence has no pair of its own, but may stand second.
-        max_tokens: int, the most tokens of a pair, at least 2.
+            empty. A document of a single sentence is only used as a random second part.
+        max_tokens: int, the maximum number of tokens of a pair, at least 2.
         rng: `numpy.random.Generator`.
         short_probability: float in [0, 1], the share of the pairs with a smaller limit.
 
     Yields:
-        `(first, second, label)`: two lists of ids, none empty, and 0 = follows, 1 = from elsewhere.
+        `(first, second, label)`: two non-empty lists of ids, and 0 = follows, 1 = random.
 
     Raises:
-        ValueError: fewer than two documents, none of two sentences, `max_tokens` below 2.
+        ValueError: If there are fewer than two documents or none has two sentences, or if
+            `max_tokens` is below 2.
 
     Differs from the published code, which assumes long documents. There a sentence without a
-    successor always gets label 1, here none, so that half of the labels are 0 whatever the
-    documents; and sentences from elsewhere fill up the limit even if the document ended long before
-    it, so that the length tells the label: here they are as many tokens as those that they replace.
+    successor always gets label 1; here it gets no pair, so that half of the labels are 0 for any
+    documents. There random sentences fill the limit even if the document ends long before it, so
+    that the length reveals the label; here they have as many tokens as those they replace.
 
     Example:
         >>> documents = [[[5], [6, 7]], [[8], [9], [8]]]
@@ -41,7 +42,7 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
         raise ValueError(
             f"documents: expected at least two, and two sentences in one of them, got "
             f"{len(documents)} documents of at most {max(map(len, documents), default=0)} "
-            f"sentences. Without next sentence prediction single sentences will do."
+            f"sentences. Single sentences suffice without next sentence prediction."
         )
     for index, document in enumerate(documents):
         start = 0
@@ -64,20 +65,20 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
 
 
 def text_blocks(documents, max_tokens):
-    """Cut documents into texts of whole sentences, for masked words alone.
+    """Split documents into texts of whole sentences, for masked language modelling only.
 
-    Liu et al. 2019, "RoBERTa", section 4.2, "DOC-SENTENCES": as many sentences as fit, none from
-    another document. A sentence that does not fit by itself is cut.
+    Liu et al. 2019, "RoBERTa", section 4.2, "DOC-SENTENCES": as many sentences as fit, all from the
+    same document. A sentence longer than the limit is split.
 
     Args:
-        documents: as in `sentence_pairs`.
-        max_tokens: int, the most tokens of a text.
+        documents: same as in `sentence_pairs`.
+        max_tokens: int, the maximum number of tokens of a text.
 
     Yields:
-        lists of int token ids; every token comes once.
+        lists of int token ids; every token occurs once.
 
     Raises:
-        ValueError: `max_tokens` below 1.
+        ValueError: If `max_tokens` is below 1.
 
     Example:
         >>> list(text_blocks([[[5], [6, 7], [8]], [[9, 9, 9, 9]]], 3))
@@ -100,7 +101,7 @@ def text_blocks(documents, max_tokens):
 
 
 def _end(document, start, target):
-    """Where the sentences end that from `start` on have `target` tokens, or the document does."""
+    """The end of the sentences from `start` that reach `target` tokens, or of the document."""
     total = 0
     for end in range(start, len(document)):
         total += len(document[end])
@@ -110,7 +111,7 @@ def _end(document, start, target):
 
 
 def _last_start(document, target):
-    """The last sentence with which `target` tokens begin, or the first sentence."""
+    """The last sentence from which at least `target` tokens remain, or the first sentence."""
     return len(document) - _end(document[::-1], 0, target)
 
 
@@ -119,7 +120,8 @@ def _join(sentences):
 
 
 def _truncated(first, second, max_tokens, rng):
-    # One by one from the longer text, as published, leaves both with half, or the shorter whole.
+    # Removing tokens one by one from the longer text, as published, leaves both with half, or the
+    # shorter one whole.
     most = min(len(first), max((max_tokens + 1) // 2, max_tokens - len(second)))
     return _cut(first, most, rng), _cut(second, min(len(second), max_tokens - most), rng)
 

@@ -1,7 +1,7 @@
 """Reading lines and sentence pairs from files, plain or gzipped.
 
-Lines end at a line feed and nowhere else: `str.splitlines` also cuts at a lone carriage
-return, U+2028 or U+0085, which shifts every later line of one file against the other, silently.
+Lines end only at a line feed: `str.splitlines` also splits at a lone carriage return, U+2028 or
+U+0085, which silently misaligns all later lines of two parallel files.
 """
 
 import gzip
@@ -13,18 +13,19 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_files(source_file, target_file):
-    """Reads two files whose lines correspond, the layout of WMT and of Multi30k.
+    """Reads two line-aligned files, the layout of WMT and Multi30k.
 
     Args:
-        source_file: string or path of a UTF-8 text file, one sentence a line; may be gzipped.
+        source_file: string or path of a UTF-8 text file, one sentence per line; may be gzipped.
         target_file: the same for the other language.
 
     Returns:
-        List of `(source, target)` pairs of strings, white space around them stripped.
+        List of `(source, target)` pairs of stripped strings.
 
     Raises:
-        FileNotFoundError: one of the files is missing.
-        ValueError: a file is empty, damaged or not UTF-8; the line counts differ; a line is blank.
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a file is empty, damaged or not UTF-8, the line counts differ, or a line is
+            blank.
 
     Example:
         >>> import os, tempfile
@@ -53,18 +54,18 @@ def read_files(source_file, target_file):
 
 
 def read_tsv(path):
-    """Reads one file of lines `source<TAB>target`; further columns are ignored.
+    """Reads a file of lines `source<TAB>target`; further columns are ignored.
 
     Args:
         path: string or path of a UTF-8 text file; may be gzipped.
 
     Returns:
-        List of `(source, target)` pairs of strings, white space around them stripped.
+        List of `(source, target)` pairs of stripped strings.
 
     Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: the file is empty, damaged or not UTF-8; a line has fewer than two columns, or
-            a blank one among the first two.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is empty, damaged or not UTF-8, or a line has fewer than two
+            columns or a blank one among the first two.
 
     Example:
         >>> import os, tempfile
@@ -93,14 +94,14 @@ def read_lines(path, argument):
 
     Args:
         path: string or path of a UTF-8 text file; may be gzipped.
-        argument: string, what errors call the path.
+        argument: string, the name of the path in error messages.
 
     Returns:
-        List of strings, without their line feeds.
+        List of strings, without line feeds.
 
     Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: the file is empty, damaged or not UTF-8.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is empty, damaged or not UTF-8.
 
     Example:
         >>> import os, tempfile
@@ -114,35 +115,35 @@ def read_lines(path, argument):
     if not path.is_file():
         raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")
     content = path.read_bytes()
-    # By content, not by name: a gzipped file that lost its ending is still read.
+    # By content, not by name: a gzipped file without the suffix is still read.
     if content.startswith(_GZIP_MAGIC):
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(
-                f"{argument}: expected a whole gzip file, but {path} is damaged ({error}); "
-                "fetch it again"
+                f"{argument}: expected a complete gzip file, but {path} is damaged ({error}); "
+                "download it again"
             ) from error
     content = content.removeprefix(_BYTE_ORDER_MARK)
     if not content.strip():
         raise ValueError(
             f"{argument}: expected at least one line of text, but {path} is empty; "
-            "check that it was written to the end"
+            "check that it was written completely"
         )
     lines = content.removesuffix(b"\n").split(b"\n")
     return [_decode(line, argument, path, number) for number, line in enumerate(lines, start=1)]
 
 
 def check_plain_text(path, argument):
-    """Refuse what is no text file before it is read line by line.
+    """Reject files that are not plain text before reading them line by line.
 
     Args:
         path: string or path.
-        argument: string, what errors call the path.
+        argument: string, the name of the path in error messages.
 
     Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: the file is gzipped.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is gzipped.
 
     Example:
         >>> check_plain_text("missing.txt", "--file")
@@ -159,14 +160,14 @@ def check_plain_text(path, argument):
 
 
 def text_of_line(line, first=False):
-    """Turns a line as it comes into text, whatever its bytes are.
+    """Decodes a raw line, whatever bytes it contains.
 
     Args:
-        line: bytes, with its end or without.
-        first: bool, whether it begins a file: a byte order mark there is not text.
+        line: bytes, with or without the line ending.
+        first: bool, whether it is the first line of a file, to remove a byte order mark.
 
     Returns:
-        String, without the end; what is not UTF-8 is U+FFFD.
+        String, without the line ending; invalid UTF-8 becomes U+FFFD.
 
     Example:
         >>> text_of_line(b"Hi.\\r\\n")

@@ -1,4 +1,4 @@
-"""Writing files so that a full disk or a kill never costs the last good ones."""
+"""Writing files so that a full disk or a killed process never destroys the previous version."""
 
 import contextlib
 import os
@@ -8,18 +8,17 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path, only_with=None):
-    """Write beside `path`, then put the new file or folder in its place.
+    """Write to a temporary path next to `path`, then replace `path` with it.
 
     Args:
         path, only_with: see `check_replaceable`.
 
     Yields:
-        Path to write to instead, in the same folder and of the same suffixes.
+        Path to write to instead, in the same folder and with the same suffixes.
 
     Raises:
-        FileExistsError, IsADirectoryError: as `check_replaceable`; before anything is written.
-        OSError: whatever the writing raised; `path` is then as it was, and what was written
-            beside it is removed.
+        FileExistsError, IsADirectoryError: See `check_replaceable`; before anything is written.
+        OSError: If writing fails; `path` is then unchanged and the temporary path is removed.
 
     Example:
         >>> import tempfile
@@ -37,7 +36,7 @@ def replacing(path, only_with=None):
     try:
         yield beside
         if path.is_dir():
-            # A folder cannot be replaced in one step: move the old one aside first.
+            # A folder cannot be replaced atomically: move the old one aside first.
             os.rename(path, retired)
         os.replace(beside, path)
     except BaseException:
@@ -50,16 +49,16 @@ def replacing(path, only_with=None):
 
 
 def check_replaceable(path, only_with=None):
-    """Refuse to put something in the place of a folder that is somebody's else.
+    """Refuse to overwrite a folder with unrelated content.
 
     Args:
         path: str or Path of the file or folder to write.
-        only_with: None: a file is written. Or str, the name of a file: a folder is, and may be in
-            the place of one that holds a file of this name, or nothing.
+        only_with: None to write a file; or str, the name of a file, to write a folder, which may
+            replace an empty folder or one that contains a file of this name.
 
     Raises:
-        FileExistsError: a folder that holds other things.
-        IsADirectoryError: a folder, and a file is written.
+        FileExistsError: If `path` is a folder with other content.
+        IsADirectoryError: If `path` is a folder and `only_with` is None.
 
     Example:
         >>> check_replaceable("new.txt")
@@ -68,9 +67,9 @@ def check_replaceable(path, only_with=None):
     if not path.is_dir():
         return
     if only_with is None:
-        raise IsADirectoryError(f"{path}: expected a file, new or to replace, got a folder.")
+        raise IsADirectoryError(f"{path}: expected a new or existing file, got a folder.")
     if any(path.iterdir()) and not (path / only_with).exists():
         raise FileExistsError(
-            f"{path}: expected a new folder, or one with {only_with} to replace, got one that "
-            f"holds something else, which would be lost."
+            f"{path}: expected a new folder, or one with {only_with} to replace, got one with "
+            f"other content, which would be lost."
         )

@@ -1,4 +1,4 @@
-"""Where the sentence pairs of a training come from."""
+"""The source of the sentence pairs of a training run."""
 
 import dataclasses
 from pathlib import Path
@@ -71,7 +71,7 @@ class PairSource:
             List of (source, target) strings.
 
         Raises:
-            ValueError, FileNotFoundError: as `load_corpus`, `read_files` and `read_tsv`.
+            ValueError, FileNotFoundError: See `load_corpus`, `read_files` and `read_tsv`.
         """
         if self.corpus:
             return load_corpus(self.corpus)

@@ -1,4 +1,4 @@
-"""Dividing pairs and documents into training, validation and test sets without a leak."""
+"""Splitting pairs and documents into training, validation and test sets without leaks."""
 
 import hashlib
 import unicodedata
@@ -10,9 +10,9 @@ class Split:
     """Three lists of `(source, target)` pairs that share no sentence.
 
     Args:
-        train: list of pairs to learn from.
-        validation: list of pairs to choose a model by.
-        test: list of pairs to report.
+        train: list of pairs for training.
+        validation: list of pairs for choosing a model.
+        test: list of pairs for the reported results.
 
     Example:
         >>> Split(train=[("a", "b")], validation=[], test=[]).train
@@ -25,12 +25,12 @@ class Split:
 
 
 def split_pairs(pairs, test_share=0.04, validation_share=0.02):
-    """Divides pairs so that no sentence of one set, on either side, occurs in another.
+    """Splits pairs so that no sentence of one set, on either side, occurs in another.
 
-    Pairs that share a sentence form a group, and so do the groups that these link; a group goes
+    Pairs that share a sentence, directly or through other pairs, form a group; each group goes as a
     whole to one set, chosen by a hash of its text. Sentences that differ only in case, width
-    (Unicode NFKC) or white space count as one. The result depends on the set of pairs alone: not
-    on a seed, the order of the pairs, or which language is the source. So it can be made again
+    (Unicode NFKC) or whitespace count as equal. The result depends only on the set of pairs, not
+    on a seed, the order of the pairs, or which language is the source. It is thus reproducible
     anywhere, and models for both directions have the same test set.
 
     Args:
@@ -42,7 +42,7 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
         A `Split`; each list keeps the order of `pairs`, and every pair is in one of them.
 
     Raises:
-        ValueError: a share is negative, or the two leave nothing for training.
+        ValueError: If a share is negative, or the shares leave nothing for training.
 
     Example:
         >>> pairs = [(f"a {n}", f"b {n}") for n in range(1000)] + [("a 7", "b seven")]
@@ -96,10 +96,10 @@ def split_with_validation(pairs, validation):
 
 
 def split_documents(documents, validation_share):
-    """Divides documents so that none of the validation set is in the training set.
+    """Splits documents so that no document of the validation set is in the training set.
 
-    A hash of its text says where a document goes: the same text always to the same set, whatever
-    the other documents are. Case, width and white space make no difference.
+    A hash of its text determines the set of each document: the same text always goes to the same
+    set, regardless of the other documents. Case, width and whitespace are ignored.
 
     Args:
         documents: iterable of lists of strings, the sentences of each document.
@@ -109,7 +109,7 @@ def split_documents(documents, validation_share):
         `(train, validation)`, lists of documents in their order.
 
     Raises:
-        ValueError: a share that is none; too few documents, so that a set is empty.
+        ValueError: If the share is outside (0, 1), or a set is empty for lack of documents.
 
     Example:
         >>> train, validation = split_documents([[f"Text {n}."] for n in range(100)], 0.1)
@@ -130,7 +130,7 @@ def split_documents(documents, validation_share):
 
 
 def group_references(pairs):
-    """Gathers every translation of each source, as BLEU with several references wants them.
+    """Collects all translations of each source, as multi-reference BLEU needs them.
 
     Args:
         pairs: iterable of `(source, target)` pairs of strings.
@@ -143,7 +143,7 @@ def group_references(pairs):
         >>> group_references([("Hi.", "嗨。"), ("Run.", "跑。"), ("Hi.", "你好。")])
         (['Hi.', 'Run.'], [['嗨。', '你好。'], ['跑。']])
     """
-    # A dict, not a set, for the targets: it removes repeats and keeps the order.
+    # A dict, not a set, for the targets: it removes duplicates and keeps the order.
     targets_of = {}
     for source, target in pairs:
         targets_of.setdefault(source, {})[target] = None
@@ -151,10 +151,10 @@ def group_references(pairs):
 
 
 def _group_names(pairs):
-    """The smallest sentence of each pair's group, by union-find over the sentences.
+    """The smallest sentence of each pair's group, found by union-find over the sentences.
 
-    Both languages share one set of nodes: that cannot miss a leak, and it makes the groups the
-    same in both directions.
+    Both languages share one set of nodes, which cannot miss a leak and makes the groups the same in
+    both directions.
     """
     parent = {}
 
@@ -167,17 +167,17 @@ def _group_names(pairs):
     keys = [(_comparable(source), _comparable(target)) for source, target in pairs]
     for source, target in keys:
         roots = [find(parent.setdefault(side, side)) for side in (source, target)]
-        # The smaller sentence stays the root, so a root is its group's name whatever the order.
+        # The smaller sentence stays the root, so the root names its group in any order.
         parent[max(roots)] = min(roots)
     return [find(source) for source, _ in keys]
 
 
 def _comparable(sentence):
-    # Case folding can undo NFKC (and the other way round), hence once before and once after.
+    # Case folding can undo NFKC (and vice versa), so normalise both before and after.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", sentence).casefold())
     return " ".join(folded.split())
 
 
 def _uniform(name):
-    """A number in [0, 1) that depends on the text alone, unlike `hash`, which changes each run."""
+    """A number in [0, 1) that depends only on the text, unlike `hash`, which changes each run."""
     return int.from_bytes(hashlib.sha256(name.encode("utf-8")).digest()[:6], "big") / 2**48

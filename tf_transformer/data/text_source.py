@@ -1,4 +1,4 @@
-"""Where the documents of a pretraining come from."""
+"""The source of the documents of a pretraining run."""
 
 import dataclasses
 from pathlib import Path
@@ -12,12 +12,12 @@ class TextSource:
     """One side of an embedded corpus, or text files.
 
     Args:
-        corpus: str or None, a name that `load_corpus` knows: every distinct sentence of its first
+        corpus: str or None, a name that `load_corpus` accepts: every distinct sentence of its first
             language ("en-zh": English) is a document.
         files: strs, text files for `read_documents`.
 
     Raises:
-        ValueError: neither was given, or both.
+        ValueError: If not exactly one of the two is given.
 
     Example:
         >>> source = TextSource(corpus="en-zh")
@@ -40,7 +40,7 @@ class TextSource:
 
     @property
     def name(self):
-        """A short name for folders."""
+        """A short name, used for folders."""
         return self.corpus.split("-")[0] if self.corpus else Path(self.files[0]).name.split(".")[0]
 
     def load(self):
@@ -50,7 +50,7 @@ class TextSource:
             List of lists of strings, the sentences of each document.
 
         Raises:
-            ValueError, FileNotFoundError: as `load_corpus` and `read_documents`.
+            ValueError, FileNotFoundError: See `load_corpus` and `read_documents`.
         """
         if self.corpus:
             return [[text] for text in dict.fromkeys(side for side, _ in load_corpus(self.corpus))]

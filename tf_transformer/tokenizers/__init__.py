@@ -1,4 +1,4 @@
-"""Text to ids and back: trained and run in Python, or run inside a TensorFlow graph.
+"""Tokenizers: trained and run in Python, or run inside a TensorFlow graph.
 
 The Python classes never import TensorFlow and the graph classes never import the `tokenizers`
 package, so each is imported only when its name is first used.

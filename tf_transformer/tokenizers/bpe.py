@@ -1,4 +1,4 @@
-"""Byte pair encoding in Python, trained and run by the Rust package `tokenizers`."""
+"""Byte pair encoding in Python, trained and run with the Rust package `tokenizers`."""
 
 import itertools
 
@@ -14,12 +14,12 @@ from tf_transformer.tokenizers.training import (
 
 
 class BPETokenizer(Tokenizer):
-    """Merges the most frequent pair of neighbours, again and again.
+    """Byte pair encoding: repeatedly merges the most frequent pair of adjacent symbols.
 
-    Sennrich et al. 2016, section 3.2; by default over the bytes of UTF-8 rather than characters
-    (Radford et al. 2019, section 2.2): no text has an unknown symbol. The vocabulary is joint, as
-    in "Attention Is All You Need", section 5.1, so source and target can share one embedding.
-    Unlike the paper, which starts from tokenised text, `pipeline` cuts the words.
+    Sennrich et al. 2016, section 3.2; by default over UTF-8 bytes rather than characters (Radford
+    et al. 2019, section 2.2), so that no text has unknown symbols. The vocabulary is joint, as in
+    "Attention Is All You Need", section 5.1, so source and target can share one embedding. The
+    paper starts from tokenised text; here `pipeline` splits the text into words.
 
     Args:
         file: a `TokenizerFile` of a BPE model.
@@ -38,10 +38,10 @@ class BPETokenizer(Tokenizer):
         """Learns a vocabulary.
 
         Args:
-            texts: iterable of strings, or of `pathlib.Path`s of text files (UTF-8, a text a
+            texts: iterable of strings, or of `pathlib.Path`s of text files (UTF-8, one text per
                 line): the sentences of both languages together.
-            vocab_size: integer, the largest number of ids. A small corpus may run out of pairs,
-                and then the vocabulary is smaller: read the `vocab_size` property.
+            vocab_size: integer, the maximum number of ids. With a small corpus the vocabulary may
+                be smaller because the pairs run out; see the `vocab_size` property.
             pipeline: `Pipeline`, by default `byte_level_pipeline()`.
             min_frequency: integer, how often a pair must occur to be merged.
 
@@ -49,9 +49,9 @@ class BPETokenizer(Tokenizer):
             A `BPETokenizer`.
 
         Raises:
-            ImportError: the `tokenizers` package is missing.
-            TypeError: `texts` is one string, or holds something that is not a string.
-            ValueError: `vocab_size` is smaller than the alphabet, or `texts` has no text.
+            ImportError: If the `tokenizers` package is not installed.
+            TypeError: If `texts` is a single string or contains a non-string.
+            ValueError: If `vocab_size` is smaller than the alphabet, or `texts` contains no text.
         """
         rust = import_tokenizers()
         pipeline = pipeline or byte_level_pipeline()
@@ -73,7 +73,7 @@ class BPETokenizer(Tokenizer):
         return cls(TokenizerFile.of(train_content(texts, vocab_size, pipeline, model, trainer)))
 
     def _trace_word(self, word, model):
-        """Adds `merges`: for each, the pair, its rank, and the symbols after it."""
+        """Adds `merges`: for each merge, the pair, its rank, and the symbols after the merge."""
         if model.get("ignore_merges") and word in model["vocab"]:
             return {"word": word, "merges": [], "tokens": [word]}
         cut = len(model.get("continuing_subword_prefix") or "")
@@ -91,7 +91,7 @@ class BPETokenizer(Tokenizer):
 
 
 def _symbols(word, model):
-    """What a word is before the first merge: characters, or what stands for unknown ones."""
+    """The symbols of a word before the first merge; unknown characters are replaced."""
     prefix = model.get("continuing_subword_prefix") or ""
     suffix = model.get("end_of_word_suffix") or ""
     symbols, is_after_unknown = [], False

@@ -1,35 +1,35 @@
-r"""How texts become words, in the terms of a `tokenizer.json`: what each new tokenizer starts from.
+r"""Pipelines that split texts into words, described in the format of a `tokenizer.json`.
 
-The Rust package `tokenizers` runs a pipeline in training (regular expressions: Oniguruma), the
+The Rust package `tokenizers` runs a pipeline during training (regular expressions: Oniguruma); the
 graph tokenizers run it in TensorFlow (RE2). Classes such as `\s` or `\p{L}` follow the Unicode
-version each engine was built with, so the same file could give other ids in training and in
+version each engine was built with, so the same file could produce different ids in training and in
 serving. Every class here is therefore a list of code points, in the `\x{...}` notation that both
-engines read alike.
+engines interpret identically.
 
-`byte_level_pipeline` and `metaspace_pipeline` cut alike, and lose nothing but the kind of space:
+`byte_level_pipeline` and `metaspace_pipeline` split alike and only lose the kind of whitespace:
 
-1. each run of control characters and white space becomes one space; the ends are stripped;
-2. the text is cut into words, each with the space before it (a word's position in the sentence is
-   in the token, and decoding needs no rule about where spaces go; Chinese, which has no spaces, is
-   untouched by it). A word is at most 24 letters, 3 digits or 4 punctuation marks long, which
-   bounds the work for one word whatever the length of the line.
+1. each run of control characters and whitespace becomes one space; the ends are stripped;
+2. the text is split into words, each including the space before it. The token itself thus marks
+   the start of a word, and decoding needs no rule for inserting spaces; Chinese, which has no
+   spaces, is unaffected. A word has at most 24 letters, 3 digits or 4 punctuation marks, which
+   bounds the work per word regardless of the length of the line.
 
-`bert_pipeline` is what BERT was trained with: it loses case, accents and spaces.
+`bert_pipeline` is the one BERT was trained with: it loses case, accents and spaces.
 """
 
 from dataclasses import dataclass
 
 BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-# C0 controls and space, DEL and C1 controls and no-break space, then every other code point that
-# has the Unicode property White_Space (the list is frozen here on purpose).
+# C0 controls and space, DEL and C1 controls and no-break space, then every other code point with
+# the Unicode property White_Space (the list is frozen here on purpose).
 _SPACES = (
     r"\x{0}-\x{20}\x{7f}-\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
 )
 
 _DIGITS = r"\x{30}-\x{39}"
 
-# The apostrophes U+0027 and U+2019 are absent: "don't" and "aujourd’hui" are single words.
+# The apostrophes U+0027 and U+2019 are excluded: "don't" and "aujourd’hui" are single words.
 _PUNCTUATION = (
     r"\x{21}-\x{26}\x{28}-\x{2f}\x{3a}-\x{40}\x{5b}-\x{60}\x{7b}-\x{7e}"  # ASCII
     r"\x{a1}\x{a7}\x{ab}\x{b6}\x{b7}\x{bb}\x{bf}"  # Latin-1: ¡ § « ¶ · » ¿
@@ -41,7 +41,7 @@ _PUNCTUATION = (
 
 SPACE_PATTERN = f"[{_SPACES}]+"
 
-# "<" is punctuation and "s" a letter, so no word, hence no merge, can ever spell "<s>": a special
+# "<" is punctuation and "s" is a letter, so no word, and hence no merge, can spell "<s>": a special
 # token written in a text is always encoded as plain text.
 WORD_PATTERN = (
     rf" ?[^\x{{20}}{_DIGITS}{_PUNCTUATION}]{{1,24}}"
@@ -51,29 +51,29 @@ WORD_PATTERN = (
 
 _METASPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
-# Metaspace writes spaces as this character, so in a text it can only be read as one.
+# Metaspace writes spaces as this character, so in a text it is read as a space.
 _SPACE_OR_METASPACE_PATTERN = rf"[{_SPACES}\x{{2581}}]+"
 
-# The regular expressions that Oniguruma and RE2 are known to read alike.
+# The regular expressions that Oniguruma and RE2 are known to interpret identically.
 SHARED_PATTERNS = (
     SPACE_PATTERN,
     _SPACE_OR_METASPACE_PATTERN,
     WORD_PATTERN,
-    " {2,}",  # what SentencePiece's normalizer becomes in a tokenizer.json
+    " {2,}",  # SentencePiece's normalizer, converted to a tokenizer.json
     " +",
 )
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What surrounds the model in a `tokenizer.json`.
+    """The parts around the model in a `tokenizer.json`.
 
     Args:
         normalizer, pre_tokenizer, decoder: dicts as in the file.
-        special_tokens: tuple of strings, the first tokens of the vocabulary; padding is the first.
-        unknown: string, the one of them that stands for what the vocabulary cannot write; None
-            where it can write everything.
-        around: tuple of two strings, the special tokens before and after a text; None for none.
+        special_tokens: tuple of strings, the first tokens of the vocabulary, padding first.
+        unknown: string, the special token for text the vocabulary cannot represent; None if it
+            can represent any text.
+        around: tuple of two strings, the special tokens before and after a text, or None.
 
     Example:
         >>> import dataclasses
@@ -91,9 +91,9 @@ class Pipeline:
 
 
 def byte_level_pipeline():
-    """Words as the bytes of UTF-8, each written as a letter of `byte_alphabet`.
+    """Words as UTF-8 bytes, each written as a letter of `byte_alphabet`.
 
-    Radford et al. 2019, section 2.2: 256 tokens are enough to write any text. Only for BPE.
+    Radford et al. 2019, section 2.2: 256 tokens can represent any text. Only for BPE.
 
     Returns:
         `Pipeline`.
@@ -117,10 +117,10 @@ def byte_level_pipeline():
 
 
 def metaspace_pipeline():
-    """Words as characters, with U+2581 for the space before a word, the first one too.
+    """Words as characters, with U+2581 for the space before each word, including the first.
 
-    Kudo and Richardson 2018 (SentencePiece), section 3.2. Characters that training did not see
-    become `<unk>`. U+2581 in a text is read as a space.
+    Kudo and Richardson 2018 (SentencePiece), section 3.2. Characters not seen in training become
+    `<unk>`. U+2581 in a text is read as a space.
 
     Returns:
         `Pipeline`.
@@ -130,7 +130,7 @@ def metaspace_pipeline():
         '<unk>'
     """
     spaces = *_single_spaces(_SPACE_OR_METASPACE_PATTERN), {"type": "Prepend", "prepend": " "}
-    # "never": the normalizer has put the first word's space there already.
+    # "never": the normalizer has already prepended the first word's space.
     metaspace = {"type": "Metaspace", "replacement": _METASPACE, "split": False}
     return Pipeline(
         normalizer=_sequence("normalizers", *spaces),
@@ -144,14 +144,14 @@ def metaspace_pipeline():
 
 
 def bert_pipeline(lowercase=True, strip_accents=None, chinese_characters=True):
-    """BERT's: words and single punctuation marks, Chinese characters one by one.
+    """BERT's pipeline: words, single punctuation marks and single Chinese characters.
 
     Devlin et al. 2019, in the authors' `tokenization.py`.
 
     Args:
-        lowercase: bool, lower case ("uncased").
-        strip_accents: bool, or None: as `lowercase`.
-        chinese_characters: bool, each Chinese character is a word.
+        lowercase: bool, whether to lowercase the text ("uncased").
+        strip_accents: bool, or None for the same as `lowercase`.
+        chinese_characters: bool, whether each Chinese character is a word.
 
     Returns:
         `Pipeline`.
@@ -177,12 +177,12 @@ def bert_pipeline(lowercase=True, strip_accents=None, chinese_characters=True):
 
 
 def tokenizer_json(model, pipeline, special_ids):
-    """Puts a model and its pipeline together.
+    """Combines a model and its pipeline.
 
     Args:
         model: dict, the part "model".
         pipeline: `Pipeline`.
-        special_ids: dict of special token -> id; empty before there is a vocabulary.
+        special_ids: dict of special token -> id; empty if there is no vocabulary yet.
 
     Returns:
         dict, the content of a `tokenizer.json`.

@@ -1,4 +1,4 @@
-"""What special tokens are for, told by their names: a `tokenizer.json` does not say."""
+"""Roles of special tokens, inferred from their names: a `tokenizer.json` does not store them."""
 
 _NAMES = {
     "pad": ("<pad>", "[PAD]"),
@@ -21,32 +21,32 @@ class SpecialTokenRoles:
 
     @property
     def pad_id(self):
-        """Integer, the id that fills rows up."""
+        """Integer, the padding id."""
         return self._id_of_role("pad")
 
     @property
     def start_id(self):
-        """Integer, the id before a text."""
+        """Integer, the id that starts a text."""
         return self._id_of_role("start")
 
     @property
     def end_id(self):
-        """Integer, the id after a text."""
+        """Integer, the id that ends a text."""
         return self._id_of_role("end")
 
     @property
     def unknown_id(self):
-        """Integer, the id for what the vocabulary cannot write."""
+        """Integer, the id for text the vocabulary cannot represent."""
         return self._id_of_role("unknown")
 
     @property
     def mask_id(self):
-        """Integer, the id of a hidden token (BERT)."""
+        """Integer, the id that replaces masked tokens (BERT)."""
         return self._id_of_role("mask")
 
     @property
     def ids_of_roles(self):
-        """Dict of role -> integer, for the roles that a special token has."""
+        """Dict of role -> integer, for the roles that have a special token."""
         return {
             role: self._id_of_role(role)
             for role, names in _NAMES.items()
@@ -59,5 +59,5 @@ class SpecialTokenRoles:
                 return self.special_tokens[name]
         raise ValueError(
             f"{role}_id: expected one of the special tokens {_NAMES[role]}, received "
-            f"{list(self.special_tokens)}; train a vocabulary with one, or use `special_tokens`"
+            f"{list(self.special_tokens)}; train a vocabulary that has one, or use `special_tokens`"
         )

@@ -1,4 +1,4 @@
-"""What all tokenizers in Python have in common: the Rust package `tokenizers` runs them."""
+"""Base class of the tokenizers in Python, which run the Rust package `tokenizers`."""
 
 import operator
 import os
@@ -12,21 +12,22 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class Tokenizer(SpecialTokenRoles):
-    """Texts to ids and back.
+    """Converts texts to ids and back.
 
-    Make one with `train` of a subclass, or read any `tokenizer.json` of the three models with
-    `load`. What it saves is read by the graph tokenizers (`GraphTokenizer.from_file`), which give
-    the same ids inside a TensorFlow graph, and by the `tokenizers` and `transformers` packages.
+    Create one with `train` of a subclass, or load any `tokenizer.json` of the three models with
+    `load`. The saved file can be read by the graph tokenizers (`GraphTokenizer.from_file`), which
+    produce the same ids inside a TensorFlow graph, and by the `tokenizers` and `transformers`
+    packages.
 
-    Unlike there, special tokens in a text are text unless they are asked for, and a file's
-    settings of truncation and padding are not followed.
+    Unlike in those packages, special tokens in a text are plain text, and the file's truncation
+    and padding settings are ignored.
 
     Args:
         file: a `TokenizerFile`.
 
     Raises:
-        ImportError: the `tokenizers` package is missing.
-        ValueError: the file is one of another model, or the package cannot read it.
+        ImportError: If the `tokenizers` package is not installed.
+        ValueError: If the file is for a different model, or the package cannot read it.
 
     Example:
         >>> from tf_transformer.tokenizers import BPETokenizer
@@ -51,7 +52,7 @@ class Tokenizer(SpecialTokenRoles):
             raise UnsupportedPart(f"The package tokenizers cannot read it: {error}.") from error
         self._backend.no_truncation()
         self._backend.no_padding()
-        # Not stored in the file: without it the text "<s>" would become the start id.
+        # The file does not store this; without it the text "<s>" would become the start id.
         self._backend.encode_special_tokens = True
         self.special_tokens = dict(file.special_tokens)
 
@@ -63,12 +64,13 @@ class Tokenizer(SpecialTokenRoles):
             path: string or path of the file.
 
         Returns:
-            The tokenizer of the file's model; called on a subclass, one of that class.
+            The tokenizer for the file's model; when called on a subclass, an instance of it.
 
         Raises:
-            ImportError: the `tokenizers` package is missing (graph tokenizers do not need it).
-            FileNotFoundError: there is no such file.
-            ValueError: the file holds something else; the part is named.
+            ImportError: If the `tokenizers` package is not installed (graph tokenizers do not
+                need it).
+            FileNotFoundError: If the file does not exist.
+            ValueError: If the file is invalid; the message names the part.
         """
         file = TokenizerFile.read(path)
         chosen = _class_of(file.model["type"]) if cls is Tokenizer else cls
@@ -78,20 +80,20 @@ class Tokenizer(SpecialTokenRoles):
             raise UnsupportedPart(f"path: {path} cannot be read. {error}") from error
 
     def save(self, path):
-        """Writes the tokenizer as one `tokenizer.json`, whole or not at all.
+        """Writes the tokenizer to a `tokenizer.json`, atomically.
 
         Args:
             path: string or path of the file to write; its folder must exist.
         """
         path = Path(path)
-        # A reader never sees half a file: it is complete before it takes the name.
+        # The file is complete before it is renamed, so readers never see half a file.
         partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
         partial.write_text(self._file.text, encoding="utf-8")
         os.replace(partial, path)
 
     @property
     def vocab_size(self):
-        """Integer, the number of ids, special tokens included."""
+        """Integer, the number of ids, including special tokens."""
         return self._backend.get_vocab_size()
 
     def encode(self, texts, add_special_tokens=False):
@@ -99,32 +101,32 @@ class Tokenizer(SpecialTokenRoles):
 
         Args:
             texts: iterable of B strings. Special tokens in them are plain text.
-            add_special_tokens: bool, whether to put those around each text that the file names
+            add_special_tokens: bool, whether to add the file's special tokens around each text
                 (BERT: `[CLS]` and `[SEP]`).
 
         Returns:
             List of B lists of integers; a blank text gives an empty list.
 
         Raises:
-            TypeError: `texts` is one string, or holds something that is not a string.
-            ValueError: a text holds a lone surrogate, which UTF-8 cannot write.
+            TypeError: If `texts` is a single string or contains a non-string.
+            ValueError: If a text contains a lone surrogate, which UTF-8 cannot encode.
         """
         texts = _list_of_strings(texts)
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
         return [encoding.ids for encoding in encodings]
 
     def encode_with_offsets(self, texts):
-        """Turns texts into ids and says where in the text each came from.
+        """Turns texts into ids with their positions in the text.
 
         Args:
-            texts: as in `encode`.
+            texts: same as in `encode`.
 
         Returns:
             `(ids, offsets)`: lists of B lists; an offset is `(start, end)` in characters of the
-            text as it was given. Tokens that are parts of one character share its offset.
+            original text. Tokens that are parts of one character share its offset.
 
         Raises:
-            TypeError: as in `encode`.
+            TypeError: Same as in `encode`.
         """
         encodings = self._backend.encode_batch(_list_of_strings(texts), add_special_tokens=False)
         return [e.ids for e in encodings], [e.offsets for e in encodings]
@@ -136,65 +138,65 @@ class Tokenizer(SpecialTokenRoles):
             ids: iterable of B sequences of integers in `[0, vocab_size)`.
 
         Returns:
-            List of B strings. Bytes that are not UTF-8 become U+FFFD.
+            List of B strings. Invalid UTF-8 bytes become U+FFFD.
 
         Raises:
-            TypeError: what should be an integer is none.
-            ValueError: an id is outside the vocabulary.
+            TypeError: If an id is not an integer.
+            ValueError: If an id is outside the vocabulary.
         """
         rows = [self._check_ids(row) for row in ids]
         return self._backend.decode_batch(rows, skip_special_tokens=True)
 
     def ids_to_tokens(self, ids):
-        """Names tokens.
+        """Converts ids to tokens.
 
         Args:
             ids: iterable of integers in `[0, vocab_size)`.
 
         Returns:
-            List of strings, as the vocabulary writes them.
+            List of strings, spelled as in the vocabulary.
 
         Raises:
-            TypeError: what should be an integer is none.
-            ValueError: an id is outside the vocabulary.
+            TypeError: If an id is not an integer.
+            ValueError: If an id is outside the vocabulary.
         """
         return [self._backend.id_to_token(number) for number in self._check_ids(ids)]
 
     def tokens_to_ids(self, tokens):
-        """Looks tokens up.
+        """Converts tokens to ids.
 
         Args:
-            tokens: iterable of strings, as the vocabulary writes them.
+            tokens: iterable of strings, spelled as in the vocabulary.
 
         Returns:
             List of integers.
 
         Raises:
-            ValueError: a token is not in the vocabulary.
+            ValueError: If a token is not in the vocabulary.
         """
         ids = {token: self._backend.token_to_id(token) for token in tokens}
         unknown = [token for token, number in ids.items() if number is None]
         if unknown:
             raise ValueError(
                 f"tokens: expected tokens of the vocabulary, received also {unknown[:5]}; "
-                "`encode` cuts a text into tokens"
+                "use `encode` to split a text into tokens"
             )
         return [ids[token] for token in tokens]
 
     def trace(self, text):
-        """Shows how a text becomes tokens: its words, and the model's steps in each.
+        """Shows how a text is tokenized: its words and the model's steps for each.
 
-        Tokens that a file of elsewhere adds beside its model are not shown.
+        Tokens that a file from another library adds to those of its model are not shown.
 
         Args:
             text: string.
 
         Returns:
-            List of dicts, one for each word, with `word`, `tokens`, `ids` and the steps of the
-            model: see the subclass.
+            List of dicts, one per word, with `word`, `tokens`, `ids` and the model's steps; see
+            the subclass.
 
         Raises:
-            TypeError: `text` is not a string.
+            TypeError: If `text` is not a string.
         """
         [text] = _list_of_strings([text])
         backend = self._backend
@@ -214,8 +216,8 @@ class Tokenizer(SpecialTokenRoles):
             ids = [operator.index(number) for number in ids]
         except TypeError as error:
             raise TypeError(
-                f"ids: expected integers, and a row of them for each text, received {ids!r}; "
-                "decode the ids of one text as [ids]"
+                f"ids: expected a row of integers for each text, received {ids!r}; "
+                "wrap the ids of a single text as [ids]"
             ) from error
         for number in ids:
             if not 0 <= number < self.vocab_size:
@@ -233,6 +235,6 @@ def _list_of_strings(texts):
 
 
 def _class_of(model_type):
-    # A parent that knows its children has to wait until they exist.
+    # Imported here because the subclasses import this module.
     module = import_module(f"tf_transformer.tokenizers.{model_type.lower()}")
     return getattr(module, f"{model_type}Tokenizer")

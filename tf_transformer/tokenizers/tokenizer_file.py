@@ -12,20 +12,21 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 MODELS = ("BPE", "WordPiece", "Unigram")
 
-# What an unknown character costs Unigram beside the least likely token (SentencePiece's constant).
+# Unigram's penalty for an unknown character, relative to the least likely token (SentencePiece's
+# constant).
 UNKNOWN_PENALTY = 10.0
 
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """A `tokenizer.json`, with the vocabulary checked.
+    """A `tokenizer.json` with a validated vocabulary.
 
     Args:
         text: string, the whole file.
 
     Raises:
-        ValueError: it is not JSON, or names a key twice, or a part (it is named) is missing, or
-            two tokens have one id, or an id is left out, or the model is not one of `MODELS`.
+        ValueError: If the text is not JSON, repeats a key or lacks a part (the message names it),
+            if two tokens share an id or an id is missing, or if the model is not one of `MODELS`.
 
     Example:
         >>> TokenizerFile.read("no-such-file.json")
@@ -40,7 +41,7 @@ class TokenizerFile:
             raise UnsupportedPart.of("model", "a dict, as in a tokenizer.json", "none")
         if self.model.get("type") not in MODELS:
             raise UnsupportedPart.of("model.type", MODELS, self.model.get("type"))
-        self.vocabulary  # noqa: B018  raises where it is not one
+        self.vocabulary  # noqa: B018  raises if it is invalid
 
     @classmethod
     def read(cls, path):
@@ -53,8 +54,8 @@ class TokenizerFile:
             A `TokenizerFile`.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: as the class says.
+            FileNotFoundError: If the file does not exist.
+            ValueError: Same as for the class.
         """
         path = Path(path)
         if not path.is_file():
@@ -66,35 +67,35 @@ class TokenizerFile:
 
     @classmethod
     def of(cls, content):
-        """Writes a file's content down.
+        """Creates a file from its content.
 
         Args:
-            content: dict that JSON can hold.
+            content: dict that JSON can represent.
 
         Returns:
             A `TokenizerFile`.
 
         Raises:
-            ValueError: as the class says.
+            ValueError: Same as for the class.
         """
         return cls(json.dumps(content, indent=2, ensure_ascii=False))
 
     @classmethod
     def read_vocabulary(cls, path, pipeline):
-        """Reads BERT's `vocab.txt`, a token a line, its number its id.
+        """Reads BERT's `vocab.txt`: one token per line, with the line number as its id.
 
         Args:
             path: string or path of the text file.
-            pipeline: `bert_pipeline(...)` for a model that is "uncased" or not: the file does not
-                say.
+            pipeline: `bert_pipeline(...)` for a cased or "uncased" model: the file does not
+                specify which.
 
         Returns:
-            A `TokenizerFile` with the pipeline of BERT.
+            A `TokenizerFile` with BERT's pipeline.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is not UTF-8, a token stands there twice, or a special token of BERT
-                is missing.
+            FileNotFoundError: If the file does not exist.
+            ValueError: If the file is not UTF-8, repeats a token or lacks one of BERT's special
+                tokens.
         """
         path = Path(path)
         if not path.is_file():
@@ -108,14 +109,14 @@ class TokenizerFile:
             token = line.rstrip()
             if token in vocabulary:
                 raise ValueError(
-                    f"path: expected each token once, but {path} has {token!r} in the lines "
+                    f"path: expected each token once, but {path} has {token!r} on lines "
                     f"{vocabulary[token] + 1} and {number + 1}; remove one"
                 )
             vocabulary[token] = number
         missing = [token for token in BERT_SPECIAL_TOKENS if token not in vocabulary]
         if missing:
             raise ValueError(
-                f"path: expected the special tokens of BERT, but {path} has no {missing}; "
+                f"path: expected BERT's special tokens, but {path} lacks {missing}; "
                 "add a line for each"
             )
         special = {token: vocabulary[token] for token in BERT_SPECIAL_TOKENS}
@@ -130,13 +131,13 @@ class TokenizerFile:
 
     @cached_property
     def content(self):
-        """Dict, what the text says. Numbers are read as the Rust package reads them."""
+        """Dict, the parsed text. Numbers are parsed exactly as by the Rust package."""
         try:
             return json.loads(self.text, object_pairs_hook=_distinct, parse_float=_rust_float)
         except json.JSONDecodeError as error:
             raise UnsupportedPart(
-                f"Expected a tokenizer.json, but it is not JSON ({error}); write one with the "
-                "`save` of a tokenizer."
+                f"Expected a tokenizer.json, but it is not JSON ({error}); write one with "
+                "`Tokenizer.save`."
             ) from error
 
     @property
@@ -146,7 +147,7 @@ class TokenizerFile:
 
     @cached_property
     def vocabulary(self):
-        """Tuple of V strings, the tokens in the order of their ids, added ones included."""
+        """Tuple of V strings, the tokens in order of their ids, including added ones."""
         ids = _ids_of_model(self.model)
         for token, number, _ in self.added_tokens:
             if ids.setdefault(token, number) != number:
@@ -175,7 +176,7 @@ class TokenizerFile:
 
     @cached_property
     def added_tokens(self):
-        """Tuple of (string, id, whether it is special)."""
+        """Tuple of (string, id, is_special)."""
         added = self.content.get("added_tokens") or []
         try:
             return tuple((token["content"], token["id"], token["special"]) for token in added)
@@ -192,7 +193,7 @@ class TokenizerFile:
 
     @cached_property
     def merges(self):
-        """int64 `[M, 3]`, the ids of left, right and merged of each pair in `merge_pairs`."""
+        """int64 `[M, 3]`, the left, right and merged ids of each pair in `merge_pairs`."""
         vocab = self.model["vocab"]
         cut = len(self.model.get("continuing_subword_prefix") or "")
         rows, seen = [], set()
@@ -215,18 +216,18 @@ def _distinct(pairs):
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise UnsupportedPart(f"The key {twice!r} is there twice; remove one.")
+        raise UnsupportedPart(f"The key {twice!r} appears twice; remove one.")
     return result
 
 
 def _rust_float(text):
-    """The number that serde_json reads, which may be a neighbour of the nearest float64."""
+    """The number serde_json parses, which may be adjacent to the nearest float64."""
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.lstrip("-").partition(".")
     exponent = int(exponent or 0)
     significand = 0
     for place, digit in enumerate(whole + fraction):
-        if significand * 10 + int(digit) >= 2**64:  # all further digits are dropped
+        if significand * 10 + int(digit) >= 2**64:  # all remaining digits are dropped
             exponent += max(len(whole) - place, 0)
             break
         significand = significand * 10 + int(digit)

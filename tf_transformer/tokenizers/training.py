@@ -1,4 +1,4 @@
-"""What training has in common for all models: texts in, the content of a file out."""
+"""Training steps shared by all models: from texts to the content of a `tokenizer.json`."""
 
 import itertools
 import json
@@ -14,21 +14,21 @@ _ALPHABET = "the special tokens and every character of the texts"
 
 
 def train_content(texts, vocab_size, pipeline, model, trainer):
-    """Trains with the Rust package.
+    """Trains a model with the Rust package.
 
     Args:
-        texts: iterable of strings, or of `pathlib.Path`s of text files, a text a line.
-        vocab_size: integer, the largest number of ids.
+        texts: iterable of strings, or of `pathlib.Path`s of text files, one text per line.
+        vocab_size: integer, the maximum number of ids.
         pipeline: `Pipeline`.
-        model: dict, the part "model" with nothing learned yet.
+        model: dict, the part "model", untrained.
         trainer: a trainer of the Rust package.
 
     Returns:
         dict, the content of a `tokenizer.json`.
 
     Raises:
-        TypeError: `texts` is one string, or holds something else.
-        ValueError: `texts` has no text, or `vocab_size` is smaller than the alphabet.
+        TypeError: If `texts` is a single string or contains a non-string.
+        ValueError: If `texts` contains no text, or `vocab_size` is smaller than the alphabet.
 
     Example:
         >>> from tokenizers.trainers import BpeTrainer
@@ -51,7 +51,7 @@ def train_content(texts, vocab_size, pipeline, model, trainer):
             raise
         size = vocab_size + 1
     if size > vocab_size and model["type"] == "Unigram":
-        # That trainer stops before it has counted, or leaves nothing out once it is past its size.
+        # This trainer stops before counting, or no longer drops tokens beyond its size.
         size = max(vocab_size + 1, len(characters) + len(pipeline.special_tokens))
     check_vocab_size(vocab_size, size, _ALPHABET)
     check_learned(size, pipeline)
@@ -60,15 +60,15 @@ def train_content(texts, vocab_size, pipeline, model, trainer):
 
 
 def check_vocab_size(vocab_size, smallest, reason):
-    """Refuses a size that cannot be, before any work.
+    """Rejects an impossible vocabulary size before training starts.
 
     Args:
         vocab_size: integer.
-        smallest: integer, the least that can be.
-        reason: string, what needs so many.
+        smallest: integer, the smallest possible size.
+        reason: string, what requires that size.
 
     Raises:
-        ValueError: it is no integer, or too small.
+        ValueError: If `vocab_size` is not an integer or is too small.
 
     Example:
         >>> check_vocab_size(100, 259, "256 bytes and 3 special tokens")
@@ -78,19 +78,19 @@ def check_vocab_size(vocab_size, smallest, reason):
     if not isinstance(vocab_size, Integral) or vocab_size < smallest:
         raise ValueError(
             f"vocab_size: expected an integer of at least {smallest} ({reason}), received "
-            f"{vocab_size!r}; ask for more, 8000 is common"
+            f"{vocab_size!r}; use a larger size, such as 8000"
         )
 
 
 def check_learned(size, pipeline):
-    """Refuses a vocabulary that holds special tokens only.
+    """Rejects a vocabulary that contains only special tokens.
 
     Args:
         size: integer, the number of tokens.
         pipeline: `Pipeline`.
 
     Raises:
-        ValueError: there is no other token.
+        ValueError: If there are no other tokens.
 
     Example:
         >>> from tf_transformer.tokenizers import bert_pipeline
@@ -101,12 +101,12 @@ def check_learned(size, pipeline):
     if size <= len(pipeline.special_tokens):
         raise ValueError(
             "texts: expected some text after normalisation, received none; check that the corpus "
-            "was read as what it is"
+            "was read correctly"
         )
 
 
 def checked_texts(texts):
-    """Reads texts one by one, from files where a path is named; refuses what has none.
+    """Yields texts one by one, reading the files that paths name; rejects input without text.
 
     Args:
         texts: iterable of strings and of `pathlib.Path`s.
@@ -115,9 +115,9 @@ def checked_texts(texts):
         Iterator of strings.
 
     Raises:
-        TypeError: `texts` is one string; while reading: an item is neither string nor path.
-        ValueError: no text holds anything but blanks.
-        FileNotFoundError: while reading: there is no such file.
+        TypeError: If `texts` is a single string or path; during iteration, if an item is neither.
+        ValueError: If all texts are blank.
+        FileNotFoundError: During iteration, if a file does not exist.
 
     Example:
         >>> list(checked_texts(["", "low", "new"]))
@@ -126,7 +126,7 @@ def checked_texts(texts):
     if isinstance(texts, str | Path):
         raise TypeError(
             f"texts: expected an iterable of strings or paths, received one "
-            f"{type(texts).__name__}; use [it]"
+            f"{type(texts).__name__}; wrap it in a list"
         )
     texts = _lines(texts)
     for text in texts:
@@ -162,16 +162,16 @@ def _lines_of_file(path):
 
 
 def count_words(texts, pipeline):
-    """Counts the words that a pipeline cuts texts into.
+    """Counts the words that a pipeline splits texts into.
 
     Args:
-        texts, pipeline: as in `train_content`.
+        texts, pipeline: same as in `train_content`.
 
     Returns:
         `Counter` of strings.
 
     Raises:
-        TypeError, ValueError: as `train_content` says of `texts`.
+        TypeError, ValueError: If `texts` is invalid; see `train_content`.
 
     Example:
         >>> from tf_transformer.tokenizers import bert_pipeline
@@ -191,7 +191,7 @@ def count_words(texts, pipeline):
 
 
 def import_tokenizers():
-    """Returns the module `tokenizers`; raises ImportError with what to do about it.
+    """Returns the module `tokenizers`; raises an ImportError with a hint if it is not installed.
 
     Example:
         >>> import_tokenizers().__name__
@@ -202,12 +202,12 @@ def import_tokenizers():
     except ImportError as error:
         raise ImportError(
             "Tokenizers in Python need the package 'tokenizers', which is not installed; run "
-            'pip install -e ".[train]" (graph tokenizers read a saved file without it)'
+            'pip install -e ".[train]" (graph tokenizers can read a saved file without it)'
         ) from error
 
 
 def is_watched():
-    """Whether somebody sees a progress bar: in a log its lines, of both streams, would be noise.
+    """Whether to show a progress bar: only on a terminal, since it would clutter a log.
 
     Example:
         >>> is_watched() in (True, False)
@@ -217,7 +217,7 @@ def is_watched():
 
 
 def check_string(text):
-    """Returns a text; raises TypeError if it is none, ValueError if UTF-8 cannot write it.
+    """Returns a text; raises TypeError if it is not a string, ValueError if UTF-8 cannot encode it.
 
     Example:
         >>> check_string(5)

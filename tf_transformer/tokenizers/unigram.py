@@ -1,4 +1,4 @@
-"""The Unigram language model in Python, trained and run by the Rust package `tokenizers`."""
+"""The Unigram language model in Python, trained and run with the Rust package `tokenizers`."""
 
 import heapq
 import itertools
@@ -13,17 +13,17 @@ from tf_transformer.tokenizers.training import (
     train_content,
 )
 
-# How far apart the trainer puts the characters that it would have dropped.
+# The step between the scores that the trainer gives to characters it would have dropped.
 _SCORE_STEP = 0.0001
 
 _PATHS_TO_SHOW = 3
 
 
 class UnigramTokenizer(Tokenizer):
-    """Writes each word with the tokens whose probabilities have the greatest product.
+    """Splits each word into the tokens with the greatest product of probabilities.
 
-    Kudo 2018, section 3.2. Training begins with every frequent substring and drops, again and
-    again, the tokens that the likelihood of the corpus misses least.
+    Kudo 2018, section 3.2. Training starts with all frequent substrings and repeatedly drops the
+    tokens whose removal reduces the likelihood of the corpus least.
 
     Args:
         file: a `TokenizerFile` of a Unigram model.
@@ -41,18 +41,19 @@ class UnigramTokenizer(Tokenizer):
         """Learns a vocabulary with a score for each token.
 
         Args:
-            texts: iterable of strings, or of `pathlib.Path`s of text files (UTF-8, a text a line).
-            vocab_size: integer, the largest number of ids; see `BPETokenizer.train`.
+            texts: iterable of strings, or of `pathlib.Path`s of text files (UTF-8, one text per
+                line).
+            vocab_size: integer, the maximum number of ids; see `BPETokenizer.train`.
             pipeline: `Pipeline` with an unknown token, by default `metaspace_pipeline()`.
 
         Returns:
             A `UnigramTokenizer`.
 
         Raises:
-            ImportError: the `tokenizers` package is missing.
-            TypeError: `texts` is one string, or holds something that is not a string.
-            ValueError: `vocab_size` is smaller than the alphabet, or `texts` has no text, or the
-                pipeline has no unknown token.
+            ImportError: If the `tokenizers` package is not installed.
+            TypeError: If `texts` is a single string or contains a non-string.
+            ValueError: If `vocab_size` is smaller than the alphabet, `texts` contains no text, or
+                the pipeline has no unknown token.
         """
         rust = import_tokenizers()
         pipeline = pipeline or metaspace_pipeline()
@@ -69,7 +70,7 @@ class UnigramTokenizer(Tokenizer):
             unk_token=pipeline.unknown,
             show_progress=is_watched(),
         )
-        # The trainer asks for a model that can be read, and this one cannot without an entry.
+        # The trainer needs a model it can parse, and a Unigram model needs at least one entry.
         model = {"type": "Unigram", "unk_id": 0, "vocab": [[pipeline.unknown, 0.0]]}
         content = train_content(texts, vocab_size, pipeline, model, trainer)
         vocabulary = content["model"]["vocab"]
@@ -78,11 +79,11 @@ class UnigramTokenizer(Tokenizer):
         return cls(TokenizerFile.of(content))
 
     def _trace_word(self, word, model):
-        """Adds `paths`: the best ways to cut it with their scores, the best one first."""
+        """Adds `paths`: the best segmentations with their scores, best first."""
         scores = dict(model["vocab"])
         unknown_score = min(scores.values()) - UNKNOWN_PENALTY
         longest = max(map(len, scores))
-        best = [[(0.0, ())]]  # for each place the best paths to it
+        best = [[(0.0, ())]]  # the best paths to each position
         for end in range(1, len(word) + 1):
             paths = []
             for start in range(max(0, end - longest), end):
@@ -97,7 +98,7 @@ class UnigramTokenizer(Tokenizer):
 
 
 def _with_unknown(path, scores, model):
-    """Tokens of the vocabulary for a path, with what stands for unknown characters."""
+    """The tokens of a path, with unknown characters replaced by tokens of the vocabulary."""
     unknown, _ = model["vocab"][model["unk_id"]]
     tokens = []
     for is_unknown, run in itertools.groupby(path, lambda t: t == unknown or t not in scores):
@@ -113,12 +114,13 @@ def _with_unknown(path, scores, model):
 
 
 def _settled(vocabulary):
-    """The same vocabulary after every training on the same texts.
+    """Makes the vocabulary reproducible: the same for every training on the same texts.
 
-    The trainer adds numbers up in a random order, which shows in the last digits of a score, and
-    characters that it would have dropped get scores 0.0001 apart from the least one up, in a
-    random order. Here scores have six digits (so that every reader of the file gets the same
-    float64, too), all those characters get the least score, and ties are in alphabetical order.
+    The trainer sums in a random order, which affects the last digits of a score, and gives the
+    characters it would have dropped scores in steps of 0.0001 above the lowest one, also in a
+    random order. Here scores are rounded to six digits (so that every reader of the file parses
+    the same float64), all those characters get the lowest score, and ties are sorted
+    alphabetically.
     """
     least = min(score for _, score in vocabulary)
     settled = []

@@ -1,8 +1,8 @@
-"""The error for files that hold more than this package runs."""
+"""The error for files with parts that this package does not support."""
 
 
 class UnsupportedPart(ValueError):
-    """A part of a `tokenizer.json` that is broken, or that this package does not run.
+    """A part of a `tokenizer.json` is invalid or not supported by this package.
 
     Example:
         >>> print(UnsupportedPart.of("model.type", ["BPE"], "WordLevel"))
@@ -11,7 +11,7 @@ class UnsupportedPart(ValueError):
 
     @classmethod
     def of(cls, part, expected, received):
-        """The error for a part, by its name in the file."""
+        """Creates the error for a part, given its name in the file."""
         return cls(
             f"The part {part!r} is not supported: expected {expected!r}, received {received!r}."
         )

@@ -1,4 +1,4 @@
-"""WordPiece in Python, trained and run by the Rust package `tokenizers`."""
+"""WordPiece in Python, trained and run with the Rust package `tokenizers`."""
 
 from tf_transformer.tokenizers.pipeline import bert_pipeline, tokenizer_json
 from tf_transformer.tokenizers.tokenizer import Tokenizer
@@ -16,10 +16,10 @@ from tf_transformer.tokenizers.wordpiece_trainer import learn_wordpieces
 
 
 class WordPieceTokenizer(Tokenizer):
-    """Cuts each word from the left, always with the longest token that fits.
+    """Splits each word from left to right, always taking the longest matching token.
 
-    Schuster and Nakajima 2012; Devlin et al. 2019, the authors' tokenization.py. A word that no
-    row of tokens fits becomes one unknown token.
+    Schuster and Nakajima 2012; Devlin et al. 2019, the authors' tokenization.py. A word that
+    cannot be split this way becomes one unknown token.
 
     Args:
         file: a `TokenizerFile` of a WordPiece model.
@@ -34,26 +34,27 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts, vocab_size, pipeline=None, min_frequency=2):
-        """Learns a vocabulary as BPE does, by the frequency of pairs.
+        """Learns a vocabulary by pair frequency, as BPE does.
 
-        That is what the Rust package, and BERT vocabularies made with it, do. The criterion of the
-        paper, mutual information, is in `train_by_information`.
+        The Rust package, and thus BERT vocabularies trained with it, use this criterion. For the
+        paper's criterion, mutual information, use `train_by_information`.
 
         Args:
-            texts: iterable of strings, or of `pathlib.Path`s of text files (UTF-8, a text a line).
-            vocab_size: integer, the largest number of ids; see `BPETokenizer.train`.
+            texts: iterable of strings, or of `pathlib.Path`s of text files (UTF-8, one text per
+                line).
+            vocab_size: integer, the maximum number of ids; see `BPETokenizer.train`.
             pipeline: `Pipeline` with an unknown token, by default `bert_pipeline()`. With
-                `metaspace_pipeline()`, which marks beginnings of words rather than their insides,
-                decoding gives back the text, spaces and case included.
+                `metaspace_pipeline()`, which marks the beginnings of words rather than their
+                insides, decoding restores the text, including spaces and case.
             min_frequency: integer, how often a pair must occur to be merged.
 
         Returns:
             A `WordPieceTokenizer`.
 
         Raises:
-            ImportError: the `tokenizers` package is missing.
-            TypeError: `texts` is one string, or holds something that is not a string.
-            ValueError: `vocab_size` is smaller than the alphabet, or `texts` has no text, or
+            ImportError: If the `tokenizers` package is not installed.
+            TypeError: If `texts` is a single string or contains a non-string.
+            ValueError: If `vocab_size` is smaller than the alphabet, `texts` contains no text, or
                 the pipeline has no unknown token.
         """
         rust = import_tokenizers()
@@ -62,9 +63,9 @@ class WordPieceTokenizer(Tokenizer):
         special = pipeline.special_tokens
         check_vocab_size(vocab_size, len(special) + 1, "special tokens and an alphabet")
         texts = list(checked_texts(texts))
-        # The trainer would number the characters inside words in the order of a hash table, and
-        # ties between pairs would fall differently each time. Given as special tokens they have
-        # their numbers before; what is special in the end, `train_content` takes from the pipeline.
+        # The trainer would number the characters inside words in hash-table order, so that ties
+        # between pairs would be broken differently each time. Passing them as special tokens fixes
+        # their numbers; `train_content` takes the actual special tokens from the pipeline.
         prefix = model["continuing_subword_prefix"]
         inside = {prefix + c for word in count_words(texts, pipeline) for c in word[1:] if prefix}
         trainer = rust.trainers.WordPieceTrainer(
@@ -78,10 +79,10 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def train_by_information(cls, texts, vocab_size, pipeline=None, min_frequency=2):
-        """Learns a vocabulary by the mutual information of neighbours; see `learn_wordpieces`.
+        """Learns a vocabulary by the mutual information of adjacent tokens; see `learn_wordpieces`.
 
-        Args, returns and errors: as in `train`. In Python, so it takes seconds where `train` takes
-        a part of one.
+        Arguments, return value and errors are the same as in `train`. Implemented in Python: takes
+        seconds where `train` takes a fraction of a second.
         """
         import_tokenizers()
         pipeline = pipeline or bert_pipeline()
@@ -106,20 +107,20 @@ class WordPieceTokenizer(Tokenizer):
 
         Args:
             path: string or path of the text file.
-            lowercase: bool, whether the model is "uncased": the file does not say.
+            lowercase: bool, whether the model is "uncased": the file does not specify it.
 
         Returns:
             A `WordPieceTokenizer`.
 
         Raises:
-            ImportError: the `tokenizers` package is missing.
-            FileNotFoundError: there is no such file.
-            ValueError: a token stands there twice, or a special token of BERT is missing.
+            ImportError: If the `tokenizers` package is not installed.
+            FileNotFoundError: If the file does not exist.
+            ValueError: If the file repeats a token or lacks one of BERT's special tokens.
         """
         return cls(TokenizerFile.read_vocabulary(path, bert_pipeline(lowercase)))
 
     def _trace_word(self, word, model):
-        """Adds `matches`: for each token where it lies, and the longer ones that did not fit."""
+        """Adds `matches`: for each token, its position and the longer candidates tried first."""
         vocabulary = model["vocab"]
         unknown = {"word": word, "matches": [], "tokens": [model["unk_token"]]}
         if len(word) > model["max_input_chars_per_word"]:
@@ -148,7 +149,7 @@ def _untrained(pipeline):
     return {
         "type": "WordPiece",
         "unk_token": pipeline.unknown,
-        # Of the decoders only BERT's takes "##" away again.
+        # Only BERT's decoder removes "##" again.
         "continuing_subword_prefix": pipeline.decoder.get("prefix", ""),
         "max_input_chars_per_word": 100,
         "vocab": {},

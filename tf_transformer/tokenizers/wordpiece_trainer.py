@@ -1,4 +1,4 @@
-"""WordPiece vocabularies by mutual information, which the Rust package does not train."""
+"""WordPiece training by mutual information, which the Rust package does not offer."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -7,27 +7,27 @@ import numpy as np
 
 
 def learn_wordpieces(word_counts, num_tokens, prefix="##", min_frequency=2):
-    """Merges the pair of neighbours with the greatest mutual information, again and again.
+    """Repeatedly merges the pair of adjacent tokens with the greatest mutual information.
 
-    Schuster and Nakajima 2012, section 3: of all units add the one that raises the likelihood of
-    the corpus most. For a unigram model of the symbols that is, for the pair (a, b) that occurs
-    n_ab times among N symbols,
+    Schuster and Nakajima 2012, section 3: add the unit that increases the likelihood of the corpus
+    most. With a unigram model of the symbols, the gain of the pair (a, b) that occurs n_ab times
+    among N symbols is
 
         n_ab * log(n_ab * N / (n_a * n_b)),
 
-    the pair's term of the mutual information of neighbours, times N. (The logarithm alone, which
-    is also met, takes pairs first that occur hardly ever but then together.) The change of N by a
-    merge is left out. Of equal pairs the more frequent one comes first, then by the alphabet.
+    the pair's term of the mutual information of adjacent symbols, times N. (The logarithm without
+    the factor n_ab, which is also in use, prefers pairs that are rare but always occur together.)
+    The change of N by a merge is ignored. Ties are broken by frequency, then alphabetically.
 
     Args:
         word_counts: dict of string -> integer, the words of the corpus.
-        num_tokens: integer, the largest number of tokens.
+        num_tokens: integer, the maximum number of tokens.
         prefix: string, written before every token that does not begin a word.
         min_frequency: integer, how often a pair must occur to be merged.
 
     Returns:
-        List of strings: the characters, then the merged tokens as they were found; more than
-        `num_tokens` only if there are so many characters.
+        List of strings: the characters, then the merged tokens in the order of the merges; more
+        than `num_tokens` only if there are more characters than that.
 
     Example:
         >>> learn_wordpieces({"hugs": 5, "bun": 4, "hug": 9}, num_tokens=8)[-2:]
@@ -43,7 +43,7 @@ def learn_wordpieces(word_counts, num_tokens, prefix="##", min_frequency=2):
 
 
 class _Corpus:
-    """Words as lists of token numbers, with the counts of tokens and pairs kept up to date."""
+    """Words as lists of token numbers, with up-to-date counts of tokens and pairs."""
 
     def __init__(self, word_counts, prefix):
         self._prefix = prefix
@@ -78,7 +78,7 @@ class _Corpus:
         return min(self._pairs[equal].tolist(), key=lambda pair: [self.tokens[i] for i in pair])
 
     def merge(self, left, right):
-        """Makes one token of a pair, everywhere."""
+        """Merges a pair into one token everywhere."""
         merged = self._add(self.tokens[left] + self.tokens[right].removeprefix(self._prefix))
         for index in sorted(self._words_of.pop((left, right))):
             self._count(index, -1)

@@ -1,4 +1,4 @@
-"""How many programs TensorFlow built."""
+"""Counting the programs that TensorFlow compiles."""
 
 import contextlib
 import dataclasses
@@ -9,16 +9,16 @@ from pathlib import Path
 import tensorflow as tf
 
 _TRACE = "tf.function-graph_building"
-# What XLA's back ends for CPU and GPU call the step that makes machine code.
+# The name of the step that generates machine code in XLA's CPU and GPU back ends.
 _XLA = re.compile(r"[CG]puCompiler::RunBackend")
 
 
 @dataclasses.dataclass
 class Compilations:
-    """What was built inside a `count_compilations` block; filled in when the block ends.
+    """The counts of a `count_compilations` block, filled in when the block ends.
 
     Args:
-        traces: int, Python functions that `tf.function` turned into graphs, nested ones included.
+        traces: int, Python functions that `tf.function` traced, including nested ones.
         xla: int, graphs that XLA compiled; a graph counts once for each set of input shapes.
 
     Example:
@@ -34,16 +34,16 @@ class Compilations:
 def count_compilations():
     """Count the graphs that are traced and the programs that XLA compiles in a `with` block.
 
-    It reads them off TensorFlow's own profiler, which notes every trace and every run of XLA's
-    CPU and GPU back ends, whoever started them: layers, `fit`, a loaded SavedModel. The profiler
-    keeps its notes in memory until the block ends: count a few steps, not a whole training.
+    The counts come from TensorFlow's profiler, which records every trace and every run of XLA's
+    CPU and GPU back ends, whether started by layers, `fit` or a loaded SavedModel. The profiler
+    keeps its records in memory until the block ends: count a few steps, not a whole training.
 
     Yields:
         `Compilations`.
 
     Raises:
-        RuntimeError: a profiler is running already, of TensorBoard for example; TensorFlow has
-            but one.
+        RuntimeError: If another profiler is already running, such as TensorBoard's; TensorFlow
+            supports only one.
 
     Example:
         >>> double = tf.function(lambda x: x + x, jit_compile=True)

@@ -1,4 +1,4 @@
-"""Pictures of what a model attends to, and of how it learned."""
+"""Plots of attention weights and training curves."""
 
 from tf_transformer.visualize.attention_svg import attention_svg
 from tf_transformer.visualize.training_curves import training_curves

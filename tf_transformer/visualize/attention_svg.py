@@ -1,7 +1,7 @@
-"""Attention weights as a picture that any browser, notebook or README shows.
+"""Attention weights as an SVG image for browsers, notebooks and READMEs.
 
-SVG, because its text stays text: the reader's own fonts draw it, Chinese as well as English, and
-it stays sharp at every size.
+SVG keeps text as text: the reader's own fonts render it, Chinese as well as English, and it stays
+sharp at every size.
 
 Axes: N heads, T queries (rows), S keys (columns).
 """
@@ -11,29 +11,29 @@ from html import escape
 import numpy as np
 
 _CELL = 24  # pixels, side of a square
-_LETTER = 8  # pixels, about the width of a narrow letter; a wide one (CJK) takes two
+_LETTER = 8  # pixels, approximate width of a narrow letter; a wide one (CJK) takes two
 _GAP = 24  # pixels between two heads
-_SLANT = 0.7  # sine of the angle at which the labels of the columns stand
-_TITLE = 28  # pixels, height of the line with the heads' names
+_SLANT = 0.7  # sine of the angle of the column labels
+_TITLE = 28  # pixels, height of the line with the titles
 
 
 def attention_svg(weights, queries, keys, titles=None):
-    """Draw one matrix for each head: a row for each query, a column for each key.
+    """Draw one matrix per head, with a row for each query and a column for each key.
 
-    The darker a square, the larger the weight; pointing at one shows the number.
+    Darker squares are larger weights; hovering over a square shows the number.
 
     Args:
         weights: array or tensor (N, T, S), or (T, S) for a single matrix; numbers in [0, 1].
         queries: T strings, the labels of the rows.
         keys: S strings, the labels of the columns.
-        titles: None, or N strings to stand over the matrices; None writes "head 1" and so on.
+        titles: None for "head 1" and so on, or N strings shown above the matrices.
 
     Returns:
-        str, a whole SVG file. `IPython.display.SVG` shows it in a notebook.
+        str, a complete SVG file. `IPython.display.SVG` shows it in a notebook.
 
     Raises:
-        ValueError: `weights` of another rank or outside [0, 1]; labels or titles of another
-            number than the axis has.
+        ValueError: If `weights` has another rank or values outside [0, 1], or if the number of
+            labels or titles does not match its axis.
 
     Example:
         >>> picture = attention_svg([[0.25, 0.75]], ["车站"], ["the", "station"])
@@ -52,7 +52,7 @@ def attention_svg(weights, queries, keys, titles=None):
     slanted = max(map(_width, keys), default=0) * _SLANT
     top = _TITLE + slanted + _CELL / 2
     step = len(keys) * _CELL + _GAP
-    # The last label of a row of columns leans out to the right.
+    # The label of the last column extends to the right.
     width = left + len(weights) * step + slanted
     height = top + len(queries) * _CELL + _GAP / 2
     parts = [
@@ -88,7 +88,7 @@ def _text(text, x, y, attributes):
 
 
 def _clean(text):
-    """Text that XML can hold: it forbids control characters, however they are escaped."""
+    """Text that is valid in XML, which forbids control characters even if they are escaped."""
     return escape("".join(c if c.isprintable() else f"<{ord(c):02X}>" for c in text))
 
 
@@ -100,12 +100,12 @@ def _check(weights, queries, keys, titles):
     if weights.ndim != 3:
         raise ValueError(
             f"weights: expected (heads, queries, keys) or (queries, keys), got shape "
-            f"{weights.shape}. Choose one sentence of a batch: weights[0]."
+            f"{weights.shape}. Select one sentence of a batch: weights[0]."
         )
     if weights.size and not (weights.min() >= 0 and weights.max() <= 1.0001):  # NaN fails too
         raise ValueError(
             f"weights: expected numbers in [0, 1], got {weights.min():.3g} to "
-            f"{weights.max():.3g}. Give what comes out of the softmax, not the scores."
+            f"{weights.max():.3g}. Pass the output of the softmax, not the scores."
         )
     axes = {"titles": titles, "queries": queries, "keys": keys}
     for axis, (name, labels) in enumerate(axes.items()):

@@ -1,24 +1,26 @@
-"""The curves of a training, from the history that it wrote."""
+"""Training curves, plotted from the history of a run."""
 
 import csv
 from pathlib import Path
 
-# What the outputs of `BertForPreTraining` stand for.
+# Titles for the outputs of `BertForPreTraining`.
 _TITLES = {"prediction_logits": "masked words", "seq_relationship_logits": "next sentence"}
 
 
 def training_curves(history_file, picture_file):
-    """Draw every loss and metric over the epochs, in training and in validation.
+    """Plot every loss and metric over the epochs, for training and validation.
 
     Args:
-        history_file: str or Path of the `history.csv` of a run: a column `epoch`, and for each
-            column `x` that is drawn another one `val_x`.
-        picture_file: str or Path to write to; its ending says the format, like `.png` or `.svg`.
+        history_file: str or Path of the `history.csv` of a run, with a column `epoch`; a column `x`
+            is plotted if there is a column `val_x`.
+        picture_file: str or Path to write to; the suffix, such as `.png` or `.svg`, determines the
+            format.
 
     Raises:
-        ImportError: Matplotlib is not installed.
-        FileNotFoundError: there is no history.
-        ValueError: it has no finished epoch, or no such columns, or something that is no number.
+        ImportError: If Matplotlib is not installed.
+        FileNotFoundError: If the history does not exist.
+        ValueError: If the history has no finished epoch, no such columns, or a value that is not a
+            number.
 
     Example:
         >>> _ = Path("history.csv").write_text("epoch,loss,val_loss\\n0,3.5,3.1\\n1,2.5,2.6\\n")
@@ -35,12 +37,12 @@ def training_curves(history_file, picture_file):
     names = [name for name in history if f"val_{name}" in history]
     if not names:
         raise ValueError(
-            f"history_file: expected in {history_file} columns like loss and val_loss, got "
+            f"history_file: expected columns like loss and val_loss in {history_file}, got "
             f"{', '.join(history)}."
         )
     columns = min(len(names), 3)
     rows = -(-len(names) // columns)
-    # A figure of its own, not pyplot's: no window, and no state to clean up.
+    # Not created with pyplot, so there is no window and no global state to clean up.
     figure = Figure(figsize=(4.5 * columns, 3.2 * rows), layout="constrained")
     epochs = [epoch + 1 for epoch in history["epoch"]]
     for n, name in enumerate(names, start=1):
@@ -66,7 +68,7 @@ def _read(path):
         rows = list(csv.DictReader(file))
     if not rows or "epoch" not in rows[0]:
         raise ValueError(
-            f"history_file: expected in {path} a column epoch and a row for each finished epoch, "
+            f"history_file: expected a column epoch and a row per finished epoch in {path}, "
             f"got {len(rows)} rows. Train for at least one epoch."
         )
     try:

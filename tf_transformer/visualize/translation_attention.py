@@ -1,4 +1,4 @@
-"""Which words of the source a translation came from.
+"""Cross-attention of a translation to its source.
 
 Axes: N heads, T target length, S source length.
 """
@@ -7,22 +7,22 @@ import tensorflow as tf
 
 
 def translation_attention(model, tokenizer, source, translation):
-    """Attention of the decoder's last layer to the source, with the tokens it lies between.
+    """Attention of the decoder's last layer to the source, with the tokens of both sides.
 
-    The model reads the translation as in training (teacher forcing), so row t is what the decoder
-    looked at while it predicted token t, and the last row predicts the end. Texts that the model's
-    table of positions cannot hold are cut there, as `Translator` does.
+    The model reads the translation as in training (teacher forcing), so row t is the attention
+    while predicting token t, and the last row predicts the end. Texts longer than the model's
+    position table are truncated, as in `Translator`.
 
     Args:
-        model: `Transformer` with `tokenizer`'s vocabulary.
+        model: `Transformer` with the vocabulary of `tokenizer`.
         tokenizer: `GraphTokenizer`, or the one inside a loaded SavedModel.
         source: str.
         translation: str.
 
     Returns:
-        `(weights, target_tokens, source_tokens)`: float32 array (N, T, S), T and S strings; what
-        `attention_svg` takes. Both sides end in "</s>"; a token that is a part of a character
-        only is written as its bytes in hexadecimal.
+        `(weights, target_tokens, source_tokens)`: float32 array (N, T, S), T and S strings; the
+        arguments of `attention_svg`. Both sides end in "</s>"; a token that is only part of a
+        character is written as its bytes in hexadecimal.
 
     Example:
         >>> import tempfile

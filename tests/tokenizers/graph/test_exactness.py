@@ -1,4 +1,4 @@
-"""The graph tokenizers beside the Rust package: the same ids, the same texts, for everything."""
+"""The graph tokenizers produce the same ids and texts as the Rust package, for any input."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ WORDS_OF_5000 = ["x" * 5000, "ab" * 2500, "好" * 5000, "我们" * 2500, "😀" 
 
 
 def check_ids(pair, texts, decodes=True):
-    """Compares the ids of all texts, and the texts of the ids."""
+    """Compares the ids of all texts, and the texts decoded from the ids."""
     graph, python = pair
     for start in range(0, len(texts), 1000):
         batch = texts[start : start + 1000]

@@ -13,7 +13,7 @@ def graph(pair_of):
 
 
 def byte_pair_encoding(word, merges):
-    """Sennrich et al. 2016 as it is told: of all pairs the best-ranked one, the leftmost of it."""
+    """Sennrich et al. 2016 literally: the leftmost occurrence of the best-ranked pair."""
     symbols = list(word)
     while True:
         pairs = [(symbols[i], symbols[i + 1]) for i in range(len(symbols) - 1)]
@@ -31,7 +31,7 @@ def file_of_merges(merges):
 
 
 def random_merges(draw):
-    """Merges in any order, also such as no training gives."""
+    """Merges in any order, including orders that training never produces."""
     tokens, merges = list("abc"), []
     for _ in range(draw.randint(1, 12)):
         pair = draw.choice(tokens), draw.choice(tokens)
@@ -70,7 +70,7 @@ def test_most_merges_of_a_trained_list_are_certain(file_of):
         ([("a", "b"), ("b", "c"), ("ab", "c")], [True, False, True]),
         ([("b", "c"), ("a", "b"), ("a", "bc")], [True, False, True]),
         ([("a", "a"), ("b", "c")], [False, True]),
-        ([("ab", "c"), ("a", "b")], [True, False]),  # what (a, b) makes is wanted before it
+        ([("ab", "c"), ("a", "b")], [True, False]),  # the result of (a, b) merges before (a, b)
     ],
 )
 def test_merges_that_are_certain(merges, expected):
@@ -80,7 +80,7 @@ def test_merges_that_are_certain(merges, expected):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_any_order_of_merges_has_the_reference_ids(rewrite, corpus_texts, seed):
-    # A trained list never makes a better-ranked pair by a merge; a shuffled one does at once.
+    # In a trained list no merge creates a better-ranked pair; in a shuffled list many do.
     path = rewrite(lambda content: random.Random(seed).shuffle(content["model"]["merges"]))
     texts = list(corpus_texts["zh"][:2000]) + list(corpus_texts["en"][-2000:])
     texts += ["aaaaaaa", "abababab", "哈哈哈哈哈哈", "mississippi" * 2]
@@ -100,7 +100,7 @@ def test_second_occurrence_waits_for_a_better_pair(rewrite):
 
 
 def test_a_vocabulary_that_cannot_write_its_own_tokens():
-    # Neither "x" nor "y" is in it: of the last token nothing is left.
+    # Neither "x" nor "y" is in the vocabulary: nothing is left of the last token.
     model = {"type": "BPE", "vocab": {"a": 0, "xy": 1}, "merges": []}
     file = TokenizerFile.of({"model": model, "version": "1.0", "added_tokens": []})
     texts = ["xy", "axya", "a"]

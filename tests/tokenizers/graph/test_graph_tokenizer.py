@@ -1,4 +1,4 @@
-"""What all graph tokenizers have in common, beside exactness."""
+"""Behaviour shared by all graph tokenizers, other than exactness."""
 
 import json
 import subprocess
@@ -201,7 +201,7 @@ def test_ids_outside_the_vocabulary_are_refused(graph, number):
 
 
 class Server(tf.Module):
-    """What an exported translator looks like from here: strings in, strings and ids out."""
+    """Stands for an exported translator: strings in, strings and ids out."""
 
     def __init__(self, tokenizer):
         super().__init__()
@@ -233,7 +233,7 @@ assert not {"tokenizers", "tf_transformer", "tensorflow_text"} & set(sys.modules
 
 
 def test_saved_models_need_tensorflow_alone(pair_of, tmp_path, all_texts):
-    moved = tmp_path / "moved"  # nothing may point at the old place
+    moved = tmp_path / "moved"  # nothing may refer to the old path
     for kind in MODELS:
         server = Server(pair_of(kind)[0])
         signatures = {"serving_default": server.serve}

@@ -36,7 +36,7 @@ def test_every_short_word_under_random_scores(seed):
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])
 def test_of_equal_paths_the_reference_decides(scale):
-    # Scores that are sums of powers of two: many paths are exactly equal.
+    # Scores that are sums of powers of two, so that many paths are exactly equal.
     scores = {"a": -1.0, "b": -1.0, "ab": -2.0, "ba": -2.0, "aa": -2.0, "aba": -3.0, "bab": -3.0}
     file = make({token: scale * score for token, score in scores.items()})
     words = ["".join(p) for n in range(1, 9) for p in itertools.product("ab", repeat=n)]

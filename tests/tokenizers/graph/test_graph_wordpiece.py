@@ -7,7 +7,7 @@ from tf_transformer.tokenizers import GraphWordPiece, TokenizerFile, WordPieceTo
 
 
 def longest_match_first(word, vocabulary, prefix, unknown, longest=100):
-    """Devlin et al. 2019, tokenization.py, WordpieceTokenizer, as it is told there."""
+    """Devlin et al. 2019, tokenization.py, WordpieceTokenizer, literally."""
     tokens, start = [], 0
     while start < len(word):
         for end in range(len(word), start, -1):
@@ -56,7 +56,7 @@ def test_every_short_word_under_random_vocabularies(seed, prefix):
 
 
 def test_the_longest_token_is_taken_even_where_a_shorter_one_would_fit():
-    # "ab" + "c" would write the word, yet "abc" comes first and leaves "d" without a token.
+    # "ab" + "##cd" would cover the word, but "abc" is taken first and leaves "d" without a token.
     assert tokens_of(make(["a", "ab", "abc", "##cd", "##c"]), "abcd") == ["?"]
     assert tokens_of(make(["a", "ab", "abc", "##d", "##cd"]), "abcd") == ["abc", "##d"]
 
@@ -68,7 +68,7 @@ def test_an_unknown_part_makes_the_word_unknown_and_no_other():
 def test_a_word_longer_than_the_limit_is_unknown():
     file = make(["a", "##a"], longest=5)
     assert tokens_of(file, "aaaaa aaaaaa") == ["a", *["##a"] * 4, "?"]
-    # Also if the word is a token itself.
+    # Even if the word itself is a token.
     assert tokens_of(make(["aaaaaa"], longest=5), "aaaaaa") == ["?"]
 
 

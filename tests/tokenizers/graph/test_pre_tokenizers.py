@@ -92,7 +92,7 @@ def test_byte_level_texts_are_cut_as_by_the_reference(splitter):
 
 @pytest.mark.parametrize("separator", ["x", "1", " ", "'"])
 def test_characters_of_all_planes_are_cut_as_by_the_reference(separator):
-    # test_unicode_tables.py asks about every one; the reference takes minutes to cut them all.
+    # test_unicode_tables.py checks every character; splitting them all takes the reference minutes.
     texts = all_characters(separator)
     texts = texts[:100] + texts[100::20]
     for splitter in (BertPreTokenizer(), Whitespace(), Digits(), WhitespaceSplit()):
@@ -123,7 +123,7 @@ def test_no_texts():
         (part_of(Split("a", "merged_with_next")), "'pre_tokenizer.behavior'"),
         (part_of(Split("a", "isolated", invert=True)), "'pre_tokenizer.behavior'"),
         (part_of(Metaspace(prepend_scheme="first")), "'pre_tokenizer.prepend_scheme'"),
-        # The reference refuses it too.
+        # The reference rejects it too.
         (
             {"type": "Metaspace", "replacement": "_", "add_prefix_space": False},
             "'pre_tokenizer.prepend_scheme'",

@@ -12,7 +12,7 @@ from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 
 
 class Press(keras.callbacks.Callback):
-    """Presses Ctrl-C some times before a batch, inside a destructor, where Python forgets it."""
+    """Sends Ctrl-C several times before a batch, in a destructor, where Python ignores it."""
 
     def __init__(self, at=1, times=1):
         super().__init__()

@@ -50,7 +50,7 @@ def test_a_resumed_training_goes_on_with_what_is_there(tmp_path):
 def test_bad_input(tmp_path):
     with pytest.raises(ValueError, match="count: expected at least 1, got 0"):
         LastWeights(tmp_path, 0)
-    with pytest.raises(ValueError, match="paths: expected at least one file"):
+    with pytest.raises(ValueError, match="paths: expected at least one weights file"):
         average_weights(model(), [])
     other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5)])
     other.save_weights(tmp_path / "other.weights.h5")

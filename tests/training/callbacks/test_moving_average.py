@@ -1,4 +1,4 @@
-"""The average stands in for the weights while they are judged, and only then."""
+"""The average replaces the weights during validation, and only then."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ MOMENTUM = 0.7
 
 
 class Watch(keras.callbacks.Callback):
-    """Notes the weights after every step and inside every validation."""
+    """Records the weights after every step and during every validation."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ def test_validation_and_best_weights_are_the_averages(model, data, tmp_path):
         callbacks=[average, watch, best],
         verbose=0,
     )
-    expected = None  # by hand: the first step's weights, then a share of each
+    expected = None  # computed here: the first step's weights, then a share of each
     averages = []
     for n, (kernel, _) in enumerate(watch.steps, start=1):
         expected = kernel if expected is None else MOMENTUM * expected + (1 - MOMENTUM) * kernel

@@ -9,7 +9,7 @@ from loading import close, vectors
 from tf_transformer import MaskedAccuracy
 
 LABELS = np.array([[6, 0, 2], [17, 2, 0]], np.int32)
-LOGITS = np.eye(19, dtype=np.float32)[[[6, 0, 3], [17, 2, 5]]]  # 3 of 4 right, padding aside
+LOGITS = np.eye(19, dtype=np.float32)[[[6, 0, 3], [17, 2, 5]]]  # 3 of 4 correct, ignoring padding
 
 
 def test_accuracy_matches_the_reference_and_the_vectors():

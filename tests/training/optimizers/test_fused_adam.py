@@ -1,4 +1,4 @@
-"""The fused optimizer is Keras's, whatever drives it."""
+"""The fused optimizer equals Keras's Adam, however it is used."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def train(optimizer, steps=7, run_eagerly=False, jit_compile=False):
     model.compile(optimizer, "mse", run_eagerly=run_eagerly, jit_compile=jit_compile)
     rng = np.random.default_rng(0)
     for _ in range(steps):
-        x = rng.permutation(11)[None, :3]  # a gradient of rows, none of them twice
+        x = rng.permutation(11)[None, :3]  # a gradient of rows without duplicates
         model.train_on_batch(x, rng.standard_normal((1, 3, 2)))
     return [variable.numpy() for variable in (*model.weights, *optimizer.variables)]
 

@@ -12,7 +12,7 @@ RATE, DECAY, LAYER_DECAY = 0.01, 0.1, 0.7
 
 
 def expected_steps(value, gradients, rate, decay):
-    """Adam with bias correction, then decoupled decay of what the value was."""
+    """Adam with bias correction, then decoupled decay of the previous value."""
     m = v = np.zeros_like(value)
     for t, g in enumerate(gradients, 1):
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g

@@ -1,4 +1,4 @@
-"""The learning rate of BERT: up to the peak, down to nothing."""
+"""The learning rate of BERT: up to the peak, down to zero."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Fine-tuning: it learns, repeats itself, and refuses what does not fit."""
+"""Fine-tuning learns, is reproducible, and rejects invalid input."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ SETTINGS = FineTuning(epochs=12, batch_size=7, learning_rate=5e-3, max_length=9)
 
 
 def texts(count, seed):
-    """Whether "good" or "bad" stands in a text of random words."""
+    """Random words labelled by whether they contain "good" or "bad"."""
     rng = np.random.default_rng(seed)
     words = [word for word in TOKENS[5:] if word not in LABELS and not word.startswith("##")]
     rows = []
@@ -39,7 +39,7 @@ def new_model(folder, **changes):
     return bert.BertForSequenceClassification.from_pretrained(
         folder,
         new_head=True,
-        # So small a model would have to be trained for longer with dropout.
+        # With dropout, such a small model would need longer training.
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         **{"labels": LABELS, **changes},
@@ -56,7 +56,7 @@ def test_learns(folder):
 
 def test_repeats_itself(folder):
     tokenizer, weights = bert.read_tokenizer(folder), []
-    settings = dataclasses.replace(SETTINGS, epochs=2)  # the second in another order
+    settings = dataclasses.replace(SETTINGS, epochs=2)  # the second in a different order
     for _ in range(2):
         model = new_model(folder, unpad=True)
         fine_tune(model, tokenizer, DATA, settings, verbose=0)
@@ -86,7 +86,7 @@ def test_batches_are_cut_padded_and_shuffled(folder):
         shuffled = text_batches(tokenizer, rows, settings, shuffle=True)
         orders.append([[labels.numpy().tolist() for _, labels in shuffled] for _ in range(2)])
     assert orders[0] == orders[1]  # the seed decides
-    assert orders[0][0] != orders[0][1]  # another order in every pass
+    assert orders[0][0] != orders[0][1]  # a different order in every pass
     assert sorted(x for batch in orders[0][0] for x in batch) == [0] * 10 + [1] * 10
 
 

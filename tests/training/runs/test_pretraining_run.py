@@ -1,4 +1,4 @@
-"""A pretraining learns, measures what it should, and leaves a checkpoint that others read."""
+"""A pretraining run learns, records correct metrics, and writes a checkpoint others can read."""
 
 import csv
 import json
@@ -41,7 +41,7 @@ def test_it_learns_words_and_sentences(learned):
     assert run.next_sentence
     words = [w for d in run.validation_documents for s in d for w in s.split()]
     shares = np.unique(words, return_counts=True)[1] / len(words)
-    entropy = -np.sum(shares * np.log(shares))  # 3.87; whoever knows the topic needs 1.79
+    entropy = -np.sum(shares * np.log(shares))  # 3.87; 1.79 if the topic is known
     last = rows_of(run)[-1]
     assert last["val_prediction_logits_loss"] < entropy - 1
     assert last["val_seq_relationship_logits_accuracy"] > 0.7
@@ -64,7 +64,7 @@ def test_losses_and_accuracies_are_those_of_float64(learned):
     inputs, labels = validation_batch(run)
     measured = model.test_on_batch(inputs, labels, return_dict=True)
     positions = inputs.pop("masked_lm_positions")
-    logits = model(inputs)  # at every position: the rows are picked here
+    logits = model(inputs)  # at every position; the masked ones are selected here
     words = labels["prediction_logits"].numpy()
     rows, slots = np.nonzero(words)
     picked = logits["prediction_logits"].numpy()[rows, positions.numpy()[rows, slots]]
@@ -160,7 +160,7 @@ def test_a_start_gives_its_sizes_its_vocabulary_and_its_weights(tmp_path, cls):
     assert last.config.hidden_size == 12 and last.config.vocab_size == len(tokens)
     assert (run.model_path / "vocab.txt").read_text() == (start / "vocab.txt").read_text()
     before, after = first.variables_by_name(), last.variables_by_name()
-    for name in before:  # moved by a rate of next to nothing
+    for name in before:  # changed only by a tiny learning rate
         np.testing.assert_allclose(after[name], before[name], atol=1e-6)
     assert len(after) - len(before) == {bert.Bert: 7, bert.BertForMaskedLM: 4}.get(cls, 0)
     assert PretrainingRun.open(run.folder).start == str(start)
@@ -170,7 +170,7 @@ def test_a_start_that_does_not_fit(tmp_path):
     start = tiny_folder(tmp_path / "start")
     with pytest.raises(ValueError, match="lengths: expected at most 11, .* got .16,."):
         small_pretraining(tmp_path, start=start).train()
-    with pytest.raises(ValueError, match="vocabulary: expected none beside a start"):
+    with pytest.raises(ValueError, match="vocabulary: expected none with a start"):
         small_pretraining(tmp_path, start=start, vocabulary="vocab.txt")
     with pytest.raises(FileNotFoundError, match="start: expected the folder of a checkpoint"):
         small_pretraining(tmp_path, start=tmp_path / "strat")

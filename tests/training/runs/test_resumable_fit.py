@@ -1,4 +1,4 @@
-"""A training in parts."""
+"""Training with interruptions."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from tf_transformer.training import resumable_fit
 
 
 class Batches:
-    """Three batches an epoch."""
+    """Three batches per epoch."""
 
     steps_per_epoch = 3
 
@@ -39,7 +39,7 @@ class StopAt(keras.callbacks.Callback):
 
 
 def fit(folder, epochs, **options):
-    """The steps that the best model had done, and its weights."""
+    """The number of steps of the best model, and its weights."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(1e-3), "mse")

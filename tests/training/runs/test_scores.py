@@ -1,4 +1,4 @@
-"""Scores: all references, and no silent nonsense."""
+"""Scores use all references and reject invalid input."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A training that was stopped ends as if it had not been."""
+"""An interrupted training run ends with the same result as an uninterrupted one."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     run.train()
     checkpoint = run.folder / "resume.npz"
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-    with pytest.raises(ValueError, match="expected a whole checkpoint, got a damaged file"):
+    with pytest.raises(ValueError, match="expected a complete checkpoint, got a damaged file"):
         TrainingRun.open(run.folder).train()
 
 

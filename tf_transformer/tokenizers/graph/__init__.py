@@ -1,1 +1,1 @@
-"""Tokenizers out of core TensorFlow ops; nothing here imports the package `tokenizers`."""
+"""Tokenizers built from core TensorFlow ops, independent of the package `tokenizers`."""

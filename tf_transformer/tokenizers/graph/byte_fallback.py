@@ -1,4 +1,4 @@
-"""Tokens for single bytes, which write what a vocabulary of characters lacks."""
+"""Tokens for single bytes, used for characters that the vocabulary lacks."""
 
 import numpy as np
 
@@ -9,13 +9,13 @@ def ids_of_bytes(vocabulary):
     """Finds the tokens `<0x00>` to `<0xFF>`.
 
     Args:
-        vocabulary: dict of token -> id, or tuple of tokens in the order of their ids.
+        vocabulary: dict of token -> id, or tuple of tokens in order of their ids.
 
     Returns:
-        int32 array `[256]`, or None if there is no such token: then nothing is written in bytes.
+        int32 array `[256]`, or None if there are no such tokens; bytes are then not used.
 
     Raises:
-        ValueError: there are some, but not all: then the reference writes some characters only.
+        ValueError: If only some of them exist: the reference then encodes only some characters.
 
     Example:
         >>> tokens = [f"<0x{byte:02X}>" for byte in range(256)]

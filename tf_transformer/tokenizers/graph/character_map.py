@@ -1,4 +1,4 @@
-"""Code points to code points, in a graph. C code points."""
+"""Mapping code points to code points in a graph. C code points."""
 
 import functools
 
@@ -12,11 +12,11 @@ _CODES = np.arange(NUM_CODES, dtype=np.int32)
 
 
 class CharacterMap:
-    """Code points to code points, each by itself: none, one or several for one.
+    """Maps each code point independently to zero, one or several code points.
 
     Args:
-        lengths: integer array `[0x110000]`, how many each becomes, at most 31.
-        becomes: int32 array `[sum(lengths)]`, what they become, one after the other.
+        lengths: integer array `[0x110000]`, the number of code points each maps to, at most 31.
+        becomes: int32 array `[sum(lengths)]`, the target code points, concatenated.
 
     Example:
         >>> is_comma = np.arange(NUM_CODES) == ord(",")
@@ -31,7 +31,8 @@ class CharacterMap:
 
     @functools.cached_property
     def _tables(self):
-        # What is added to a code point that stays one, or where its sequence begins in `several`.
+        # The offset added to a code point that maps to one, or where its sequence begins in
+        # `several`.
         is_one, is_several = self._lengths == 1, self._lengths > 1
         places = _starts(np.where(is_several, self._lengths, 0))
         places[is_one] = self._becomes[np.repeat(is_one, self._lengths)] - np.flatnonzero(is_one)
@@ -40,7 +41,7 @@ class CharacterMap:
 
     @classmethod
     def named(cls, name):
-        """The map "nfd", "nfkd" or "lowercase"; the first two without the order of marks."""
+        """The map "nfd", "nfkd" or "lowercase"; the first two do not reorder marks."""
         codes, sizes, flat = mapping(name)
         lengths = np.ones(NUM_CODES, np.int32)
         lengths[codes] = sizes
@@ -50,14 +51,14 @@ class CharacterMap:
 
     @classmethod
     def replacing(cls, is_replaced, code=None):
-        """Each character of a class (bool `[0x110000]`) becomes `code`, or nothing."""
+        """Replaces each character of a class (bool `[0x110000]`) with `code`, or removes it."""
         if code is None:
             return cls(np.where(is_replaced, 0, 1), _CODES[~is_replaced])
         return cls(np.ones_like(_CODES), np.where(is_replaced, np.int32(code), _CODES))
 
     @classmethod
     def surrounding(cls, is_surrounded, code):
-        """Puts `code` before and after each character of a class (bool `[0x110000]`)."""
+        """Inserts `code` before and after each character of a class (bool `[0x110000]`)."""
         lengths = np.where(is_surrounded, 3, 1)
         becomes = np.repeat(_CODES, lengths)
         first = _starts(lengths)[is_surrounded]
@@ -65,7 +66,7 @@ class CharacterMap:
         return cls(lengths, becomes)
 
     def then(self, other):
-        """This map and then `other`, in one step."""
+        """Composes this map with `other`, which is applied second."""
         sizes = other._lengths[self._becomes]
         becomes = other._becomes[_ranges(_starts(other._lengths)[self._becomes], sizes)]
         ends = np.cumsum(self._lengths)
@@ -73,7 +74,7 @@ class CharacterMap:
         return CharacterMap(sums[ends] - sums[ends - self._lengths], becomes)
 
     def __call__(self, codes, rows):
-        """int32 `[N]`, int `[N]` (the text of each) -> the same of the new length."""
+        """int32 `[N]` codes, int `[N]` text of each -> the same with the new length."""
         table, several = self._tables
         packed = table.look_up(codes)
         lengths = tf.bitwise.bitwise_and(packed, 31)
@@ -98,11 +99,11 @@ def _expand(codes, rows, lengths, places, several):
 
 
 def _starts(lengths):
-    """Where each of neighbouring pieces begins: integer `[N]` -> the same."""
+    """Start of each of several adjacent pieces: integer `[N]` -> the same."""
     return np.cumsum(lengths, dtype=np.int64) - lengths
 
 
 def _ranges(starts, lengths):
-    """The places of pieces, one after the other: integers `[N]`, `[N]` -> `[sum(lengths)]`."""
+    """The positions in all pieces, concatenated: integers `[N]`, `[N]` -> `[sum(lengths)]`."""
     before = np.repeat(starts - _starts(lengths), lengths)
     return before + np.arange(len(before))

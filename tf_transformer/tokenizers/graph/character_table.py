@@ -7,7 +7,7 @@ _PAGE = 256
 
 
 class CharacterTable:
-    """One number for each code point, in pages of which equal ones are stored once.
+    """One number for each code point, stored in pages; identical pages are stored once.
 
     Args:
         values: integer array `[0x110000]`.

@@ -1,7 +1,7 @@
-"""What the Rust package `tokenizers` knows of each character, as tables.
+"""Character properties used by the Rust package `tokenizers`, as tables.
 
-The tables were read off that package (tests/support/make_unicode_tables.py), because other
-engines know other versions of Unicode.
+The tables are extracted from that package (tests/support/make_unicode_tables.py) because other
+engines use other versions of Unicode.
 """
 
 import functools
@@ -13,19 +13,19 @@ NUM_CODES = 0x110000
 
 _CLASSES = (
     "bert_removed",  # control characters and U+FFFD, which BERT's clean-up drops
-    "bert_space",  # what it turns into a space
+    "bert_space",  # characters it turns into a space
     "white_space",  # the property White_Space
-    "bert_punctuation",  # category P, and all of ASCII's symbols
-    "chinese",  # CJK ideographs: BERT puts spaces around them
+    "bert_punctuation",  # category P and all ASCII symbols
+    "chinese",  # CJK ideographs, which BERT surrounds with spaces
     "nonspacing_mark",  # category Mn, which BERT drops as accents
     "combining_mark",  # category M, which StripAccents drops
     "letter",  # \p{L}
     "number",  # \p{N}
     "regex_space",  # \s
     "nmt_removed",  # control characters that the normalizer Nmt drops
-    "nmt_space",  # what it turns into a space
+    "nmt_space",  # characters it turns into a space
     "word",  # \w
-    "numeric",  # what Digits splits off
+    "numeric",  # characters that Digits splits off
 )
 
 
@@ -46,7 +46,7 @@ def characters_of(name):
 
 
 def classes():
-    """The bits of all classes.
+    """All classes as bit sets.
 
     Returns:
         uint16 array `[0x110000]`, indexed by code point; bit i is class i of `_CLASSES`.
@@ -59,7 +59,7 @@ def classes():
 
 
 def combining_classes():
-    """The canonical combining classes, which order marks; 0 for what is no mark.
+    """The canonical combining classes, which define the order of marks; 0 for other characters.
 
     Returns:
         uint8 array `[0x110000]`, indexed by code point.
@@ -72,7 +72,7 @@ def combining_classes():
 
 
 def compositions():
-    """The pairs of characters that are one character in composed form.
+    """The pairs of characters that compose into a single character.
 
     Returns:
         int32 array `[M, 3]`: first, second, composed.
@@ -85,14 +85,14 @@ def compositions():
 
 
 def mapping(name):
-    """What characters become, each by itself.
+    """A mapping of single characters.
 
     Args:
-        name: "nfd", "nfkd" (both without the order of marks) or "lowercase".
+        name: "nfd", "nfkd" (neither reorders marks) or "lowercase".
 
     Returns:
-        `(codes, lengths, flat)`: the code points that do not stay themselves, int32 `[M]`; into how
-        many each goes, uint8 `[M]`; those, one sequence after the other, int32.
+        `(codes, lengths, flat)`: the code points that change, int32 `[M]`; the number of code
+        points each maps to, uint8 `[M]`; the target code points, concatenated, int32.
 
     Example:
         >>> codes, lengths, flat = mapping("lowercase")

@@ -11,11 +11,11 @@ _REMOVED = -1
 
 
 class Composition:
-    """Puts a letter and the marks after it together where one character for both exists.
+    """Combines a letter with the marks that follow it if a composed character exists.
 
-    Unicode Standard Annex 15, section 1.3. The standard goes through a text character by
-    character. Here a text is cut before every character that can never join the one before it,
-    and all those spans, mostly a letter with its marks, are gone through side by side.
+    Unicode Standard Annex 15, section 1.3. The standard processes a text character by character.
+    Here a text is split before every character that can never combine with the preceding one, and
+    the resulting spans, mostly a letter with its marks, are processed in parallel.
 
     Example:
         >>> codes, rows = Composition()(tf.constant([0x65, 0x301]), tf.constant([0, 0]))
@@ -58,19 +58,19 @@ class Composition:
         return tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
 
     def _take_next(self, classes, codes, place, end, starter, starter_code, last):
-        """Looks at one character of each span.
+        """Processes one character of each span.
 
         Args:
             classes, codes: int32 `[C]`.
-            place, end: int32 `[S]`, the character to look at, and the end of its span.
-            starter, starter_code: int32 `[S]`, where the letter to join is and what it is by now;
-                -1 before there is one.
-            last: int32 `[S]`, the class of the last mark that stayed; -1 without one.
+            place, end: int32 `[S]`, the character to process, and the end of its span.
+            starter, starter_code: int32 `[S]`, position and current code point of the letter to
+                combine with; -1 if there is none yet.
+            last: int32 `[S]`, the class of the last mark that was kept; -1 if there is none.
         """
         code, its_class = tf.gather(codes, place), tf.gather(classes, place)
         pair = tf.cast(starter_code, tf.int64) * NUM_CODES + tf.cast(code, tf.int64)
         found = tf.minimum(tf.searchsorted(self._pairs, pair), len(self._pairs) - 1)
-        # A mark that stayed, and is of the same class or a higher one, stands between.
+        # A mark is blocked if a mark of the same or a higher class was kept before it.
         joins = (tf.gather(self._pairs, found) == pair) & (its_class > last)
         composed = tf.gather(self._composed, found)
         codes = tf.tensor_scatter_nd_update(

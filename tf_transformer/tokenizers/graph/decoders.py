@@ -9,7 +9,7 @@ from tf_transformer.tokenizers.graph.texts import literal, repair_utf8, replaced
 from tf_transformer.tokenizers.pipeline import byte_alphabet
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
-# What the decoder of WordPiece tidies up in English, one after the other.
+# The replacements of WordPiece's English clean-up, in order.
 _CLEANUP = (
     (" .", "."),
     (" ?", "?"),
@@ -24,7 +24,7 @@ _CLEANUP = (
     (" 're", "'re"),
 )
 
-# Where a token stands in its text; the first and the last one may be the same.
+# Position of a token in its text, as flags: a token may be both first and last.
 _MIDDLE, _FIRST, _LAST = 0, 1, 2
 _POSITIONS = range(4)
 
@@ -32,7 +32,7 @@ _BYTE_TOKEN = re.compile(r"<0x(\+[0-9A-Fa-f]|[0-9A-Fa-f]{2})>", re.ASCII)
 
 
 def build_decoder(file):
-    """Makes the decoder that a file describes.
+    """Builds the decoder of a file.
 
     Args:
         file: a `TokenizerFile`.
@@ -41,7 +41,7 @@ def build_decoder(file):
         A `Decoder`.
 
     Raises:
-        ValueError: a kind of decoder, or a setting of one, that is not supported.
+        ValueError: If a decoder type or one of its settings is not supported.
 
     Example:
         >>> from tf_transformer.tokenizers import TokenizerFile
@@ -73,13 +73,13 @@ def build_decoder(file):
 
 
 class Decoder:
-    """Joins what tokens write.
+    """Joins the text of tokens.
 
     Args:
-        pieces: array of bytes `[4, V]`, what each token writes in each position.
-        is_special: bool array `[V]`, the tokens that write nothing.
+        pieces: array of bytes `[4, V]`, the text of each token in each position.
+        is_special: bool array `[V]`, the tokens without text.
         is_byte: bool array `[V]`, the tokens that are one byte of a character.
-        on_texts: list of functions, string `[B]` -> string `[B]`, that end the work.
+        on_texts: list of functions, string `[B]` -> string `[B]`, applied last.
 
     Example:
         >>> pieces = np.array([[b"", b"a", b"b"]] * 4, object)
@@ -89,18 +89,18 @@ class Decoder:
     """
 
     def __init__(self, pieces, is_special, is_byte, on_texts):
-        # One more id, past the vocabulary, writes nothing: it fills rows up.
+        # One extra id past the vocabulary has no text; it is used as padding.
         self._pieces = np.pad(pieces, ((0, 0), (0, 1)), constant_values=b"")
         self._is_special = np.append(is_special, True)
         self._is_byte = np.append(is_byte, False)
         self._on_texts = on_texts
 
     def pieces(self, ids):
-        """int32 ids of any shape -> what each writes in the middle of a text, a string each."""
+        """int32 ids of any shape -> string, the text of each in the middle of a text."""
         return tf.gather(tf.constant(self._pieces[_MIDDLE], tf.string), ids)
 
     def texts(self, ids):
-        """int32 `[B, T]`, from 0 to V, which writes nothing -> string `[B]` of valid UTF-8."""
+        """int32 `[B, T]` in [0, V], where V is padding -> string `[B]` of valid UTF-8."""
         if (self._pieces == self._pieces[_MIDDLE]).all():
             pieces = self.pieces(ids)  # [B, T]
         else:
@@ -114,7 +114,7 @@ class Decoder:
         return texts
 
     def _positions(self, ids):
-        """Where each id stands in its row, as if special tokens were not there: `[B, T]`."""
+        """Position of each id in its row, ignoring special tokens: `[B, T]`."""
         is_kept = tf.cast(~tf.gather(self._is_special, ids), tf.int32)
         number = tf.cumsum(is_kept, axis=1)
         is_first = tf.cast(number == 1, tf.int32)
@@ -122,10 +122,10 @@ class Decoder:
         return is_kept * (_FIRST * is_first + _LAST * is_last)
 
     def _repair_runs_of_bytes(self, ids, pieces):
-        """A run of byte tokens that is not UTF-8 becomes one U+FFFD for each byte."""
+        """Replaces each byte in a run of byte tokens that is not valid UTF-8 with U+FFFD."""
         num_rows, length = tf.unstack(tf.shape(ids))
         is_byte = tf.gather(self._is_byte, ids)
-        is_special = tf.gather(self._is_special, ids)  # as if they were not there
+        is_special = tf.gather(self._is_special, ids)  # these are ignored
         run = tf.cumsum(tf.cast(~is_byte & ~is_special, tf.int32), axis=1)
         run += tf.range(num_rows)[:, tf.newaxis] * (length + 1)
         others = num_rows * (length + 1)
@@ -137,7 +137,7 @@ class Decoder:
 
 
 def _token_step(part):
-    """A function of a token's text, string or bytes, and its position."""
+    """A function of a token's text (string or bytes) and its position."""
     if part is None:
         return lambda text, position: text if position & _FIRST else f" {text}"
     maker = _TOKEN_STEPS.get(part["type"])

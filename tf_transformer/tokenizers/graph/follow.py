@@ -1,17 +1,18 @@
-"""Going from token to token in many words side by side. W words, C places."""
+"""Walking from token to token in many words in parallel. W words, C positions."""
 
 import tensorflow as tf
 
 
 def follow(start, goal, jump_at):
-    """Jumps from place to place in every word until its goal.
+    """Jumps from position to position in every word until its goal.
 
     Args:
         start, goal: int32 `[W]`.
-        jump_at: int32 `[C]`, how far to jump from each place; 0: the way ends there.
+        jump_at: int32 `[C]`, the length of the jump from each position; 0 for a dead end.
 
     Returns:
-        `(is_visited, arrives)`: bool `[C]`, the places that were jumped from; bool `[W]`.
+        `(is_visited, arrives)`: bool `[C]`, the positions jumped from; bool `[W]`, whether each
+        word reaches its goal.
 
     Example:
         >>> is_visited, arrives = follow([0], [4], [1, 3, 9, 9])

@@ -1,9 +1,9 @@
-r"""GPT-2's words without its regular expression. C code points, W words of one text.
+r"""GPT-2's word splitting without its regular expression. C code points, W words of one text.
 
-RE2 has no look-ahead, and the pattern needs one:
+The pattern needs a look-ahead, which RE2 does not support:
 `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-(Radford et al. 2019, the authors' encoder.py). Whether a word begins at a character can be said
-from the characters next to it.
+(Radford et al. 2019, the authors' encoder.py). Instead, the characters around each character
+determine whether a word begins there.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ _CONTRACTIONS = ("s", "t", "re", "ve", "m", "ll", "d")
 
 
 class GPT2Words:
-    """Cuts texts as GPT-2 does, as words with the space before them.
+    """Splits texts as GPT-2 does, into words that include the space before them.
 
     Example:
         >>> from tf_transformer.tokenizers.graph.texts import Texts
@@ -35,7 +35,7 @@ class GPT2Words:
         self._kinds = CharacterTable(kinds)
 
     def __call__(self, texts):
-        """`Texts` of N -> ragged string `[N, (W)]`, no character dropped."""
+        """`Texts` of N -> ragged string `[N, (W)]`; no character is dropped."""
         codes, rows = texts.codes
         return words_at(codes, rows, self._is_new(codes, rows), texts.size)
 
@@ -44,13 +44,13 @@ class GPT2Words:
         is_first = starts_where(rows[1:] != rows[:-1], codes)  # of its text
         is_space = kinds == _SPACE
         is_blank = codes == ord(" ")
-        # The last space of a run goes with the word after it if it is " ", else it is alone.
+        # The last space of a run joins the word after it if it is " "; otherwise it is a word.
         before_word = _next(~is_space & ~is_first, False)
         is_last_space = is_space & before_word
         is_new = is_first | starts_where(kinds[1:] != kinds[:-1], codes) | is_last_space
         joins = starts_where(is_blank[:-1], codes) & ~is_space & ~is_first
         is_new &= ~joins
-        # An apostrophe that begins a word, and is not after " ", takes the ending with it.
+        # An apostrophe that begins a word and does not follow " " takes the ending with it.
         length = self._ending_lengths(codes, is_first)  # letters of the ending after each code
         takes = is_new & (codes == ord("'")) & (length > 0)
         one, two = _previous(takes, 1), _previous(takes & (length == 2), 2)
@@ -73,11 +73,11 @@ class GPT2Words:
 
 
 def _next(values, last):
-    """Each place's successor; `last` where there is none."""
+    """The successor of each position; `last` if there is none."""
     return tf.concat([values[1:], tf.fill(tf.shape(values[:1]), last)], axis=0)
 
 
 def _previous(flags, steps):
-    """Each place's predecessor so many steps before; False where there is none."""
+    """The flag `steps` positions before each position; False if there is none."""
     none = tf.zeros_like(flags[:steps])
     return tf.concat([none, flags], axis=0)[: tf.size(flags)]

@@ -1,4 +1,4 @@
-"""Byte pair encoding out of core TensorFlow ops.
+"""Byte pair encoding with core TensorFlow ops.
 
 W words, N symbols of all those words, M merges.
 """
@@ -17,17 +17,17 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class GraphBPE(GraphTokenizer):
-    """The ids of `BPETokenizer`, exactly, inside a TensorFlow graph.
+    """Produces exactly the ids of `BPETokenizer` inside a TensorFlow graph.
 
-    Sennrich et al. 2016, section 3.2, merge the best-ranked pair of a word again and again. Here
-    every step merges in all words of the batch at once, and in a word all pairs whose turn will
-    come whatever happens to their neighbours: see `_merges_for_certain`.
+    Sennrich et al. 2016, section 3.2, repeatedly merge the best-ranked pair of a word. Here each
+    step processes all words of the batch at once, and merges all pairs of a word that will be
+    merged regardless of their neighbours; see `_merges_for_certain`.
 
     Args:
-        file: a `TokenizerFile` of a BPE model, of bytes or of characters.
+        file: a `TokenizerFile` of a byte-level or character-level BPE model.
 
     Raises:
-        ValueError: a part of the file, which is named, is not supported.
+        ValueError: If a part of the file is not supported; the message names the part.
 
     Example:
         >>> import os, tempfile
@@ -55,12 +55,12 @@ class GraphBPE(GraphTokenizer):
         else:
             self._build_characters(model)
         merges = file.merges
-        # One rank past the last stands for "no such pair"; it merges nothing, so its result is 0.
+        # One rank past the last means "no such pair"; it merges nothing, so its result is 0.
         self._no_merge = len(merges)
         self._result_of_rank = np.append(merges[:, 2], 0).astype(np.int32)
         self._is_certain = np.append(_merges_for_certain(merges, self.vocab_size), False)
-        # TensorFlow refuses an empty table, and a vocabulary of bytes alone has no merges: the key
-        # -1, which no pair has, is always there.
+        # TensorFlow rejects an empty table, and a bytes-only vocabulary has no merges, so the key
+        # -1, which matches no pair, is always present.
         self._rank_of_pair = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
                 np.append(merges[:, 0] * self.vocab_size + merges[:, 1], -1),
@@ -72,7 +72,7 @@ class GraphBPE(GraphTokenizer):
     def _build_bytes(self, model):
         for part in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
             if model.get(part):
-                raise UnsupportedPart.of(f"model.{part}", "none beside ByteLevel", model[part])
+                raise UnsupportedPart.of(f"model.{part}", "none with ByteLevel", model[part])
         missing = [byte for byte, c in enumerate(byte_alphabet()) if c not in model["vocab"]]
         if missing:
             raise UnsupportedPart.of(
@@ -85,7 +85,7 @@ class GraphBPE(GraphTokenizer):
         prefix = model.get("continuing_subword_prefix") or ""
         suffix = model.get("end_of_word_suffix") or ""
         vocabulary = model["vocab"]
-        # One table for each place in a word: inside, last, first, first and last.
+        # One table for each position in a word: inside, last, first, first and last.
         self._id_of_character = [
             CharacterTable(_ids_of_characters(vocabulary, before, after))
             for before in (prefix, "")
@@ -118,7 +118,8 @@ class GraphBPE(GraphTokenizer):
 
     def _cut_words(self, words):
         num_words = tf.size(words)
-        # One flat run of symbols, not a padded [W, longest] matrix: it shrinks at every merge.
+        # One flat vector of symbols instead of a padded [W, longest] matrix: it shrinks at every
+        # merge.
         if self._is_byte_level:
             symbols, owner = self._bytes(words)
         else:
@@ -133,13 +134,13 @@ class GraphBPE(GraphTokenizer):
         return symbols, owner
 
     def _bytes(self, words):
-        """string `[W]` -> int32 `[N]` the id of each byte and its word."""
+        """string `[W]` -> int32 `[N]`, the id of each byte, and `[N]`, its word."""
         all_bytes = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # [N]
         owner = tf.repeat(tf.range(tf.size(words)), tf.strings.length(words))
         return tf.gather(self._id_of_byte, tf.cast(all_bytes, tf.int32)), owner
 
     def _characters(self, words):
-        """string `[W]` -> int32 `[N]` the id of each character and its word."""
+        """string `[W]` -> int32 `[N]`, the id of each character, and `[N]`, its word."""
         codes, owner, start, end = words_of_characters(words)
         place = tf.range(tf.size(codes))
         is_first = place == tf.gather(start, owner)
@@ -158,7 +159,7 @@ class GraphBPE(GraphTokenizer):
         if self._id_of_byte is not None:
             letters = tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8")
             ids, source = self._bytes(letters)
-            # A known character, which is one symbol, keeps the place of its first byte.
+            # A known character is one symbol; it stays at the position of its first byte.
             is_start = starts_where(source[1:] != source[:-1], source)
             symbols = tf.gather(symbols, source)
             kept = (symbols < 0) | is_start
@@ -173,10 +174,10 @@ class GraphBPE(GraphTokenizer):
         return tf.boolean_mask(symbols, kept), tf.boolean_mask(owner, kept)
 
     def _merge(self, symbols, owner, num_words):
-        """Merges, in each word, the pairs that are certain, or else its best-ranked pair.
+        """Merges, in each word, the certain pairs, or if there are none its best-ranked pair.
 
-        Of that the leftmost occurrence only: a merge may create a pair of a better rank than the
-        second one, and then the reference takes that first.
+        Of the best-ranked pair only the leftmost occurrence is merged: the merge may create a pair
+        of better rank than the second occurrence, which the reference then merges first.
         """
         pairs = tf.cast(symbols[:-1], tf.int64) * self.vocab_size + tf.cast(symbols[1:], tf.int64)
         owner_of_pair = owner[:-1]
@@ -184,7 +185,7 @@ class GraphBPE(GraphTokenizer):
             owner_of_pair == owner[1:], self._rank_of_pair.lookup(pairs), self._no_merge
         )  # [N - 1]
         is_certain = tf.gather(self._is_certain, rank)
-        # A certain pair stands before every other one of its word.
+        # Certain pairs come before all others of their word.
         order = tf.where(is_certain, -1, rank)
         best = tf.math.unsorted_segment_min(order, owner_of_pair, num_words)  # [W]
         is_best = (rank < self._no_merge) & (order == tf.gather(best, owner_of_pair))
@@ -203,16 +204,16 @@ class GraphBPE(GraphTokenizer):
 
 
 def _merges_for_certain(merges, vocab_size):
-    """The merges whose pairs may be merged at once, wherever they stand.
+    """The merges whose pairs can be merged immediately, wherever they occur.
 
-    Let (a, b) of rank r become m. As long as the pair stands, another merge can break it only by
-    taking a from the left or b from the right. If all such merges rank after r, the pair is merged
-    in any case. If all merges of m rank after r too, then doing it early changes nothing for those
-    that come before r. In a trained list the second condition always holds, and the first does for
-    most: the bytes of one character, for one.
+    Let the pair (a, b) of rank r merge into m. Another merge can break the pair only by taking a
+    from the left or b from the right. If all such merges rank after r, the pair is merged in any
+    case. If all merges of m also rank after r, merging early does not affect merges that rank
+    before r. In a trained list the second condition always holds, and the first holds for most
+    merges, such as those of the bytes of one character.
 
     Args:
-        merges: int64 `[M, 3]`, the ids of left, right and merged, best rank first.
+        merges: int64 `[M, 3]`, the left, right and merged ids, best rank first.
         vocab_size: integer.
 
     Returns:
@@ -229,7 +230,7 @@ def _merges_for_certain(merges, vocab_size):
 
 
 def _ends_in_bytes(pre_tokenizer):
-    """Whether ByteLevel is the last step; anywhere else it cannot be."""
+    """Whether ByteLevel is the last step; it is not supported anywhere else."""
     parts = [pre_tokenizer]
     if pre_tokenizer and pre_tokenizer["type"] == "Sequence":
         parts = pre_tokenizer["pretokenizers"]
@@ -240,7 +241,7 @@ def _ends_in_bytes(pre_tokenizer):
 
 
 def _ids_of_characters(vocabulary, prefix, suffix):
-    """int32 `[0x110000]`, the id of each character between prefix and suffix; -1 for none."""
+    """int32 `[0x110000]`, the id of each character with prefix and suffix; -1 if there is none."""
     ids = np.full(NUM_CODES, -1, np.int32)
     for token, number in vocabulary.items():
         if token.startswith(prefix) and token.endswith(suffix):

@@ -1,4 +1,4 @@
-"""What all tokenizers out of core TensorFlow ops have in common.
+"""Base class of the tokenizers built from core TensorFlow ops.
 
 B batch (texts), T ids of one text, W distinct words of the batch.
 """
@@ -20,23 +20,23 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class GraphTokenizer(SpecialTokenRoles, tf.Module):
-    """The ids of the Rust package `tokenizers`, exactly, inside a TensorFlow graph.
+    """Produces exactly the ids of the Rust package `tokenizers` inside a TensorFlow graph.
 
-    Holds no Python state that a graph cannot: it works eagerly, inside `tf.function`, and in a
-    SavedModel opened by a process that has TensorFlow alone. To export it by itself or inside
-    another `tf.Module`, save the module: `encode_strings` and `decode_ids` are its graph functions.
+    Works eagerly, inside `tf.function`, and in a SavedModel loaded by a process that has only
+    TensorFlow. To export it, alone or as part of another `tf.Module`, save the module:
+    `encode_strings` and `decode_ids` are its graph functions.
 
-    Each distinct word of a batch is cut once. Words that are one token, which most are, are looked
-    up; only the others go through the steps of the model.
+    Each distinct word of a batch is tokenized once. Words that are a single token, which most are,
+    are looked up in a table; only the others run the model.
 
-    What is not supported exactly is refused when the file is read. Texts are neither cut nor
-    padded, whatever the file says of truncation and padding.
+    Parts that cannot be reproduced exactly are rejected when the file is read. The file's
+    truncation and padding settings are ignored.
 
     Args:
         file: a `TokenizerFile`.
 
     Raises:
-        ValueError: a part of the file, which is named, is not supported.
+        ValueError: If a part of the file is not supported; the message names the part.
 
     Example:
         >>> import os, tempfile
@@ -68,7 +68,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             self._before, self._after = ids_around(file.content.get("post_processor"))
             self._build_model(file)
         except KeyError as error:
-            raise UnsupportedPart(f"A part of it lacks its setting {error}.") from error
+            raise UnsupportedPart(f"A part lacks the setting {error}.") from error
         self._build_words(file)
 
     @classmethod
@@ -79,11 +79,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             path: string or path of the file.
 
         Returns:
-            The graph tokenizer of the file's model; called on a subclass, one of that class.
+            The graph tokenizer for the file's model; when called on a subclass, an instance of it.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file, or a part of it (the part is named), is not supported.
+            FileNotFoundError: If the file does not exist.
+            ValueError: If the file or a part of it is not supported; the message names the part.
         """
         file = TokenizerFile.read(path)
         chosen = _class_of(file.model["type"]) if cls is GraphTokenizer else cls
@@ -91,23 +91,23 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             return chosen(file)
         except UnsupportedPart as error:
             raise UnsupportedPart(
-                f"path: {path} cannot be run in a graph. {error} Its Python tokenizer can read it."
+                f"path: {path} cannot run in a graph. {error} The Python tokenizer can read it."
             ) from error
 
     def encode(self, strings, add_special_tokens=False):
         """Turns texts into ids.
 
         Args:
-            strings: string tensor `[B]` of UTF-8, or what converts to one. Broken bytes are read
-                as U+FFFD; special tokens are plain text.
-            add_special_tokens: bool, whether to put those around each text that the file names
+            strings: UTF-8 string tensor `[B]`, or a value that converts to one. Invalid bytes are
+                read as U+FFFD; special tokens are plain text.
+            add_special_tokens: bool, whether to add the file's special tokens around each text
                 (BERT: `[CLS]` and `[SEP]`).
 
         Returns:
             int32 `tf.RaggedTensor` `[B, (T)]`; a blank text gives an empty row.
 
         Raises:
-            ValueError: `strings` is not of rank 1.
+            ValueError: If `strings` is not of rank 1.
         """
         strings = tf.convert_to_tensor(strings, tf.string)
         if strings.shape.rank not in (1, None):
@@ -119,24 +119,25 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return self.add_special_tokens(ids) if add_special_tokens else ids
 
     def encode_dense(self, strings, length=None, add_special_tokens=False):
-        """Turns texts into a matrix of ids, padded and cut at the end.
+        """Turns texts into a matrix of ids, padded and truncated at the end.
 
         Args:
-            strings, add_special_tokens: as in `encode`; those after the text are not cut off.
-            length: integer T; by default that of the longest text.
+            strings, add_special_tokens: same as in `encode`; special tokens after the text are
+                not truncated.
+            length: integer T; by default the length of the longest text.
 
         Returns:
-            `(ids, mask)`: int32 `[B, T]` and bool `[B, T]`, True where an id is no padding.
+            `(ids, mask)`: int32 `[B, T]` and bool `[B, T]`, False at padding.
 
         Raises:
-            ValueError: as in `encode`; `length` is no integer, or too small for one token; there
-                is no padding token.
+            ValueError: Same as in `encode`; if `length` is not an integer or too small for one
+                token; if there is no padding token.
         """
         around = len(self._before) + len(self._after) if add_special_tokens else 0
         if length is not None and (not isinstance(length, Integral) or length <= around):
             raise ValueError(
-                f"length: expected an integer of at least {around + 1}, or None for that of the "
-                f"longest text, received {length!r}"
+                f"length: expected an integer of at least {around + 1}, or None for the length of "
+                f"the longest text, received {length!r}"
             )
         rows = self.encode(strings)
         if length is not None:
@@ -147,7 +148,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return ids, tf.sequence_mask(rows.row_lengths(), tf.shape(ids)[1])
 
     def add_special_tokens(self, ids):
-        """Puts the special tokens around each row that the file names: int32 ragged `[B, (T)]`."""
+        """Adds the file's special tokens around each row: int32 ragged `[B, (T)]`."""
         sides = (
             tf.tile(tf.constant([side], tf.int32, [1, len(side)]), [ids.nrows(), 1])
             for side in (self._before, self._after)
@@ -159,7 +160,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     def encode_strings(self, strings):
         """`encode` as a graph function: string `[B]` -> int32 ragged `[B, (T)]`."""
         words = self._split(self._normalize(Texts.of(strings)))
-        # A batch repeats its common words.
+        # Common words occur many times in a batch.
         distinct, index = tf.unique(words.values)
         ids = tf.gather(self._ids_of_words(distinct), index)  # [words of the batch, (ids)]
         return words.with_values(ids).merge_dims(1, 2)  # [B, (T)]
@@ -171,11 +172,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             ids: integers in `[0, vocab_size)`, a `tf.RaggedTensor` `[B, (T)]` or a tensor `[B, T]`.
 
         Returns:
-            String tensor `[B]` of valid UTF-8; broken bytes become U+FFFD.
+            String tensor `[B]` of valid UTF-8; invalid bytes become U+FFFD.
 
         Raises:
-            ValueError: `ids` is not of rank 2, or not of integers.
-            tf.errors.InvalidArgumentError: an id is outside the vocabulary.
+            ValueError: If `ids` is not of rank 2 or not an integer tensor.
+            tf.errors.InvalidArgumentError: If an id is outside the vocabulary.
         """
         ids = ids if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids)
         if ids.shape.rank not in (2, None) or not ids.dtype.is_integer:
@@ -184,7 +185,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
                 f"shape {ids.shape}; wrap the ids of a single text as [ids]"
             )
         is_ragged = isinstance(ids, tf.RaggedTensor)
-        # Before they become int32, where a large number could become one in range.
+        # Checked before the cast to int32, which could wrap a large id into the valid range.
         with tf.control_dependencies(self._checks(ids.flat_values if is_ragged else ids)):
             ids = tf.cast(ids, tf.int32)
         if is_ragged:
@@ -199,23 +200,23 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)], autograph=False)
     def pieces(self, ids):
-        """What each token writes in the middle of a text, as bytes, maybe parts of a character.
+        """The text of each token in the middle of a text, as bytes; may be part of a character.
 
         Args:
             ids: int32 `[T]`.
 
         Returns:
-            String tensor `[T]`; special tokens write nothing.
+            String tensor `[T]`; empty for special tokens.
         """
         with tf.control_dependencies(self._checks(ids)):
             return self._decoder.pieces(ids)
 
     @tf.function(input_signature=[], autograph=False)
     def special_ids(self):
-        """Ids of special tokens by their role: what the properties say, for a loaded SavedModel.
+        """Ids of special tokens by role, for a loaded SavedModel, which has no properties.
 
         Returns:
-            Dict of "pad", "start", "end", "unknown", "mask", as far as there are, -> int32.
+            Dict of "pad", "start", "end", "unknown" and "mask", as far as they exist, -> int32.
         """
         return {role: tf.constant(number) for role, number in self.ids_of_roles.items()}
 
@@ -245,42 +246,42 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _cut(self, words):
-        """string `[W]` -> ragged int32 `[W, (ids)]`; traced once, for the table and for texts."""
+        """string `[W]` -> ragged int32 `[W, (ids)]`; one trace serves the table and the texts."""
         ids, owner = self._cut_words(words)
         return tf.RaggedTensor.from_value_rowids(
             ids, tf.cast(owner, tf.int64), tf.size(words, tf.int64), validate=False
         )
 
     def _build_model(self, file):
-        """Makes what `_cut_words` needs."""
+        """Builds the state that `_cut_words` needs."""
         raise NotImplementedError
 
     def _cut_words(self, words):
-        """The model's own steps.
+        """Tokenizes words with the model.
 
         Args:
             words: string `[W]`, none empty.
 
         Returns:
-            `(ids, owner)`: int32 ids of all words, and the word of each, in ascending order.
+            `(ids, owner)`: int32 ids of all words, and the word of each id, in ascending order.
         """
         raise NotImplementedError
 
     def _words_of_tokens(self, file):
-        """The text that each token writes as a word, in the order of ids: list of bytes."""
+        """The text of each token as a word, in order of ids: list of bytes."""
         return [token.encode("utf-8") for token in file.vocabulary]
 
     def _always_whole(self, file):
-        """bool `[vocab_size]`, the tokens whose words are never cut."""
+        """bool `[vocab_size]`, the tokens whose words are never split."""
         return np.zeros(len(file.vocabulary), bool)
 
     def _build_words(self, file):
-        """The table of words that are one token."""
+        """Builds the table of words that are a single token."""
         texts = np.array(self._words_of_tokens(file), object)
         ids = np.arange(len(texts), dtype=np.int32)
         ids, texts = ids[texts != b""], texts[texts != b""]
         cut = self._cut(tf.constant(texts))
-        # A token need not be what the model makes of its text: the merges may not lead to it.
+        # The model may split a token's own text differently: the merges may not lead to the token.
         first = np.append(cut.values.numpy(), -1)[cut.row_starts().numpy()]
         is_itself = (cut.row_lengths().numpy() == 1) & (first == ids)
         is_itself |= self._always_whole(file)[ids]
@@ -293,6 +294,6 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
 
 def _class_of(model_type):
-    # A parent that knows its children has to wait until they exist.
+    # Imported here because the subclasses import this module.
     module = import_module(f"tf_transformer.tokenizers.graph.graph_{model_type.lower()}")
     return getattr(module, f"Graph{model_type}")

@@ -1,4 +1,4 @@
-"""The Unigram language model out of core TensorFlow ops.
+"""The Unigram language model with core TensorFlow ops.
 
 W words, C code points of all those words, M matches of tokens in them, L the longest match.
 """
@@ -17,18 +17,18 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class GraphUnigram(GraphTokenizer):
-    """The ids of `UnigramTokenizer`, exactly, inside a TensorFlow graph.
+    """Produces exactly the ids of `UnigramTokenizer` inside a TensorFlow graph.
 
-    Kudo 2018, section 3.2: of all rows of tokens that write a word the one of the highest summed
-    log-probability, found by Viterbi's algorithm, in float64 as in the reference. The step from
-    one place to the next is taken in all words at once. Of two equal paths into a place the one
-    with the longest last token wins; neighbouring unknown characters become one id.
+    Kudo 2018, section 3.2: the segmentation of a word with the highest total log-probability,
+    found with the Viterbi algorithm, in float64 as in the reference. Each step advances one
+    position in all words at once. Of two equal paths to a position, the one with the longest last
+    token wins; adjacent unknown characters become one id.
 
     Args:
         file: a `TokenizerFile` of a Unigram model.
 
     Raises:
-        ValueError: a part of the file, which is named, is not supported.
+        ValueError: If a part of the file is not supported; the message names the part.
 
     Example:
         >>> import os, tempfile
@@ -53,7 +53,7 @@ class GraphUnigram(GraphTokenizer):
         tokens, scores = zip(*file.model["vocab"], strict=True)
         self._scores = np.array(scores, np.float64)
         if not self._scores.min() <= UNKNOWN_PENALTY:
-            # Then two unknown characters could be cheaper than a token that writes both.
+            # Otherwise two unknown characters could score better than a token that covers both.
             raise UnsupportedPart.of(
                 "model.vocab", "log-probabilities", f"scores from {min(scores)}"
             )
@@ -64,12 +64,12 @@ class GraphUnigram(GraphTokenizer):
         codes, owner, start, end = words_of_characters(words)
         last, lengths, ids, scores = self._matches(codes, tf.gather(end, owner))
         longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
-        # Column j holds the token of `longest - j` characters that ends at the row's character.
+        # Column j holds the token of `longest - j` characters that ends at the row's position.
         cells = tf.stack([last, longest - lengths], axis=1)
         shape = tf.stack([tf.size(owner), longest])
         no_token = tf.fill(shape, tf.constant(-np.inf, tf.float64))
         score_table = tf.tensor_scatter_nd_update(no_token, cells, scores)  # [C, L]
-        length_at = _viterbi(start, end, score_table)  # [C], of the best token that ends there
+        length_at = _viterbi(start, end, score_table)  # [C], of the best token ending there
         is_token, _ = follow(end - 1, start - 1, -length_at)
         id_table = tf.scatter_nd(cells, ids, shape)
         ids = tf.gather(id_table, longest - length_at, batch_dims=1)
@@ -80,19 +80,19 @@ class GraphUnigram(GraphTokenizer):
         return tf.boolean_mask(ids, kept), tf.boolean_mask(owner, kept)
 
     def _with_bytes(self, codes, owner, ids, is_token):
-        """The ids with the bytes of characters in place of unknown tokens.
+        """Replaces unknown tokens with the bytes of their characters.
 
         Args:
             codes, owner: int32 `[C]`, characters and their words.
             ids: int32 `[C]`, the token that ends at each character.
-            is_token: bool `[C]`, whether that is one of those chosen.
+            is_token: bool `[C]`, whether that token is on the best path.
         """
         ends = tf.cast(tf.where(is_token)[:, 0], tf.int32)  # [M], last characters
         ids, words = tf.gather(ids, ends), tf.gather(owner, ends)
         begins_run = first_of_unknown(ids == self._unknown, words)
         run = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1  # [M]
         lengths = ends - tf.concat([[-1], ends[:-1]], axis=0)[: tf.size(ends)]
-        # The name of the unknown token, spelled in a text and alone, is that token.
+        # A run that is exactly the name of the unknown token is that token.
         is_named = tf.math.segment_sum(tf.ones_like(run), run) == 1
         is_named &= tf.math.segment_max(lengths, run) > 1
         in_bytes = (ids == self._unknown) & ~tf.gather(is_named, run)
@@ -109,7 +109,7 @@ class GraphUnigram(GraphTokenizer):
         return ids, tf.gather(owner, source)
 
     def _matches(self, codes, end):
-        """Tokens in words: last character, length, id, score, each `[M]`."""
+        """All tokens found in the words: last position, length, id and score, each `[M]`."""
         places, lengths, ids = self._trie.walk(codes, end, tf.zeros_like(codes))
         is_single = tf.scatter_nd(
             places[:, tf.newaxis], tf.cast(lengths == 1, tf.int32), tf.shape(codes)
@@ -131,17 +131,17 @@ class GraphUnigram(GraphTokenizer):
 
 
 def _viterbi(start, end, score_table):
-    """The best last token at every place of every word.
+    """The best last token at every position of every word.
 
     Args:
-        start, end: int32 `[W]`, the places of each word.
+        start, end: int32 `[W]`, where each word starts and ends.
         score_table: float64 `[C, L]`.
 
     Returns:
-        int32 `[C]`, the length of the token that ends the best path to each place.
+        int32 `[C]`, the length of the last token on the best path to each position.
     """
     longest = tf.shape(score_table)[1]
-    # The scores of the best paths to the L places before the next one; a word begins with 0.
+    # The scores of the best paths to the previous L positions; a word begins with 0.
     before = tf.fill([tf.size(start), longest - 1], tf.constant(-np.inf, tf.float64))
     best = tf.concat([before, tf.zeros([tf.size(start), 1], tf.float64)], axis=1)  # [W, L]
     state = (start, end, best, tf.zeros(tf.shape(score_table)[:1], tf.int32))
@@ -149,7 +149,7 @@ def _viterbi(start, end, score_table):
 
     def step(places, end, best, length_at):
         candidates = best + tf.gather(score_table, places)  # [W, L]
-        chosen = tf.argmax(candidates, axis=1, output_type=tf.int32)  # the first, so the longest
+        chosen = tf.argmax(candidates, axis=1, output_type=tf.int32)  # the first, i.e. longest
         length_at = tf.tensor_scatter_nd_update(length_at, places[:, tf.newaxis], longest - chosen)
         arrived = tf.reduce_max(candidates, axis=1, keepdims=True)
         best = tf.concat([best[:, 1:], arrived], axis=1)

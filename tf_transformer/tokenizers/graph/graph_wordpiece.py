@@ -1,4 +1,4 @@
-"""WordPiece out of core TensorFlow ops.
+"""WordPiece with core TensorFlow ops.
 
 W words, C code points of all those words, M matches of tokens in them.
 """
@@ -13,18 +13,18 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class GraphWordPiece(GraphTokenizer):
-    """The ids of `WordPieceTokenizer`, exactly, inside a TensorFlow graph.
+    """Produces exactly the ids of `WordPieceTokenizer` inside a TensorFlow graph.
 
-    Devlin et al. 2019, the authors' tokenization.py: from the left, always the longest token that
-    fits; a word that no row of tokens fits is unknown as a whole. There the search runs from place
-    to place. Here the longest token at every place of every word is found first, side by side, and
-    then the places are followed from the beginning of each word.
+    Devlin et al. 2019, the authors' tokenization.py: from left to right, always the longest
+    matching token; a word that cannot be split this way is unknown as a whole. The original
+    searches position by position. Here the longest token at every position of every word is found
+    first, in parallel, and the tokens are then followed from the beginning of each word.
 
     Args:
         file: a `TokenizerFile` of a WordPiece model.
 
     Raises:
-        ValueError: a part of the file, which is named, is not supported.
+        ValueError: If a part of the file is not supported; the message names the part.
 
     Example:
         >>> import os, tempfile
@@ -67,7 +67,7 @@ class GraphWordPiece(GraphTokenizer):
         id_at = tf.scatter_nd(places, tf.boolean_mask(ids, is_longest), [num_codes])
         is_token, reaches_end = follow(start, end, length_at)
         fits = reaches_end & (end - start <= self._longest_word)  # [W]
-        # An unknown word keeps its first place only.
+        # An unknown word keeps only its first position.
         fits_here = tf.gather(fits, owner)
         ids = tf.where(fits_here, id_at, self._unknown)
         chosen = tf.where(fits_here, is_token, ~is_inside)

@@ -15,9 +15,9 @@ _SPACE = ord(" ")
 
 
 def build_normalizer(part):
-    """Makes the function that a "normalizer" describes.
+    """Builds the function that a "normalizer" describes.
 
-    Neighbouring steps that work character by character become one step.
+    Adjacent steps that map characters are fused into one step.
 
     Args:
         part: None, or dict as in a `tokenizer.json`.
@@ -26,7 +26,7 @@ def build_normalizer(part):
         Function: `Texts` -> `Texts`.
 
     Raises:
-        ValueError: a kind of normalizer, or a setting of one, that is not supported.
+        ValueError: If a normalizer type or one of its settings is not supported.
 
     Example:
         >>> from tf_transformer.tokenizers.graph.texts import Texts
@@ -52,7 +52,7 @@ def build_normalizer(part):
 
 
 class _OnStrings:
-    """A step that takes and gives whole strings."""
+    """A step that takes and returns whole strings."""
 
     def __init__(self, function):
         self._function = function
@@ -137,7 +137,7 @@ _MAKERS = {
 
 
 class _Order:
-    """Unicode's canonical ordering: neighbouring marks are sorted by their combining class."""
+    """Unicode's canonical ordering: sorts adjacent marks by their combining class."""
 
     def __init__(self):
         self._classes = CharacterTable(combining_classes())
@@ -157,7 +157,7 @@ class _Order:
 
     @staticmethod
     def _sort(codes, classes, same_row):
-        # A run of marks and the character before it: the marks move, among themselves.
+        # A run is a character and the marks after it; only the marks change order.
         run = tf.cumsum(tf.cast(starts_where((classes[1:] == 0) | ~same_row, codes), tf.int64))
         keys = run * 256 + tf.cast(classes, tf.int64)
         return tf.gather(codes, tf.argsort(keys, stable=True))

@@ -1,10 +1,10 @@
-"""The post-processors of a `tokenizer.json`: which ids stand around those of a text."""
+"""The post-processors of a `tokenizer.json`: the special ids around those of a text."""
 
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 def ids_around(part):
-    """Finds the special tokens that a file puts around a single text.
+    """Finds the special tokens that a file adds around a single text.
 
     Args:
         part: None, or dict as in a `tokenizer.json`, its "post_processor".
@@ -13,7 +13,7 @@ def ids_around(part):
         `(before, after)`: lists of ids.
 
     Raises:
-        ValueError: a kind of post-processor, or a template, that is not supported.
+        ValueError: If a post-processor type or its template is not supported.
 
     Example:
         >>> ids_around({"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]})
@@ -34,7 +34,7 @@ def _bert(part):
 def _sequence(part):
     sides = [ids_around(inner) for inner in part["processors"]]
     sides = [side for side in sides if side != ([], [])]
-    if len(sides) > 1:  # the second one would go around each token of the first
+    if len(sides) > 1:  # the second would apply to each token of the first
         raise UnsupportedPart.of("post_processor", "one that adds tokens", part["processors"])
     return sides[0] if sides else ([], [])
 

@@ -12,25 +12,25 @@ from tf_transformer.tokenizers.graph.texts import Texts, literal, replaced, star
 from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
-# A byte that no UTF-8 holds marks the ends of words.
+# A byte that never occurs in UTF-8 marks the ends of words.
 _CUT = b"\xff"
 
 
 def build_pre_tokenizer(part, is_start_kept=False):
-    """Makes the function that a "pre_tokenizer" describes.
+    """Builds the function that a "pre_tokenizer" describes.
 
-    ByteLevel leaves the bytes as they are: the model that follows it knows their letters.
+    ByteLevel leaves the bytes unchanged: the model after it maps them to their letters.
 
     Args:
         part: None, or dict as in a `tokenizer.json`.
-        is_start_kept: bool, whether the texts begin with their first character, whatever was done
-            to them before. Metaspace's scheme "first" asks for that.
+        is_start_kept: bool, whether the texts still begin with their original first character.
+            Metaspace's scheme "first" requires it.
 
     Returns:
-        Function: `Texts` of N -> ragged string `[N, (W)]`, no word empty.
+        Function: `Texts` of N -> ragged string `[N, (W)]` without empty words.
 
     Raises:
-        ValueError: a kind of pre-tokenizer, or a setting of one, that is not supported.
+        ValueError: If a pre-tokenizer type or one of its settings is not supported.
 
     Example:
         >>> split = build_pre_tokenizer({"type": "BertPreTokenizer"})
@@ -45,7 +45,7 @@ def build_pre_tokenizer(part, is_start_kept=False):
     if part.get("prepend_scheme") == "first":
         if not is_start_kept:
             raise UnsupportedPart.of(
-                "pre_tokenizer.prepend_scheme", "always, or never, beside other steps", "first"
+                "pre_tokenizer.prepend_scheme", "always or never with other steps", "first"
             )
         part = part | {"prepend_scheme": "always"}
     return maker(part)
@@ -53,7 +53,7 @@ def build_pre_tokenizer(part, is_start_kept=False):
 
 def _sequence(part):
     steps = [build_pre_tokenizer(inner) for inner in part["pretokenizers"]]
-    # No step leaves an empty word, so this one, which cuts nothing, is needed alone only.
+    # No step returns empty words, so this one, which splits nothing, is only needed alone.
     steps = [step for step in steps if step is not _not_empty] or [_not_empty]
 
     def split(texts):
@@ -67,7 +67,7 @@ def _sequence(part):
 
 
 def _not_empty(texts):
-    """Each text that is not empty as its one word."""
+    """Returns each non-empty text as one word."""
     return _drop_empty(tf.RaggedTensor.from_uniform_row_length(texts.strings, 1))
 
 
@@ -116,12 +116,12 @@ def _metaspace(part):
 
 
 def _by_class(removed=None, isolated=None, run=None):
-    """Cuts where classes of characters say so.
+    """Splits by classes of characters.
 
     Args:
         removed: name of the class of characters that end a word and are dropped.
-        isolated: name of the class of characters that are words of their own.
-        run: name of the class whose runs are words apart from the runs of others.
+        isolated: name of the class of characters that are each a separate word.
+        run: name of the class whose runs are separated from runs of other characters.
     """
     tables = [name and CharacterTable(characters_of(name)) for name in (removed, isolated, run)]
 

@@ -6,15 +6,15 @@ import tensorflow as tf
 
 
 class Texts:
-    """Texts as strings or as code points, turned into the other when that is asked for.
+    """Texts as strings or as code points, converted on demand.
 
-    A pipeline whose steps all want code points then decodes once and encodes once.
+    A pipeline whose steps all use code points thus decodes once and encodes once.
 
     Args:
         size: int64, N.
         strings: string `[N]`, or None.
         codes, rows: int32 and int64 `[C]`, code points and the text of each; or None.
-        is_valid: bool, whether the strings are known to be UTF-8.
+        is_valid: bool, whether the strings are known to be valid UTF-8.
 
     Example:
         >>> texts = Texts.of(tf.constant(["ab", "我"]))
@@ -31,15 +31,15 @@ class Texts:
 
     @classmethod
     def of(cls, strings, is_valid=False):
-        """Texts from strings; broken bytes become U+FFFD."""
+        """Texts from strings; invalid bytes become U+FFFD."""
         return cls(tf.size(strings, tf.int64), strings, is_valid=is_valid)
 
     def with_strings(self, strings):
-        """As many texts, from strings of UTF-8."""
+        """The same number of texts, from valid UTF-8 strings."""
         return Texts(self.size, strings)
 
     def with_codes(self, codes, rows):
-        """As many texts, from code points and the text of each."""
+        """The same number of texts, from code points and the text of each."""
         return Texts(self.size, codes=codes, rows=rows)
 
     @property
@@ -62,7 +62,7 @@ class Texts:
 
 
 def repair_utf8(strings):
-    r"""Broken bytes become U+FFFD, as in Python's `decode("utf-8", errors="replace")`.
+    r"""Replaces invalid bytes with U+FFFD, like Python's `decode("utf-8", errors="replace")`.
 
     Example:
         >>> repair_utf8(tf.constant([b"a\xff"])).numpy()[0].decode()
@@ -72,7 +72,7 @@ def repair_utf8(strings):
 
 
 def starts_where(differs, codes):
-    """Marks the first character, and each that `differs` (bool `[C - 1]`) from the one before.
+    """Marks the first character and each that `differs` (bool `[C - 1]`) from the previous one.
 
     Example:
         >>> codes = tf.constant([5, 5, 7])
@@ -83,11 +83,11 @@ def starts_where(differs, codes):
 
 
 def words_at(codes, rows, is_new, num_rows):
-    """Puts code points together to words.
+    """Groups code points into words.
 
     Args:
         codes, rows: int32 and int64 `[C]`, code points and the text of each.
-        is_new: bool `[C]`, whether a word begins; true at the first of each text.
+        is_new: bool `[C]`, whether a word begins; True at the first of each text.
         num_rows: int64, N.
 
     Returns:
@@ -110,7 +110,7 @@ def words_at(codes, rows, is_new, num_rows):
 
 
 def literal(text):
-    r"""The regular expression that matches a text and nothing else, for RE2.
+    r"""The RE2 regular expression that matches a text literally.
 
     Example:
         >>> print(literal("a.b"))
@@ -120,9 +120,9 @@ def literal(text):
 
 
 def replaced(strings, pattern, content):
-    r"""Replaces all matches of a regular expression by a text, which has no references.
+    r"""Replaces all matches of a regular expression with a literal text (no group references).
 
-    TensorFlow only logs a reference that is wrong, and then replaces nothing.
+    On an invalid reference TensorFlow would only log an error and replace nothing.
 
     Example:
         >>> replaced(tf.constant(["a b"]), " ", "\\1").numpy()[0] == b"a\\1b"
@@ -132,14 +132,14 @@ def replaced(strings, pattern, content):
 
 
 def words_of_characters(words):
-    """Cuts words into characters.
+    """Splits words into characters.
 
     Args:
         words: string `[W]`.
 
     Returns:
-        `(codes, owner, start, end)`: int32 `[C]` code points and the word of each; int32 `[W]`
-        the places where each word begins and ends.
+        `(codes, owner, start, end)`: int32 `[C]`, code points and the word of each; int32 `[W]`,
+        the positions where each word begins and ends.
 
     Example:
         >>> codes, owner, start, end = words_of_characters(tf.constant(["ab", "c"]))

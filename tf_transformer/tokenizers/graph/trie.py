@@ -1,4 +1,4 @@
-"""A vocabulary as a tree of characters. C code points."""
+"""A vocabulary as a trie. C code points."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,11 +7,11 @@ from tf_transformer.tokenizers.graph.characters import NUM_CODES
 
 
 class Trie(tf.Module):
-    """Finds the tokens that begin at each of many places, all places side by side.
+    """Finds the tokens that begin at each of many positions, in parallel.
 
     Args:
-        *vocabularies: dicts of token (string) -> id; each is a tree of its own, which `walk` is
-            told by number.
+        *vocabularies: dicts of token (string) -> id; each is a separate tree, which `walk` selects
+            by number.
 
     Example:
         >>> trie = Trie({"a": 0, "ab": 1})
@@ -38,7 +38,7 @@ class Trie(tf.Module):
         self._token_of_node[list(tokens)] = list(tokens.values())
         self._children = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
-                # A key that no node has: TensorFlow refuses an empty table.
+                # -1 matches no node; it is there because TensorFlow rejects an empty table.
                 tf.constant([-1, *children], tf.int64),
                 tf.constant([-1, *children.values()], tf.int32),
             ),
@@ -46,16 +46,16 @@ class Trie(tf.Module):
         )
 
     def walk(self, codes, end, root):
-        """Goes down the tree from every code point.
+        """Walks down the tree from every code point.
 
         Args:
             codes: int32 `[C]`.
-            end: int32 `[C]`, where the word ends that each of them is in.
-            root: int32 `[C]`, in which vocabulary to look.
+            end: int32 `[C]`, where the word of each code point ends.
+            root: int32 `[C]`, the number of the vocabulary to search.
 
         Returns:
-            `(places, lengths, ids)`, int32 `[M]`: every token that begins somewhere, shortest
-            first.
+            `(places, lengths, ids)`, int32 `[M]`: start, length and id of every token found,
+            shortest first.
         """
         found = tf.zeros([0, 3], tf.int32)
         state = (0, tf.range(tf.size(codes)), root, found)

@@ -1,17 +1,17 @@
-"""What both BPE and Unigram do with characters that no token writes. M symbols."""
+"""Handling of unknown characters shared by BPE and Unigram. M symbols."""
 
 from tf_transformer.tokenizers.graph.texts import starts_where
 
 
 def first_of_unknown(is_unknown, owner):
-    """Drops all but the first of neighbouring unknown symbols of a word.
+    """Drops all but the first of adjacent unknown symbols in a word.
 
     Args:
         is_unknown: bool `[M]`.
         owner: integer `[M]`, the word of each.
 
     Returns:
-        bool `[M]`, the symbols that stay.
+        bool `[M]`, the symbols to keep.
 
     Example:
         >>> is_unknown = tf.constant([True, True, False, True, True])

@@ -1,4 +1,4 @@
-"""Callbacks: checkpoints, averages of weights, a clean stop on Ctrl-C."""
+"""Callbacks: checkpoints, weight averaging, a clean stop on Ctrl-C."""
 
 from tf_transformer.training.callbacks.best_weights import BestWeights
 from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches

@@ -9,19 +9,19 @@ from tf_transformer.data.replacing import replacing
 
 
 class BestWeights(keras.callbacks.Callback):
-    """Keeps the weights of the best epoch, and stops when none gets better.
+    """Saves the weights of the best epoch and stops training when there is no improvement.
 
-    `keras.callbacks.ModelCheckpoint` and `EarlyStopping` in one, so that the two cannot
-    disagree, with files that are written beside and renamed, and a state that can be resumed.
+    Combines `keras.callbacks.ModelCheckpoint` and `EarlyStopping`, so that the two cannot disagree.
+    Files are written to a temporary name and renamed, and the state can be resumed.
 
     Args:
         path: str or Path, ends in `.weights.h5`.
-        monitor: str, what is to become small.
-        patience: int or None, how many epochs without a better one end the training.
-        average: None, or the `MovingAverage` of the training: then the average is saved.
+        monitor: str, the quantity to minimise.
+        patience: int or None, the number of epochs without improvement before training stops.
+        average: None, or the `MovingAverage` of the training, to save the averaged weights.
 
     Raises:
-        ValueError: what is monitored is not finite.
+        ValueError: If the monitored quantity is not finite.
 
     Example:
         >>> callbacks = [BestWeights("best.weights.h5", patience=3)]
@@ -40,7 +40,7 @@ class BestWeights(keras.callbacks.Callback):
         if not math.isfinite(logs[self.monitor]):
             raise ValueError(
                 f"{self.monitor}: expected a finite number after epoch {epoch + 1}, got "
-                f"{logs[self.monitor]}: the training diverged. Begin anew with a lower rate."
+                f"{logs[self.monitor]}: the training diverged. Restart with a lower rate."
             )
         if logs[self.monitor] < self.best:
             self._save()
@@ -52,7 +52,7 @@ class BestWeights(keras.callbacks.Callback):
 
     @property
     def is_exhausted(self):
-        """Whether the patience is over, in a resumed training too."""
+        """Whether the patience is exhausted, also after resuming."""
         return self.patience is not None and self.wait >= self.patience
 
     def _save(self):

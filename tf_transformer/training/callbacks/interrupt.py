@@ -1,4 +1,4 @@
-"""Ctrl-C between two batches, never inside one."""
+"""Handles Ctrl-C between batches, never within one."""
 
 import signal
 import sys
@@ -8,16 +8,17 @@ import keras
 
 
 class InterruptBetweenBatches(keras.callbacks.Callback):
-    """Keeps a Ctrl-C until the batch is done, then raises `KeyboardInterrupt`.
+    """Defers Ctrl-C until the batch is done, then raises `KeyboardInterrupt`.
 
-    Python raises it wherever the program happens to be. In the midst of a step that leaves some
-    weights updated and others not; in a destructor it is printed and forgotten, and the training
-    goes on. In the last batch of an epoch, and in its validation, it is kept until the epoch has
-    ended, so that its history and its weights are not lost. A second Ctrl-C is not kept.
+    Python raises it wherever the program happens to be. In the middle of a step this leaves some
+    weights updated and others not; in a destructor the exception is printed and ignored, and
+    training continues. During the last batch of an epoch and its validation, Ctrl-C is deferred
+    until the end of the epoch, so that its history and weights are not lost. A second Ctrl-C is not
+    deferred.
 
-    A context manager around `fit`, and one of its callbacks. It does nothing outside of the main
-    thread, where Python delivers no signals, and where Ctrl-C does not raise `KeyboardInterrupt`
-    anyway: a program in the background may have been told to ignore it.
+    Used both as a context manager around `fit` and as one of its callbacks. It does nothing outside
+    the main thread, where Python delivers no signals, or if Ctrl-C does not raise
+    `KeyboardInterrupt` anyway: a background program may be set to ignore it.
 
     Example:
         >>> with InterruptBetweenBatches() as interrupt:
@@ -53,7 +54,7 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
             raise KeyboardInterrupt
         self._pending = True
         print(
-            "\nStopping after this batch, or after the validation; Ctrl-C again: at once.",
+            "\nStopping after this batch or validation; press Ctrl-C again to stop immediately.",
             file=sys.stderr,
             flush=True,
         )

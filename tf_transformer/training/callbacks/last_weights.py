@@ -1,4 +1,4 @@
-"""The weights of the last epochs, and their mean."""
+"""The weights of the last epochs and their mean."""
 
 from pathlib import Path
 
@@ -9,17 +9,17 @@ from tf_transformer.data.replacing import replacing
 
 
 class LastWeights(keras.callbacks.Callback):
-    """Keeps the weights of the last epochs, for `average_weights`.
+    """Saves the weights of the last epochs, for `average_weights`.
 
-    Files `epoch-0007.weights.h5`, numbered from 1, written beside and renamed; older ones are
-    deleted. A resumed training goes on with those that are there.
+    Files are named `epoch-0007.weights.h5`, numbered from 1, written to a temporary name and
+    renamed; older ones are deleted. A resumed training keeps the existing files.
 
     Args:
-        folder: str or Path, made if it is missing.
-        count: int, how many epochs.
+        folder: str or Path, created if missing.
+        count: int, the number of epochs.
 
     Raises:
-        ValueError: `count` below 1.
+        ValueError: If `count` is below 1.
 
     Example:
         >>> callbacks = [LastWeights("run/last", count=10)]
@@ -34,7 +34,7 @@ class LastWeights(keras.callbacks.Callback):
 
     @property
     def paths(self):
-        """The files that are there, the oldest first."""
+        """The existing files, oldest first."""
         return sorted(self.folder.glob("epoch-*.weights.h5"))
 
     def on_epoch_end(self, epoch, logs=None):
@@ -46,16 +46,16 @@ class LastWeights(keras.callbacks.Callback):
 
 
 def average_weights(model, paths):
-    """Give a model the mean of several checkpoints' weights.
+    """Set a model's weights to the mean of several checkpoints.
 
     "Attention Is All You Need", section 6.1, which averages the last 5 or 20; summed in float64.
 
     Args:
         model: `keras.Model`, built.
-        paths: files of `save_weights`, of models of its sizes.
+        paths: files written by `save_weights`, of models of the same sizes.
 
     Raises:
-        ValueError: no file; a file of another model.
+        ValueError: If there is no file, or a file belongs to a different model.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -68,7 +68,7 @@ def average_weights(model, paths):
     """
     paths = list(paths)
     if not paths:
-        raise ValueError("paths: expected at least one file of weights, got none.")
+        raise ValueError("paths: expected at least one weights file, got none.")
     sums = [np.zeros(weight.shape, np.float64) for weight in model.weights]
     for path in paths:
         model.load_weights(path)

@@ -1,19 +1,19 @@
-"""A callback that judges a model by the moving average of its weights."""
+"""A callback that validates a model with the moving average of its weights."""
 
 import keras
 
 
 class MovingAverage(keras.callbacks.Callback):
-    """Puts the moving average of the weights in their place while the model is validated.
+    """Replaces the weights with their moving average during validation.
 
     average <- m * average + (1 - m) * weights after every step (Polyak and Juditsky, 1992), kept by
-    the optimizer (`use_ema=True`, m = `ema_momentum`). It stands for the decay of the learning
-    rate that a short training has no time for; the paper averages its last checkpoints for the
-    same reason (section 6.1). `keras.callbacks.SwapEMAWeights` exchanges the two by adding and
-    subtracting, which rounds; here the weights come back to the last bit.
+    the optimizer (`use_ema=True`, m = `ema_momentum`). It substitutes for the learning rate decay
+    that a short training has no time for; the paper averages its last checkpoints for the same
+    reason (section 6.1). `keras.callbacks.SwapEMAWeights` swaps the two by adding and subtracting,
+    which rounds; here the weights are restored bit for bit.
 
     Raises:
-        ValueError: when training begins, an optimizer that keeps no average.
+        ValueError: If the optimizer keeps no average when training begins.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -42,14 +42,14 @@ class MovingAverage(keras.callbacks.Callback):
         self.swap_out()
 
     def swap_in(self):
-        """Put the average in the weights' place, unless it is there."""
+        """Replace the weights with the average, unless this is already done."""
         if self._own is None:
             variables = self.model.trainable_variables
             self._own = [variable.numpy() for variable in variables]
             self.model.optimizer.finalize_variable_values(variables)
 
     def swap_out(self):
-        """Put the weights back, unless they are there."""
+        """Restore the weights, unless this is already done."""
         if self._own is not None:
             for variable, value in zip(self.model.trainable_variables, self._own, strict=True):
                 variable.assign(value)

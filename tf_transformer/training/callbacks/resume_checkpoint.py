@@ -1,4 +1,4 @@
-"""A callback that keeps all that is needed to go on after a stop."""
+"""A callback that saves everything needed to resume training."""
 
 import json
 import zipfile
@@ -11,18 +11,18 @@ from tf_transformer.data.replacing import replacing
 
 
 class ResumeCheckpoint(keras.callbacks.Callback):
-    """Saves at the end of every epoch all that is needed to go on as if nothing had happened.
+    """Saves everything needed to resume training exactly, at the end of every epoch.
 
-    Weights, optimizer, step, random seeds of the dropout, and the state of `BestWeights`. The
+    This includes weights, optimizer, step, dropout seeds and the state of `BestWeights`. The
     position in the data follows from the optimizer's step, so a checkpoint written in the middle
-    of an epoch (`save`, after an interrupt) resumes at that very batch.
+    of an epoch (`save`, after an interrupt) resumes at the next batch.
 
     Args:
         path: str or Path of the `.npz` file.
-        best: a `BestWeights`, whose state is saved too.
+        best: a `BestWeights`, whose state is also saved.
 
     Raises:
-        ValueError: on `restore`, a file that is truncated or belongs to another model.
+        ValueError: On `restore`, if the file is truncated or belongs to a different model.
 
     Example:
         >>> from tf_transformer.training import BestWeights
@@ -55,14 +55,14 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             int, the number of optimizer steps done.
         """
         try:
-            # Opened here: NumPy leaves its own handle open when the file is damaged.
+            # Opened explicitly: NumPy leaves its own handle open if the file is damaged.
             with open(self.path, "rb") as stored, np.load(stored) as file:
                 arrays = {name: file[name] for name in file.files}
             state = json.loads(str(arrays.pop("state")))
         except (zipfile.BadZipFile, EOFError, ValueError, KeyError) as error:
             raise ValueError(
-                f"{self.path}: expected a whole checkpoint, got a damaged file ({error}). "
-                f"Delete it to begin anew."
+                f"{self.path}: expected a complete checkpoint, got a damaged file ({error}). "
+                f"Delete it to start over."
             ) from error
         variables = _variables(model)
         saved = [arrays[name].shape for name in sorted(arrays)]
@@ -71,7 +71,7 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             raise ValueError(
                 f"{self.path}: expected the checkpoint of a model with {len(expected)} variables "
                 f"of the same shapes, got {len(saved)} of other shapes. It belongs to another "
-                f"model or version: delete it to begin anew."
+                f"model or version: delete it to start over."
             )
         for variable, name in zip(variables, sorted(arrays), strict=True):
             variable.assign(arrays[name])
@@ -80,5 +80,5 @@ class ResumeCheckpoint(keras.callbacks.Callback):
 
 
 def _variables(model):
-    """All that training changes: weights, dropout seeds, optimizer. Metrics start anew."""
+    """Everything that training changes: weights, dropout seeds, optimizer. Metrics are reset."""
     return [*model.variables, *model.optimizer.variables]

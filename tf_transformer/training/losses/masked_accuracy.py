@@ -1,4 +1,4 @@
-"""Metrics that are blind to padding.
+"""Metrics that ignore padding.
 
 Axes: B batch, T target length, V vocabulary.
 """
@@ -9,10 +9,10 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MaskedAccuracy(keras.metrics.Metric):
-    """Share of the real target tokens whose likeliest prediction is right.
+    """Share of the real target tokens whose most likely prediction is correct.
 
     Args:
-        name: str, as the progress bar shows it.
+        name: str, shown in the progress bar.
 
     Call arguments:
         y_true: integer tensor (B, T), token ids, 0 = padding.

@@ -1,4 +1,4 @@
-"""R-Drop: two passes with different dropout should say the same.
+"""R-Drop: two passes with different dropout should agree.
 
 Axes: B batch, T target length, V vocabulary.
 """
@@ -12,20 +12,20 @@ from tf_transformer.models.variables_first import VariablesFirst
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class RDrop(VariablesFirst, keras.Model):
-    """A model that is trained on each batch twice at once, and on the two agreeing.
+    """Trains a model on two dropout passes per batch and on their agreement.
 
     loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
-    for Neural Networks", equations 2 to 4 over 2: P1 and P2 are what the model gives for the same
-    row under different dropout, `loss` is the mean over both, and the divergences are the mean over
-    positions whose label is not 0. A step takes twice the time; validation, prediction and files of
-    weights are those of the model alone, so that a training may go on with R-Drop or without.
+    for Neural Networks", equations 2 to 4, divided by 2: P1 and P2 are the predictions for the same
+    row with different dropout, `loss` is the mean over both, and the divergences are averaged over
+    positions whose label is not 0. A step takes twice the time; validation, prediction and weight
+    files are those of the inner model, so that training can be resumed with or without R-Drop.
 
     Args:
-        model: a `keras.Model` that gives logits (B, T, V) or (B, V).
-        alpha: float >= 0; the paper takes 5 for translation.
+        model: a `keras.Model` that returns logits (B, T, V) or (B, V).
+        alpha: float >= 0; the paper uses 5 for translation.
 
     Raises:
-        ValueError: `alpha` below 0.
+        ValueError: If `alpha` is below 0.
 
     Example:
         >>> inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])

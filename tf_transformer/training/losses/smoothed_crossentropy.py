@@ -1,4 +1,4 @@
-"""The loss of the paper: cross-entropy with label smoothing, blind to padding.
+"""The loss of the paper: cross-entropy with label smoothing, ignoring padding.
 
 Axes: B batch, T target length, V vocabulary.
 """
@@ -13,7 +13,7 @@ from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 class SmoothedCrossentropy(keras.losses.Loss):
     """Cross-entropy against (1 - smoothing) * one-hot + smoothing / V, mean over real tokens.
 
-    "Attention Is All You Need", section 5.4. Labels 0 are padding and weigh nothing.
+    "Attention Is All You Need", section 5.4. Labels of 0 are padding and are ignored.
 
     Args:
         label_smoothing: float in [0, 1).
@@ -24,11 +24,11 @@ class SmoothedCrossentropy(keras.losses.Loss):
 
     Returns:
         Scalar: the sum over real tokens divided by their number. Under a distribution strategy
-        the number is that of all replicas together, so that two replicas give the loss and the
-        gradients of one, however unevenly the padding falls.
+        the number is the total over all replicas, so that two replicas give the loss and the
+        gradients of one, however unevenly the padding is distributed.
 
     Raises:
-        ValueError: `label_smoothing` outside [0, 1).
+        ValueError: If `label_smoothing` is outside [0, 1).
 
     Example:
         >>> loss = SmoothedCrossentropy(label_smoothing=0.0)
@@ -47,7 +47,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         logits = tf.cast(y_pred, tf.float32)
         loss = smoothed_cross_entropy(labels, logits, self.label_smoothing)  # (B, T)
         real = tf.cast(tf.not_equal(labels, 0), tf.float32)  # (B, T)
-        # Keras will take the mean over all B x T tokens; undo that for the mean over real ones.
+        # Keras takes the mean over all B x T tokens; rescale it to the mean over real tokens.
         share = tf.cast(tf.size(labels), tf.float32) / _per_replica(real)
         return loss * real * share
 
@@ -56,10 +56,10 @@ class SmoothedCrossentropy(keras.losses.Loss):
 
 
 def _per_replica(real):
-    """Number of real tokens in the global batch, at least 1, over the number of replicas."""
+    """Number of real tokens in the global batch, at least 1, divided by the number of replicas."""
     count = tf.reduce_sum(real)
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     context = tf.distribute.get_replica_context()
     if replicas > 1 and context is not None:
         count = context.all_reduce(tf.distribute.ReduceOp.SUM, count)
-    return tf.maximum(count, 1.0) / replicas  # 1: a batch of padding alone has a loss of 0, not NaN
+    return tf.maximum(count, 1.0) / replicas  # 1: an all-padding batch has a loss of 0, not NaN

@@ -1,4 +1,4 @@
-"""Adam whose whole update of a weight is one operation."""
+"""Adam that updates each weight in a single operation."""
 
 import keras
 import tensorflow as tf
@@ -6,18 +6,18 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class FusedAdam(keras.optimizers.Adam):
-    """`keras.optimizers.Adam`, with one pass over memory for each weight instead of a dozen.
+    """`keras.optimizers.Adam` with one memory pass per weight instead of a dozen.
 
     m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,
     w <- w - rate sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon)
 
-    (Kingma and Ba 2015, end of section 2; "Attention Is All You Need", section 5.3, has b1 = 0.9,
-    b2 = 0.98, epsilon = 1e-9.) Arguments, variables, checkpoints and, but for rounding, results are
-    those of `keras.optimizers.Adam`. Keras makes m, v and w of a dozen element-wise operations,
-    each of which reads and writes as many numbers as there are weights; TensorFlow's
-    `ResourceApplyAdam` does all in one. It differs where the gradient of an embedding has a row
-    twice: the two are added up before they are squared, Keras 3.15 squares each.
-    `amsgrad=True` goes Keras's way.
+    (Kingma and Ba 2015, end of section 2; "Attention Is All You Need", section 5.3, uses b1 = 0.9,
+    b2 = 0.98, epsilon = 1e-9.) Arguments, variables, checkpoints and, except for rounding, results
+    are those of `keras.optimizers.Adam`. Keras computes m, v and w with a dozen element-wise
+    operations, each of which reads and writes as many numbers as there are weights; TensorFlow's
+    `ResourceApplyAdam` does it in one. Results differ if the gradient of an embedding contains a
+    row twice: here the two are summed before squaring, while Keras 3.15 squares each.
+    `amsgrad=True` uses the Keras implementation.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])

@@ -14,7 +14,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
     Args:
         d_model: int, width of the model.
         warmup_steps: int, steps until the peak.
-        scale: float, multiplies the whole.
+        scale: float, multiplies the learning rate.
 
     Call arguments:
         step: number of finished optimizer steps, 0 for the first.
@@ -23,10 +23,10 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         float32 scalar tensor, the learning rate.
 
     Raises:
-        ValueError: an argument that is not positive.
+        ValueError: If an argument is not positive.
 
-    Differs from the paper: Keras counts finished steps from 0, so 1 is added; the paper's step 1
-    is Keras's step 0, and the first update does not have a learning rate of 0.
+    Differs from the paper: Keras counts finished steps from 0, so 1 is added. The paper's step 1 is
+    step 0 in Keras, and the first update has a nonzero learning rate.
 
     Example:
         >>> schedule = InverseSquareRootSchedule(d_model=64, warmup_steps=100)

@@ -1,4 +1,4 @@
-"""Adam for fine-tuning: a rate for every layer, decay for kernels only."""
+"""Adam for fine-tuning: layer-wise learning rates, weight decay for kernels only."""
 
 import re
 
@@ -7,27 +7,27 @@ import tensorflow as tf
 
 from tf_transformer.training.optimizers.fused_adam import FusedAdam
 
-# What learns a scale or a shift is not pulled to zero.
+# Scales and shifts are not decayed.
 _WITHOUT_DECAY = ("bias", "output_bias", "gamma", "beta")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LayerwiseAdamW(FusedAdam):
-    """`FusedAdam` with decoupled weight decay, and lower rates for lower layers.
+    """`FusedAdam` with decoupled weight decay and lower learning rates for lower layers.
 
     w <- w - rate_l (Adam's step + weight_decay w), rate_l = rate * layer_decay^(layers above it):
     the head and the pooler have the full rate, the embeddings the lowest. Loshchilov and Hutter
-    2019, "Decoupled Weight Decay Regularization"; the rates by layer are those of Howard and Ruder
-    2018, "Universal Language Model Fine-tuning", section 3.2. Biases and layer normalisation do not
-    decay, as in BERT's published code.
+    2019, "Decoupled Weight Decay Regularization"; the layer-wise rates are from Howard and Ruder
+    2018, "Universal Language Model Fine-tuning", section 3.2. Biases and layer normalisation are
+    not decayed, as in BERT's published code.
 
     Args:
-        learning_rate, beta_1, ...: as `keras.optimizers.Adam`.
-        weight_decay: float, of kernels and embeddings.
-        layer_decay: float in (0, 1]; 1 gives all layers one rate.
+        learning_rate, beta_1, ...: same as in `keras.optimizers.Adam`.
+        weight_decay: float, applied to kernels and embeddings.
+        layer_decay: float in (0, 1]; 1 gives all layers the same rate.
 
     Raises:
-        ValueError: `layer_decay` outside of (0, 1].
+        ValueError: If `layer_decay` is outside (0, 1].
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -39,7 +39,7 @@ class LayerwiseAdamW(FusedAdam):
         if not 0 < layer_decay <= 1:
             raise ValueError(f"layer_decay: expected a number in (0, 1], got {layer_decay}.")
         super().__init__(learning_rate, **kwargs)
-        self.decay = weight_decay  # Keras's own decays before the step, at one rate for all
+        self.decay = weight_decay  # Keras's own decays before the step, at the same rate for all
         self.layer_decay = layer_decay
 
     def build(self, variables):
@@ -68,7 +68,7 @@ class LayerwiseAdamW(FusedAdam):
 
 
 def _layer_number(path):
-    """Which layer a variable is of: 0 the embeddings, None the pooler or a head."""
+    """The layer number of a variable: 0 for the embeddings, None for the pooler or a head."""
     if "embeddings/" in path or "embedding_hidden_mapping_in" in path:
         return 0
     found = re.search(r"/layer_(\d+)/", path)

@@ -13,20 +13,20 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         peak: float, the highest learning rate.
-        warmup_steps: int, steps until the peak; 0 begins with it.
-        total_steps: int, steps of the whole training, the warm-up included.
+        warmup_steps: int, steps until the peak; 0 starts at the peak.
+        total_steps: int, steps of the whole training, including the warm-up.
 
     Call arguments:
         step: number of finished optimizer steps, 0 for the first.
 
     Returns:
-        float32 scalar tensor, the learning rate: 0 from `total_steps` on, and at no step before.
+        float32 scalar tensor, the learning rate: 0 from `total_steps` on, and positive before.
 
     Raises:
-        ValueError: a peak that is not positive; steps other than 0 <= warm-up < total.
+        ValueError: If the peak is not positive or 0 <= warm-up < total does not hold.
 
-    Differs from the published code, which lets the decay begin at step 0 and cuts the warm-up out
-    of it, so that the rate drops where the warm-up ends.
+    Differs from the published code, in which the decay starts at step 0 and the warm-up replaces
+    its beginning, so that the rate drops when the warm-up ends.
 
     Example:
         >>> schedule = WarmUpLinearDecay(peak=1.0, warmup_steps=2, total_steps=6)

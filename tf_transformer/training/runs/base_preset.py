@@ -1,19 +1,19 @@
-"""What presets have in common."""
+"""Base class of the presets."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class BasePreset:
-    """Settings of a training, of which some can be changed.
+    """Settings of a training run.
 
     Args:
-        name: str, the preset's.
-        epochs: int, the most passes over the data.
-        lengths: ints, the bucket lengths; the last one is the longest text.
+        name: str, the name of the preset.
+        epochs: int, the maximum number of passes over the data.
+        lengths: ints, the bucket lengths; the last one is the maximum text length.
 
     Raises:
-        ValueError: a number of epochs below 1, lengths that do not increase.
+        ValueError: If the number of epochs is below 1 or the lengths do not increase.
 
     Example:
         >>> BasePreset("mine", epochs=3, lengths=[8, 16]).lengths
@@ -32,7 +32,7 @@ class BasePreset:
             raise ValueError(f"lengths: expected increasing ints, got {self.lengths}.")
 
     def with_changes(self, changes):
-        """A copy with some fields set; a change to None is none.
+        """A copy with some fields changed; values of None are ignored.
 
         Args:
             changes: dict, field name to new value or None.
@@ -41,7 +41,7 @@ class BasePreset:
             A preset of the same class.
 
         Raises:
-            ValueError: as the class.
+            ValueError: Same as for the class.
         """
         changes = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(self, **changes)

@@ -1,4 +1,4 @@
-"""Teaching a pretrained BERT to classify texts.
+"""Fine-tuning a pretrained BERT for text classification.
 
 Axes: B batch, T length.
 """
@@ -13,29 +13,29 @@ from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.training.optimizers.layerwise_adamw import LayerwiseAdamW
 from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
 
-AT_ONCE = 1024  # texts whose tokens are found together: bounds the memory
+AT_ONCE = 1024  # texts tokenized at once: bounds the memory
 
 
 @dataclasses.dataclass(frozen=True)
 class FineTuning:
-    """Everything that decides a fine-tuning but the model and the data.
+    """All settings of a fine-tuning run other than the model and the data.
 
-    Devlin et al. 2019, section 4.1 and appendix A.3, with rates by layer.
+    Devlin et al. 2019, section 4.1 and appendix A.3, with layer-wise learning rates.
 
     Args:
         epochs: int, passes over the training texts.
-        batch_size: int, texts of a step.
-        learning_rate: float, the highest, of the head.
-        warmup_share: float in [0, 1], the part of all steps in which the rate rises.
+        batch_size: int, texts per step.
+        learning_rate: float, the peak rate, used for the head.
+        warmup_share: float in [0, 1], the share of all steps in which the rate rises.
         layer_decay: float in (0, 1], see `LayerwiseAdamW`.
         weight_decay: float, see `LayerwiseAdamW`.
-        max_length: int, longer texts are cut there, in tokens.
-        seed: int, of the order of the texts. Head and dropout follow the seed that was set when the
-            model was made: `keras.utils.set_random_seed`.
+        max_length: int, the maximum number of tokens; longer texts are truncated.
+        seed: int, seed for the order of the texts. Head and dropout depend on the seed set when the
+            model was created: `keras.utils.set_random_seed`.
 
     Raises:
-        ValueError: a number of epochs or a batch below 1, a length below 3, a rate that is not
-            positive, a share or a decay out of its range.
+        ValueError: If the number of epochs or the batch size is below 1, the length is below 3, the
+            rate is not positive, or a share or decay is out of range.
 
     Example:
         >>> FineTuning(epochs=3).batch_size
@@ -66,14 +66,14 @@ class FineTuning:
 
 
 def fine_tune(model, tokenizer, data, settings, **fit_options):
-    """Train a classifier by `model.fit`.
+    """Train a classifier with `model.fit`.
 
-    The gradient of each variable is cut to a norm of 1; BERT's code cuts all of them together.
+    The gradient of each variable is clipped to a norm of 1; BERT's code clips the global norm.
 
     Args:
         model: `BertForSequenceClassification`.
         tokenizer: its `GraphTokenizer`.
-        data: `LabelledTexts` whose labels are the model's.
+        data: `LabelledTexts` with the model's labels.
         settings: `FineTuning`.
         fit_options: further arguments of `model.fit`: callbacks, verbose.
 
@@ -81,8 +81,8 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         Keras `History`; accuracy and loss of training and validation.
 
     Raises:
-        ValueError: the model has other labels, another vocabulary, or fewer positions than
-            `max_length`; no texts to train on.
+        ValueError: If the model has different labels, a different vocabulary or fewer positions
+            than `max_length`, or if there are no texts to train on.
 
     Example:
         >>> import tempfile, pathlib
@@ -113,7 +113,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         ),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],  # see VariablesFirst
-        jit_compile=False,  # every length would be compiled anew
+        jit_compile=False,  # every length would be recompiled
     )
     validation = None
     if data.validation:
@@ -122,19 +122,19 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         text_batches(tokenizer, data.train, settings, shuffle=True),
         epochs=settings.epochs,
         validation_data=validation,
-        shuffle=False,  # the data set does it
+        shuffle=False,  # the data set shuffles
         **fit_options,
     )
 
 
 def text_batches(tokenizer, rows, settings, shuffle=False):
-    """Batches of texts as the model takes them, padded to the longest of the batch.
+    """Batches of texts as model inputs, padded to the longest text of the batch.
 
     Args:
         tokenizer: `GraphTokenizer`.
-        rows: list of (text, number of the class).
+        rows: list of (text, class index).
         settings: `FineTuning`.
-        shuffle: bool, whether every pass has an order of its own.
+        shuffle: bool, whether to reshuffle the texts for every pass.
 
     Returns:
         `tf.data.Dataset` of `(inputs, labels)`: see `text_inputs`; int32 (B,).
@@ -150,7 +150,7 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
         ([[2, 5, 3, 0], [2, 5, 6, 3]], [0, 1])
     """
     texts, labels = zip(*rows, strict=True)
-    # Once and not in every pass: each pass would copy the tokenizer's tables first.
+    # Tokenized once rather than in every pass: each pass would copy the tokenizer's tables first.
     ids = tf.concat(
         [
             tokenizer.encode(texts[first : first + AT_ONCE])[:, : settings.max_length - 2]
@@ -178,11 +178,11 @@ def _check(model, tokenizer, data, settings):
     if model.config.labels != data.labels:
         raise ValueError(
             f"labels: expected those of the data, {data.labels}, got those of the model, "
-            f"{model.config.labels}. Give them when it is made: from_pretrained(..., labels=...)."
+            f"{model.config.labels}. Pass them to from_pretrained(..., labels=...)."
         )
     if model.config.vocab_size != tokenizer.vocab_size:
         raise ValueError(
-            f"tokenizer: expected {model.config.vocab_size} tokens, as the model has, got "
+            f"tokenizer: expected {model.config.vocab_size} tokens, like the model, got "
             f"{tokenizer.vocab_size}."
         )
     if not data.train:

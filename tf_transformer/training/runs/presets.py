@@ -1,4 +1,4 @@
-"""Named sizes: what `tf-transformer train --preset` chooses between."""
+"""Named presets for `tf-transformer train --preset`."""
 
 import dataclasses
 
@@ -9,23 +9,23 @@ SUBWORDS = ("bpe", "wordpiece", "unigram")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preset(BasePreset):
-    """Everything that decides a training run but the data.
+    """All settings of a training run other than the data.
 
     Args:
-        name, epochs, lengths: as of `BasePreset`.
-        vocab_size: int, tokens of the joint vocabulary.
-        num_layers, d_model, num_heads, dff, rate: of `Transformer`.
-        patience: int, epochs without a lower validation loss that end the training.
+        name, epochs, lengths: see `BasePreset`.
+        vocab_size: int, size of the joint vocabulary.
+        num_layers, d_model, num_heads, dff, rate: see `Transformer`.
+        patience: int, epochs without a lower validation loss before training stops.
         warmup_steps: int, steps until the highest learning rate.
         learning_rate_scale: float, multiplies the schedule of the paper.
-        label_smoothing: float, of `SmoothedCrossentropy`.
-        average_momentum: float in [0, 1), of the moving average of the weights.
+        label_smoothing: float, see `SmoothedCrossentropy`.
+        average_momentum: float in [0, 1), momentum of the moving average of the weights.
         tokens_per_batch: int, tokens of each side in a batch.
-        seed: int, of the weights, the dropout and the order of the batches.
-        subword: str, one of `SUBWORDS`, the model that cuts words.
+        seed: int, seed for the weights, the dropout and the order of the batches.
+        subword: str, one of `SUBWORDS`, the subword model.
 
     Raises:
-        ValueError: as `BasePreset`, or a subword model that is none.
+        ValueError: Same as for `BasePreset`, or if the subword model is unknown.
 
     Example:
         >>> PRESETS["tiny"].num_layers
@@ -56,7 +56,7 @@ class Preset(BasePreset):
 
 
 PRESETS = {
-    # Minutes on two cores: what the embedded corpora can teach.
+    # Minutes on two cores: sized for the embedded corpora.
     "small": Preset(
         name="small",
         vocab_size=4000,
@@ -74,7 +74,7 @@ PRESETS = {
         tokens_per_batch=1024,
         lengths=(8, 12, 16, 24, 48),
     ),
-    # Seconds: proves that every part works, learns next to nothing.
+    # Seconds: shows that every part works, learns almost nothing.
     "tiny": Preset(
         name="tiny",
         vocab_size=400,
@@ -114,17 +114,17 @@ PRESETS = {
 
 
 def get_preset(name, presets=PRESETS):
-    """Find a preset by its name.
+    """Return a preset by name.
 
     Args:
         name: str.
-        presets: dict of the presets, those of the translator by default.
+        presets: dict of presets, by default those of the translator.
 
     Returns:
         The preset.
 
     Raises:
-        ValueError: no such preset.
+        ValueError: If there is no such preset.
 
     Example:
         >>> get_preset("base").d_model

@@ -1,4 +1,4 @@
-"""Named sizes: what `tf-transformer pretrain --preset` chooses between."""
+"""Named presets for `tf-transformer pretrain --preset`."""
 
 import dataclasses
 
@@ -7,23 +7,23 @@ from tf_transformer.training.runs.base_preset import BasePreset
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingPreset(BasePreset):
-    """Everything that decides a pretraining but the texts.
+    """All settings of a pretraining run other than the texts.
 
     Args:
-        name, epochs, lengths: as of `BasePreset`.
-        vocab_size: int, tokens of the vocabulary, if one is trained.
-        num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: of `BertConfig`.
-        dropout: float in [0, 1), of embeddings, sublayers and attention weights.
-        peak_learning_rate: float, of `WarmUpLinearDecay`.
-        warmup_share: float in [0, 1), the share of all steps that warm up.
-        weight_decay: float, of all weights but biases and those of layer normalization.
-        tokens_per_batch: int, padding included.
+        name, epochs, lengths: see `BasePreset`.
+        vocab_size: int, size of the vocabulary, if one is trained.
+        num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: see `BertConfig`.
+        dropout: float in [0, 1), for embeddings, sublayers and attention weights.
+        peak_learning_rate: float, see `WarmUpLinearDecay`.
+        warmup_share: float in [0, 1), the share of all steps used for warm-up.
+        weight_decay: float, for all weights except biases and layer normalization.
+        tokens_per_batch: int, including padding.
         validation_share: float in (0, 1), the share of the documents that is held out.
-        mask_rate: float in (0, 1), the share of the tokens to hide.
-        whole_words: bool, hide words whole.
-        next_sentence: bool, or None: if most sentences are not alone in their document.
-        lowercase: bool, "uncased": no case, no accents.
-        seed: int, of the weights, the dropout, the masks and the order of the batches.
+        mask_rate: float in (0, 1), the share of the tokens to mask.
+        whole_words: bool, whether to mask whole words.
+        next_sentence: bool, or None to enable it if most sentences are not alone in their document.
+        lowercase: bool, "uncased": removes case and accents.
+        seed: int, seed for the weights, the dropout, the masks and the order of the batches.
 
     Example:
         >>> PRETRAINING_PRESETS["tiny"].num_hidden_layers
@@ -59,7 +59,7 @@ class PretrainingPreset(BasePreset):
 
 
 PRETRAINING_PRESETS = {
-    # Minutes on two cores: what the embedded corpus, or some megabytes of text, can teach.
+    # Minutes on two cores: sized for the embedded corpus or some megabytes of text.
     "small": PretrainingPreset(
         name="small",
         vocab_size=6000,
@@ -74,7 +74,7 @@ PRETRAINING_PRESETS = {
         lengths=(10, 14, 20, 32, 64),
         validation_share=0.03,
     ),
-    # Seconds: proves that every part works, learns next to nothing.
+    # Seconds: shows that every part works, learns almost nothing.
     "tiny": PretrainingPreset(
         name="tiny",
         vocab_size=400,

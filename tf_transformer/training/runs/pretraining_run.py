@@ -1,4 +1,4 @@
-"""One pretraining of a BERT, in one folder, from raw text to a checkpoint."""
+"""A BERT pretraining run in a folder, from raw text to a checkpoint."""
 
 import dataclasses
 import json
@@ -23,37 +23,37 @@ from tf_transformer.training.runs.run_settings import found_again, read_settings
 
 
 class PretrainingRun:
-    """A folder that holds a pretraining: settings, vocabulary, checkpoints, history, the model.
+    """A folder with a pretraining run: settings, vocabulary, checkpoints, history and model.
 
-    Devlin et al. 2019, section 3.1: masked words, and next sentences where documents have them.
+    Devlin et al. 2019, section 3.1: masked words, and next sentences if the documents have them.
 
-    pretraining.json    settings and data, everything to begin anew
-    tokenizer.json      the vocabulary; the same as BERT's vocab.txt, tokenizer_config.json
+    pretraining.json    settings and data, everything needed to start over
+    tokenizer.json      the vocabulary; also as BERT's vocab.txt and tokenizer_config.json
     best.weights.h5     weights of the epoch with the lowest validation loss
-    resume.npz          everything to go on after a stop
+    resume.npz          everything needed to resume
     history.csv         losses and accuracies of every epoch
     model/              the best weights in Hugging Face's layout, and the vocabulary
 
-    Without next sentences the columns of the history are `loss` and `accuracy` of the masked words,
-    with them `loss`, their sum, and `prediction_logits_...` and `seq_relationship_logits_...`; each
+    Without next sentences the columns of the history are `loss` and `accuracy` of the masked words;
+    with them `loss`, the sum, and `prediction_logits_...` and `seq_relationship_logits_...`. Each
     has a `val_...` on the held-out documents, whose pairs and masks are the same in every epoch.
 
     Args:
         folder: str or Path.
         source: `TextSource`, the documents.
         preset: `PretrainingPreset`, the sizes.
-        vocabulary: None, one is trained on the documents; or str or Path of a `vocab.txt`, or of
-            the `tokenizer.json` of a WordPiece model with BERT's special tokens, or of a
-            checkpoint's folder with either.
-        start: None, or str or Path of a checkpoint's folder: its sizes, its weights and its
-            vocabulary are taken, to adapt it to other texts (Gururangan et al. 2020, "Don't Stop
-            Pretraining"). Of the heads those that it has; its pooler only with next sentences,
-            since without them nothing trains it: a fine-tuning starts a new one.
+        vocabulary: None to train one on the documents; or str or Path of a `vocab.txt`, of the
+            `tokenizer.json` of a WordPiece model with BERT's special tokens, or of a checkpoint
+            folder with either.
+        start: None, or str or Path of a checkpoint folder, whose sizes, weights and vocabulary are
+            used, to adapt it to other texts (Gururangan et al. 2020, "Don't Stop Pretraining"). The
+            heads it contains are used, but its pooler only with next sentences: without them it is
+            not trained, and fine-tuning starts with a new one.
 
     Raises:
-        FileNotFoundError: `start` is no folder.
-        ValueError: the documents cannot be read or are too few to be split; both a vocabulary and
-            a start.
+        FileNotFoundError: If `start` is not a folder.
+        ValueError: If the documents cannot be read or are too few to split, or if both a vocabulary
+            and a start are given.
 
     Example:
         >>> from tf_transformer.training.runs.pretraining_presets import PRETRAINING_PRESETS
@@ -66,11 +66,11 @@ class PretrainingRun:
     def __init__(self, folder, source, preset, vocabulary=None, start=None):
         if vocabulary is not None and start is not None:
             raise ValueError(
-                f"vocabulary: expected none beside a start, whose own is used, got {vocabulary}."
+                f"vocabulary: expected none with a start, which has its own, got {vocabulary}."
             )
         if start is not None and not Path(start).is_dir():
             raise FileNotFoundError(
-                f"start: expected the folder of a checkpoint, got none: {start}."
+                f"start: expected the folder of a checkpoint, got no folder {start}."
             )
         self.folder = Path(folder)
         self.source = source
@@ -96,8 +96,8 @@ class PretrainingRun:
             `PretrainingRun`.
 
         Raises:
-            FileNotFoundError: the folder holds no run.
-            ValueError: it was written by another version of this format, or is damaged.
+            FileNotFoundError: If the folder contains no run.
+            ValueError: If the run was written in another format version or is damaged.
         """
 
         def make(settings):
@@ -117,7 +117,7 @@ class PretrainingRun:
         return self.folder / "model"
 
     def train(self, callbacks=()):
-        """Train until the last epoch, going on where a stop left off, and write the model.
+        """Train until the last epoch, resuming an interrupted run, and write the model.
 
         Args:
             callbacks: further Keras callbacks.
@@ -127,10 +127,10 @@ class PretrainingRun:
             weights.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, after the checkpoint was written.
-            ValueError: a checkpoint that is damaged or belongs to another model; a vocabulary that
-                is none of BERT's; with next sentences, documents without pairs.
-            ImportError: the package `tokenizers` or `safetensors` is missing.
+            KeyboardInterrupt: On Ctrl-C, after the checkpoint is written.
+            ValueError: If the checkpoint is damaged or belongs to a different model, the vocabulary
+                is not BERT's, or the documents have no pairs for next sentences.
+            ImportError: If the package `tokenizers` or `safetensors` is not installed.
         """
         tokenizer = self._tokenizer()
         model = self._new_model(tokenizer.vocab_size)
@@ -166,7 +166,7 @@ class PretrainingRun:
         return model
 
     def _tokenizer(self):
-        """The vocabulary, trained if the folder is new."""
+        """The tokenizer, trained if the folder is new."""
         path = self.folder / "tokenizer.json"
         begun = (self.folder / "pretraining.json").exists()
         given = path if begun else self.start or self.vocabulary
@@ -179,7 +179,7 @@ class PretrainingRun:
         )
 
     def _write_settings(self, tokenizer, config):
-        """The vocabulary, also as the programs around BERT want it, and last the settings."""
+        """Writes the vocabulary, also in the formats of other BERT programs, then the settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "tokenizer.json"
         tokenizer.save(path)
@@ -209,7 +209,7 @@ class PretrainingRun:
     def _batches(self, tokenizer, documents):
         ids = iter(tokenizer.encode([text for document in documents for text in document]))
         documents = [[next(ids) for _ in document] for document in documents]
-        # Of a sentence of unreadable characters alone nothing is left.
+        # A sentence consisting only of unreadable characters has no tokens.
         documents = [[sentence for sentence in document if sentence] for document in documents]
         continues_word = None
         if self.preset.whole_words:
@@ -264,13 +264,13 @@ class PretrainingRun:
             model = cls.from_pretrained(self.start, new_head=None, **dropout)
             if model.config.vocab_size != vocab_size:
                 raise ValueError(
-                    f"start: expected a vocabulary of {model.config.vocab_size} tokens, as the "
-                    f"model of {self.start} has, got one of {vocab_size}."
+                    f"start: expected a vocabulary of {model.config.vocab_size} tokens, like the "
+                    f"model in {self.start}, got one of {vocab_size}."
                 )
             most = model.config.max_position_embeddings
             if preset.lengths[-1] > most:
                 raise ValueError(
-                    f"lengths: expected at most {most}, the positions of {self.start}, got "
+                    f"lengths: expected at most {most}, the positions in {self.start}, got "
                     f"{preset.lengths}."
                 )
             return model

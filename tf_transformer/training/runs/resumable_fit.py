@@ -1,4 +1,4 @@
-"""`model.fit` that can be stopped at any batch and goes on there."""
+"""`model.fit` that can be stopped at any batch and resumed."""
 
 import sys
 from pathlib import Path
@@ -13,28 +13,28 @@ from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
 def resumable_fit(
     model, batches, validation, folder, *, epochs, patience=None, average=None, callbacks=()
 ):
-    """Train until the last epoch or the patience is over; go on where a stop left off.
+    """Train until the last epoch or until the patience is exhausted; resume an interrupted run.
 
-    Writes into the folder:
+    Writes to the folder:
 
     best.weights.h5     the weights of the epoch with the lowest validation loss
-    resume.npz          everything to go on after a stop
+    resume.npz          everything needed to resume
     history.csv         losses and metrics of every epoch
 
     Args:
-        model: `keras.Model`, built and compiled with a built optimizer; has the best weights in
+        model: `keras.Model`, built and compiled with a built optimizer; has the best weights at
             the end.
         batches, validation: objects with `steps_per_epoch` and `dataset(first_epoch, first_step,
-            epochs)`, as `BucketedBatches`.
+            epochs)`, such as `BucketedBatches`.
         folder: str or Path.
-        epochs: int, of the whole training; nothing happens to one that has got further.
+        epochs: int, total number of epochs; a run that is already past it is not trained further.
         patience: int or None, see `BestWeights`.
-        average: None, or `MovingAverage`: validated and kept are then the averaged weights.
+        average: None, or `MovingAverage` to validate and save the averaged weights.
         callbacks: further Keras callbacks.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, after the checkpoint was written.
-        ValueError: a checkpoint that is damaged or belongs to another model.
+        KeyboardInterrupt: On Ctrl-C, after the checkpoint is written.
+        ValueError: If the checkpoint is damaged or belongs to a different model.
 
     Example:
         >>> from tf_transformer.data.epochs_dataset import epochs_dataset
@@ -57,7 +57,7 @@ def resumable_fit(
     folder.mkdir(parents=True, exist_ok=True)
     best = BestWeights(folder / "best.weights.h5", patience=patience, average=average)
     checkpoint = ResumeCheckpoint(folder / "resume.npz", best)
-    checkpoint.set_model(model)  # Keras would, but an interrupt may come before
+    checkpoint.set_model(model)  # Keras would do this, but an interrupt may come before
     done = checkpoint.restore(model) if checkpoint.path.exists() else 0
     history = keras.callbacks.CSVLogger(folder / "history.csv", append=done > 0)
     averages = [average] if average else []
@@ -72,7 +72,7 @@ def resumable_fit(
         checkpoint.save()
         raise
     finally:
-        if history.csv_file is not None:  # Keras closes it only at a peaceful end
+        if history.csv_file is not None:  # Keras closes it only on normal completion
             history.csv_file.close()
     model.load_weights(best.path)
 
@@ -83,7 +83,7 @@ def _fit(model, batches, validation, epochs, checkpoint, callbacks):
     options = {
         "validation_data": validation.dataset(epochs=1),
         "callbacks": callbacks,
-        # A bar that redraws itself is for a terminal; in a log it would be one long line.
+        # The progress bar redraws itself on a terminal; in a log it would be one long line.
         "verbose": 1 if sys.stdout.isatty() else 2,
         "shuffle": False,
     }
@@ -96,7 +96,7 @@ def _fit(model, batches, validation, epochs, checkpoint, callbacks):
             **options,
         )
         epoch += 1
-        checkpoint.restore(model)  # at its end `fit` leaves the average in the weights' place
+        checkpoint.restore(model)  # `fit` ends with the weights replaced by their average
     if epoch < epochs and not model.stop_training:
         model.fit(
             batches.dataset(epoch),

@@ -1,4 +1,4 @@
-"""The settings of a run, in a file of its folder."""
+"""The settings of a run, stored in a file in its folder."""
 
 import json
 import os
@@ -11,11 +11,11 @@ FORMAT = 1
 
 
 def write_settings(path, **settings):
-    """Write the settings of a run, with the format and the version that wrote them.
+    """Write the settings of a run, with the format and package versions.
 
     Args:
         path: str or Path of the JSON file.
-        settings: what JSON can hold.
+        settings: values that JSON can represent.
 
     Example:
         >>> write_settings("run.json", epochs=3)
@@ -56,18 +56,18 @@ def found_again(file, settings, folder):
 
 
 def read_settings(path, make):
-    """Make a run of the settings that `write_settings` wrote.
+    """Create a run from the settings written by `write_settings`.
 
     Args:
         path: str or Path of the JSON file.
         make: function of the dict of settings.
 
     Returns:
-        What `make` returns.
+        The result of `make`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: another version of this format, damaged, or not what `make` can read.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file has another format version, is damaged, or `make` cannot read it.
 
     Example:
         >>> read_settings("run.json", dict)
@@ -82,7 +82,7 @@ def read_settings(path, make):
         if settings["format"] != FORMAT:
             raise ValueError(
                 f"{path}: expected format {FORMAT}, got {settings['format']}, written by "
-                f"version {settings['version']}. Train anew, or install that version."
+                f"version {settings['version']}. Retrain, or install that version."
             )
         return make(settings)
     except (json.JSONDecodeError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Scores of translations, counted by sacreBLEU."""
+"""Translation scores, computed with sacreBLEU."""
 
 import re
 
@@ -9,23 +9,23 @@ _SYLLABLES = re.compile("[\u3040-\u30ff\uac00-\ud7af]")  # kana and hangul
 def score_translations(hypotheses, references, language):
     """BLEU and chrF of a whole test set, with all references of every sentence.
 
-    Papineni et al. 2002; Popović 2015; Post 2018 for the signature that makes a score
-    comparable.
+    Papineni et al. 2002; Popović 2015; Post 2018 for the signature that makes scores comparable.
 
     Args:
         hypotheses: list of str, the translations.
         references: list of lists of str, at least one for each hypothesis; their number may
             differ from sentence to sentence.
-        language: str, code of the target language: "zh" is cut into characters, "ja" and "ko"
-            likewise, everything else by sacreBLEU's standard "13a", unless most of what the
-            references consist of is of the scripts of these three; "" if it is not known.
+        language: str, code of the target language, or "" if unknown: "zh", "ja" and "ko" are split
+            into characters, all others with sacreBLEU's default "13a", unless the references are
+            mostly written in the scripts of these three.
 
     Returns:
         dict with `bleu`, `bleu_signature`, `chrf`, `chrf_signature`, `sentences`.
 
     Raises:
-        ValueError: numbers that do not match, no sentence at all, a sentence without reference.
-        ImportError: sacreBLEU is not installed.
+        ValueError: If the numbers do not match, there is no sentence, or a sentence has no
+            reference.
+        ImportError: If sacreBLEU is not installed.
 
     Example:
         >>> round(score_translations(["我爱你。"], [["我爱你。", "我愛你。"]], "zh")["bleu"])
@@ -47,7 +47,7 @@ def score_translations(hypotheses, references, language):
         raise ImportError('scoring needs sacreBLEU: pip install -e ".[train]"') from error
     tokenize = {"zh": "zh", "ja": "char", "ko": "char"}.get(language) or _tokenizer(references)
     most = max(len(row) for row in references)
-    # sacreBLEU wants one list for each number of reference; None says that there is none.
+    # sacreBLEU expects one list per reference index; None marks a missing reference.
     columns = [[row[i] if i < len(row) else None for row in references] for i in range(most)]
     bleu, chrf = BLEU(tokenize=tokenize), CHRF()
     return {
@@ -60,7 +60,7 @@ def score_translations(hypotheses, references, language):
 
 
 def _tokenizer(references):
-    """By the script: 13a knows no words without spaces, and would score a good translation 0."""
+    """Chosen by script: 13a needs spaces between words, and could score a good translation 0."""
     text = "".join("".join(row) for row in references)
     ideographs, syllables = (len(part.findall(text)) for part in (_IDEOGRAPHS, _SYLLABLES))
     if 2 * (ideographs + syllables) <= len("".join(text.split())):

@@ -1,4 +1,4 @@
-"""One training of a translator, in one folder, from sentence pairs to the best weights."""
+"""A training run of a translator in a folder, from sentence pairs to the best weights."""
 
 import dataclasses
 from pathlib import Path
@@ -27,19 +27,19 @@ from tf_transformer.training.runs.run_settings import found_again, read_settings
 
 _TRAIN = {
     "bpe": BPETokenizer.train,
-    # BERT's own pipeline would lose the case and the spaces of a translation.
+    # BERT's own pipeline would lose the case and spaces of a translation.
     "wordpiece": lambda texts, size: WordPieceTokenizer.train(texts, size, metaspace_pipeline()),
     "unigram": UnigramTokenizer.train,
 }
 
 
 class TrainingRun:
-    """A folder that holds a training: settings, vocabulary, checkpoints, history, best weights.
+    """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
 
-    run.json            settings and data, everything to begin anew
+    run.json            settings and data, everything needed to start over
     tokenizer.json      the joint vocabulary
     best.weights.h5     averaged weights of the epoch with the lowest validation loss
-    resume.npz          everything to go on after a stop
+    resume.npz          everything needed to resume
     history.csv         loss and accuracy of every epoch
 
     Args:
@@ -49,7 +49,7 @@ class TrainingRun:
         validation: None, for a part of the data; or `PairSource`, a validation set of your own.
 
     Raises:
-        ValueError: the data cannot be read or is too little to be split.
+        ValueError: If the data cannot be read or is too small to split.
 
     Example:
         >>> from tf_transformer.training.runs.presets import PRESETS
@@ -69,7 +69,7 @@ class TrainingRun:
             self.split = split_with_validation(source.load(), validation.load())
         if not (self.split.train and self.split.validation and self.split.test):
             raise ValueError(
-                f"data: expected pairs enough for training, validation and test, got "
+                f"data: expected enough pairs for training, validation and test, got "
                 f"{[len(part) for part in dataclasses.astuple(self.split)]}."
             )
 
@@ -84,8 +84,8 @@ class TrainingRun:
             `TrainingRun`.
 
         Raises:
-            FileNotFoundError: the folder holds no run.
-            ValueError: it was written by another version of this format, or is damaged.
+            FileNotFoundError: If the folder contains no run.
+            ValueError: If the run was written in another format version or is damaged.
         """
 
         def make(settings):
@@ -107,9 +107,9 @@ class TrainingRun:
         return self.folder / "tokenizer.json"
 
     def train(self, callbacks=()):
-        """Train until the last epoch or the patience is over; go on where a stop left off.
+        """Train until the last epoch or until the patience is exhausted; resume if interrupted.
 
-        Validation and the weights that are kept are those of the moving average.
+        The moving average of the weights is validated and saved.
 
         Args:
             callbacks: further Keras callbacks.
@@ -118,8 +118,8 @@ class TrainingRun:
             `Transformer` with the best weights.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, after the checkpoint was written.
-            ValueError: a checkpoint that is damaged or belongs to another model.
+            KeyboardInterrupt: On Ctrl-C, after the checkpoint is written.
+            ValueError: If the checkpoint is damaged or belongs to a different model.
         """
         tokenizer = self._tokenizer()
         batches, validation = (
@@ -127,7 +127,7 @@ class TrainingRun:
         )
         model = self._compiled_model(tokenizer.vocab_size)
         print(
-            f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones left out; "
+            f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones skipped; "
             f"{model.count_params():,} weights; batch shapes {batches.shapes}",
             flush=True,
         )
@@ -150,12 +150,12 @@ class TrainingRun:
             `Transformer`.
 
         Raises:
-            FileNotFoundError: no epoch is finished yet.
+            FileNotFoundError: If no epoch is finished yet.
         """
         path = self.folder / "best.weights.h5"
         if not path.is_file():
             raise FileNotFoundError(
-                f"{path}: expected the weights of a finished epoch, got none. Train on: "
+                f"{path}: expected the weights of a finished epoch, got none. Resume with "
                 f"tf-transformer train --resume {self.folder}"
             )
         model = self._model(Tokenizer.load(self.tokenizer_path).vocab_size)
@@ -163,10 +163,10 @@ class TrainingRun:
         return model
 
     def description(self):
-        """What the model card says about the data and the sizes.
+        """Description of the data and the sizes for the model card.
 
         Returns:
-            dict that JSON can hold.
+            dict that JSON can represent.
         """
         return {
             "name": self.source.name,
@@ -184,7 +184,7 @@ class TrainingRun:
         )
 
     def _tokenizer(self):
-        """The vocabulary, trained if the folder is new; nothing is written before that worked."""
+        """The tokenizer, trained if the folder is new; nothing is written before that succeeds."""
         if self.tokenizer_path.exists():
             self._write_settings()
             return Tokenizer.load(self.tokenizer_path)
@@ -244,8 +244,8 @@ class TrainingRun:
             optimizer,
             loss=SmoothedCrossentropy(preset.label_smoothing),
             metrics=[MaskedAccuracy()],
-            # Compiling the whole step takes half a minute for each batch shape and gains little
-            # on a CPU: see benchmarks/NOTES.md.
+            # Compiling the whole step takes half a minute per batch shape and gains little on a
+            # CPU: see benchmarks/NOTES.md.
             jit_compile=False,
         )
         return model
