@@ -181,5 +181,5 @@ print(ids)
 print([text.decode() for text in served.decode_ids(ids.to_tensor()).numpy()])
 
 # %% [markdown]
-# A translator takes any of them: `tf-transformer train --subword unigram`. The README has a table
-# of what that does to the score.
+# A translator takes any of them: `tf-transformer train --subword unigram`. The
+# [results](../docs/results.md#subword-models) have a table of the scores.
