@@ -1,7 +1,7 @@
 """tf_transformer: the Transformer for TensorFlow and Keras.
 
-Names are imported when they are first used, so that `import tf_transformer` and the command's
-`--help` answer at once: TensorFlow alone takes seconds to import.
+Names are imported on first use, so that `import tf_transformer` and the command's `--help` return
+immediately: importing TensorFlow takes seconds.
 """
 
 import importlib
@@ -71,7 +71,7 @@ __all__ = ["__version__", *sorted(_HOME_OF)]
 
 
 def __getattr__(name):
-    if name == "bert":  # a module, with names of its own
+    if name == "bert":  # a module with its own names
         return importlib.import_module("tf_transformer.bert")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'tf_transformer' has no attribute {name!r}")

@@ -5,11 +5,11 @@ import sys
 
 
 def keep_old_paths(package, moved):
-    """Let modules of a package be imported by the names they had before.
+    """Keep the old import paths of a package's modules working.
 
     Args:
         package: str, the dotted name of the package.
-        moved: dict, from the old name of a module to the new one, both relative to the package.
+        moved: dict, old module name to new one, both relative to the package.
 
     Example:
         >>> import sys

@@ -1,4 +1,4 @@
-"""The factors of dropout: how many are 0, their mean, the same bits on every path."""
+"""Dropout factors: the share of zeros, the mean, and the same bits on every path."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_rates_at_the_ends_stay_finite(rate, kept):
 
 
 def test_neighbours_are_drawn_independently():
-    # Two factors come from one 32-bit number, and an odd width leaves half of one over.
+    # Two factors come from one 32-bit number, and an odd width leaves half a number unused.
     kept = dropout_factors((2003, 7), tf.float32, 0.5, SEED).numpy() > 0
     for step in range(1, 7):
         for column in range(7 - step):
@@ -62,7 +62,7 @@ def test_the_layer_multiplies_and_so_does_its_gradient():
     factors = tape.gradient(y, x).numpy()
     np.testing.assert_array_equal(y, x * factors)
     assert 0.1 < np.mean(factors == 0) < 0.5
-    assert np.any(layer(x, training=True) != y)  # drawn anew
+    assert np.any(layer(x, training=True) != y)  # new draws
     again = Dropout(0.3, seed=1)(x, training=True)
     np.testing.assert_array_equal(again, y)
 

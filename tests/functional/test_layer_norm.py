@@ -1,4 +1,4 @@
-"""Layer normalisation's gradient, and the gradient of that, against finite differences."""
+"""First and second gradients of layer normalisation against finite differences."""
 
 import numpy as np
 import pytest

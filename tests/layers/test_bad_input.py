@@ -1,4 +1,4 @@
-"""What layers say about input that cannot be right: the argument, what was expected, what came."""
+"""Errors of layers for invalid input: the argument, what was expected, what was passed."""
 
 import pytest
 import tensorflow as tf
@@ -70,7 +70,7 @@ def test_keys_and_values_of_other_lengths(attention):
 
 
 def test_a_batch_of_values_is_not_folded_into_the_batch_of_keys(attention):
-    # 2 x 6 tokens and 4 x 3: the same number, and no way to tell after a reshape.
+    # 2 x 6 and 4 x 3 tokens: the same number, indistinguishable after a reshape.
     with pytest.raises(ValueError, match="k, v: expected one value for each key"):
         attention(ones(2, 5, D), ones(2, 6, D), ones(4, 3, D))
 
@@ -108,7 +108,7 @@ def test_an_unknown_jit(jit):
 
 # The table of positions
 
-TOO_LONG = "the table holds 4 positions, and the sequence is longer"
+TOO_LONG = "the table holds 4 positions, but the sequence is longer"
 
 
 @pytest.mark.parametrize(

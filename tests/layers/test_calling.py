@@ -50,7 +50,7 @@ def test_decoder_layer_all_by_position(x, enc_output):
     named = layer(x, enc_output, look_ahead_mask=look_ahead, padding_mask=SOURCE_MASK)
     for one, other in zip((out, block1, block2), named, strict=True):
         close(one, other, 0)
-    # Neither mask went to the other's place.
+    # The masks were not swapped.
     assert (block1.numpy()[np.broadcast_to(look_ahead, block1.shape) == 1] == 0).all()
     assert (block2.numpy()[np.broadcast_to(SOURCE_MASK, block2.shape) == 1] == 0).all()
     assert layer(x, enc_output, False, look_ahead, SOURCE_MASK, False)[1:] == (None, None)
@@ -179,6 +179,6 @@ def test_dropout_falls_on_each_sublayer_and_on_the_embedding(monkeypatch):
 
     monkeypatch.setattr(Dropout, "call", spy)
     model((INP, TAR), True)
-    # Encoder: embedding, attention, feed-forward. Decoder: one attention more.
+    # Encoder: embedding, attention, feed-forward. Decoder: one more attention.
     assert len(called) == len(set(called)) == 3 + 4
     assert {(rate, training) for _, rate, training in called} == {(0.3, True)}

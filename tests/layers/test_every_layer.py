@@ -1,4 +1,4 @@
-"""Every layer through the one harness.
+"""Every layer in the same harness.
 
 Axes: B=2 batch, T=3 target length, S=5 source length, N=7 heads, D=14 width, F=11 feed-forward.
 """
@@ -189,7 +189,7 @@ def test_inside_a_functional_model_at_every_length(case):
     harness.check_symbolic(case)
 
 
-# Keras 3.15.1 saves a variable with np.array(variable), whose __array__ NumPy 2 finds old.
+# Keras 3.15.1 saves a variable with np.array(variable), whose __array__ NumPy 2 deprecates.
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
 @every_layer
 def test_saved_as_keras_file(case, tmp_path):
@@ -212,11 +212,11 @@ def test_under_every_dtype_policy(case, policy):
     harness.check_policy(case, policy)
 
 
-# The harness itself: it fails on a layer that has something wrong
+# The harness itself: it fails on a faulty layer
 
 
 class Wrong(keras.layers.Dense):
-    """Gives another answer in a graph, forgets its config, keeps a variable out of the loss."""
+    """Differs in a graph, loses its config, and has a variable that the loss does not use."""
 
     def build(self, x_shape):
         super().build(x_shape)

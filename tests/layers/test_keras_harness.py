@@ -1,4 +1,4 @@
-"""Every public layer through Keras's own harness, the one its layers are tested with.
+"""Every public layer in the harness that Keras tests its own layers with.
 
 `run_layer_test` checks serialization, building, symbolic and eager calls, dtypes, training for one
 batch with `fit`, saving, and mixed precision.
@@ -69,7 +69,7 @@ def test_keras_own_harness(name):
 
 
 def dtype_of(shape):
-    """Inputs of two axes are token ids."""
+    """Rank-2 inputs are token ids."""
     return "int32" if len(shape) == 2 else "float32"
 
 

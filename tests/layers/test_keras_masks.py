@@ -1,4 +1,4 @@
-"""Keras's own masks: read where Keras hands them in, never handed out.
+"""Keras's own masks: used when Keras passes them in, never propagated.
 
 A mask that leaks out of a layer makes `fit` weight the loss by it, silently.
 """

@@ -1,4 +1,4 @@
-"""Every layer against the reference vectors, whichever way the core runs."""
+"""Every layer against the reference vectors, with and without XLA in the core."""
 
 import math
 
@@ -27,7 +27,7 @@ def test_the_feed_forward_network_matches_the_vectors():
 
 
 def gelu(x):
-    """x Phi(x) with the normal distribution's Phi: Hendrycks and Gimpel 2016, section 2."""
+    """x Phi(x), where Phi is the normal CDF: Hendrycks and Gimpel 2016, section 2."""
     return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
 
 
@@ -50,7 +50,7 @@ def test_layer_normalisation_matches_the_vectors():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_layer_normalisation_of_half_precision_has_float32_statistics(dtype):
-    # Numbers that the dtype holds, with a mean far from 0: only the result may be rounded.
+    # Numbers that the dtype can represent, with a mean far from 0: only the result is rounded.
     rng = np.random.default_rng(0)
     x = tf.cast(5 + rng.integers(-8, 9, (3, D)) / 8, dtype)
     layer = LayerNorm(dtype=f"mixed_{dtype}")

@@ -1,4 +1,4 @@
-"""Stateless maths on tensors: what the layers are made of."""
+"""Stateless tensor operations that the layers are built from."""
 
 from tf_transformer.functional.attention import (
     AttentionPlan,

@@ -1,10 +1,10 @@
-"""Activations by the names that configurations use."""
+"""Activation functions, looked up by the names used in configuration files."""
 
 import tensorflow as tf
 
 
 def gelu(x):
-    """x Phi(x), Phi the distribution function of N(0, 1): the Gaussian error linear unit.
+    """Gaussian error linear unit: x Phi(x), where Phi is the CDF of N(0, 1).
 
     0.5 x (1 + erf(x / sqrt(2))), Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", section
     2.
@@ -23,10 +23,10 @@ def gelu(x):
 
 
 def gelu_tanh(x):
-    """GELU by its approximation with tanh, up to 5e-4 off `gelu`.
+    """Tanh approximation of GELU, within 5e-4 of `gelu`.
 
-    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016, section 2; what
-    Google's code of BERT computes since February 2019, and that of ALBERT.
+    0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016, section 2. Used
+    by Google's BERT code since February 2019, and by its ALBERT code.
 
     Args:
         x: float tensor.
@@ -56,16 +56,16 @@ ACTIVATIONS = {
 
 
 def get_activation(activation):
-    """The function that a name of a configuration means.
+    """Return the activation function for a name from a configuration.
 
     Args:
-        activation: str, one of `ACTIVATIONS`; a function or None is returned as it is.
+        activation: str, one of `ACTIVATIONS`; a function or None is returned unchanged.
 
     Returns:
         Function of one tensor, or None for "linear".
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: If the name is unknown.
 
     Example:
         >>> get_activation("gelu") is gelu

@@ -1,4 +1,4 @@
-"""Cross-entropy against smoothed labels, without ever making the smoothed labels.
+"""Cross-entropy against smoothed labels, without materializing the smoothed labels.
 
 Axes: B batch, T target length, V vocabulary.
 """
@@ -10,9 +10,9 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     """-sum_v q(v) log softmax(logits)(v) with q = (1 - e) * one-hot + e / V, e = label_smoothing.
 
     Szegedy et al. 2016, section 7; "Attention Is All You Need", section 5.4. Written out, it is
-    logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits): one number for each token. The
-    gradient, softmax - q, is taken from the logits again in one compiled pass, so that nothing
-    of B x T x V elements is kept between the two passes but the logits themselves.
+    logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits), one number per token. The
+    gradient, softmax - q, is recomputed from the logits in one compiled pass, so the logits are
+    the only B x T x V tensor kept between the two passes.
 
     Args:
         labels: integer tensor (B, T) of ids in [0, V).
@@ -20,7 +20,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
         label_smoothing: float in [0, 1).
 
     Returns:
-        float32 tensor (B, T), nats.
+        float32 tensor (B, T), in nats.
 
     Example:
         >>> loss = smoothed_cross_entropy(tf.constant([[1]]), tf.zeros((1, 1, 4)), 0.1)
@@ -43,7 +43,7 @@ def _losses(labels, logits, smoothing):
     normalizer = highest + tf.math.log(
         tf.reduce_sum(tf.exp(logits - highest), axis=-1, keepdims=True)
     )
-    # A masked sum, which XLA fuses with the others, where a gather would end in a scatter.
+    # XLA fuses a masked sum with the other sums; a gather would end in a scatter.
     label_logits = tf.reduce_sum(tf.where(_is_label(labels, logits), logits, 0.0), axis=-1)
     mean_logits = tf.reduce_mean(logits, axis=-1)
     loss = normalizer[..., 0] - (1.0 - smoothing) * label_logits - smoothing * mean_logits

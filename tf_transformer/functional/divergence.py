@@ -1,4 +1,4 @@
-"""How far two predictions are from each other, without ever making their probabilities.
+"""Divergence between two predictions, without materializing their probabilities.
 
 Axes: B batch, T target length, V vocabulary.
 """
@@ -7,18 +7,18 @@ import tensorflow as tf
 
 
 def symmetric_divergence(logits):
-    """KL(p || q) + KL(q || p), p and q the softmax of the first half of the rows and of the second.
+    """KL(p || q) + KL(q || p) for p and q, the softmax of the first and second half of the rows.
 
-    Liang et al. 2021 "R-Drop", equation 2, twice over. With d the difference of the halves' logits
-    it is E_p[d] - E_q[d]; the gradient for the first half is p (d - E_p[d]) + p - q, and for the
-    second the same with the halves exchanged. Both passes are compiled, and nothing of B x T x V
-    elements is kept between them but the logits themselves.
+    Twice equation 2 of Liang et al. 2021, "R-Drop". With d, the difference between the halves'
+    logits, this is E_p[d] - E_q[d]. The gradient of the first half is p (d - E_p[d]) + p - q, and
+    that of the second half is the same with the halves swapped. Both passes are compiled, and the
+    logits are the only B x T x V tensor kept between them.
 
     Args:
         logits: float32 tensor (2B, T, V) or (2B, V).
 
     Returns:
-        float32 tensor (B, T) or (B,), nats.
+        float32 tensor (B, T) or (B,), in nats.
 
     Example:
         >>> logits = tf.math.log([[[0.5, 0.5]], [[0.8, 0.2]]])

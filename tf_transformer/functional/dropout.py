@@ -1,18 +1,18 @@
-"""The random factors of dropout."""
+"""Random factors for dropout."""
 
 import tensorflow as tf
 
 
 def dropout_factors(shape, dtype, rate, seed):
-    """What dropout multiplies with: 0 with probability `rate`, else 1 / (1 - rate).
+    """Factors that dropout multiplies by: 0 with probability `rate`, else 1 / (1 - rate).
 
-    Srivastava et al. 2014. The same shape, rate and seed give the same factors on every path of one
-    device: the generator is named, since "auto_select" is another one under XLA. Every factor is
-    drawn with 16 bits, which halves the work of 32: `rate` is taken to the nearest k / 65536 with
-    k < 65536, and the factor that is not 0 is 1 / (1 - k / 65536), so that the mean is 1.
+    Srivastava et al. 2014. The same shape, rate and seed give the same factors on a device, with or
+    without XLA: the generator is explicit, since "auto_select" picks another one under XLA. Each
+    factor uses 16 random bits, which halves the work of 32: `rate` is rounded to the nearest
+    k / 65536 with k < 65536, and a nonzero factor is 1 / (1 - k / 65536), so the mean is 1.
 
     Args:
-        shape: int tensor (at least one number), of the factors.
+        shape: int tensor, shape of the factors, with at least one axis.
         dtype: float dtype.
         rate: float in [0, 1).
         seed: integer tensor (2,).
@@ -26,18 +26,18 @@ def dropout_factors(shape, dtype, rate, seed):
     """
     shape = tf.convert_to_tensor(shape)
     outer, width = shape[:-1], shape[-1]
-    pairs = (width + 1) // 2  # of factors: one int32 gives two
+    pairs = (width + 1) // 2  # one int32 gives two factors
     words = tf.random.stateless_uniform(
         tf.concat([outer, [pairs]], 0), seed, None, None, tf.int32, alg="philox"
     )
     draws = tf.reshape(tf.bitcast(words, tf.int16), tf.concat([outer, [2 * pairs]], 0))
-    dropped = min(round(rate * 2**16), 2**16 - 1)  # of the 2**16 numbers that can be drawn
+    dropped = min(round(rate * 2**16), 2**16 - 1)  # out of 2**16 possible draws
     kept = draws[..., :width] >= dropped - 2**15
     return tf.cast(kept, dtype) * tf.constant(2**16 / (2**16 - dropped), dtype)
 
 
 def fold_in(seed, number):
-    """A seed for part `number` of a computation, which parts share no draws with others.
+    """Derive a seed for part `number` of a computation; no two parts share draws.
 
     Args:
         seed: integer tensor (2,).

@@ -1,6 +1,6 @@
 """Layer normalisation.
 
-Axes: D model width; the axes before it are "...", flattened they are M.
+Axes: D model width; the leading axes are "...", or M when flattened.
 """
 
 import tensorflow as tf
@@ -9,13 +9,13 @@ import tensorflow as tf
 def layer_norm(x, gamma, beta, epsilon):
     """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
 
-    Ba et al. 2016, "Layer Normalization", equation 4. With n the normalised x, s the root in the
-    denominator and g = gamma * upstream, the gradient by x is (g - mean(g) - n mean(g n)) / s:
-    written out here, since that takes fewer passes over memory than the gradients of the steps.
+    Ba et al. 2016, "Layer Normalization", equation 4. With n the normalised x, s the denominator
+    and g = gamma * upstream, the gradient with respect to x is (g - mean(g) - n mean(g n)) / s.
+    It is written out because this takes fewer passes over memory than differentiating each step.
 
     Args:
         x: float32 or float64 tensor (..., D).
-        gamma, beta: tensors (D,) of the dtype of `x`.
+        gamma, beta: tensors (D,) with the dtype of `x`.
         epsilon: float.
 
     Returns:
@@ -50,4 +50,4 @@ def _row_mean(x):
 
 
 def _column_sum(x):
-    return tf.raw_ops.BiasAddGrad(out_backprop=x)  # on a CPU faster than reduce_sum
+    return tf.raw_ops.BiasAddGrad(out_backprop=x)  # faster than reduce_sum on a CPU

@@ -31,7 +31,7 @@ def sinusoidal_positions(length, d_model):
     """Sine of the angle in the even columns, cosine in the odd ones, interleaved.
 
     Args:
-        length: int, how many positions.
+        length: int, number of positions.
         d_model: int, the width D.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Keras layers, one public class per file, under the names of the notes."""
+"""Keras layers, one public class per file, with the names used in the notes."""
 
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.decoder_layer import DecoderLayer

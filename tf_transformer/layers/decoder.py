@@ -1,7 +1,7 @@
 """The decoder: embedding, positions, N layers.
 
-Axes: B batch, T target length, S source length, K rows of a sentence, C slots of the
-cache, D model width, N heads, H = D / N head width.
+Axes: B batch, T target length, S source length, K rows per sentence, C cache slots,
+D model width, N heads, H = D / N head width.
 """
 
 import keras
@@ -19,11 +19,11 @@ class Decoder(NotesLayer, keras.layers.Layer):
     "Attention Is All You Need", section 3.1 and figure 1, right.
 
     Args:
-        num_layers: int, how many layers.
+        num_layers: int, number of layers.
         d_model, num_heads, dff, rate: see `DecoderLayer`.
         target_vocab_size: int, size of the target vocabulary.
         maximum_position_encoding: int, the longest target sentence in tokens.
-        jit: True, False or "auto": compile the attention core with XLA.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
         embedding: None, or a `keras.layers.Embedding` to share.
 
     Call arguments:
@@ -39,7 +39,8 @@ class Decoder(NotesLayer, keras.layers.Layer):
         i = 1..num_layers.
 
     Raises:
-        ValueError: a sequence longer than `maximum_position_encoding`; as `MultiHeadAttention`.
+        ValueError: If a sequence is longer than `maximum_position_encoding`; see also
+            `MultiHeadAttention`.
 
     Example:
         >>> decoder = Decoder(2, 8, 2, 32, 11, 16)
@@ -118,16 +119,16 @@ class Decoder(NotesLayer, keras.layers.Layer):
         return x, attention_weights
 
     def start(self, enc_output, slots):
-        """Make what `step` needs: an empty cache, and the encoder's output as keys and values.
+        """Create the inputs of `step`: an empty cache, and the encoder's output as keys and values.
 
         Args:
             enc_output: float tensor (B, S, D).
-            slots: int or scalar int32 tensor C, how many tokens of a sentence will be decoded, all
-                its rows taken together.
+            slots: int or scalar int32 tensor C, the number of tokens to decode per sentence, summed
+                over its rows.
 
         Returns:
-            `(caches, memories)`, each a list with a `(keys, values)` for every layer:
-            (B, N, C, H) of zeros, and (B, N, S, H).
+            `(caches, memories)`, each a list with one `(keys, values)` per layer: zeros
+            (B, N, C, H), and (B, N, S, H).
         """
         shape = (
             tf.shape(enc_output)[0],
@@ -143,15 +144,15 @@ class Decoder(NotesLayer, keras.layers.Layer):
         return caches, memories
 
     def step(self, tokens, caches, memories, position, mask=None, padding_mask=None):
-        """Decode a token of every row against the cache.
+        """Decode one token per row against the cache.
 
         Args:
-            tokens: integer tensor (B, K), of the K rows of each sentence the tokens at `position`;
-                they go into the slots `position * K` and after.
-            caches, memories: from `start`, the caches as the last `step` returned them.
+            tokens: integer tensor (B, K), the tokens at `position` of the K rows of each sentence;
+                they are written to the slots from `position * K` on.
+            caches, memories: from `start`; after the first step, the caches from the last `step`.
             position: scalar int32 tensor, 0 for the first token.
-            mask: None if K = 1; or bool tensor (B, 1, K, C), True = may attend: the slots that a
-                row has come by, its own new one among them.
+            mask: None if K = 1; or bool tensor (B, 1, K, C), True = may attend: the slots of a
+                row's own history, including its new one.
             padding_mask: mask of the attention to the encoder.
 
         Returns:

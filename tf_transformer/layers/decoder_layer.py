@@ -1,7 +1,7 @@
 """One layer of the decoder.
 
-Axes: B batch, K rows of a sentence (beams), T target length, S source length, L cache length, D
-model width, N heads, H = D / N head width.
+Axes: B batch, T target length, S source length, C cache slots, D model width, N heads, H = D / N
+head width.
 """
 
 import keras
@@ -15,33 +15,33 @@ from tf_transformer.layers.notes_layer import NotesLayer
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DecoderLayer(NotesLayer, keras.layers.Layer):
-    """Self-attention, attention to the encoder, feed-forward; each with "add and norm".
+    """Self-attention, attention to the encoder, feed-forward; each followed by "add and norm".
 
     "Attention Is All You Need", section 3.1, post-norm. Layer normalisation has epsilon 1e-6.
 
     Args:
-        d_model: int, width D.
-        num_heads: int, divides `d_model`.
-        dff: int, width inside the feed-forward network.
+        d_model: int, model width D.
+        num_heads: int, number of heads; must divide `d_model`.
+        dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
-        jit: True, False or "auto": compile the attention core with XLA.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Call arguments:
         x: float tensor (B, T, D).
         enc_output: float tensor (B, S, D), the encoder's output.
-        training: bool or None; dropout acts when true.
+        training: bool or None; dropout is only applied if true.
         look_ahead_mask: mask of the self-attention, see `MultiHeadAttention`.
         padding_mask: mask of the attention to the encoder.
         return_attention_weights: False returns None in place of both weights.
-        causal: True keeps the future out of the self-attention without a T x T mask;
-            `look_ahead_mask` then need only block padding.
+        causal: True blocks the future in the self-attention without a T x T mask;
+            `look_ahead_mask` then only needs to block padding.
 
     Returns:
         `(out3, weights_block1, weights_block2)`: (B, T, D), (B, N, T, T), (B, N, T, S).
 
     Raises:
-        ValueError: `x` of another width than `d_model`, which could not be added to the
-            sublayer's output; as `MultiHeadAttention`.
+        ValueError: If the width of `x` is not `d_model`, so it cannot be added to the sublayer's
+            output; see also `MultiHeadAttention`.
 
     Example:
         >>> layer = DecoderLayer(8, 2, 32)
@@ -97,11 +97,11 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         )
 
     def step(self, x, cache, memory, slot, mask=None, padding_mask=None):
-        """Decode new positions against cached keys and values; the same result as `call`.
+        """Decode new positions against cached keys and values, with the same result as `call`.
 
         Args:
             x: float tensor (B, T, D), the new positions.
-            cache: two tensors (B, N, C, H), keys and values of C slots.
+            cache: two tensors (B, N, C, H), keys and values in C slots.
             memory: two tensors (B, N, S, H), the encoder's output through `mha2.keys_values`.
             slot, mask: see `cached_attention`.
             padding_mask: mask of the attention to the encoder.

@@ -8,18 +8,18 @@ from tf_transformer.functional.dropout import dropout_factors
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout` at about two thirds of its time.
+    """`keras.layers.Dropout` in about two thirds of the time.
 
-    x * factor, factor = 0 with probability `rate`, else 1 / (1 - rate); Srivastava et al. 2014,
-    "Attention Is All You Need", section 5.4. Keras draws 32 bits for each number, this layer 16,
-    see `dropout_factors` (benchmarks/NOTES.md, whole models).
+    x * factor, where factor = 0 with probability `rate`, else 1 / (1 - rate); Srivastava et al.
+    2014, "Attention Is All You Need", section 5.4. Keras draws 32 random bits per element, this
+    layer 16, see `dropout_factors` (benchmarks/NOTES.md, whole models).
 
     Args:
-        rate, noise_shape, seed: as `keras.layers.Dropout`.
+        rate, noise_shape, seed: see `keras.layers.Dropout`.
 
     Call arguments:
         inputs: float tensor of any shape.
-        training: bool or None; dropout acts when true.
+        training: bool or None; dropout is only applied if true.
 
     Returns:
         Tensor of the shape and dtype of `inputs`.

@@ -17,23 +17,24 @@ class Encoder(NotesLayer, keras.layers.Layer):
     "Attention Is All You Need", section 3.1 and figure 1, left.
 
     Args:
-        num_layers: int, how many layers.
+        num_layers: int, number of layers.
         d_model, num_heads, dff, rate: see `EncoderLayer`.
         input_vocab_size: int, size of the source vocabulary.
         maximum_position_encoding: int, the longest source sentence in tokens.
-        jit: True, False or "auto": compile the attention core with XLA.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
         embedding: None, or a `keras.layers.Embedding` to share.
 
     Call arguments:
         x: integer tensor (B, S), token ids, 0 = padding.
-        training: bool or None; dropout acts when true.
+        training: bool or None; dropout is only applied if true.
         mask: see `MultiHeadAttention`; usually `create_padding_mask(x)`.
 
     Returns:
         float tensor (B, S, D).
 
     Raises:
-        ValueError: a sequence longer than `maximum_position_encoding`; as `MultiHeadAttention`.
+        ValueError: If a sequence is longer than `maximum_position_encoding`; see also
+            `MultiHeadAttention`.
 
     Example:
         >>> Encoder(2, 8, 2, 32, 11, 16)(tf.constant([[5, 6, 2]])).shape.as_list()

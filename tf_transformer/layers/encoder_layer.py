@@ -20,25 +20,25 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
     section 3.1.
 
     Args:
-        d_model: int, width D.
-        num_heads: int, divides `d_model`.
-        dff: int, width inside the feed-forward network.
+        d_model: int, model width D.
+        num_heads: int, number of heads; must divide `d_model`.
+        dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
-        activation: Keras activation inside the feed-forward network; BERT has "gelu".
-        epsilon: float, what layer normalisation adds to the variance; BERT has 1e-12.
-        jit: True, False or "auto": compile the attention core with XLA.
+        activation: Keras activation of the feed-forward network; BERT uses "gelu".
+        epsilon: float, added to the variance in layer normalisation; BERT uses 1e-12.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Call arguments:
         x: float tensor (B, T, D).
-        training: bool or None; dropout acts when true.
+        training: bool or None; dropout is only applied if true.
         mask: None, float (1.0 = blocked) or bool (True = may attend), see `MultiHeadAttention`.
 
     Returns:
         (B, T, D).
 
     Raises:
-        ValueError: `x` of another width than `d_model`, which could not be added to the
-            sublayer's output; as `MultiHeadAttention`.
+        ValueError: If the width of `x` is not `d_model`, so it cannot be added to the sublayer's
+            output; see also `MultiHeadAttention`.
 
     Example:
         >>> EncoderLayer(8, 2, 32)(tf.ones((1, 3, 8)), False, None).shape.as_list()

@@ -9,14 +9,14 @@ from tf_transformer.layers.flat_dense import FlatDense
 
 
 def check_width(x_shape, d_model):
-    """Refuse an input that a residual connection could not be added to.
+    """Check that an input has the width needed for a residual connection.
 
     Args:
         x_shape: shape (B, T, D) of the layer's input.
         d_model: int, the width of the layer.
 
     Raises:
-        ValueError: D is not `d_model`.
+        ValueError: If D is not `d_model`.
 
     Example:
         >>> check_width((1, 3, 8), 8)
@@ -28,16 +28,16 @@ def check_width(x_shape, d_model):
 
 
 def point_wise_feed_forward_network(d_model, dff, activation="relu", **kwargs):
-    """Two dense layers with an activation between them, the same at every position.
+    """Two dense layers with an activation in between, applied identically at every position.
 
     FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, "Attention Is All You Need", section 3.3.
 
     Args:
         d_model: int, width of input and output.
         dff: int, width between the two layers.
-        activation: Keras activation between the two layers; BERT has "gelu" where the paper and
-            the notes have "relu".
-        **kwargs: `dtype`, `name` of the layers.
+        activation: Keras activation between the two layers; BERT uses "gelu", the paper and the
+            notes use "relu".
+        **kwargs: `dtype` and `name` of the layers.
 
     Returns:
         `keras.Sequential`, (B, T, D) -> (B, T, D).

@@ -9,14 +9,14 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class FlatDense(keras.layers.Dense):
-    """`keras.layers.Dense` that multiplies (B * T, D) with (D, F).
+    """`keras.layers.Dense` that multiplies (B * T, D) by (D, F).
 
-    Keras multiplies the same, but reshapes between the product and the bias. Without that reshape
-    TensorFlow sees product, bias and activation side by side and makes one oneDNN call of them
-    outside of training (benchmarks/NOTES.md, whole models).
+    Keras computes the same product, but reshapes before adding the bias. Without that reshape,
+    TensorFlow fuses product, bias and activation into one oneDNN call outside of training
+    (benchmarks/NOTES.md, whole models).
 
     Args:
-        units, activation, ...: as `keras.layers.Dense`.
+        units, activation, ...: see `keras.layers.Dense`.
 
     Example:
         >>> FlatDense(5, activation="gelu")(tf.ones((2, 3, 4))).shape.as_list()

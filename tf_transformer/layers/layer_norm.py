@@ -1,6 +1,6 @@
 """Layer normalisation.
 
-Axes: D model width; the axes before it are "...".
+Axes: D model width; the leading axes are "...".
 """
 
 import keras
@@ -11,11 +11,11 @@ from tf_transformer.functional.layer_norm import layer_norm
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LayerNorm(keras.layers.Layer):
-    """Every position to mean 0 and variance 1, then a learnt scale and shift.
+    """Normalise each position to mean 0 and variance 1, then apply a learned scale and shift.
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis, Ba et al. 2016, "Layer
-    Normalization", equation 4. What `keras.layers.LayerNormalization` computes, with the same
-    weights, in fewer passes over memory (benchmarks/NOTES.md, whole models).
+    Normalization", equation 4. Same result and weights as `keras.layers.LayerNormalization`, with
+    fewer passes over memory (benchmarks/NOTES.md, whole models).
 
     Args:
         epsilon: float, added to the variance.
@@ -38,7 +38,7 @@ class LayerNorm(keras.layers.Layer):
 
     def build(self, input_shape):
         width = input_shape[-1:]
-        # No autocast: both stay float32 in the layers of a mixed policy.
+        # No autocast: both stay float32 under a mixed-precision policy.
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
 

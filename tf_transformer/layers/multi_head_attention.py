@@ -15,21 +15,21 @@ from tf_transformer.layers.notes_layer import NotesLayer
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MultiHeadAttention(NotesLayer, keras.layers.Layer):
-    """N attentions side by side, each on its own H-wide projection of the input.
+    """N parallel attention heads, each on its own H-wide projection of the input.
 
     Concat(head_1, ..., head_N) W_O with head_n = Attention(Q W_Q, K W_K, V W_V),
     "Attention Is All You Need", section 3.2.2.
 
     Args:
         d_model: int, the width D of queries and output.
-        num_heads: int, N; divides `d_model`.
-        jit: True, False or "auto": compile the attention core with XLA.
+        num_heads: int, N; must divide `d_model`.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Call arguments:
         v, k, q as in the paper: q (B, T, D), k and v (B, S, any width); float.
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (B, N, T, S); see `functional.masks.blocked_scores`.
-        return_attention_weights: False asks for none, and none are kept.
+            (B, N, T, S); see `functional.attention.masks.blocked_scores`.
+        return_attention_weights: False returns None instead of the weights, which are not kept.
         bias: None, or a float tensor that broadcasts to (B, N, T, S), added to the scores.
         causal: bool, True also blocks every key that comes after its query, without a T x S mask.
 
@@ -37,8 +37,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         `(output, attention_weights)`: (B, T, D) and (B, N, T, S) or None.
 
     Raises:
-        ValueError: `d_model` is not divisible by `num_heads`; inputs of a rank other than 3;
-            an integer mask or one that does not broadcast.
+        ValueError: If `d_model` is not divisible by `num_heads`, an input is not of rank 3, or the
+            mask has an integer dtype or does not broadcast.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -69,7 +69,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         self.dense.build((*q_shape[:-1], self.d_model))
 
     def call(self, q, k, v, mask=None, return_attention_weights=True, bias=None, causal=False):
-        # Here, not in `build`: a layer that is built takes the next shapes unseen.
+        # Here, not in `build`: once built, a layer no longer checks shapes.
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             if len(tensor.shape) != 3:
                 raise ValueError(
@@ -84,7 +84,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         return self.attend(q, keys, values, mask, return_attention_weights, bias, causal)
 
     def keys_values(self, k, v):
-        """Project keys and values and split them into heads: what a decoder may cache.
+        """Project keys and values and split them into heads, ready for a decoder to cache.
 
         Args:
             k, v: float tensors (B, S, width).
@@ -100,15 +100,15 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
     def attend(
         self, q, keys, values, mask=None, return_attention_weights=True, bias=None, causal=False
     ):
-        """Attend from `q` to keys and values that `keys_values` made.
+        """Attend from `q` to keys and values returned by `keys_values`.
 
         Args:
             q: float tensor (B, T, D).
             keys, values: (B, N, S, H).
-            mask, return_attention_weights, bias, causal: as in `call`.
+            mask, return_attention_weights, bias, causal: same as in `call`.
 
         Returns:
-            As `call`.
+            Same as `call`.
         """
         batch_size = tf.shape(q)[0]
         heads, weights = scaled_dot_product_attention(
@@ -124,16 +124,16 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         return self._join_heads(heads, batch_size), weights
 
     def step(self, x, cache, slot, mask=None):
-        """Attend from new positions to themselves and to what a cache holds.
+        """Attend from new positions to themselves and to cached ones.
 
         Args:
             x: float tensor (B, T, D), the new positions.
-            cache: two tensors (B, N, C, H), keys and values of C slots.
+            cache: two tensors (B, N, C, H), keys and values in C slots.
             slot, mask: see `cached_attention`.
 
         Returns:
-            `(output, cache)`: (B, T, D), without a mask what `call` under `causal` gives for those
-            rows, and the cache with their keys and values.
+            `(output, cache)`: (B, T, D), which without a mask equals these rows of `call` with
+            `causal=True`, and the cache with the new keys and values.
         """
         batch_size = tf.shape(x)[0]
         q = self.split_heads(self.wq(x), batch_size)
@@ -142,9 +142,9 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         return self._join_heads(heads, batch_size), cache
 
     def split_heads(self, x, batch_size):
-        """Cut the last axis into heads: (B, T, D) -> (B, N, T, H)."""
+        """Split the last axis into heads: (B, T, D) -> (B, N, T, H)."""
         depth = self.d_model // self.num_heads
-        # T spelled out where the notes write -1: an empty batch leaves nothing to infer it from.
+        # T is explicit where the notes use -1, which cannot be inferred for an empty batch.
         x = tf.reshape(x, (batch_size, tf.shape(x)[1], self.num_heads, depth))
         return tf.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
 

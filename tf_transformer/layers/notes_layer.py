@@ -1,4 +1,4 @@
-"""What the notes' layers need and Keras does not do by itself."""
+"""Calling conventions of the notes that Keras does not provide itself."""
 
 import inspect
 
@@ -6,17 +6,17 @@ import tensorflow as tf
 
 
 class NotesLayer:
-    """Mixin: arguments by position, and no Keras mask that leaks.
+    """Mixin that allows positional arguments and stops the propagation of Keras masks.
 
-    `layer(x, True, mask)` means what `layer.call(x, True, mask)` means: Keras accepts only tensors
-    by position, so every positional argument after the first is bound to its name in `call` and
-    handed on by keyword.
+    `layer(x, True, mask)` means the same as `layer.call(x, True, mask)`: Keras accepts only tensors
+    by position, so every positional argument after the first is passed by its name in `call`.
 
-    A Keras mask (of an `Embedding(mask_zero=True)`, say) is accepted without a warning and ends
-    here: further on, `fit` would silently weight the loss by it.
+    A Keras mask (for example from `Embedding(mask_zero=True)`) is accepted without a warning and
+    not propagated: otherwise `fit` would silently weight the loss by it.
 
     Raises:
-        TypeError: more positional arguments than `call` takes, or one argument given twice.
+        TypeError: If there are more positional arguments than `call` takes, or an argument is given
+            twice.
 
     Example:
         >>> class Scale(NotesLayer, keras.layers.Layer):
@@ -47,10 +47,10 @@ class NotesLayer:
         return vars(self).pop("_result_with_none", outputs)
 
     def symbolic_call(self, *args, **kwargs):
-        """The outputs that a functional model records: tensors only, which Keras insists on.
+        """Return the outputs that a functional model records: tensors only, as Keras requires.
 
-        `__call__` returns the whole result. A None must come after the tensors, as in
-        `(output, None)`: Keras finds the outputs of a recorded call by their position.
+        `__call__` returns the full result. A None must come after the tensors, as in
+        `(output, None)`: Keras finds the outputs of a recorded call by position.
         """
         outputs = super().symbolic_call(*args, **kwargs)
         flat = tf.nest.flatten(outputs)
@@ -61,5 +61,5 @@ class NotesLayer:
         return tensors
 
     def compute_mask(self, *args, **kwargs):
-        """No mask leaves this layer."""
+        """Return None: this layer does not propagate masks."""
         return None

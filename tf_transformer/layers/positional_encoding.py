@@ -1,4 +1,4 @@
-"""Sinusoidal positions as a layer.
+"""Sinusoidal positional encoding as a layer.
 
 Axes: B batch, T length, D model width.
 """
@@ -13,7 +13,7 @@ from tf_transformer.layers.notes_layer import NotesLayer
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Positional_Encoding(NotesLayer, keras.layers.Layer):
-    """Adds to every token a code of its position.
+    """Add a sinusoidal encoding of its position to every token.
 
     PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)),
     "Attention Is All You Need", section 3.5.
@@ -27,10 +27,10 @@ class Positional_Encoding(NotesLayer, keras.layers.Layer):
             a cache feeds one token at a time.
 
     Returns:
-        (B, T, D), `x` plus the codes of positions start..start+T-1.
+        (B, T, D), `x` plus the encodings of positions start..start+T-1.
 
     Raises:
-        ValueError: T is larger than `max_position`.
+        ValueError: If T is larger than `max_position`.
 
     Example:
         >>> Positional_Encoding().positional_encoding(1, 4).tolist()
@@ -49,7 +49,7 @@ class Positional_Encoding(NotesLayer, keras.layers.Layer):
         return get_angles(position, i, d_model)
 
     def positional_encoding(self, position, d_model):
-        """The table of codes: float32 array (1, position, d_model)."""
+        """Return the table of encodings, a float32 array (1, position, d_model)."""
         return sinusoidal_positions(position, d_model)[np.newaxis]
 
     def build(self, x_shape):
@@ -62,12 +62,12 @@ class Positional_Encoding(NotesLayer, keras.layers.Layer):
 
     def _length_checks(self, x):
         message = (
-            f"{self.name}: the table holds {self.max_position} positions, and the sequence is "
-            f"longer. Shorten it or make the table larger (max_position, pe_input, pe_target)."
+            f"{self.name}: the table holds {self.max_position} positions, but the sequence is "
+            f"longer. Shorten it or enlarge the table (max_position, pe_input, pe_target)."
         )
         if x.shape[1] is None:
             check = tf.debugging.assert_less_equal(tf.shape(x)[1], self.max_position, message)
-            return [] if check is None else [check]  # None when it is eager
+            return [] if check is None else [check]  # None in eager mode
         if x.shape[1] > self.max_position:
             raise ValueError(f"{message} Got length {x.shape[1]}.")
         return []

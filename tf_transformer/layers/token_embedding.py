@@ -1,4 +1,4 @@
-"""Token ids to vectors with positions: the foot of the encoder and of the decoder.
+"""Token embedding with positions, the bottom layer of the encoder and the decoder.
 
 Axes: B batch, T length, D model width, V vocabulary.
 """
@@ -13,7 +13,7 @@ from tf_transformer.layers.positional_encoding import Positional_Encoding
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenEmbedding(NotesLayer, keras.layers.Layer):
-    """Embedding scaled by sqrt(D), plus positions, then dropout.
+    """Embedding scaled by sqrt(D), plus positional encoding, then dropout.
 
     "Attention Is All You Need", sections 3.4, 3.5 and 5.4.
 
@@ -22,19 +22,19 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         d_model: int, D.
         max_position: int, the longest sequence.
         rate: float, dropout rate.
-        embedding: None, or a `keras.layers.Embedding` (V, D) to share with others. It is not in
-            the config: who shares a table (`Transformer`) shares it again when it is remade.
+        embedding: None, or a `keras.layers.Embedding` (V, D) to share. It is not in the config: a
+            model that shares a table (`Transformer`) shares it again when it is re-created.
 
     Call arguments:
         ids: integer tensor (B, T).
-        training: bool or None; dropout acts when true.
+        training: bool or None; dropout is only applied if true.
         start: int or scalar int32 tensor, the position of the first token.
 
     Returns:
         (B, T, D).
 
     Raises:
-        ValueError: T is larger than `max_position`; `embedding` has another size.
+        ValueError: If T is larger than `max_position`, or `embedding` has a different size.
 
     Example:
         >>> TokenEmbedding(11, 8, 16)(tf.constant([[1, 2, 0]])).shape.as_list()
@@ -47,7 +47,7 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
             embedding = keras.layers.Embedding(
                 vocab_size,
                 d_model,
-                # After the scaling by sqrt(D), and as a tied output projection, of variance 1.
+                # Variance 1 after scaling by sqrt(D), and for logits of a tied output projection.
                 embeddings_initializer=keras.initializers.RandomNormal(stddev=d_model**-0.5),
                 name="embedding",
                 dtype=self.dtype_policy,
@@ -75,7 +75,7 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         return self.dropout(self.pos_encoding(x, start=start), training=training)
 
     def logits(self, x):
-        """Score every token of the vocabulary with the table itself, no bias (section 3.4).
+        """Project to vocabulary logits with the embedding table, without a bias (section 3.4).
 
         Args:
             x: float tensor (..., D).

@@ -1,4 +1,4 @@
-"""Whole models."""
+"""Complete models."""
 
 from tf_transformer.models.transformer import Transformer
 

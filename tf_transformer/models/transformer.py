@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer.
 
-Axes: B batch, K rows of a sentence (beams), S source length, T target length, L cache length, D
+Axes: B batch, K rows per sentence (beams), S source length, T target length, L cache length, D
 model width, V target vocabulary.
 """
 
@@ -16,37 +16,37 @@ from tf_transformer.models.variables_first import VariablesFirst
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Transformer(NotesLayer, VariablesFirst, keras.Model):
-    """Source ids and target ids in, logits of the next target token out.
+    """Encoder-decoder that maps source and target ids to logits of the next target token.
 
-    "Attention Is All You Need", figure 1. The masks are made inside, from the padding id 0.
+    "Attention Is All You Need", figure 1. The masks are created internally from padding id 0.
 
     Args:
-        num_layers: int, layers of the encoder and of the decoder each.
-        d_model: int, width D.
-        num_heads: int, divides `d_model`.
-        dff: int, width inside the feed-forward networks.
+        num_layers: int, number of encoder layers and of decoder layers.
+        d_model: int, model width D.
+        num_heads: int, number of heads; must divide `d_model`.
+        dff: int, inner width of the feed-forward networks.
         input_vocab_size, target_vocab_size: int, sizes of the two vocabularies.
-        pe_input, pe_target: int, the longest source and target in tokens.
+        pe_input, pe_target: int, maximum source and target lengths in tokens.
         rate: float, dropout rate.
-        share_embeddings: True makes one table serve as source embedding, target embedding and
-            output projection (paper section 3.4); both vocabularies must be one.
-        jit: True, False or "auto": compile the attention core with XLA.
+        share_embeddings: True uses one table as source embedding, target embedding and output
+            projection (paper section 3.4); this requires a joint vocabulary.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Call arguments:
         inputs: `(inp, tar)`, integer tensors (B, S) and (B, T), 0 = padding; `tar` begins with
             the start token (shifted right).
-        training: bool or None; dropout acts when true.
+        training: bool or None; dropout is only applied if true.
         return_attention_weights: True returns `(logits, attention_weights)`.
 
     Returns:
         float tensor (B, T, V), logits; with weights, also the dict that `Decoder` describes.
 
     Raises:
-        ValueError: `share_embeddings` with two vocabulary sizes; a sequence longer than its
-            table of positions; `d_model` not divisible by `num_heads`.
+        ValueError: If `share_embeddings` is used with two vocabulary sizes, a sequence is longer
+            than its table of positions, or `d_model` is not divisible by `num_heads`.
 
-    Differs from the notes: attention weights come only on request, since making them costs
-    memory that training does not have to spend.
+    Differs from the notes: attention weights are only returned on request, since they take memory
+    that training does not need to spend.
 
     Example:
         >>> model = Transformer(2, 8, 2, 32, 11, 13, pe_input=16, pe_target=16)
@@ -120,7 +120,7 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
         inp, tar = inputs
         source_padding, target_padding = create_padding_mask(inp), create_padding_mask(tar)
         enc_output = self.encoder(inp, training, source_padding)
-        # `create_masks` without its (B, 1, T, T) mask: the attention core keeps the future out.
+        # `create_masks` without its (B, 1, T, T) mask: the attention core blocks the future.
         dec_output, attention_weights = self.decoder(
             tar,
             enc_output,
@@ -140,25 +140,25 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
         return self.final_layer(dec_output)
 
     def start(self, inp, max_length, beam_size=1):
-        """Encode the sources and make the state that `step` hands on.
+        """Encode the sources and create the initial state for `step`.
 
         Args:
             inp: integer tensor (B, S), source ids, 0 = padding.
-            max_length: int or scalar int32 tensor L <= pe_target, the most steps to come; 0 leaves
-                that to `resize`.
-            beam_size: int K, the rows of each sentence, which stand together.
+            max_length: int or scalar int32 tensor L <= pe_target, the maximum number of steps; with
+                0, `resize` sets it later.
+            beam_size: int K, the number of rows per sentence; they are adjacent.
 
         Returns:
             A dict of tensors, the state before the first step.
 
         Raises:
-            ValueError: `max_length` is larger than `pe_target`.
+            ValueError: If `max_length` is larger than `pe_target`.
         """
         longest = self._arguments["pe_target"]
         if isinstance(max_length, int) and max_length > longest:
             raise ValueError(
-                f"max_length: expected at most {longest} (pe_target), the positions that the "
-                f"decoder knows, got {max_length}."
+                f"max_length: expected at most {longest} (pe_target), the decoder's number of "
+                f"positions, got {max_length}."
             )
         padding_mask = create_padding_mask(inp)
         caches, memories = self.decoder.start(
@@ -169,12 +169,12 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
             "padding_mask": padding_mask,
             "memories": memories,
             "caches": caches,
-            # Which row wrote what a row has read at each position; -1: nothing yet.
+            # The row that wrote the token each row has read at each position; -1: none yet.
             "lineage": tf.fill((tf.shape(inp)[0], beam_size, max_length), -1),
         }
 
     def step(self, tokens, state):
-        """Read one target token of every row, predict the next.
+        """Read one target token per row and predict the next.
 
         Args:
             tokens: integer tensor (B * K,), the start token first.
@@ -201,13 +201,13 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
         return logits, {**state, "position": position + 1, "caches": caches, "lineage": lineage}
 
     def reorder(self, state, rows):
-        """Let rows go on from what others have read, for `beam_search`.
+        """Reorder rows so that they continue from other rows, for `beam_search`.
 
-        The caches stay as they are: only who wrote what is noted anew.
+        The caches are unchanged: only the record of which row wrote which token is updated.
 
         Args:
             state: from `step`.
-            rows: int32 tensor (B * K,): row r becomes what row `rows[r]` of its sentence was.
+            rows: int32 tensor (B * K,): row r continues from row `rows[r]`.
 
         Returns:
             The state.
@@ -218,13 +218,13 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
         return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
 
     def resize(self, state, sentences, room):
-        """Go on with some of the sentences and with longer caches, for `decode_loop`.
+        """Keep some of the sentences and enlarge the caches, for `decode_loop`.
 
         Args:
             state: from `start` or `step`.
-            sentences: int32 tensor (B',), the places of those that stay.
-            room: int or scalar int32 tensor, the tokens of a sentence that the state can hold then,
-                if it does not hold more already.
+            sentences: int32 tensor (B',), the indices of the sentences to keep.
+            room: int or scalar int32 tensor, the number of tokens per sentence that the new state
+                can hold, unless it already holds more.
 
         Returns:
             The state.

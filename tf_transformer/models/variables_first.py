@@ -1,13 +1,13 @@
-"""What makes `fit` start in half the time."""
+"""Creates variables before training, so that `fit` starts in half the time."""
 
 
 class VariablesFirst:
-    """Mixin: `fit` finds all variables made, those of the optimizer, too.
+    """Mixin that creates all variables, including the optimizer's, before `fit` traces a step.
 
-    Keras makes what is missing in the first step. TensorFlow traces a step that makes variables a
-    second time, and each of them brings conditions into the first: for a Transformer of 2 + 2
-    layers that is half of the time before training begins. Metrics by name
-    (`metrics=["accuracy"]`) make variables in the first step, metric objects do not.
+    Otherwise Keras creates missing variables in the first step. TensorFlow traces such a step
+    twice, and each variable adds conditionals to the first trace: for a Transformer of 2 + 2
+    layers, this is half of the time before training begins. Metrics given by name
+    (`metrics=["accuracy"]`) still create variables in the first step; metric objects do not.
 
     Example:
         >>> class Line(VariablesFirst, keras.Model):
@@ -24,7 +24,7 @@ class VariablesFirst:
     """
 
     def make_train_function(self, force=False):
-        """What `fit` and `train_on_batch` call before their first step."""
+        """Create the variables, then the function that `fit` and `train_on_batch` call."""
         if not self.built:
             self.build()
         if not self.optimizer.built:

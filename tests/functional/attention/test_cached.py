@@ -19,7 +19,7 @@ def test_cached_steps_give_the_rows_of_causal_attention(dtype, jit, with_bias):
     future = np.arange(11) > np.arange(11)[:, None]
     given = 0.0 if bias is None else bias.numpy().astype(np.float64)
     expected, _ = ref.scaled_dot_product_attention(*exact, future, given)
-    # What stands in the cache from `position` on must not matter.
+    # The contents of the cache from position t on must not matter.
     cache = tuple(tf.cast(tf.fill((2, 3, 11, 4), number), dtype) for number in (173.0, -3e4))
     for t in range(11):
         at = slice(t, t + 1)
@@ -36,7 +36,7 @@ def test_several_positions_at_once_are_causal_too(jit):
     q, k, v, _ = some_inputs("float32", t=11)
     future = np.arange(11) > np.arange(11)[:, None]
     expected, _ = ref.scaled_dot_product_attention(q.numpy(), k.numpy(), v.numpy(), future, 0.0)
-    cache = (tf.fill((2, 3, 17, 4), 173.0),) * 2  # longer than what comes
+    cache = (tf.fill((2, 3, 17, 4), 173.0),) * 2  # longer than the input
     for start, end in ((0, 1), (1, 3), (3, 8), (8, 11)):
         new = (x[:, :, start:end] for x in (q, k, v))
         output, cache = cached_attention(*new, cache, tf.constant(start), jit=jit)
@@ -48,7 +48,7 @@ def test_a_mask_says_which_slots_are_seen(jit):
     q, k, v, _ = some_inputs("float32", t=11)
     rng = np.random.default_rng(5)
     cache = (tf.fill((2, 3, 13, 4), 173.0),) * 2
-    # The last three of eleven positions, which see but some of those that have been put in.
+    # The last three of eleven positions attend only to some of the filled slots.
     for start, end in ((0, 8), (8, 11)):
         new = [x[:, :, start:end] for x in (q, k, v)]
         seen = rng.random((2, 1, end - start, 13)) < 0.5
@@ -66,11 +66,11 @@ def test_new_positions_fit_the_cache(name):
     arguments = dict.fromkeys(("q", "keys", "values"), tf.zeros((2, 3, 1, 4)))
     cache = (tf.zeros((2, 3, 11, 4)),) * 2
     for shape in ((2, 3, 2, 4), (2, 3, 1, 5), (2, 1, 4)):
-        with pytest.raises(ValueError, match=f"{name}: expected new positions of the cache"):
+        with pytest.raises(ValueError, match=f"{name}: expected shape .* to match q and the cache"):
             cached_attention(**{**arguments, name: tf.zeros(shape)}, cache=cache, slot=0)
 
 
 def test_queries_have_the_width_of_the_cache():
     new, cache = tf.zeros((2, 3, 1, 4)), (tf.zeros((2, 3, 11, 4)),) * 2
-    with pytest.raises(ValueError, match="q: expected new positions of the cache"):
+    with pytest.raises(ValueError, match="q: expected shape .* to match q and the cache"):
         cached_attention(tf.zeros((2, 3, 1, 5)), new, new, cache, 0)

@@ -50,7 +50,7 @@ def test_good_masks_are_left_alone(mask, tokens):
         (np.ones_like(PADDING), None, "all blocked: no query"),
         (np.zeros_like(PADDING), None, "idle: the mask blocks nothing"),
         (AHEAD, TOKENS, "padding: sentence 0 may attend to its padding"),
-        (PADDING.swapaxes(2, 3), None, "transposed: the mask says the same of every key"),
+        (PADDING.swapaxes(2, 3), None, "transposed: the mask is the same for every key"),
         (PADDING.astype(np.int32), None, "mask: expected float (1.0 = blocked) or bool"),
         (PADDING[:, 0], None, "mask: expected a shape that broadcasts"),
         (PADDING[..., :4], None, "mask: expected a shape that broadcasts"),
@@ -80,7 +80,7 @@ def test_two_axes_that_could_be_two_things_are_named(dtype):
     mask = np.array([[0, 0, 0, 1], [0, 1, 0, 1], [1, 0, 0, 0]]).astype(dtype)
     findings = check_mask(mask, (3, 2, 3, 4))
     meant = "(batch, keys)" if dtype == np.bool_ else "(queries, keys)"
-    assert findings[0].startswith("ambiguous: batch and queries are both 3, and two axes of ")
+    assert findings[0].startswith("ambiguous: batch and queries are both 3, and a rank-2 ")
     assert meant in findings[0]
 
 

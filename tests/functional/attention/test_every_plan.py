@@ -1,4 +1,4 @@
-"""Every plan of the attention core keeps one contract: against float64, bit laws, gradients.
+"""Every plan of the attention core meets one contract: accuracy, bitwise laws, gradients.
 
 Axes: B batch, N heads, T target length, S source length, H head width.
 """
@@ -44,7 +44,7 @@ BIASES = {
 
 @st.composite
 def problems(draw):
-    """Arguments of one attention: N(0, 1) numbers, any kind of mask and bias."""
+    """Arguments of one attention call: N(0, 1) values, any kind of mask and bias."""
     b, n, t, s, h = draw(st.sampled_from(SHAPES))
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     shapes = {"q": (b, n, t, h), "k": (b, n, s, h), "v": (b, n, s, h + 2), "g": (b, n, t, h + 2)}

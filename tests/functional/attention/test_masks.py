@@ -1,4 +1,4 @@
-"""Masks: their values, and the one place where the two conventions meet."""
+"""Masks: their values, and the conversion between the two conventions."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_the_decoder_mask_blocks_padding_and_future_alike():
     assert combined.numpy().tolist() == [[[[0, 1, 1], [0, 1, 1], [0, 1, 0]]]]
 
 
-# The crossing point
+# Conversion between the conventions
 
 
 def test_no_mask_blocks_nothing():

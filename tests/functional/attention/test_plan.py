@@ -1,4 +1,4 @@
-"""Which plan is taken, and what is refused before anything is computed."""
+"""Which plan is chosen, and what is rejected before anything is computed."""
 
 import pytest
 import tensorflow as tf
@@ -95,7 +95,7 @@ def test_a_block_size_is_a_positive_integer(field, size):
 
 def test_a_plan_without_weights_is_refused_where_they_are_wanted():
     q, k, v, _ = some_inputs()
-    with pytest.raises(ValueError, match="plan.*never makes the attention weights.*Pass"):
+    with pytest.raises(ValueError, match="plan.*does not compute the attention weights.*Pass"):
         scaled_dot_product_attention(q, k, v, plan="blockwise")
 
 

@@ -25,7 +25,7 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
 
 
 def attend_with_gradients(q, k, v, mask, cotangent, **options):
-    """(output, weights, gradients of sum(output * cotangent) by q, k and v)."""
+    """(output, weights, gradients of sum(output * cotangent) w.r.t. q, k and v)."""
     with tf.GradientTape() as tape:
         tape.watch([q, k, v])
         output, weights = scaled_dot_product_attention(q, k, v, mask, **options)
@@ -43,7 +43,7 @@ every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
 
 
 def normal(*shape, seed=3, dtype="float32"):
-    """N(0, 1) numbers as a tensor; float64 of it is exactly what the library gets."""
+    """N(0, 1) values as a tensor; as float64 they are exactly what the library gets."""
     return tf.cast(np.random.default_rng(seed).standard_normal(shape), dtype)
 
 
@@ -73,7 +73,7 @@ def test_attention_matches_the_vectors(name, jit):
 @pytest.mark.parametrize("name", [name for name in ATTENTION_CASES if name != "open"])
 def test_a_bool_mask_is_the_float_mask_turned_round(name):
     check_attention(
-        # Two axes of bool mean (B, S), so the look-ahead mask gets its four.
+        # A rank-2 bool mask means (B, S), so the look-ahead mask is expanded to rank 4.
         lambda q, k, v, mask: scaled_dot_product_attention(
             q, k, v, np.reshape(mask == 0, (1,) * (4 - mask.ndim) + mask.shape)
         ),
@@ -114,7 +114,7 @@ def test_float64_inputs_are_computed_in_float64():
     close(actual_weights, weights, 1e-12)
 
 
-# Mutation proof: the comparisons above notice what must not happen
+# Mutation tests: the comparisons above detect a wrong core
 
 
 def flipped_mask(q, k, v, mask=None, **options):
@@ -180,7 +180,7 @@ def test_contract_1_scores_of_30000_stay_finite(path, dtype, sign):
     exact_in_bfloat16 = [128.0, 124.0, 120.0]  # 4 * 128^2 / sqrt(4) = 32768
     q = tf.cast(np.array(exact_in_bfloat16)[:, None] * np.ones((2, 7, 3, 4)), dtype)
     k = tf.concat([q, -q[:, :, :2]], axis=2)
-    # With the minus, rows whose free keys all score -30000: what is blocked must be lower still.
+    # With sign -1, some rows have only free keys that score -30000: blocked ones must be lower.
     output, weights, gradients = PATHS[path](sign * q, k, v, mask, cotangent)
     expected = ref.scaled_dot_product_attention(*map(float64, (sign * q, k, v)), mask)
     close(float64(output), expected[0], TOLERANCE[dtype])
@@ -196,7 +196,7 @@ def test_contract_2_a_row_with_every_key_blocked_is_uniform(path, dtype):
     fully[1, 0, 1] = 1
     output, weights, gradients = PATHS[path](q, k, v, tf.constant(fully), cotangent)
     row = float64(weights)[1, :, 1]
-    # All equal to the last bit, and 1/5 as nearly as the device divides.
+    # All bitwise equal, and 1/5 up to the device's rounding of the division.
     assert (row == row[:, :1]).all()
     close(row, np.full((7, 5), 0.2), max(TOLERANCE[dtype] / 5, 1e-6))
     close(float64(output)[1, :, 1], float64(v)[1].mean(axis=1), TOLERANCE[dtype])
@@ -275,7 +275,7 @@ def test_rows_of_weights_sum_to_one_whatever_the_mask(mask, scale, seed):
     output, weights = scaled_dot_product_attention(q, k, v, mask)
     np.testing.assert_allclose(weights.numpy().sum(-1), 1.0, rtol=1e-6)
     free = np.broadcast_to(mask, weights.shape)
-    # An average lies between the least and the greatest of what it averages.
+    # An average lies between the minimum and the maximum of its values.
     assert (output.numpy() <= v.numpy().max(axis=2, keepdims=True) + 1e-5).all()
     has_free = free.any(-1, keepdims=True)
     assert (weights.numpy()[~free & has_free] == 0.0).all()
@@ -317,9 +317,12 @@ def zeros(*shape):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (((4,), (4,), (4,)), r"q, k, v: expected three tensors of one rank.*q \(4,\)"),
-        (((2, 3, 4), (5, 4), (5, 4)), r"q, k, v: expected three tensors of one rank.*k \(5, 4\)"),
-        (((3, 4), (5, 6), (5, 6)), r"q, k: expected one width.*q \(3, 4\) and k \(5, 6\)"),
+        (((4,), (4,), (4,)), r"q, k, v: expected three tensors of the same rank.*q \(4,\)"),
+        (
+            ((2, 3, 4), (5, 4), (5, 4)),
+            r"q, k, v: expected three tensors of the same rank.*k \(5, 4\)",
+        ),
+        (((3, 4), (5, 6), (5, 6)), r"q, k: expected the same width.*q \(3, 4\) and k \(5, 6\)"),
         (((3, 4), (5, 4), (6, 4)), r"k, v: expected one value for each key.*v \(6, 4\)"),
         (((2, 3, 4), (1, 5, 4), (1, 5, 4)), r"q, k: expected the same batch.*k \(1, 5, 4\)"),
     ],

@@ -296,7 +296,12 @@ class TestArguments:
         [
             ((10, D), (10, D), (2, 4, 5), r"from_tensor: expected 2 \* 4 rows .*from_seq_length"),
             ((10, D), (10, D), (2, 5, 4), r"to_tensor: expected 2 \* 4 rows .*to_seq_length"),
-            ((2, 5, D), (3, 5, D), (None,) * 3, "to_tensor: expected the batch of from_tensor, 2"),
+            (
+                (2, 5, D),
+                (3, 5, D),
+                (None,) * 3,
+                "to_tensor: expected the batch size of from_tensor, 2",
+            ),
         ],
     )
     def test_sizes_that_do_not_fit(self, shape, other, lengths, message):

@@ -87,7 +87,7 @@ def test_is_written_and_read_again(tmp_path, pooling, normalize):
         (
             {"pooling_mode_mean_tokens": True},
             ("Transformer", "Pooling", "Dense"),
-            "a Transformer, a Pooling and maybe a Normalize, got Transformer, Pooling, Dense",
+            "a Transformer, a Pooling and optionally a Normalize, got Transformer, Pooling, Dense",
         ),
     ],
 )
@@ -100,8 +100,8 @@ def test_what_is_not_computed_is_refused(tmp_path, modes, modules, message):
     "file, content, message",
     [
         ("modules.json", "[{", "expected a JSON array in .*modules.json"),
-        ("modules.json", "{}", "expected a JSON array in .*modules.json, got: it holds a dict"),
-        ("modules.json", "[1]", "expected a type and a path of each module"),
+        ("modules.json", "{}", "expected a JSON array in .*modules.json, got: it contains a dict"),
+        ("modules.json", "[1]", "expected a type and a path for each module"),
         ("1_Pooling/config.json", "", "expected a JSON object in .*config.json"),
     ],
 )

@@ -71,7 +71,7 @@ def test_an_empty_batch(folder):
 
 
 def test_another_number_of_pairs_is_refused(folder):
-    with pytest.raises(ValueError, match="pairs: expected one for each of the 2 texts, got 1"):
+    with pytest.raises(ValueError, match="pairs: expected one for each of 2 texts, got 1"):
         bert.text_inputs(bert.read_tokenizer(folder), ["a", "b"], ["a"])
 
 

@@ -1,10 +1,10 @@
-"""One axis cut into blocks of one size, for loops that hold a block at a time."""
+"""Equal-sized blocks of an axis, for loops that hold one block at a time."""
 
 import tensorflow as tf
 
 
 def shape_of(x):
-    """The sizes of a tensor, ints as far as they are known: XLA wants a slice's size constant.
+    """Shape of a tensor, with ints for static sizes: XLA needs constant slice sizes.
 
     Args:
         x: tensor of known rank.
@@ -20,20 +20,19 @@ def shape_of(x):
 
 
 class Blocks:
-    """The blocks of an axis: all of one size, the last one moved back to end with the axis.
+    """Equal-sized blocks of an axis; the last one is shifted back to end with the axis.
 
-    The last block then begins with indices that the block before it has seen already; whoever
-    adds up over blocks leaves them out. Nothing is padded, and every shape is static as soon as
-    the length is.
+    The last block may therefore start with indices that the previous block also covers; sums over
+    blocks must skip them. Nothing is padded, and all shapes are static if the length is.
 
     Args:
-        length: int or scalar int32 tensor, of the axis.
-        size: int or scalar int32 tensor, of a block; a shorter axis is a single block.
+        length: int or scalar int32 tensor, length of the axis.
+        size: int or scalar int32 tensor, block size; a shorter axis is a single block.
 
     Attributes:
         size: int or scalar tensor, at most `length`.
-        count: int or scalar tensor, how many blocks.
-        overlap: int or scalar tensor, how many indices the last two blocks share.
+        count: int or scalar tensor, number of blocks.
+        overlap: int or scalar tensor, number of indices shared by the last two blocks.
 
     Example:
         >>> blocks = Blocks(length=7, size=3)
@@ -55,7 +54,7 @@ class Blocks:
 
     @classmethod
     def of(cls, x, axis, size):
-        """The blocks of an axis of a tensor."""
+        """Blocks of an axis of a tensor."""
         static = x.shape[axis]
         return cls(tf.shape(x)[axis] if static is None else static, size)
 
@@ -68,16 +67,16 @@ class Blocks:
         return self.start(i) + tf.range(self.size)
 
     def seen(self, i):
-        """bool tensor (size,): which indices of block `i` the block before has too."""
+        """bool tensor (size,): which indices of block `i` the previous block also has."""
         return self.indices(i) < i * self.size
 
     def cut(self, x, axis, i):
-        """Block `i` of an axis of `x`, or `x` where that axis is 1 and broadcasts."""
+        """Slice block `i` of an axis of `x`; return `x` if that axis is 1 and broadcasts."""
         length = x.shape[axis]
         if length == 1:
             return x
         start, size = self.start(i), self.size
-        if length is None:  # 1 or all, which only the running graph can tell
+        if length is None:  # 1 or the full length, only known at run time
             whole = tf.shape(x)[axis]
             start, size = tf.minimum(start, whole - 1), tf.minimum(size, whole)
             start = tf.where(tf.equal(whole, 1), 0, start)
@@ -87,19 +86,19 @@ class Blocks:
         starts = [0] * x.shape.rank
         starts[axis] = start
         block = tf.slice(x, starts, sizes)
-        # Not `tf.ensure_shape`: XLA makes a dynamic shape of it.
+        # Not `tf.ensure_shape`, which XLA turns into a dynamic shape.
         block.set_shape([n if isinstance(n, int) else None for n in sizes])
         return block
 
     def join(self, blocks, axis=0):
-        """Put stacked blocks together.
+        """Join stacked blocks into one axis.
 
         Args:
             blocks: tensor (..., count, ..., size, width).
-            axis: int, where the blocks are counted.
+            axis: int, the axis that counts the blocks.
 
         Returns:
-            Tensor (..., length, width), one axis less.
+            Tensor (..., length, width), with one axis fewer.
         """
         rank = blocks.shape.rank
         others = [i for i in range(rank - 2) if i != axis]

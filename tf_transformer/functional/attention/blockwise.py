@@ -1,7 +1,7 @@
-"""Attention in blocks: one tile of scores at a time, forward and backward.
+"""Blockwise attention: one tile of scores at a time, forward and backward.
 
-Axes: T target (query) length, S source (key) length, H head width; t and s are the lengths of one
-block of queries and of keys. Leading axes (batch, heads) are "...".
+Axes: T target (query) length, S source (key) length, H head width; t and s are the lengths of a
+query block and a key block. Leading axes (batch, heads) are "...".
 """
 
 import math
@@ -30,13 +30,13 @@ def blockwise_attention(
     key_block=512,
     compiled=False,
 ):
-    """The output of attention without its T x S scores: the softmax is taken block by block.
+    """Attention output computed block by block, without materializing the T x S scores.
 
-    For a block of queries, the running maximum m, sum l and output o of the softmax are corrected
-    whenever a block of keys brings a larger maximum m': o <- o exp(m - m') + exp(s - m') V. Milakov
+    For each block of queries, the running maximum m, sum l and output o of the softmax are rescaled
+    whenever a block of keys has a larger maximum m': o <- o exp(m - m') + exp(s - m') V. Milakov
     and Gimelshein 2018, algorithm 3; Dao et al. 2022, "FlashAttention", algorithms 1 and 4. The
-    gradient makes each tile of scores a second time instead of keeping it. Under `causal`, tiles
-    that lie in the future altogether are never made.
+    backward pass recomputes each tile of scores instead of storing it. With `causal`, tiles that
+    lie entirely in the future are skipped.
 
     Args:
         q: float tensor (..., T, H).
@@ -44,17 +44,18 @@ def blockwise_attention(
         v: float tensor (..., S, H_v).
         blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
         bias: None, or a float tensor that broadcasts to (..., T, S), added to the scores.
-        causal: bool, True also blocks key s for query t wherever s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with this probability, the same ones
+        causal: bool, True also blocks key s for query t if s > t.
+        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
             forward and backward; seed is an integer tensor (2,).
-        query_block, key_block: int, the largest t and s.
-        compiled: bool, whether XLA compiles this: bfloat16 matrices are then multiplied as such.
+        query_block, key_block: int, maximum t and s.
+        compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
+            bfloat16.
 
     Returns:
         (..., T, H_v), in the dtype of `q`. Scores and sums are float32 (float64 for float64).
 
-    Differs from the papers: a row whose keys are all blocked is the plain average of all values,
-    as in the whole softmax, and nothing of it is dropped.
+    Differs from the papers: a row with all keys blocked is the plain average of all values, as in
+    `whole_attention`, but without dropout.
 
     Example:
         >>> q = tf.random.stateless_normal((1, 2, 7, 4), (1, 2))
@@ -78,7 +79,7 @@ def blockwise_attention(
 
 
 class _Tiles:
-    """The inputs of one attention, and the two loops over their tiles."""
+    """The inputs of one attention call, and the forward and backward loops over its tiles."""
 
     def __init__(self, inputs, blocked, causal, dropout, query_block, key_block, compiled):
         self.dtype = tf.float64 if inputs[0].dtype == tf.float64 else tf.float32
@@ -91,7 +92,7 @@ class _Tiles:
         self.keys = Blocks.of(k, -2, key_block)
 
     def forward(self):
-        """The output (..., T, H_v), and the logarithm of each row's sum, (..., T, 1)."""
+        """Return the output (..., T, H_v) and the log-sum-exp of each row, (..., T, 1)."""
         values = tf.cast(self.v, self.dtype)
         average = tf.reduce_mean(values, axis=-2, keepdims=True)  # (..., 1, H_v)
 
@@ -112,7 +113,7 @@ class _Tiles:
             state = column - math.inf, column, column + tf.zeros_like(average)
             highest, total, output = self._over_keys(i, add_keys, state)
             free = highest > BLOCKED_SCORE
-            # exp(score - inf) = 0: to the gradient, a row without a free key has no scores.
+            # exp(score - inf) = 0: in the backward pass, a row without a free key has no scores.
             log_sum = tf.where(free, highest + tf.math.log(total), self._number(math.inf))
             output = tf.where(free, output / total, average)
             return i + 1, outputs.write(i, output), log_sums.write(i, log_sum)
@@ -122,7 +123,7 @@ class _Tiles:
         return self.queries.join(outputs.stack()), self.queries.join(log_sums.stack())
 
     def backward(self, upstream, output, log_sums):
-        """The gradients by q, k, v and, if there is one, the bias."""
+        """Return the gradients with respect to q, k, v and, if given, the bias."""
         wide = tf.cast(upstream, self.dtype)
         slopes = tf.reduce_sum(wide * output, -1, keepdims=True)  # (..., T, 1)
 
@@ -130,7 +131,7 @@ class _Tiles:
             q, up, slope, log_sum = (
                 self.queries.cut(x, -2, i) for x in (self.q, upstream, slopes, log_sums)
             )
-            # Rows that the block before has counted already.
+            # Rows already counted by the previous block.
             seen = tf.expand_dims(self.queries.seen(i), 1)  # (t, 1)
             log_sum = tf.where(seen, self._number(math.inf), log_sum)
 
@@ -163,7 +164,7 @@ class _Tiles:
             state += (self._bias_tiles(),)
         dq, dk, dv, *dbias = self._over_queries(rows, state)
         dv = self.keys.join(dv.stack())  # (..., S, H_v)
-        # Rows without a free key share what they get among all values.
+        # Rows without a free key spread their gradient evenly over all values.
         shared = tf.where(tf.math.is_inf(log_sums), wide, self._number(0))
         dv += tf.reduce_sum(shared, -2, keepdims=True) / self._number(self.keys.length)
         dq, dk = self.queries.join(dq.stack()), self.keys.join(dk.stack())
@@ -176,7 +177,7 @@ class _Tiles:
         return state
 
     def _over_keys(self, i, body, state):
-        """Run `body` for the key blocks that query block `i` may see."""
+        """Run `body` for the key blocks that query block `i` may attend to."""
         last = self.keys.count
         if self.causal:
             rows_end = self.queries.start(i) + self.queries.size
@@ -187,7 +188,7 @@ class _Tiles:
         return state
 
     def _scores(self, q, i, j):
-        """Scores of query block `i` with key block `j`, (..., t, s)."""
+        """Scores of query block `i` against key block `j`, (..., t, s)."""
         blocked = None if self.blocked is None else self._cut(self.blocked, i, j)
         if self.causal:
             future = self.keys.indices(j) > tf.expand_dims(self.queries.indices(i), 1)
@@ -195,7 +196,7 @@ class _Tiles:
         bias = None if self.bias is None else self._cut(self.bias, i, j)
         scores = attention_scores(q, self.keys.cut(self.k, -2, j), blocked, bias)
         if not isinstance(self.keys.overlap, int) or self.keys.overlap:
-            # Keys that the block before has counted already.
+            # Keys already counted by the previous block.
             scores = tf.where(self.keys.seen(j), self._number(-math.inf), scores)
         return scores
 
@@ -211,7 +212,7 @@ class _Tiles:
         return tf.cast(number, self.dtype)
 
     def _rows(self, blocks, width, zeros=False):
-        """An array of blocks of rows, (..., block, width) each."""
+        """A TensorArray of row blocks, each (..., block, width)."""
         size = blocks.size if isinstance(blocks.size, int) else None
         rows = tf.TensorArray(
             self.dtype,
@@ -225,7 +226,7 @@ class _Tiles:
         return rows
 
     def _bias_tiles(self):
-        """An array of zeros for each tile of the bias, those in the future included."""
+        """A TensorArray with zeros for each tile of the bias, including future tiles."""
         tile = tf.stack([self.queries.size, self.keys.size])
         count = self.queries.count * self.keys.count
         shape = tf.concat([[count], tf.shape(self.bias)[:-2], tile], 0)
@@ -233,7 +234,7 @@ class _Tiles:
         return tiles.unstack(tf.zeros(shape, self.dtype))
 
     def _join_tiles(self, tiles):
-        """Put the tiles of the bias together, (..., T, S)."""
+        """Join the tiles of the bias into (..., T, S)."""
         tiles = tiles.stack()  # (count, ..., t, s)
         shape = tf.concat([[self.queries.count, self.keys.count], tf.shape(tiles)[1:]], 0)
         tiles = tf.reshape(tiles, shape)  # (T / t, S / s, ..., t, s)

@@ -1,6 +1,6 @@
-"""Attention of new positions to a cache of earlier ones.
+"""Attention from new positions to cached keys and values.
 
-Axes: B batch, N heads, T new positions, C slots of the cache, H head width.
+Axes: B batch, N heads, T new positions, C cache slots, H head width.
 """
 
 import functools
@@ -12,28 +12,28 @@ from tf_transformer.functional.attention.whole import whole_attention
 
 
 def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit="auto"):
-    """One step of decoding: put new keys and values into the cache, attend to what is in it.
+    """One decoding step: write new keys and values to the cache and attend to its contents.
 
-    Without a mask, what `scaled_dot_product_attention` under `causal` gives for rows `slot` to
-    `slot + T - 1`, at the cost of T rows. The cache keeps its size, so every step runs the same
-    program. It only grows: beams that go on from one another need no copies, but masks that show
-    each the slots that it has come by.
+    Without a mask, this gives rows `slot` to `slot + T - 1` of `scaled_dot_product_attention` with
+    `causal=True`, at the cost of T rows. The cache has a fixed size, so every step runs the same
+    program. Filled slots never move: beams that branch off one another need no copies, only masks
+    that show each beam the slots of its own history.
 
     Args:
         q: float tensor (B, N, T, H), the queries of the new positions.
         keys, values: (B, N, T, H), their keys and values.
-        cache: two tensors (B, N, C, H), keys and values put into the slots before.
-        slot: scalar int32 tensor, 0 <= slot <= C - T, where the new ones go.
+        cache: two tensors (B, N, C, H), the keys and values written so far.
+        slot: scalar int32 tensor, 0 <= slot <= C - T, the first slot to write to.
         mask: None, or a bool tensor that broadcasts to (B, N, T, C), True = may attend.
         bias: None, or a float tensor that broadcasts to (B, N, T, C), added to the scores.
         jit: True, False or "auto", see `use_xla`.
 
     Returns:
-        `(output, cache)`: (B, N, T, H), and the cache with the new keys and values in it.
+        `(output, cache)`: (B, N, T, H), and the cache with the new keys and values.
 
     Raises:
-        ValueError: `q`, `keys` or `values` not of the cache's shape otherwise, or not of one
-            length; an unknown `jit`.
+        ValueError: If the shapes of `q`, `keys` or `values` do not match the cache or each other,
+            or `jit` is unknown.
 
     Example:
         >>> new = tf.ones((1, 2, 1, 4))
@@ -46,7 +46,7 @@ def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit=
     for name, tensor in (("q", q), ("keys", keys), ("values", values)):
         if not tensor.shape.is_compatible_with(expected):
             raise ValueError(
-                f"{name}: expected new positions of the cache, {tuple(expected)}, got "
+                f"{name}: expected shape {tuple(expected)}, to match q and the cache, got "
                 f"{tuple(tensor.shape)}."
             )
     core = _cached_by_xla if use_xla(jit) else _cached
@@ -62,7 +62,7 @@ def _cached(q, keys, values, cache, slot, mask, bias, compiled=False):
 
 
 def _put(cache, new, slot):
-    """The new rows in their slots; inside of an XLA loop this happens in place."""
+    """Write the new rows to their slots; inside an XLA loop this happens in place."""
     batch, heads, slots, width = tf.unstack(tf.shape(cache))
     first = tf.expand_dims(tf.range(batch * heads) * slots + slot, 1)  # (B * N, 1)
     places = tf.reshape(first + tf.range(tf.shape(new)[2]), (-1, 1))  # (B * N * T, 1)

@@ -1,4 +1,4 @@
-"""A linter for masks: the mistakes that raise nothing and ruin a model.
+"""A linter for attention masks: finds mistakes that raise no error but ruin a model.
 
 Axes: B batch, N heads, T target (query) length, S source (key) length.
 """
@@ -10,24 +10,24 @@ from tf_transformer.functional.attention.masks import blocked_scores
 
 
 def check_mask(mask, scores_shape, tokens=None):
-    """Say in plain words what looks wrong with a mask.
+    """Describe in plain words what looks wrong with a mask.
 
-    Looks for: a mask that does not fit the scores; an integer or additive mask; padding that may
+    Checks for: a mask that does not fit the scores; an integer or additive mask; padding that may
     be attended to while tokens may not; a look-ahead mask that shows the future and hides the
     past; rows with every key blocked; a mask that blocks queries rather than keys; a mask that
-    blocks nothing; a shape that could mean two things.
+    blocks nothing; an ambiguous shape.
 
     Args:
         mask: array or eager tensor, as for `scaled_dot_product_attention`.
         scores_shape: `(B, N, T, S)`, the shape of the scores it is for.
-        tokens: None, or the ids (B, S) of the keys, 0 = padding: with them an inverted padding
-            mask is found for certain, without them only guessed at.
+        tokens: None, or the ids (B, S) of the keys, 0 = padding. With them an inverted padding
+            mask is detected reliably, without them only guessed.
 
     Returns:
-        list of str, one for each finding, empty if there is none.
+        list of str, one per finding; empty if there are none.
 
     Raises:
-        ValueError: `scores_shape` is not four numbers; `tokens` of another shape than (B, S).
+        ValueError: If `scores_shape` does not have four sizes, or `tokens` is not (B, S).
 
     Example:
         >>> keep = tf.cast([[[[1, 1, 0]]]], tf.float32)  # 1 = may attend: not this library's way
@@ -52,7 +52,7 @@ def check_mask(mask, scores_shape, tokens=None):
         blocked = blocked_scores(mask, tf.TensorShape(scores_shape))
     except ValueError as error:
         return [*findings, str(error)]
-    if findings:  # an additive mask: what it blocks is not what was meant
+    if findings:  # wrong values: what it blocks is not what was meant
         return findings
     blocked = np.broadcast_to(blocked.numpy(), scores_shape)
     return [*_of_shape(mask, scores_shape), *_of_meaning(blocked, padding)]
@@ -67,12 +67,12 @@ def _of_values(mask):
     shown = ", ".join(f"{value:g}" for value in values[:3])
     if values.min() < -100 and values.max() <= 0:
         return [
-            f"additive: the values are {shown}, as if they were added to the scores. Here 1.0 "
-            f"blocks, and so does every other value but 0.0; pass tf.cast(mask < 0, tf.float32)."
+            f"additive: the values are {shown}, as in a mask that is added to the scores. Here 1.0 "
+            f"blocks, and so does any other nonzero value; pass tf.cast(mask < 0, tf.float32)."
         ]
     return [
-        f"values: expected 0.0 (may attend) and 1.0 (blocked) only, found {shown}. Every value "
-        f"but 0.0 blocks; a weight between them belongs into `bias`."
+        f"values: expected 0.0 (may attend) and 1.0 (blocked) only, got {shown}. Any nonzero "
+        f"value blocks; pass weights in between as `bias`."
     ]
 
 
@@ -85,12 +85,12 @@ def _of_shape(mask, scores_shape):
         else:
             meant, other = "(queries, keys)", "a padding mask is mask[:, tf.newaxis, tf.newaxis]"
         findings.append(
-            f"ambiguous: batch and queries are both {batch}, and two axes of "
-            f"{mask.dtype.name} mean {meant}; {other}."
+            f"ambiguous: batch and queries are both {batch}, and a rank-2 {mask.dtype.name} mask "
+            f"means {meant}; {other}."
         )
     if mask.shape.rank == 4 and mask.shape[3] == 1 != source and mask.shape[2] == target:
         findings.append(
-            "transposed: the mask says the same of every key, so it blocks whole queries. A "
+            "transposed: the mask is the same for every key, so it blocks whole queries. A "
             "padding mask is (batch, 1, 1, keys)."
         )
     return findings
@@ -124,8 +124,8 @@ def _of_order(blocked, guess):
     if target == source > 1:
         if blocked[..., past].all() and not blocked[..., future].any():
             return [
-                "inverted: the future may be attended to and the past may not. A look-ahead mask "
-                "of floats is 1.0 above the diagonal, one of bools True on and below it."
+                "inverted: the future may be attended to and the past may not. A float "
+                "look-ahead mask is 1.0 above the diagonal, a bool one is True on and below it."
             ]
         if blocked[..., future].all() and blocked[..., np.arange(target), np.arange(target)].all():
             return ["diagonal: no position may attend to itself; the first one sees nothing."]
@@ -135,8 +135,8 @@ def _of_order(blocked, guess):
     rows = blocked[:, 0, 0].astype(int)  # (B, S)
     if same and (np.diff(rows, axis=1) <= 0).all() and (rows[:, 0] > rows[:, -1]).any():
         return [
-            "inverted? The mask blocks the beginning of the sentences and frees their end: right "
-            "if the padding stands first, the wrong way round if it stands last."
+            "inverted? The mask blocks the beginning of the sentences but not the end: correct if "
+            "the padding comes first, inverted if it comes last."
         ]
     return []
 
@@ -148,5 +148,5 @@ def _of_rows(blocked):
     sentence, query = (int(index) for index in np.argwhere(lonely)[0])
     return [
         f"lonely rows: {int(lonely.sum())} of {lonely.size} queries may attend to nothing, the "
-        f"first is query {query} of sentence {sentence}; they get the average of all values."
+        f"first is query {query} of sentence {sentence}; their output is the average of all values."
     ]

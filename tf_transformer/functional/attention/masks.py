@@ -1,10 +1,10 @@
-"""Masks: who may attend to whom, and the one place where the two conventions meet.
+"""Attention masks, and the conversion between the two mask conventions.
 
 Axes: B batch, N heads, T target (query) length, S source (key) length.
 
 The notes mark what is *blocked* with a float 1.0; Keras and PyTorch mark what *may be attended to*
-with True. The dtype of a mask says which of the two it is, and `blocked_scores` is the only
-function of this library that translates between them.
+with True. The dtype of a mask determines its convention, and `blocked_scores` is the only function
+in this library that converts between them.
 """
 
 import tensorflow as tf
@@ -47,7 +47,7 @@ def create_look_ahead_mask(size):
 
 
 def create_masks(inp, tar):
-    """Make the three masks of an encoder-decoder from its token ids.
+    """Create the three masks of an encoder-decoder from token ids.
 
     Args:
         inp: integer tensor (B, S), source ids, 0 = padding.
@@ -70,11 +70,11 @@ def create_masks(inp, tar):
 
 
 def create_sequence_to_sequence_mask(token_type_ids):
-    """Let a first segment see itself whole, and a second one the first and its own past.
+    """Mask in which segment 0 attends to itself, and segment 1 to segment 0 and its own past.
 
-    Dong et al. 2019, "Unified Language Model Pre-training" (UniLM), section 2.3: with it an encoder
-    generates text. Padding, of segment 0 behind segment 1, is free for the last token of segment 1
-    and for itself: block it by a mask of its own, as `UniLM` does.
+    Dong et al. 2019, "Unified Language Model Pre-training" (UniLM), section 2.3: it lets an encoder
+    generate text. Padding after segment 1 counts as segment 0 and stays visible to itself and to
+    the last token of segment 1: block it with a separate mask, as `UniLM` does.
 
     Args:
         token_type_ids: integer tensor (B, T), 0 for the first segment, 1 for the second.
@@ -92,9 +92,9 @@ def create_sequence_to_sequence_mask(token_type_ids):
 
 
 def additive_mask(attention_mask):
-    """What BERT's published code adds to the scores: 0.0 = may attend, -10000.0 = blocked.
+    """Convert a mask to what BERT adds to the scores: 0.0 = may attend, -10000.0 = blocked.
 
-    (1 - attention_mask) * -10000, Devlin et al. 2019, code of `attention_layer`.
+    (1 - attention_mask) * -10000, Devlin et al. 2019, `attention_layer` in the published code.
 
     Args:
         attention_mask: integer tensor (B, F, T) or (B, T), 1 = may attend, or bool.
@@ -103,7 +103,8 @@ def additive_mask(attention_mask):
         float32 tensor (B, 1, F or 1, T), which broadcasts over heads.
 
     Raises:
-        ValueError: a float mask, which means 1.0 = blocked everywhere else here; another rank.
+        ValueError: If the mask is float, where 1.0 means blocked everywhere else here, or of
+            another rank.
 
     Example:
         >>> additive_mask([[[1, 0]]]).numpy().tolist()
@@ -113,8 +114,8 @@ def additive_mask(attention_mask):
     if mask.dtype.is_floating or mask.shape.rank not in (2, 3):
         raise ValueError(
             f"attention_mask: expected integers (batch, from, to) or (batch, to), 1 = may attend, "
-            f"got {mask.dtype.name} {mask.shape}. Of a float mask that has 1.0 = may attend pass "
-            f"tf.cast(mask, tf.int32), of one that has 1.0 = blocked tf.cast(1 - mask, tf.int32)."
+            f"got {mask.dtype.name} {mask.shape}. For a float mask with 1.0 = may attend pass "
+            f"tf.cast(mask, tf.int32); with 1.0 = blocked pass tf.cast(1 - mask, tf.int32)."
         )
     if mask.shape.rank == 2:
         mask = tf.expand_dims(mask, 1)  # (B, 1, T)
@@ -122,15 +123,15 @@ def additive_mask(attention_mask):
 
 
 def blocked_scores(mask, scores_shape):
-    """Translate a mask of either convention into "this score is blocked".
+    """Convert a mask of either convention to a bool mask with True = blocked.
 
     Args:
         mask: None, or one of
             float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
-            whatever broadcasts to the scores by NumPy's rules;
-            bool, True = may attend (Keras, PyTorch): (B, N, T, S) or what broadcasts to it;
-            (B, S), which becomes (B, 1, 1, S); (B, T, S), which becomes (B, 1, T, S). Rank 2 is
-            always (B, S) as in Keras, also where B equals T: give a bool look-ahead mask as
+            any shape that broadcasts to the scores by NumPy's rules;
+            bool, True = may attend (Keras, PyTorch): (B, N, T, S) or any shape that broadcasts to
+            it; (B, S), which becomes (B, 1, 1, S); (B, T, S), which becomes (B, 1, T, S). Rank 2
+            is always (B, S) as in Keras, even if B equals T: pass a bool look-ahead mask as
             (1, 1, T, S).
         scores_shape: static shape of the scores, (..., T, S), a `tf.TensorShape`.
 
@@ -138,7 +139,7 @@ def blocked_scores(mask, scores_shape):
         None, or a bool tensor that broadcasts to the scores, True = blocked.
 
     Raises:
-        ValueError: an integer mask, whose polarity nobody can know; a mask that does not
+        ValueError: If the mask is an integer tensor, whose polarity is unknown, or does not
             broadcast to the scores.
 
     Example:
@@ -164,7 +165,7 @@ def blocked_scores(mask, scores_shape):
 
 
 def _spread_over_heads(blocked, scores_rank):
-    """Insert the axes that Keras masks leave out: (B, S) and (B, T, S) become rank 4."""
+    """Insert the axes that Keras masks omit: (B, S) and (B, T, S) become rank 4."""
     if blocked.shape.rank == 2 and scores_rank > 2:
         blocked = tf.expand_dims(blocked, 1)  # (B, 1, S)
     while 2 < blocked.shape.rank < scores_rank:
@@ -180,5 +181,5 @@ def _check_broadcast(mask, shape, scores_shape):
             f"mask: expected a shape that broadcasts to the scores {tuple(scores_shape)} "
             f"= (batch, heads, queries, keys), got {mask.dtype.name} {tuple(mask.shape)}. "
             f"A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
-            f"give a mask per sentence its head axis with tf.expand_dims(mask, 1)."
+            f"add a head axis to a mask per sentence with tf.expand_dims(mask, 1)."
         )

@@ -1,4 +1,4 @@
-"""How one attention is computed: whole or in blocks, with XLA or without.
+"""Chooses how attention is computed: whole or in blocks, with or without XLA.
 
 Axes: T target (query) length, S source (key) length; leading axes (batch, heads) are "...".
 """
@@ -8,25 +8,25 @@ import contextvars
 import dataclasses
 import math
 
-# How many scores are computed whole at most: up to 64 MiB of them, blocks gain nothing. A block of
-# whole rows has 4 MiB, what the caches of two cores hold (benchmarks/NOTES.md, attention core).
+# The most scores that are computed whole: up to 64 MiB, blocks gain nothing. A block of whole rows
+# takes 4 MiB, which fits into the caches of two cores (benchmarks/NOTES.md, attention core).
 MOST_SCORES = 2**24
 CACHED_SCORES = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionPlan:
-    """A way to compute attention; the result is the same but for rounding.
+    """A way to compute attention; all give the same result up to rounding.
 
     Args:
-        name: "whole" makes all T x S scores, and the weights for whoever asks. "rowwise" makes
-            those of some heads and queries at a time, `rowwise_attention`; "blockwise" those of
-            some queries with some keys, `blockwise_attention`: neither has weights to give.
-        most_scores: int, the size of a block of "rowwise".
-        query_block, key_block: int, the sides of a tile of "blockwise".
+        name: "whole" computes all T x S scores and can return the weights. "rowwise" computes the
+            scores of some heads and queries at a time, see `rowwise_attention`; "blockwise" those
+            of some queries and keys, see `blockwise_attention`. Neither can return weights.
+        most_scores: int, the block size of "rowwise".
+        query_block, key_block: int, the tile size of "blockwise".
 
     Raises:
-        ValueError: an unknown name; a size that is no positive integer.
+        ValueError: If the name is unknown, or a size is not a positive integer.
 
     Example:
         >>> AttentionPlan("blockwise", query_block=64).key_block
@@ -55,16 +55,16 @@ _preferred = contextvars.ContextVar("attention_plan", default="auto")
 
 @contextlib.contextmanager
 def attention_plan(plan):
-    """Set the plan of every attention inside a `with` block that is not given one itself.
+    """Set the default plan of attention calls inside a `with` block.
 
-    What a model's layers trace inside the block keeps the plan: build or `fit` it in there. A call
-    that asks for attention weights is computed whole all the same.
+    Functions traced inside the block keep the plan, so build or `fit` the model there. Calls that
+    return attention weights are still computed whole.
 
     Args:
         plan: "auto", "whole", "rowwise", "blockwise" or an `AttentionPlan`.
 
     Raises:
-        ValueError: an unknown plan.
+        ValueError: If the plan is unknown.
 
     Example:
         >>> long = tf.TensorShape((1, 8, 16384, 64))
@@ -80,28 +80,28 @@ def attention_plan(plan):
 
 
 def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
-    """Settle how one attention is computed.
+    """Choose how attention is computed.
 
-    | asked for | scores | plain graph | XLA |
+    | requested | scores | plain graph | XLA |
     |---|---|---|---|
     | weights | any | whole | whole |
-    | no weights | up to `MOST_SCORES`, or of unknown lengths | whole | whole |
+    | no weights | up to `MOST_SCORES`, or unknown lengths | whole | whole |
     | no weights | more | rowwise | blockwise |
 
-    An unknown batch counts as one.
+    An unknown batch size counts as 1.
 
     Args:
-        plan: "auto" (the table, or what `attention_plan` says), "whole", "rowwise", "blockwise"
-            or an `AttentionPlan`.
+        plan: "auto" (the table, unless `attention_plan` sets a default), "whole", "rowwise",
+            "blockwise" or an `AttentionPlan`.
         q_shape, k_shape: static shapes of queries and keys, (..., T, H) and (..., S, H).
-        weights_wanted: bool, whether the attention weights are to be returned.
-        compiled: bool, whether XLA compiles the core.
+        weights_wanted: bool, whether the attention weights are returned.
+        compiled: bool, whether the core is compiled with XLA.
 
     Returns:
         `AttentionPlan`.
 
     Raises:
-        ValueError: an unknown plan; one without weights for a call that wants them.
+        ValueError: If the plan is unknown, or cannot return the requested weights.
 
     Example:
         >>> long = tf.TensorShape((1, 8, 16384, 64))
@@ -112,7 +112,7 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
         plan = _as_plan(plan)
         if plan.name != "whole" and weights_wanted:
             raise ValueError(
-                f'plan: "{plan.name}" never makes the attention weights. Pass '
+                f'plan: "{plan.name}" does not compute the attention weights. Pass '
                 f'return_attention_weights=False, or plan="whole".'
             )
         return plan
@@ -129,7 +129,7 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
 
 
 def use_xla(jit):
-    """Decide whether one attention is compiled with XLA.
+    """Decide whether attention is compiled with XLA.
 
     Args:
         jit: True, False or "auto".
@@ -138,7 +138,7 @@ def use_xla(jit):
         bool.
 
     Raises:
-        ValueError: `jit` is none of the three.
+        ValueError: If `jit` is none of the three.
 
     Example:
         >>> use_xla(True)
@@ -146,7 +146,7 @@ def use_xla(jit):
     """
     if jit not in (True, False, "auto"):
         raise ValueError(f'jit: expected True, False or "auto", got {jit!r}.')
-    # Measured on CPUs only: the plain graph is the faster one (benchmarks/NOTES.md).
+    # Measured on CPUs only, where the plain graph is faster (benchmarks/NOTES.md).
     return False if jit == "auto" else jit
 
 

@@ -1,17 +1,17 @@
-"""Matrix products whose sums are never narrower than float32."""
+"""Matrix products that accumulate in float32 or wider."""
 
 import tensorflow as tf
 
 
 def as_factor(x, compiled):
-    """A tensor in the dtype in which `product` takes it.
+    """Cast a tensor to a dtype that `product` accepts.
 
     Args:
         x: float tensor.
-        compiled: bool, whether XLA compiles this.
+        compiled: bool, whether this is compiled with XLA.
 
     Returns:
-        `x` as it is if it is float32 or float64, or bfloat16 inside XLA; else in float32.
+        `x` unchanged if it is float32 or float64, or bfloat16 under XLA; otherwise as float32.
 
     Example:
         >>> as_factor(tf.zeros((), tf.bfloat16), compiled=False).dtype
@@ -22,16 +22,15 @@ def as_factor(x, compiled):
 
 
 def product(x, y, transpose_a=False, transpose_b=False):
-    """x y, of bfloat16 matrices with a float32 result.
+    """Matrix product x y; bfloat16 matrices give a float32 result.
 
-    Matrix units multiply bfloat16 and add in float32. `tf.matmul` would round that sum to bfloat16;
-    the operation that keeps it has a kernel under XLA only, and no gradient of its own.
+    Matrix units multiply bfloat16 and accumulate in float32. `tf.matmul` would round the sum to
+    bfloat16; the op that keeps float32 has a kernel only under XLA, and no registered gradient.
 
     Args:
-        x: tensor (..., n, m), float32, float64 or, inside XLA only, bfloat16.
-        y: tensor (..., m, p); it takes the dtype of `x` if that is bfloat16, and the other way
-            round.
-        transpose_a, transpose_b: bool, take x or y transposed.
+        x: tensor (..., n, m), float32, float64 or, only under XLA, bfloat16.
+        y: tensor (..., m, p); if one of the two is bfloat16, the other is cast to it.
+        transpose_a, transpose_b: bool, whether to transpose x or y.
 
     Returns:
         (..., n, p), float32 or float64.
@@ -43,7 +42,7 @@ def product(x, y, transpose_a=False, transpose_b=False):
     if tf.bfloat16 not in (x.dtype, y.dtype):
         return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
     x, y = (tf.cast(operand, tf.bfloat16) for operand in (x, y))
-    x = tf.linalg.matrix_transpose(x) if transpose_a else x  # XLA makes them part of the product
+    x = tf.linalg.matrix_transpose(x) if transpose_a else x  # XLA fuses these into the product
     y = tf.linalg.matrix_transpose(y) if transpose_b else y
 
     @tf.custom_gradient

@@ -1,4 +1,4 @@
-"""Attention by blocks of whole rows: some heads and queries at a time, all their keys at once.
+"""Rowwise attention: some heads and queries at a time, with all their keys.
 
 Axes: T target (query) length, S source (key) length, H head width. Leading axes (batch, heads)
 are "...".
@@ -11,20 +11,20 @@ from tf_transformer.functional.attention.rowwise_loops import Rows, merge_leadin
 from tf_transformer.functional.attention.whole import blocked_or_future
 from tf_transformer.functional.dropout import fold_in
 
-# Under `causal` the queries are cut into this many stripes, each with the keys up to its end:
-# 9/16 of the work instead of the 1/2 that single rows would need.
+# With `causal`, the queries are split into this many stripes, each with the keys up to its end:
+# 9/16 of the work, compared with 1/2 for single rows.
 _STRIPES = 8
 
 
 def rowwise_attention(
     q, k, v, blocked=None, bias=None, *, causal=False, dropout=None, most_scores=2**20
 ):
-    """The output of attention with few of its T x S scores in memory, and those in the cache.
+    """Attention output with only a few of the T x S scores in memory, sized for the CPU cache.
 
-    Rows of the softmax know nothing of each other, so a block of heads and queries with all their
-    keys is a whole attention. The gradient computes a block a second time instead of keeping it
-    (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"). Two blocks are in flight,
-    so that the matrix products of one run beside the softmax of the other.
+    Softmax rows are independent, so a block of heads and queries with all their keys is a complete
+    attention. The backward pass recomputes each block instead of storing it (Chen et al. 2016,
+    "Training Deep Nets with Sublinear Memory Cost"). Two blocks are in flight, so that the matrix
+    products of one overlap with the softmax of the other.
 
     Args:
         q: float tensor (..., T, H).
@@ -32,10 +32,10 @@ def rowwise_attention(
         v: float tensor (..., S, H_v).
         blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
         bias: None, or a float tensor of the rank of `q` that broadcasts to (..., T, S).
-        causal: bool, True also blocks key s for query t wherever s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with this probability, the same ones
+        causal: bool, True also blocks key s for query t if s > t.
+        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
             forward and backward; seed is an integer tensor (2,).
-        most_scores: int, how many scores a block has at most, if it has more than one row.
+        most_scores: int, maximum number of scores in a block of more than one row.
 
     Returns:
         (..., T, H_v), in the dtype of `q`; computed in float32 (float64 for float64).
@@ -66,9 +66,9 @@ def rowwise_attention(
         )
         stripes.append(stripe)
     output = tf.concat(stripes, axis=-2)
-    if blocked is None:  # then every query has a free key, the first one
+    if blocked is None:  # every query may attend to the first key
         return output
-    # A query without a free key has averaged over the keys of its stripe only.
+    # A query without a free key has been averaged over the keys of its stripe only.
     queries, keys = tf.range(length), tf.range(source)
     first_free = tf.reduce_min(tf.where(blocked, source, keys), axis=-1, keepdims=True)
     lonely = first_free > tf.expand_dims(queries, 1)  # (..., T, 1)
@@ -76,7 +76,7 @@ def rowwise_attention(
 
 
 def _attend(q, k, v, blocked, bias, *options, **more):
-    """The two loops, with all leading axes as one and the gradient by hand."""
+    """Run both loops, with merged leading axes and a hand-written gradient."""
     lead, dtype = tf.shape(q)[:-2], q.dtype
 
     @tf.custom_gradient
@@ -93,7 +93,7 @@ def _attend(q, k, v, blocked, bias, *options, **more):
 
 
 def _part(x, axis, start, size):
-    """A slice of one axis, or `x` where that axis is 1 and broadcasts."""
+    """Slice one axis; return `x` if that axis is 1 and broadcasts."""
     if x.shape[axis] == 1:
         return x
     starts, sizes = [0] * x.shape.rank, shape_of(x)

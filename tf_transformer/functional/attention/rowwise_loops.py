@@ -1,7 +1,7 @@
-"""The two loops of rowwise attention, over blocks of queries and of heads.
+"""The two loops of rowwise attention, over blocks of queries and blocks of heads.
 
 Axes: R heads of the whole batch, T target (query) length, S source (key) length, H head width;
-r and t are the sizes of one block of heads and of queries.
+r and t are the sizes of a block of heads and a block of queries.
 """
 
 import tensorflow as tf
@@ -12,17 +12,17 @@ from tf_transformer.functional.dropout import dropout_factors, fold_in
 
 
 class Rows:
-    """The inputs of one attention, and the two loops over its blocks.
+    """The inputs of one attention call, and the two loops over its blocks.
 
     Args:
-        inputs: q (R, T, H), k (R, S, H), v (R, S, H_v) and, if there is one, the bias with its own
-            leading axes as one; float32 or float64.
-        lead: int tensor, the leading axes that R stands for.
+        inputs: q (R, T, H), k (R, S, H), v (R, S, H_v) and, if given, the bias with its own
+            leading axes merged; float32 or float64.
+        lead: int tensor, the sizes of the leading axes merged into R.
         blocked: None, or a bool tensor that broadcasts to (*lead, T, S), True = blocked.
-        bias: None, or the bias as it was given; it says which heads share one.
+        bias: None, or the original bias; its shape tells which heads share it.
         dropout: None, or `(rate, seed)`.
-        most_scores: int, how many scores a block has at most, if it has more than one row.
-        past: None, or int, under `causal`: how many keys come before the first query.
+        most_scores: int, maximum number of scores in a block of more than one row.
+        past: None, or with `causal` an int, the number of keys before the first query.
 
     Example:
         >>> q = tf.zeros((2, 5, 4))
@@ -33,18 +33,18 @@ class Rows:
 
     def __init__(self, inputs, lead, blocked, bias, dropout, most_scores, past=None):
         self.q, self.k, self.v, *others = inputs  # (R, T, H), (R, S, H), (R, S, H_v)
-        self.bias = others[0] if others else None  # (heads of its own, T, S)
+        self.bias = others[0] if others else None  # (its own leading axes merged, T, S)
         self.blocked = None if blocked is None else merge_leading(blocked)
         self.bias_at, self.blocked_at = (_places(x, lead) for x in (bias, blocked))
         self.dropout, self.past = dropout, past
         (heads, length, _), self.source = shape_of(self.q), shape_of(self.k)[1]
         self.queries = Blocks(length, _even(length, most_scores // self.source))
-        # A bias is given to one head at a time, which alone says where its gradient belongs.
+        # With a bias, a block holds one head only, which tells where the gradient belongs.
         together = most_scores // (self.queries.size * self.source) if bias is None else 1
         self.heads = Blocks(heads, _even(heads, together))
 
     def forward(self):
-        """The output.
+        """Compute the output.
 
         Returns:
             (R, T, H_v).
@@ -59,14 +59,14 @@ class Rows:
         return self._join_queries(outputs, self.v)
 
     def backward(self, upstream, output):
-        """The gradients by the inputs; each block is made anew.
+        """Compute the gradients with respect to the inputs; each block is recomputed.
 
         Args:
-            upstream: (R, T, H_v), the gradient by the output.
+            upstream: (R, T, H_v), the gradient with respect to the output.
             output: what `forward` returned.
 
         Returns:
-            list of as many tensors as there are inputs, of their shapes.
+            list with one tensor per input, of the same shape.
         """
         scale = tf.math.rsqrt(tf.cast(tf.shape(self.q)[-1], self.q.dtype))
         zero = tf.zeros((), self.q.dtype)
@@ -75,14 +75,14 @@ class Rows:
             q, k, v, weights, factors = self._block(i, j, future)
             up, out = (self._rows_of(x, i, j) for x in (upstream, output))
             if not isinstance(self.queries.overlap, int) or self.queries.overlap:
-                # Rows that the block before has counted already.
+                # Rows already counted by the previous block.
                 seen = tf.expand_dims(self.queries.seen(j), 1)  # (t, 1)
                 up = tf.where(seen, zero, up)
             dropped, dweights = weights, tf.matmul(up, v, transpose_b=True)  # (r, t, S)
             if factors is not None:
                 dropped, dweights = weights * factors, dweights * factors
             dscores = weights * (dweights - tf.reduce_sum(up * out, axis=-1, keepdims=True))
-            if self.blocked is not None:  # of a row without a free key the weights are not 0
+            if self.blocked is not None:  # a row without a free key has nonzero weights
                 dscores = tf.where(self._cut(self.blocked, self.blocked_at, i, j), zero, dscores)
             dq = dq.write(self._number(i, j), tf.matmul(dscores, k) * scale)
             dk = dk.write(i, dk.read(i) + tf.matmul(dscores, q * scale, transpose_a=True))
@@ -96,7 +96,7 @@ class Rows:
             count = shape_of(self.bias)[0] * self.queries.count
             state.append(self._array(count, self.queries.size, self.source))
         dq, dk, dv, *dbias = self._over_blocks(block, *state)
-        # One after the other: blocks and their copy exist side by side.
+        # One after the other, since joining holds the blocks and a copy of them in memory.
         gradients = [self._join_queries(dq, self.q)]
         with tf.control_dependencies(gradients):
             gradients.append(self._join_keys(dk, self.k))
@@ -114,7 +114,7 @@ class Rows:
         return _loop(self.queries.count, over_heads, state)
 
     def _future(self, j):
-        """What is added to the scores of query block `j`, the same for all heads, (t, S)."""
+        """Mask to add to the scores of query block `j`, the same for all heads, (t, S)."""
         queries = tf.expand_dims(self.past + self.queries.indices(j), 1)
         blocked = tf.cast(BLOCKED_SCORE, self.q.dtype)
         return tf.where(tf.range(self.source) > queries, blocked, tf.zeros_like(blocked))
@@ -135,17 +135,17 @@ class Rows:
         return i * self.queries.count + j
 
     def _rows_of(self, x, i, j):
-        """Block `j` of the queries of block `i` of the heads, (r, t, width)."""
+        """Query block `j` of head block `i`, (r, t, width)."""
         return self.queries.cut(self.heads.cut(x, 0, i), 1, j)
 
     def _cut(self, x, at, i, j):
-        """The same of a mask or bias, which heads may share: `at` says who has which."""
+        """The same for a mask or bias that heads may share; `at` maps heads to its rows."""
         if x is None:
             return None
         return self.queries.cut(tf.gather(x, self.heads.cut(at, 0, i)), 1, j)
 
     def _array(self, count, *shape):
-        """An array of zeros: what was never written reads as zeros if its shape is known."""
+        """A TensorArray of zeros; unwritten elements read as zeros if their shape is static."""
         static = [size if isinstance(size, int) else None for size in shape]
         array = tf.TensorArray(self.q.dtype, count, element_shape=static, clear_after_read=False)
         return array.unstack(tf.zeros((count, *shape), self.q.dtype)) if None in static else array
@@ -159,7 +159,7 @@ class Rows:
         return self._array(self.heads.count, *shape)
 
     def _join_queries(self, blocks, like):
-        """Blocks in the order of their computation as (R, T, width)."""
+        """Join blocks, in the order they were computed, into (R, T, width)."""
         counts, sizes = (self.heads.count, self.queries.count), (self.heads.size, self.queries.size)
         blocks = tf.reshape(blocks.stack(), (*counts, *sizes, like.shape[-1]))
         rows = self.queries.join(blocks, axis=1)  # (R / r, r, T, width)
@@ -179,8 +179,8 @@ class Rows:
 
 
 def _loop(count, body, state):
-    """`state = body(i, *state)` for i below `count`: the products of one run beside the softmax of
-    the next.
+    """Run `state = body(i, *state)` for i < `count`; the products of one iteration overlap with the
+    softmax of the next.
     """
     if isinstance(count, int) and count == 1:
         return body(0, *state)
@@ -194,14 +194,14 @@ def _loop(count, body, state):
 
 
 def _even(length, size):
-    """The size of as few blocks as sizes up to `size` allow, all about the same."""
+    """Block size for the fewest blocks of at most `size`, all about equally large."""
     most = max if isinstance(length, int) and isinstance(size, int) else tf.maximum
     count = most(1, -(-length // most(1, size)))
     return most(1, -(-length // count))
 
 
 def merge_leading(x):
-    """All axes but the last two as one.
+    """Merge all axes but the last two.
 
     Args:
         x: tensor (..., T, S).
@@ -220,7 +220,7 @@ def merge_leading(x):
 
 
 def _places(x, lead):
-    """For each head of the whole batch, which row of `merge_leading(x)` is its own; int32 (R,)."""
+    """int32 (R,): for each head of the whole batch, the row of `merge_leading(x)` it uses."""
     if x is None:
         return None
     missing = tf.fill((tf.size(lead) - tf.rank(x) + 2,), 1)

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: what every attention of this library calls.
+"""Scaled dot-product attention, the core of every attention in this library.
 
 Axes: B batch, N heads, T target (query) length, S source (key) length, H head width.
 """
@@ -36,31 +36,31 @@ def scaled_dot_product_attention(
         k: float tensor (..., S, H).
         v: float tensor (..., S, H_v).
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.masks.blocked_scores`.
-        bias: None, or a float tensor (B or 1, N or 1, T, S) or what broadcasts to it, added to
-            the scores: relative positions, for one.
-        causal: bool, True also blocks key s for query t wherever s > t, as
-            `create_look_ahead_mask` does, without a T x S mask.
-        dropout: None, or `(rate, seed)`: each weight is dropped with this probability and the
-            others grow by 1 / (1 - rate); seed is an integer tensor (2,).
+            (..., T, S); see `functional.attention.masks.blocked_scores`.
+        bias: None, or a float tensor that broadcasts to (B, N, T, S), added to the scores; for
+            example relative positions.
+        causal: bool, True also blocks key s for query t if s > t, as `create_look_ahead_mask`
+            does, without a T x S mask.
+        dropout: None, or `(rate, seed)`: each weight is dropped with probability rate and the
+            others are scaled by 1 / (1 - rate); seed is an integer tensor (2,).
         return_attention_weights: False returns None in place of the weights.
         plan: "auto", "whole", "rowwise", "blockwise" or an `AttentionPlan`; see `choose_plan`.
         jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses; see
             `use_xla`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both of q's dtype, the
-        weights as they are before dropout. Scores, mask and softmax are computed in float32
-        (float64 for float64 inputs).
+        `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both in q's dtype, the
+        weights before dropout. Scores, mask and softmax are computed in float32 (float64 for
+        float64 inputs).
 
     Raises:
-        ValueError: ranks, widths or dtypes that do not fit, a mask or bias that does not
-            broadcast, an integer mask, a dropout rate outside of [0, 1), an unknown `plan` or
-            `jit`, a plan without weights where they are asked for.
+        ValueError: If ranks, widths or dtypes do not match, a mask or bias does not broadcast, the
+            mask has an integer dtype, the dropout rate is outside [0, 1), `plan` or `jit` is
+            unknown, or the plan cannot return the requested weights.
 
-    Differs from the notes: where they add `mask * -1e9` to a score, the score is replaced by
-    -1e9. The two agree to the last bit as long as |score| < 32, where adding leaves exactly
-    -1e9 in float32; beyond that only replacing keeps a blocked key from showing through.
+    Differs from the notes: they add `mask * -1e9` to a score; here the score is replaced by -1e9.
+    The two are bitwise identical for |score| < 32, where the sum is exactly -1e9 in float32; for
+    larger scores, only replacing keeps a blocked key from leaking through.
 
     Example:
         >>> q = tf.constant([[0.0, 10.0]])
@@ -117,12 +117,12 @@ def _check_inputs(q, k, v):
         raise ValueError("q, k, v: expected tensors of known rank, got an unknown rank.")
     if not q.shape.rank == k.shape.rank == v.shape.rank >= 2:
         raise ValueError(
-            f"q, k, v: expected three tensors of one rank, (..., length, width), got "
+            f"q, k, v: expected three tensors of the same rank, (..., length, width), got "
             f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}."
         )
     if not q.shape[-1:].is_compatible_with(k.shape[-1:]):
         raise ValueError(
-            f"q, k: expected one width, since every query is multiplied with every key, got "
+            f"q, k: expected the same width, since every query is multiplied by every key, got "
             f"q {tuple(q.shape)} and k {tuple(k.shape)}."
         )
     if not k.shape[:-1].is_compatible_with(v.shape[:-1]):
@@ -137,7 +137,7 @@ def _check_inputs(q, k, v):
 
 
 def _full_bias(bias, scores_shape, q, k):
-    """A bias of all axes, its last two (T, S)."""
+    """Expand a bias to the rank of the scores, with last axes (T, S)."""
     fits = bias.dtype.is_floating and bias.shape.rank is not None
     fits = fits and bias.shape.rank <= scores_shape.rank
     sizes = zip(reversed(bias.shape if fits else ()), reversed(scores_shape), strict=False)

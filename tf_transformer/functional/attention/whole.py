@@ -1,4 +1,4 @@
-"""Attention with all its scores at once.
+"""Attention that computes all scores at once.
 
 Axes: T target (query) length, S source (key) length, H head width. Leading axes (batch, heads)
 are "...".
@@ -9,8 +9,8 @@ import tensorflow as tf
 from tf_transformer.functional.attention.product import as_factor, product
 from tf_transformer.functional.dropout import dropout_factors
 
-# What a blocked score is set to. In float32, exp(-1e9 - max) is exactly 0 beside any free key,
-# and a row with nothing but blocked keys has equal scores: a uniform average, never NaN.
+# Value of a blocked score. In float32, exp(-1e9 - max) is exactly 0 next to any free key, and a row
+# with only blocked keys has equal scores: a uniform average, never NaN.
 BLOCKED_SCORE = -1e9
 
 
@@ -25,7 +25,7 @@ def whole_attention(
     dropout=None,
     compiled=False,
 ):
-    """softmax(Q K^T / sqrt(d_k) + bias) V, by its definition.
+    """softmax(Q K^T / sqrt(d_k) + bias) V, computed directly.
 
     "Attention Is All You Need", equation 1, section 3.2.1.
 
@@ -35,10 +35,11 @@ def whole_attention(
         v: float tensor (..., S, H_v).
         blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
         bias: None, or a float tensor that broadcasts to (..., T, S), added to the scores.
-        causal: bool, True also blocks key s for query t wherever s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with this probability; seed is an
+        causal: bool, True also blocks key s for query t if s > t.
+        dropout: None, or `(rate, seed)`: weights are dropped with probability rate; seed is an
             integer tensor (2,).
-        compiled: bool, whether XLA compiles this: bfloat16 matrices are then multiplied as such.
+        compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
+            bfloat16.
 
     Returns:
         `(output, weights)`: (..., T, H_v) and (..., T, S), the weights before dropout, both in
@@ -61,7 +62,7 @@ def whole_attention(
 
 
 def blocked_or_future(blocked, causal, q, k):
-    """What a mask and `causal` block together; arguments as of `whole_attention`.
+    """Combine a mask with `causal`; see `whole_attention` for the arguments.
 
     Returns:
         None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
@@ -79,7 +80,7 @@ def blocked_or_future(blocked, causal, q, k):
 
 
 def attention_scores(q, k, blocked, bias):
-    """Q K^T / sqrt(d_k) + bias, or `BLOCKED_SCORE`; arguments as of `whole_attention`.
+    """Q K^T / sqrt(d_k) + bias, or `BLOCKED_SCORE` where blocked; see `whole_attention`.
 
     Returns:
         Tensor (..., T, S), float32 or float64.
@@ -91,7 +92,7 @@ def attention_scores(q, k, blocked, bias):
     """
     dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
     scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
-    if q.dtype == dtype:  # scaling Q costs T x H products where scaling the scores costs T x S
+    if q.dtype == dtype:  # scaling Q takes T x H products, scaling the scores T x S
         scores = product(q * scale, k, transpose_b=True)  # (..., T, S)
     else:
         scores = product(q, k, transpose_b=True) * scale

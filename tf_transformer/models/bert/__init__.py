@@ -1,4 +1,4 @@
-"""BERT: the notes' functions, the models, and the checkpoints that people have."""
+"""BERT: the functions of the notes, the models, and published checkpoints."""
 
 from tf_transformer.functional.activations import gelu, gelu_tanh, get_activation
 from tf_transformer.models.bert.attention_layer import attention_layer

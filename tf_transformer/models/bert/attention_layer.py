@@ -1,4 +1,4 @@
-"""Attention as the notes' function.
+"""Attention as a function, as in the notes.
 
 Axes: B batch, F length of the queries, T length of the keys, N heads, H head width.
 """
@@ -28,7 +28,7 @@ def attention_layer(
     from_seq_length=None,
     to_seq_length=None,
 ):
-    """A new multi-headed attention, applied from one tensor to another.
+    """Create multi-head attention and apply it from one tensor to another.
 
     softmax(Q K^T / sqrt(H) + (1 - attention_mask) * -10000) V in each head, "Attention Is All You
     Need", section 3.2.2, without an output projection.
@@ -42,16 +42,17 @@ def attention_layer(
         attention_probs_dropout_prob: float in [0, 1), dropout of attention weights.
         initializer_range: float, standard deviation of new kernels.
         do_return_2d_tensor: bool, True returns a matrix.
-        batch_size, from_seq_length, to_seq_length: int, B, F and T; needed with matrices.
+        batch_size, from_seq_length, to_seq_length: int, B, F and T; required for matrices.
 
     Returns:
         (B, F, N * H), or (B * F, N * H) with `do_return_2d_tensor`.
 
     Raises:
-        ValueError: the ranks of the two tensors differ or are neither 2 nor 3; matrices without
-            their lengths, or with others; batches that differ; integers; a float mask.
+        ValueError: If the ranks of the two tensors differ or are neither 2 nor 3, lengths are
+            missing or do not match the matrices, the batch sizes differ, an input is an integer
+            tensor, or the mask is float.
 
-    Differs from the notes: dropout acts in training only; a mask in float is refused.
+    Differs from the notes: dropout is only applied in training; a float mask is rejected.
 
     Example:
         >>> rows = attention_layer(
@@ -86,7 +87,7 @@ def attention_layer(
     batches = (tensor.shape[0] for tensor in (from_tensor, to_tensor))
     if rank == 3 and len({*batches} - {None}) > 1:
         raise ValueError(
-            f"to_tensor: expected the batch of from_tensor, {from_tensor.shape[0]}, got shape "
+            f"to_tensor: expected the batch size of from_tensor, {from_tensor.shape[0]}, got shape "
             f"{tuple(to_tensor.shape)}."
         )
     layer = _Attention(
@@ -106,7 +107,7 @@ def attention_layer(
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class _Attention(BertAttention):
-    """What `attention_layer` applies, so that it can be part of a Keras model."""
+    """The layer behind `attention_layer`, so that it can be part of a Keras model."""
 
     def __init__(self, *args, lengths, do_return_2d_tensor, **kwargs):
         super().__init__(*args, **kwargs)

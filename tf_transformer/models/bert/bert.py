@@ -1,4 +1,4 @@
-"""The encoder of BERT with its embeddings and its pooler.
+"""The BERT encoder with its embeddings and pooler.
 
 Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 """
@@ -15,36 +15,37 @@ from tf_transformer.models.bert.token_layout import packed_layout, padded_layout
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Bert(PretrainedBert):
-    """Token ids in, a vector for each token and one for the whole text out.
+    """Encoder that maps token ids to one vector per token and one for the whole text.
 
-    Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", section 3. The
-    names of its variables are those of the published TensorFlow checkpoints, below "bert/".
+    Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", section 3. Its
+    variables have the names used in the published TensorFlow checkpoints, under "bert/".
 
     Args:
         config: `BertConfig`, or its dict.
-        unpad: bool, True computes tokens only, never padding, which saves its share of the time;
-            what comes out for padding is then 0. It needs shapes that XLA cannot compile, and acts
-            where the mask is None or of rank 2.
-        jit: True, False or "auto": compile the attention core with XLA.
+        unpad: bool, True skips padding, which saves the time spent on it; the output for padding
+            is then 0. This needs dynamic shapes, which XLA cannot compile, and only takes effect
+            if the mask has rank 2.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Call arguments:
         inputs: dict of integer tensors:
             input_ids (B, T);
             token_type_ids (B, T), the segment of each token; zeros if missing;
-            attention_mask, 1 = may attend: (B, T), which tokens are no padding; (B, T, T), which
+            attention_mask, 1 = may attend: (B, T), which tokens are not padding; (B, T, T), which
             token (axis 1) attends to which (axis 2); or (B, 1 or N, T, T). All ones if missing,
-            also where input_ids are padded. Bool means the same.
-        training: bool or None; dropout acts when true.
+            even if input_ids are padded. Bool masks mean the same.
+        training: bool or None; dropout is only applied if true.
         return_hidden_states, return_attentions: bool.
 
     Returns:
         dict: `sequence_output` (B, T, D); `pooled_output` (B, D), tanh(first token W + b), if the
-        model has a pooler; on request `hidden_states`, a list of L + 1 tensors (B, T, D), what
-        enters the first layer first, and `attentions`, a list of L tensors (B, N, T, T).
+        model has a pooler; on request `hidden_states`, a list of L + 1 tensors (B, T, D)
+        that starts with the input of the first layer, and `attentions`, L tensors (B, N, T, T).
 
     Raises:
-        ValueError: an unknown or missing input, a float mask, shapes that do not fit, an id out of
-            range, T larger than `max_position_embeddings`; see `BertEmbeddings` for graphs.
+        ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
+            is out of range, or T is larger than `max_position_embeddings`; see `BertEmbeddings` for
+            graphs.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -105,7 +106,7 @@ class Bert(PretrainedBert):
         return results
 
     def variables_by_name(self):
-        """As `PretrainedBert`: below "bert/" whatever this model itself is called."""
+        """Same as in `PretrainedBert`, always under "bert/" whatever the model's own name."""
         return {f"bert/{name}": variable for name, variable in super().variables_by_name().items()}
 
 
@@ -117,7 +118,7 @@ def _checked(inputs):
     if not isinstance(inputs, dict) or "input_ids" not in inputs or set(inputs) - set(_INPUTS):
         got = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
         raise ValueError(
-            f"inputs: expected a dict of input_ids and, if you like, token_type_ids and "
+            f"inputs: expected a dict of input_ids and optionally token_type_ids and "
             f"attention_mask, got {got}."
         )
     tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in inputs.items()}
@@ -138,12 +139,12 @@ def _checked(inputs):
         fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
         if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
             raise ValueError(
-                f"{name}: expected a shape that goes with input_ids (batch, length), got "
+                f"{name}: expected a shape that matches input_ids (batch, length), got "
                 f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}."
             )
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)
 
 
 def _widened(ids):
-    # Never narrowed before the range is checked: a large number could become one in range.
+    # Not narrowed before the range check: a large number could wrap around into range.
     return ids if ids.dtype == tf.int32 else tf.cast(ids, tf.int64)

@@ -1,4 +1,4 @@
-"""Attention of BERT, on matrices of tokens.
+"""BERT attention on matrices of tokens.
 
 Axes: B batch, F length of the queries ("from"), T length of the keys ("to"), N heads, H head width,
 M rows of a matrix of tokens.
@@ -16,9 +16,9 @@ from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertAttention(NotesLayer, keras.layers.Layer):
-    """Projections to queries, keys and values, and attention with dropout on its weights.
+    """Projections to queries, keys and values, and attention with dropout on the weights.
 
-    Devlin et al. 2019, section 3, by "Attention Is All You Need", section 3.2.2, without the
+    Devlin et al. 2019, section 3, and "Attention Is All You Need", section 3.2.2, without the
     output projection.
 
     Args:
@@ -26,8 +26,8 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         size_per_head: int, H.
         query_act, key_act, value_act: None, a function, or a name of `functional.activations`.
         attention_probs_dropout_prob: float in [0, 1).
-        initializer_range: float, standard deviation of new kernels.
-        jit: True, False or "auto": compile the attention core with XLA.
+        initializer_range: float, standard deviation for initializing kernels.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Example:
         >>> from tf_transformer.models.bert.token_layout import padded_layout
@@ -90,9 +90,9 @@ class BertAttention(NotesLayer, keras.layers.Layer):
 
         Args:
             from_rows, to_rows: float tensors (M, width).
-            from_layout, to_layout: where the rows stand, see `token_layout`.
-            mask, bias: as of `scaled_dot_product_attention`.
-            training: bool or None; dropout acts when true.
+            from_layout, to_layout: position of each row in the batch, see `token_layout`.
+            mask, bias: see `scaled_dot_product_attention`.
+            training: bool or None; dropout is only applied if true.
             return_attention_weights: bool.
 
         Returns:

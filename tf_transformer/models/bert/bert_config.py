@@ -1,4 +1,4 @@
-"""The sizes of a BERT."""
+"""Configuration of BERT models."""
 
 import dataclasses
 from numbers import Integral, Real
@@ -11,34 +11,35 @@ _MAY_BE_NONE = ("embedding_size", "num_hidden_groups", "classifier_dropout")
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """Everything that decides the shape of a BERT; the defaults are those of BERT-base, uncased.
+    """Architecture of a BERT model; the defaults are those of BERT-base, uncased.
 
     Devlin et al. 2019, "BERT", section 3; `embedding_size` and `num_hidden_groups` are the two
-    ideas of Lan et al. 2020, "ALBERT", section 3.1. The names are those of the published files.
+    ideas of Lan et al. 2020, "ALBERT", section 3.1. The field names match the published files.
 
     Args:
         vocab_size: int, V.
         hidden_size: int, D, a multiple of `num_attention_heads`.
         num_hidden_layers: int, L.
         num_attention_heads: int, N.
-        intermediate_size: int, width inside the feed-forward network.
+        intermediate_size: int, inner width of the feed-forward network.
         hidden_act: str, a name of `functional.activations`, or a function.
-        hidden_dropout_prob: float in [0, 1), dropout of embeddings and sublayers.
-        attention_probs_dropout_prob: float in [0, 1), dropout of attention weights.
-        max_position_embeddings: int, the longest sequence in tokens.
-        type_vocab_size: int, how many segments there are.
-        initializer_range: float, standard deviation of new weights.
-        layer_norm_eps: float, what layer normalisation adds to the variance.
-        embedding_size: None (as `hidden_size`), or int, the width of the embeddings, which a matrix
-            then maps to D.
-        num_hidden_groups: None, every layer has weights of its own; or int G, the layers divide
-            into G groups of neighbours that share theirs.
+        hidden_dropout_prob: float in [0, 1), dropout rate of embeddings and sublayers.
+        attention_probs_dropout_prob: float in [0, 1), dropout rate of attention weights.
+        max_position_embeddings: int, maximum sequence length in tokens.
+        type_vocab_size: int, number of segments.
+        initializer_range: float, standard deviation for initializing weights.
+        layer_norm_eps: float, added to the variance in layer normalisation.
+        embedding_size: None (same as `hidden_size`), or int, the width of the embeddings, which a
+            matrix then maps to D.
+        num_hidden_groups: None, each layer has its own weights; or int G, the layers are divided
+            into G groups of adjacent layers that share weights.
         pooler_activation: str, "tanh" as published; None for a model without a pooler.
-        classifier_dropout: None (as `hidden_dropout_prob`), or float, dropout before a classifier.
-        labels: tuple of str, the names of a classifier's classes.
+        classifier_dropout: None (same as `hidden_dropout_prob`), or float, dropout rate before a
+            classifier.
+        labels: tuple of str, the class names of a classifier.
 
     Raises:
-        ValueError: an argument that is out of range; the error names it.
+        ValueError: If an argument is out of range; the message names it.
 
     Example:
         >>> BertConfig(hidden_size=312, num_attention_heads=12).head_size
@@ -65,7 +66,7 @@ class BertConfig:
 
     def __post_init__(self):
         if isinstance(self.labels, str):
-            raise ValueError(f"labels: expected a tuple of strings, got {self.labels!r} alone.")
+            raise ValueError(f"labels: expected a tuple of strings, got {self.labels!r}.")
         object.__setattr__(self, "labels", tuple(self.labels or ()))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -112,12 +113,12 @@ class BertConfig:
 
     @property
     def embedding_width(self):
-        """Width of the embeddings: `embedding_size`, or D without one."""
+        """Width of the embeddings: `embedding_size`, or D if it is None."""
         return self.embedding_size or self.hidden_size
 
     @property
     def num_groups(self):
-        """How many layers have weights of their own: G, or L without groups."""
+        """Number of layers with separate weights: G, or L without groups."""
         return self.num_hidden_groups or self.num_hidden_layers
 
     def group_of(self, layer):
@@ -126,7 +127,7 @@ class BertConfig:
 
     @classmethod
     def of(cls, config):
-        """A config from a config or from the dict that `to_dict` made.
+        """Create a config from a config or from a dict returned by `to_dict`.
 
         Args:
             config: `BertConfig` or dict.
@@ -135,7 +136,7 @@ class BertConfig:
             `BertConfig`.
 
         Raises:
-            ValueError: keys that are none of its fields, all of them listed; as the constructor.
+            ValueError: If keys are unknown (all are listed), or a value is invalid.
 
         Example:
             >>> BertConfig.of({"hidden_size": 24, "num_attention_heads": 2}).head_size
@@ -147,19 +148,19 @@ class BertConfig:
         unknown = sorted(set(config) - set(known))
         if unknown:
             raise ValueError(
-                f"config: expected the keys {', '.join(known)}; got also {', '.join(unknown)}. For "
-                f"a file of another library use `read_config`."
+                f"config: expected the keys {', '.join(known)}; also got {', '.join(unknown)}. For "
+                f"a file from another library use `read_config`."
             )
         return cls(**config)
 
     def to_dict(self):
-        """The fields as JSON can hold them.
+        """Return the fields as JSON-serializable values.
 
         Returns:
             dict.
 
         Raises:
-            ValueError: `hidden_act` is a function that has no name here.
+            ValueError: If `hidden_act` or `pooler_activation` is a function without a known name.
 
         Example:
             >>> BertConfig.of(BertConfig().to_dict()) == BertConfig()
@@ -171,8 +172,8 @@ class BertConfig:
                 names = [key for key, function in ACTIVATIONS.items() if function is fields[name]]
                 if not names:
                     raise ValueError(
-                        f"{name}: expected one of {', '.join(ACTIVATIONS)} in a config that is to "
-                        f"be written, got the function {fields[name]!r}."
+                        f"{name}: expected one of {', '.join(ACTIVATIONS)} in a saved config, got "
+                        f"the function {fields[name]!r}."
                     )
                 fields[name] = names[0]
         return fields

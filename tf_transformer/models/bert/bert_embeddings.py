@@ -1,4 +1,4 @@
-"""Ids to vectors: words, positions and segments.
+"""Embeddings of words, positions and segments.
 
 Axes: B batch, T length, E width of the embeddings, V vocabulary.
 """
@@ -16,7 +16,7 @@ from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 class BertEmbeddings(ConfiguredLayer):
     """LayerNorm(word + position + segment), then dropout.
 
-    Devlin et al. 2019, section 3, figure 2. The three tables have the names of the published
+    Devlin et al. 2019, section 3, figure 2. The three tables are named as in the published
     checkpoints.
 
     Args:
@@ -24,15 +24,16 @@ class BertEmbeddings(ConfiguredLayer):
 
     Call arguments:
         input_ids, token_type_ids: int32 or int64 tensors (B, T).
-        training: bool or None; dropout acts when true.
+        training: bool or None; dropout is only applied if true.
 
     Returns:
         (B, T, E).
 
     Raises:
-        ValueError: T is larger than the table of positions; in eager mode, an id out of range.
-        tf.errors.InvalidArgumentError: in a graph, an id out of range or a T too large. Where XLA
-            compiles nothing can be raised: there every number of that text is NaN.
+        ValueError: If T is larger than the table of positions, or in eager mode an id is out of
+            range.
+        tf.errors.InvalidArgumentError: If, in a graph, an id is out of range or T is too large. XLA
+            cannot raise errors: there all outputs for that text are NaN.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -82,7 +83,7 @@ class BertEmbeddings(ConfiguredLayer):
             positions = self._table(self.position_embeddings)[:length]  # (T, E)
         segments = tf.expand_dims(self._table(self.token_type_embeddings), 1)
         width = config.embedding_width
-        # Few rows, all that segments and positions can add; the last one is for ids out of range.
+        # A few rows, every sum of a segment and a position; the last row is for ids out of range.
         added = tf.reshape(segments + positions, (-1, width))
         added = tf.concat([added, tf.fill((1, width), tf.constant(float("nan"), added.dtype))], 0)
         row = token_type_ids * length + tf.range(length)
@@ -95,8 +96,8 @@ class BertEmbeddings(ConfiguredLayer):
     def _length_checks(self, input_ids):
         most = self.config.max_position_embeddings
         message = (
-            f"input_ids: expected at most {most} tokens (max_position_embeddings), the positions "
-            f"that the model knows. Cut the texts"
+            f"input_ids: expected at most {most} tokens (max_position_embeddings), the "
+            f"model's number of positions. Truncate the texts"
         )
         if input_ids.shape[1] is None:
             return [tf.debugging.assert_less_equal(tf.shape(input_ids)[1], most, message)]
@@ -107,8 +108,8 @@ class BertEmbeddings(ConfiguredLayer):
 
 def _range_checks(ids, name, size_name, size):
     message = (
-        f"{name}: expected ids in [0, {size}), the {size_name} of the config; were they made with "
-        f"the model's own vocabulary?"
+        f"{name}: expected ids in [0, {size}), the {size_name} of the config; do they come from "
+        f"the model's vocabulary?"
     )
     if tf.executing_eagerly():
         outside = tf.boolean_mask(ids, (ids < 0) | (ids >= size))

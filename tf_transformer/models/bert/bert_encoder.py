@@ -1,4 +1,4 @@
-"""The layers of BERT.
+"""The stack of BERT layers.
 
 Axes: B batch, F length of the queries, T length of the keys (the same), N heads, D hidden size,
 M tokens.
@@ -17,25 +17,25 @@ from tf_transformer.models.bert.token_layout import padded_layout
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertEncoder(ConfiguredLayer):
-    """A stack of BERT layers; with groups, neighbours are one layer applied several times.
+    """A stack of BERT layers; with groups, adjacent layers share weights.
 
-    Devlin et al. 2019, section 3; sharing and the narrower embeddings are those of Lan et al. 2020,
+    Devlin et al. 2019, section 3; weight sharing and narrower embeddings follow Lan et al. 2020,
     "ALBERT", section 3.1.
 
     Args:
         config: `BertConfig`, or its dict.
-        jit: True, False or "auto": compile the attention core with XLA.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Call arguments:
         input_tensor: float tensor (B, T, embedding width).
         attention_mask: None, or an integer or bool tensor (B, F, T), 1 = may attend.
-        training: bool or None; dropout acts when true.
+        training: bool or None; dropout is only applied if true.
 
     Returns:
-        list of L tensors (B, T, D), the output of every layer, the last one last.
+        list of L tensors (B, T, D), the outputs of all layers in order.
 
     Raises:
-        ValueError: another width of the input, a float mask.
+        ValueError: If the input has another width, or the mask is float.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -67,8 +67,8 @@ class BertEncoder(ConfiguredLayer):
         width = self.config.embedding_width
         if input_shape[-1] != width:
             raise ValueError(
-                f"input_tensor: expected width {width}, to which the layers can add their output, "
-                f"got shape {tuple(input_shape)}."
+                f"input_tensor: expected width {width}, for the residual connections, got shape "
+                f"{tuple(input_shape)}."
             )
         if self.embedding_mapping is not None:
             self.embedding_mapping.build((None, width))
@@ -99,11 +99,11 @@ class BertEncoder(ConfiguredLayer):
 
         Args:
             rows: float tensor (M, embedding width).
-            layout, mask, bias, training, return_attention_weights: as of `BertLayer.forward`.
+            layout, mask, bias, training, return_attention_weights: see `BertLayer.forward`.
 
         Returns:
-            `(outputs, weights)`: list of L + 1 tensors (M, D), what enters the first layer first;
-            list of L tensors (B, N, T, T) or of None.
+            `(outputs, weights)`: list of L + 1 tensors (M, D), starting with the input of the first
+            layer; list of L tensors (B, N, T, T) or of None.
         """
         if self.embedding_mapping is not None:
             rows = self.embedding_mapping(rows)

@@ -1,4 +1,4 @@
-"""BERT that fills in masked words.
+"""BERT for masked language modelling.
 
 Axes: B batch, T length, P masked positions, V vocabulary.
 """
@@ -12,7 +12,7 @@ from tf_transformer.models.bert.bert_with_head import BertWithHead
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertForMaskedLM(BertWithHead):
-    """Logits of every word at every position, or at those asked for.
+    """Logits of every word at every position, or at the requested positions.
 
     Devlin et al. 2019, section 3.1, task 1.
 
@@ -20,9 +20,9 @@ class BertForMaskedLM(BertWithHead):
         config, unpad, jit: see `Bert`.
 
     Call arguments:
-        inputs: dict as of `Bert`; with `masked_lm_positions`, an integer tensor (B, P), logits are
-            made at these positions only.
-        training: bool or None; dropout acts when true.
+        inputs: dict, see `Bert`; with `masked_lm_positions`, an integer tensor (B, P), logits are
+            only computed at these positions.
+        training: bool or None; dropout is only applied if true.
 
     Returns:
         float32 tensor (B, T, V) or (B, P, V), logits.
@@ -52,23 +52,23 @@ class BertForMaskedLM(BertWithHead):
         return self.word_logits(outputs["sequence_output"], positions)
 
     def word_logits(self, states, positions=None):
-        """Logits of the words at some positions.
+        """Compute the logits of the words at some positions.
 
         Args:
             states: float tensor (B, T, D).
             positions: None, or an integer tensor (B, P).
 
         Returns:
-            float32 tensor (B, T, V) or (B, P, V); under XLA NaN for a position outside.
+            float32 tensor (B, T, V) or (B, P, V); under XLA, NaN for a position out of range.
 
         Raises:
-            tf.errors.InvalidArgumentError: a position outside, but under XLA.
+            tf.errors.InvalidArgumentError: If a position is out of range, except under XLA.
         """
         if positions is not None:
             positions = tf.convert_to_tensor(positions)
             inside = (positions >= 0) & (positions < tf.shape(states, positions.dtype)[1])
             states = tf.gather(states, positions, batch_dims=1)
-            # XLA, which knows no errors, would take the nearest one.
+            # XLA raises no errors and would clamp the position.
             nan = tf.constant(float("nan"), states.dtype)
             states = tf.where(tf.expand_dims(inside, -1), states, nan)
         rows = tf.reshape(states, (-1, states.shape[-1]))
@@ -80,13 +80,13 @@ class BertForMaskedLM(BertWithHead):
 
 
 def split_positions(inputs):
-    """The inputs of `Bert`, and `masked_lm_positions` or None.
+    """Split off `masked_lm_positions`, or None, from the inputs of `Bert`.
 
     Example:
         >>> split_positions({"input_ids": 1, "masked_lm_positions": 2})
         ({'input_ids': 1}, 2)
     """
     if not isinstance(inputs, dict):
-        return inputs, None  # which `Bert` refuses
+        return inputs, None  # `Bert` rejects it
     inputs = dict(inputs)
     return inputs, inputs.pop("masked_lm_positions", None)

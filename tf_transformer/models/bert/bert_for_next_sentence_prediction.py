@@ -1,4 +1,4 @@
-"""BERT that says whether one text follows another.
+"""BERT for next sentence prediction.
 
 Axes: B batch.
 """
@@ -11,18 +11,18 @@ from tf_transformer.models.bert.classifier import classifier
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertForNextSentencePrediction(BertWithHead):
-    """Whether the second segment follows the first.
+    """Predict whether the second segment follows the first.
 
     Devlin et al. 2019, section 3.1, task 2.
 
     Args:
-        config, unpad, jit: see `Bert`; the config has a pooler.
+        config, unpad, jit: see `Bert`; the config must have a pooler.
 
     Call arguments:
-        inputs, training: as of `Bert`; `token_type_ids` tell the segments.
+        inputs, training: see `Bert`; `token_type_ids` mark the segments.
 
     Returns:
-        float32 tensor (B, 2), logits: 0 = it follows, 1 = it is from elsewhere.
+        float32 tensor (B, 2), logits: 0 = it follows, 1 = it is a random segment.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig

@@ -1,4 +1,4 @@
-"""BERT as it is pretrained.
+"""BERT for pretraining.
 
 Axes: B batch, T length, P masked positions, V vocabulary.
 """
@@ -11,19 +11,19 @@ from tf_transformer.models.bert.classifier import classifier
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertForPreTraining(BertForMaskedLM):
-    """The masked words, and whether the second segment follows the first.
+    """Predict masked words, and whether the second segment follows the first.
 
     Devlin et al. 2019, section 3.1, both tasks.
 
     Args:
-        config, unpad, jit: see `Bert`; the config has a pooler.
+        config, unpad, jit: see `Bert`; the config must have a pooler.
 
     Call arguments:
-        inputs, training: as of `BertForMaskedLM`.
+        inputs, training: see `BertForMaskedLM`.
 
     Returns:
         dict of float32 logits: `prediction_logits` (B, T, V) or (B, P, V), and
-        `seq_relationship_logits` (B, 2): 0 = it follows, 1 = it is from elsewhere.
+        `seq_relationship_logits` (B, 2): 0 = it follows, 1 = it is a random segment.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig

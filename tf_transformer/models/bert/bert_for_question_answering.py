@@ -1,4 +1,4 @@
-"""BERT that marks the answer to a question in a text.
+"""BERT for extractive question answering.
 
 Axes: B batch, T length.
 """
@@ -12,7 +12,7 @@ from tf_transformer.models.bert.classifier import classifier
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertForQuestionAnswering(BertWithHead):
-    """Where an answer begins and where it ends.
+    """Predict where an answer starts and ends in a text.
 
     Devlin et al. 2019, section 4.2: the question is segment 0, the text segment 1.
 
@@ -20,7 +20,7 @@ class BertForQuestionAnswering(BertWithHead):
         config, unpad, jit: see `Bert`.
 
     Call arguments:
-        inputs, training: as of `Bert`.
+        inputs, training: see `Bert`.
 
     Returns:
         dict of float32 logits: `start_logits` (B, T) and `end_logits` (B, T).

@@ -1,4 +1,4 @@
-"""BERT that classifies texts.
+"""BERT for text classification.
 
 Axes: B batch, C classes.
 """
@@ -11,21 +11,21 @@ from tf_transformer.models.bert.classifier import classifier, classifier_dropout
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertForSequenceClassification(BertWithHead):
-    """One class for a text, or for a pair of texts.
+    """Predict the class of a text, or of a pair of texts.
 
     Dropout and a dense layer on the pooled output, Devlin et al. 2019, section 4.1.
 
     Args:
-        config, unpad, jit: see `Bert`; the config has a pooler and `labels`.
+        config, unpad, jit: see `Bert`; the config must have a pooler and `labels`.
 
     Call arguments:
-        inputs, training: as of `Bert`.
+        inputs, training: see `Bert`.
 
     Returns:
         float32 tensor (B, C), logits in the order of `config.labels`.
 
     Raises:
-        ValueError: the config has no labels, or no pooler; as `Bert`.
+        ValueError: If the config has no labels or no pooler; see also `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig

@@ -1,4 +1,4 @@
-"""BERT that classifies every token.
+"""BERT for token classification.
 
 Axes: B batch, T length, C classes.
 """
@@ -11,21 +11,21 @@ from tf_transformer.models.bert.classifier import classifier, classifier_dropout
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertForTokenClassification(BertWithHead):
-    """A class for every token: names in a text, parts of speech.
+    """Predict a class for each token, for example named entities or parts of speech.
 
     Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.
 
     Args:
-        config, unpad, jit: see `Bert`; the config has `labels`.
+        config, unpad, jit: see `Bert`; the config must have `labels`.
 
     Call arguments:
-        inputs, training: as of `Bert`.
+        inputs, training: see `Bert`.
 
     Returns:
         float32 tensor (B, T, C), logits in the order of `config.labels`.
 
     Raises:
-        ValueError: the config has no labels; as `Bert`.
+        ValueError: If the config has no labels; see also `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig

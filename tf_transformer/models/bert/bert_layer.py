@@ -1,4 +1,4 @@
-"""One layer of BERT, on a matrix of tokens.
+"""One BERT layer on a matrix of tokens.
 
 Axes: M tokens, D hidden size.
 """
@@ -18,12 +18,12 @@ from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 class BertLayer(ConfiguredLayer):
     """Self-attention and a feed-forward network, each followed by dropout, "add and norm".
 
-    Devlin et al. 2019, section 3. Its variables have the names of the published checkpoints, from
+    Devlin et al. 2019, section 3. Its variables are named as in the published checkpoints, from
     `attention/self/query/kernel` to `output/LayerNorm/beta`.
 
     Args:
         config: `BertConfig`, or its dict.
-        jit: True, False or "auto": compile the attention core with XLA.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -90,9 +90,9 @@ class BertLayer(ConfiguredLayer):
 
         Args:
             rows: float tensor (M, D).
-            layout: where the rows stand, see `token_layout`.
-            mask, bias: as of `scaled_dot_product_attention`.
-            training: bool or None; dropout acts when true.
+            layout: position of each row in the batch, see `token_layout`.
+            mask, bias: see `scaled_dot_product_attention`.
+            training: bool or None; dropout is only applied if true.
             return_attention_weights: bool.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Layer normalisation under the name and with the arguments of the notes."""
+"""Layer normalisation with the name and arguments used in the notes."""
 
 import keras
 
@@ -8,10 +8,10 @@ from tf_transformer.models.bert.bert_config import BertConfig
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BERTLayerNorm(LayerNorm):
-    """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis, as wide as the model.
+    """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
 
-    Ba et al. 2016, "Layer Normalization", equation 4. `layers.LayerNorm` with BERT's epsilon and a
-    width that the config fixes.
+    Ba et al. 2016, "Layer Normalization", equation 4. Same as `layers.LayerNorm`, with BERT's
+    epsilon and the width given by the config.
 
     Args:
         config: `BertConfig`, or its dict; `hidden_size` is used.
@@ -24,7 +24,7 @@ class BERTLayerNorm(LayerNorm):
         Tensor of the shape of `inputs`.
 
     Raises:
-        ValueError: the input is of another width.
+        ValueError: If the input has another width.
 
     Example:
         >>> norm = BERTLayerNorm(BertConfig(hidden_size=2, num_attention_heads=1))

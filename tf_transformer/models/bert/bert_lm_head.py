@@ -1,4 +1,4 @@
-"""The head that names the masked words.
+"""The masked language model head.
 
 Axes: M tokens, D hidden size, E width of the embeddings, V vocabulary.
 """
@@ -14,16 +14,16 @@ from tf_transformer.models.bert.configured_layer import ConfiguredLayer
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertLMHead(ConfiguredLayer):
-    """LayerNorm(act(x W + b)) times the table of words, plus a bias for each word.
+    """LayerNorm(act(x W + b)) times the table of word embeddings, plus a bias per word.
 
-    Devlin et al. 2019, section 3.1, task 1, by the published code's `get_masked_lm_output`.
+    Devlin et al. 2019, section 3.1, task 1, and `get_masked_lm_output` in the published code.
 
     Args:
         config: `BertConfig`, or its dict.
 
     Call arguments:
         rows: float tensor (M, D).
-        table: float tensor (V, E), the embeddings of the words.
+        table: float tensor (V, E), the word embeddings.
 
     Returns:
         float32 tensor (M, V), logits.

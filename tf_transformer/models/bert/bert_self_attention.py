@@ -1,4 +1,4 @@
-"""Self-attention under the name and with the arguments of the notes.
+"""Self-attention with the name and arguments used in the notes.
 
 Axes: B batch, T length, D hidden size.
 """
@@ -13,27 +13,27 @@ from tf_transformer.models.bert.token_layout import padded_layout
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BERTSelfAttention(BertAttention):
-    """Every position attends to those that an additive mask leaves free.
+    """Self-attention with an additive mask.
 
-    softmax(Q K^T / sqrt(H) + attention_mask) V in each head, the heads side by side; Devlin et al.
+    softmax(Q K^T / sqrt(H) + attention_mask) V in each head, heads concatenated; Devlin et al.
     2019, section 3.
 
     Args:
         config: `BertConfig`, or its dict.
-        jit: True, False or "auto": compile the attention core with XLA.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Call arguments:
         hidden_states: float tensor (B, T, D).
         attention_mask: None, or a float tensor that broadcasts to the scores (B, N, T, T) and is
             added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
-        training: bool or None; dropout acts when true.
+        training: bool or None; dropout is only applied if true.
 
     Returns:
         (B, T, D).
 
     Raises:
-        ValueError: another rank or width of the input; a mask that is not additive: an integer or
-            bool one.
+        ValueError: If the input has another rank or width, or the mask is an integer or bool
+            tensor and therefore not additive.
 
     Example:
         >>> layer = BERTSelfAttention(BertConfig(hidden_size=8, num_attention_heads=2))
@@ -69,7 +69,7 @@ class BERTSelfAttention(BertAttention):
             )
         if attention_mask is not None and not attention_mask.dtype.is_floating:
             raise ValueError(
-                f"attention_mask: expected floats that are added to the scores, got "
+                f"attention_mask: expected floats to add to the scores, got "
                 f"{attention_mask.dtype.name}. Pass additive_mask(attention_mask)."
             )
         layout = padded_layout(*tf.unstack(tf.shape(hidden_states)[:2]))
@@ -80,6 +80,6 @@ class BERTSelfAttention(BertAttention):
         return context
 
     def get_config(self):
-        # The config says what the arguments of `BertAttention` would.
+        # The config replaces the arguments of `BertAttention`.
         config = keras.layers.Layer.get_config(self)
         return {**config, "config": self.config.to_dict(), "jit": self.jit}

@@ -1,4 +1,4 @@
-"""A BERT with something on top."""
+"""BERT with a head."""
 
 import keras
 
@@ -8,7 +8,7 @@ from tf_transformer.models.bert.pretrained_bert import PretrainedBert
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertWithHead(PretrainedBert):
-    """`Bert` as `self.bert`; a subclass adds its head and what it computes.
+    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`.
 
     Args:
         config, unpad, jit: see `Bert`.

@@ -1,4 +1,4 @@
-"""The last layer of every head that classifies."""
+"""The last layer of classification heads."""
 
 import keras
 
@@ -6,7 +6,7 @@ from tf_transformer.layers.dropout import Dropout
 
 
 def classifier(num_classes, name, config):
-    """A new dense layer to logits, in float32 whatever the policy, since a softmax follows.
+    """Create a dense layer for logits, in float32 under any policy since a softmax follows.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -22,7 +22,7 @@ def classifier(num_classes, name, config):
 
 
 def classifier_dropout(config, dtype):
-    """The dropout before a classifier.
+    """Create the dropout layer before a classifier.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig

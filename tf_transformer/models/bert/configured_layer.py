@@ -1,4 +1,4 @@
-"""A layer that is made from a `BertConfig`."""
+"""A layer created from a `BertConfig`."""
 
 import keras
 
@@ -8,7 +8,7 @@ from tf_transformer.models.bert.bert_config import BertConfig
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ConfiguredLayer(NotesLayer, keras.layers.Layer):
-    """What the parts of BERT have in common: `self.config`, and a Keras config that holds it.
+    """Base class for the parts of BERT: `self.config`, and a Keras config that contains it.
 
     Args:
         config: `BertConfig`, or its dict.

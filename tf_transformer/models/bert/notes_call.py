@@ -1,14 +1,14 @@
-"""What the notes' functions have in common: each call makes a layer and applies it."""
+"""Helpers for the functions of the notes, which create a layer and apply it on each call."""
 
 import keras
 import tensorflow as tf
 
 
 def unique_name(name):
-    """A name that no layer of this kind has yet: a Keras model wants them all different.
+    """Return an unused layer name: a Keras model requires unique names.
 
     Args:
-        name: str, the scope in the published checkpoints, which the first one gets.
+        name: str, the scope in the published checkpoints, which the first layer gets.
 
     Returns:
         str.
@@ -23,17 +23,17 @@ def unique_name(name):
 
 
 def as_tensor(values, name="from_tensor, to_tensor"):
-    """A float tensor of what is no tensor yet.
+    """Convert values to a float tensor; a `keras.Input` is returned unchanged.
 
     Args:
         values: float tensor, `keras.Input`, array or list.
-        name: str, of the argument.
+        name: str, name of the argument for error messages.
 
     Returns:
         A tensor, or the `keras.Input`.
 
     Raises:
-        ValueError: not floats.
+        ValueError: If the values are not floats.
 
     Example:
         >>> as_tensor([[1.0]]).shape.as_list()

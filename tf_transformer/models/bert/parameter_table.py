@@ -1,8 +1,8 @@
-"""What the parameters of a BERT are for."""
+"""Parameter counts of BERT models by use."""
 
 import numpy as np
 
-# In the order in which a variable's name is looked at: a piece of the name, and what it is for.
+# In matching order: a substring of the variable's name, and its use.
 _PARTS = (
     ("_embeddings", "embeddings: words, positions, segments"),
     ("LayerNorm/", "layer normalisations"),
@@ -15,14 +15,14 @@ _PARTS = (
 
 
 def parameter_table(model):
-    """Count the parameters of a model by their use.
+    """Count the parameters of a model by use.
 
     Args:
         model: a built `Bert`, or one with a head.
 
     Returns:
-        dict, part to the number of its parameters; "head" is what lies above the encoder and the
-        pooler, "all" the sum.
+        dict, part to number of parameters; "head" is everything above the encoder and the pooler,
+        "all" the total.
 
     Example:
         >>> from tf_transformer.models.bert import Bert, BertConfig

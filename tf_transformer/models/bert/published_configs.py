@@ -1,4 +1,4 @@
-"""The sizes of the published models, by name."""
+"""Configurations of the published models, by name."""
 
 from tf_transformer.models.bert.bert_config import BertConfig
 
@@ -23,7 +23,7 @@ def _albert(layers, width, heads):
 
 
 # BERT: Devlin et al. 2019, section 3, and Turc et al. 2019, "Well-Read Students Learn Better",
-# table 1; ALBERT: Lan et al. 2020, table 1, dropout removed as in version 2.
+# table 1; ALBERT: Lan et al. 2020, table 1, without dropout as in version 2.
 PUBLISHED_CONFIGS = {
     "bert-tiny": _bert(2, 128),
     "bert-mini": _bert(4, 256),
@@ -40,7 +40,7 @@ PUBLISHED_CONFIGS = {
 
 
 def published_config(name):
-    """The configuration of a published model, uncased English if the name says nothing else.
+    """Return the configuration of a published model, uncased English unless the name differs.
 
     Args:
         name: str, a key of `PUBLISHED_CONFIGS`.
@@ -49,7 +49,7 @@ def published_config(name):
         `BertConfig`.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: If the name is unknown.
 
     Example:
         >>> published_config("bert-base").hidden_size

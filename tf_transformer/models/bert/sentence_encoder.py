@@ -1,4 +1,4 @@
-"""BERT that makes one vector of a sentence.
+"""BERT for sentence embeddings.
 
 Axes: B batch, T length, D hidden size.
 """
@@ -19,26 +19,26 @@ POOLINGS = ("mean", "cls", "pooler")
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class SentenceEncoder(BertWithHead):
-    """The mean of the tokens' vectors, or the first one, of length 1.
+    """Pool token vectors into one vector of length 1 per sentence.
 
-    Reimers and Gurevych 2019, "Sentence-BERT", section 3: the product of two of them is the cosine
-    of the angle between.
+    Reimers and Gurevych 2019, "Sentence-BERT", section 3: the dot product of two of these vectors
+    is their cosine similarity.
 
     Args:
         config, unpad, jit: see `Bert`.
-        pooling: "mean" of all tokens that are no padding, "cls", the first token, or "pooler", what
-            the pooler makes of it.
+        pooling: "mean" over all tokens except padding, "cls" for the first token, or "pooler" for
+            the pooler's output.
         normalize: bool, True scales every vector to length 1.
 
     Call arguments:
-        inputs, training: as of `Bert`, the `attention_mask` (B, T) only for the mean; without one
-            every token counts.
+        inputs, training: see `Bert`; the mean only includes tokens in the `attention_mask` (B, T),
+            or all tokens if there is none.
 
     Returns:
         float32 tensor (B, D).
 
     Raises:
-        ValueError: an unknown pooling, "pooler" of a model without one; as `Bert`.
+        ValueError: If the pooling is unknown, or "pooler" for a model without one; see also `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -58,15 +58,15 @@ class SentenceEncoder(BertWithHead):
         if pooling != "pooler":
             config = dataclasses.replace(config, pooler_activation=None)
         elif config.pooler_activation is None:
-            raise ValueError('pooling: expected "mean" or "cls" of a model without pooler.')
+            raise ValueError('pooling: expected "mean" or "cls" for a model without a pooler.')
         super().__init__(config, **kwargs)
         self.pooling = pooling
         self.normalize = normalize
 
     @classmethod
     def from_pretrained(cls, path, **changes):
-        """As `PretrainedBert.from_pretrained`; the folder of a sentence-transformers model says how
-        it pools and whether it normalises, unless `changes` do.
+        """See `PretrainedBert.from_pretrained`; pooling and normalisation are read from the folder
+        of a sentence-transformers model, unless they are in `changes`.
         """
         return super().from_pretrained(path, **{**read_settings(path), **changes})
 
@@ -86,7 +86,7 @@ class SentenceEncoder(BertWithHead):
             return tf.reduce_mean(states, axis=1)
         if len(mask.shape) != 2:
             raise ValueError(
-                f"attention_mask: expected (batch, length), which says what is padding, got shape "
+                f"attention_mask: expected (batch, length), which marks the padding, got shape "
                 f"{tuple(mask.shape)}."
             )
         weights = tf.expand_dims(tf.cast(mask, states.dtype), -1)  # (B, T, 1)
@@ -94,7 +94,7 @@ class SentenceEncoder(BertWithHead):
         return total / tf.maximum(tf.reduce_sum(weights, axis=1), 1e-9)
 
     def write_side_files(self, folder):
-        """How it pools, as sentence-transformers says it (which knows no pooler)."""
+        """Write the pooling in the format of sentence-transformers (which has no pooler)."""
         modules = ["Transformer", "Pooling", *["Normalize"] * self.normalize]
         listed = [
             {
@@ -123,16 +123,16 @@ _MODES = {
 
 
 def read_settings(path):
-    """How the folder of a sentence-transformers model pools.
+    """Read the pooling settings from the folder of a sentence-transformers model.
 
     Args:
         path: str or Path of a folder.
 
     Returns:
-        dict: `pooling` and `normalize`, or nothing if the folder says nothing of them.
+        dict: `pooling` and `normalize`, or empty if the folder has no settings.
 
     Raises:
-        ValueError: it pools in a way that is not computed here.
+        ValueError: If the pooling is not supported here.
 
     Example:
         >>> read_settings("nowhere")
@@ -146,12 +146,12 @@ def read_settings(path):
         of_kind = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in modules}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"path: expected a type and a path of each module in {path / 'modules.json'}, got "
+            f"path: expected a type and a path for each module in {path / 'modules.json'}, got "
             f"{modules}."
         ) from error
     if set(of_kind) - {"Transformer", "Pooling", "Normalize"} or "Pooling" not in of_kind:
         raise ValueError(
-            f"path: expected in {path / 'modules.json'} a Transformer, a Pooling and maybe a "
+            f"path: expected in {path / 'modules.json'} a Transformer, a Pooling and optionally a "
             f"Normalize, got {', '.join(of_kind)}."
         )
     content = read_json(path / of_kind["Pooling"] / "config.json")

@@ -1,4 +1,4 @@
-"""Texts to what BERT reads.
+"""Converts texts to the inputs of BERT.
 
 Axes: B batch, T length.
 """
@@ -15,21 +15,21 @@ from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 
 
 def read_tokenizer(folder, lowercase=None):
-    """The tokenizer of a checkpoint's folder, as graph operations.
+    """Read the tokenizer of a checkpoint folder, as graph operations.
 
     Args:
         folder: str or Path; its `tokenizer.json` is read, or else its `vocab.txt`.
-        lowercase: bool, whether a `vocab.txt` is of an "uncased" model; None asks
-            `tokenizer_config.json`, whose `strip_accents` and `tokenize_chinese_chars` are followed
-            too, and without one the vocabulary: with a capital letter it is of a cased model.
+        lowercase: bool, whether a `vocab.txt` belongs to an "uncased" model; None uses
+            `tokenizer_config.json`, whose `strip_accents` and `tokenize_chinese_chars` also apply,
+            or else the vocabulary: if it has a capital letter, the model is cased.
 
     Returns:
         `GraphTokenizer`.
 
     Raises:
-        FileNotFoundError: the folder has neither file.
-        ValueError: as `GraphTokenizer.from_file` and `WordPieceTokenizer.load_vocabulary`; a
-            `vocab.txt` of another tokenizer than BERT's.
+        FileNotFoundError: If the folder has neither file.
+        ValueError: If a file is invalid, see `GraphTokenizer.from_file` and
+            `WordPieceTokenizer.load_vocabulary`, or a `vocab.txt` is not for BERT's tokenizer.
 
     Example:
         >>> import tempfile
@@ -45,9 +45,9 @@ def read_tokenizer(folder, lowercase=None):
 
 
 def read_tokenizer_file(folder, lowercase=None):
-    """The vocabulary of a checkpoint's folder, as a `TokenizerFile`.
+    """Read the vocabulary of a checkpoint folder, as a `TokenizerFile`.
 
-    Args, raises: as of `read_tokenizer`.
+    See `read_tokenizer` for the arguments and errors.
 
     Example:
         >>> read_tokenizer_file("nowhere")
@@ -67,21 +67,21 @@ def read_tokenizer_file(folder, lowercase=None):
 
 
 def _has_capitals(path):
-    # What is no UTF-8 is named by who reads it; `[CLS]` and its like say nothing.
+    # Invalid UTF-8 is reported later, by the reader; `[CLS]` and the like do not count.
     tokens = path.read_text("utf-8", errors="replace").split("\n")
     return any(re.search("[A-Z]", token) for token in tokens if not token.startswith("["))
 
 
 def _pipeline(settings, lowercase):
-    """BERT's, as a `tokenizer_config.json` wants it."""
+    """BERT's pipeline with the settings of a `tokenizer_config.json`."""
     for name, allowed in (
         ("tokenizer_class", ("BertTokenizer", "BertTokenizerFast", None)),
         ("do_basic_tokenize", (True, None)),
     ):
         if settings.get(name) not in allowed:
             raise ValueError(
-                f"{name}: expected {allowed[0]} in tokenizer_config.json beside a vocab.txt, got "
-                f"{settings[name]}. Save the tokenizer as a tokenizer.json, which says how it cuts."
+                f"{name}: expected {allowed[0]} in tokenizer_config.json next to a vocab.txt, got "
+                f"{settings[name]}. Save the tokenizer as a tokenizer.json, which defines it fully."
             )
     return bert_pipeline(
         lowercase,
@@ -91,25 +91,25 @@ def _pipeline(settings, lowercase):
 
 
 def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
-    """`[CLS] text [SEP]`, or `[CLS] text [SEP] pair [SEP]`, as `Bert` takes it.
+    """Encode texts as `[CLS] text [SEP]`, or pairs as `[CLS] text [SEP] pair [SEP]`, for `Bert`.
 
-    Devlin et al. 2019, section 3, figure 2. Too long ones are cut at their ends, of a pair the
-    longer text first. Works in a graph; core operations only.
+    Devlin et al. 2019, section 3, figure 2. Long inputs are truncated at the end, in a pair the
+    longer text first. Works in a graph, with core operations only.
 
     Args:
         tokenizer: `GraphTokenizer` with the roles start, end and padding.
         texts: string tensor (B,).
         pairs: None, or string tensor (B,), the second texts.
-        max_length: int, most tokens, special ones included.
-        mask: None, or str such as "[MASK]", which in the texts then stands for the mask token; all
-            else in a text is text.
+        max_length: int, maximum number of tokens, including special ones.
+        mask: None, or str such as "[MASK]" that stands for the mask token in the texts; everything
+            else is plain text.
 
     Returns:
         dict of int32 tensors (B, T): `input_ids`, `token_type_ids`, `attention_mask`.
 
     Raises:
-        ValueError: `max_length` leaves no room for a token; a role is missing; another number of
-            pairs than of texts.
+        ValueError: If `max_length` leaves no room for a token, a role is missing, or the numbers of
+            texts and pairs differ.
 
     Example:
         >>> import tempfile
@@ -129,23 +129,23 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
     others = _encoded(tokenizer, pairs, mask)
     if not rows.shape[:1].is_compatible_with(others.shape[:1]):
         raise ValueError(
-            f"pairs: expected one for each of the {rows.shape[0]} texts, got {others.shape[0]}."
+            f"pairs: expected one for each of {rows.shape[0]} texts, got {others.shape[0]}."
         )
     lengths, other_lengths = (tf.cast(x.row_lengths(), tf.int32) for x in (rows, others))
-    # The shorter one keeps up to half of the room, the odd place goes to the longer.
+    # The shorter text keeps up to half of the room; an odd token goes to the longer one.
     half = tf.where(lengths > other_lengths, most - most // 2, most // 2)
     kept = tf.minimum(lengths, tf.maximum(half, most - other_lengths))
     return pad_segments(tokenizer, [_cut(rows, kept), _cut(others, most - kept)])
 
 
 def pad_segments(tokenizer, segments):
-    """`[CLS] ids [SEP]`, or `[CLS] ids [SEP] ids [SEP]`, padded, as `Bert` takes it.
+    """Pad `[CLS] ids [SEP]`, or `[CLS] ids [SEP] ids [SEP]`, as inputs of `Bert`.
 
-    What `text_inputs` does with the tokens of its texts, for ids that are there already.
+    Same as `text_inputs`, but for ids.
 
     Args:
         tokenizer: `GraphTokenizer` with the roles start, end and padding.
-        segments: list of ragged int32 tensors (B, (T)), the first and the second texts.
+        segments: list of ragged int32 tensors (B, (T)), the first and optionally the second texts.
 
     Returns:
         dict of int32 tensors (B, T): `input_ids`, `token_type_ids`, `attention_mask`.
@@ -169,7 +169,7 @@ def pad_segments(tokenizer, segments):
     ]
     ids = tf.concat(framed, 1)
     types = tf.concat([part.with_values(part.values * 0 + n) for n, part in enumerate(framed)], 1)
-    # At least one place, also of no texts: a model takes the first one.
+    # At least one position, even without texts: models read the first token.
     shape = tf.stack([batch, tf.maximum(ids.bounding_shape(axis=1), 1)])
     dense = ids.to_tensor(tokenizer.pad_id, shape=shape)
     return {
@@ -183,7 +183,7 @@ def _encoded(tokenizer, texts, mask):
     """string (B,) -> ragged (B, (T))."""
     if mask is None:
         return tokenizer.encode(texts)
-    pieces = tf.strings.split(texts, mask)  # ragged (B, (P)), and a mask between two of them
+    pieces = tf.strings.split(texts, mask)  # ragged (B, (P)), with a mask between two pieces
     ids = tokenizer.encode(pieces.values)
     masks = tf.fill([ids.nrows(), 1], tokenizer.mask_id)
     ids = tf.concat([ids, tf.RaggedTensor.from_tensor(masks)], 1)
@@ -191,7 +191,7 @@ def _encoded(tokenizer, texts, mask):
 
 
 def _cut(rows, most):
-    """The first tokens of each row: ragged (B, (T)), int32 (B,) -> ragged (B, (T'))."""
+    """Keep the first tokens of each row: ragged (B, (T)), int32 (B,) -> ragged (B, (T'))."""
     lengths = tf.minimum(rows.row_lengths(), tf.cast(most, tf.int64))
     places = tf.ragged.range(rows.row_starts(), rows.row_starts() + lengths)
     return tf.gather(rows.values, places)

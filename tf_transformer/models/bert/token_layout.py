@@ -1,15 +1,15 @@
-"""Where the rows of a matrix of tokens stand in a batch.
+"""Positions in the batch of the rows of a matrix of tokens.
 
-Dense layers and normalisations work on each token alone, so they take a matrix with a row for each
-token; only attention needs to know which tokens belong together. Axes: B batch, T length, N heads,
-H head width, M rows of the matrix, W any width.
+Dense layers and normalisations process each token independently, so they take a matrix with one
+row per token; only attention needs to know which tokens belong together. Axes: B batch, T length,
+N heads, H head width, M rows of the matrix, W any width.
 """
 
 import tensorflow as tf
 
 
 def padded_layout(batch_size, length):
-    """Every position of the batch is a row, padding too: M = B * T.
+    """Layout with one row per position of the batch, including padding: M = B * T.
 
     Args:
         batch_size, length: int or scalar int32 tensor.
@@ -27,16 +27,16 @@ def padded_layout(batch_size, length):
 
 
 def packed_layout(keep):
-    """Only the tokens are rows, padding is left out: M is how many there are.
+    """Layout with one row per token, without padding: M is the number of tokens.
 
-    What the model computes of a token is the same as in `padded_layout`; what it says of padding is
-    0. The number of rows is known at run time only, so XLA cannot compile it.
+    The model's outputs for tokens are the same as with `padded_layout`; outputs for padding are 0.
+    The number of rows is only known at run time, so XLA cannot compile it.
 
     Args:
-        keep: bool tensor (B, T), True at the tokens.
+        keep: bool tensor (B, T), True for tokens.
 
     Returns:
-        A layout, as `padded_layout`.
+        A layout, see `padded_layout`.
 
     Example:
         >>> packed_layout(tf.constant([[True, False]])).to_rows(tf.ones((1, 2, 3))).shape.as_list()
@@ -67,11 +67,11 @@ class _Packed:
         self._shape = tf.shape(keep)
         self._keep = keep
         flat = tf.reshape(keep, (-1,))
-        # A batch of nothing but padding keeps one row, so that there is one to gather from.
+        # A batch with only padding keeps one row, so that there is one to gather from.
         first = tf.one_hot(0, tf.size(flat), True, False)
         flat = flat | (first & ~tf.reduce_any(flat))
-        self._places = tf.cast(tf.where(flat)[:, 0], tf.int32)  # (M,), of each row in B * T
-        # The row of each place; padding reads row 0, which the mask then hides or blocks.
+        self._places = tf.cast(tf.where(flat)[:, 0], tf.int32)  # (M,), index of each row in B * T
+        # The row of each position; padding reads row 0, which is then zeroed or masked.
         rows = tf.where(flat, tf.cumsum(tf.cast(flat, tf.int32)) - 1, 0)
         self._rows = tf.reshape(rows, self._shape)  # (B, T)
 
@@ -84,8 +84,8 @@ class _Packed:
         x.set_shape((*self._keep.shape, rows.shape[-1]))
         return x  # (B, T, W)
 
-    # Heads are gathered one by one to where they go, instead of rows that are then transposed: at a
-    # batch of one sentence a transposition takes 20 times as long as a gather.
+    # Gathers heads to their final position instead of gathering rows and transposing them: for a
+    # batch of one sentence a transpose takes 20 times as long as a gather.
     def to_heads(self, rows, num_heads):
         heads = tf.reshape(rows, (-1, rows.shape[-1] // num_heads))  # (M * N, H)
         n = tf.reshape(tf.range(num_heads), (num_heads, 1))

@@ -1,4 +1,4 @@
-"""The encoder as the notes' function.
+"""The encoder as a function, as in the notes.
 
 Axes: B batch, F length of the queries, T length of the keys (the same), D hidden size.
 """
@@ -22,33 +22,33 @@ def transformer_model(
     initializer_range=0.02,
     do_return_all_layers=False,
 ):
-    """New layers of BERT, applied to a tensor.
+    """Create BERT layers and apply them to a tensor.
 
-    "Attention Is All You Need", section 3.1, with BERT's GELU, dropout and epsilon of 1e-12. All is
-    computed on a matrix (B * T, D), which only attention turns into a batch again.
+    "Attention Is All You Need", section 3.1, with BERT's GELU, dropout and epsilon of 1e-12.
+    Computed on a matrix (B * T, D); only attention reshapes it to a batch.
 
     Args:
         input_tensor: float tensor (B, T, D) or `keras.Input`.
-        attention_mask: None, or an integer tensor (B, F, T), 1 = token F may attend to token T, 0 =
+        attention_mask: None, or an integer tensor (B, F, T): 1 = token F may attend to token T, 0 =
             -10000.0 is added to the score.
-        hidden_size: int, D, a multiple of `num_attention_heads`.
+        hidden_size: int, D, must be a multiple of `num_attention_heads`.
         num_hidden_layers, num_attention_heads, intermediate_size: int.
         intermediate_act_fn: function, or a name of `functional.activations`, or None for none.
-        hidden_dropout_prob: float in [0, 1), dropout of the output of each sublayer.
-        attention_probs_dropout_prob: float in [0, 1), dropout of attention weights.
-        initializer_range: float, standard deviation of new kernels.
+        hidden_dropout_prob: float in [0, 1), dropout rate on the output of each sublayer.
+        attention_probs_dropout_prob: float in [0, 1), dropout rate of attention weights.
+        initializer_range: float, standard deviation for initializing kernels.
         do_return_all_layers: bool, True returns the output of every layer.
 
     Returns:
-        (B, T, D), or the list of all layers' outputs, the last one last.
+        (B, T, D), or the list of the outputs of all layers in order.
 
     Raises:
-        ValueError: `hidden_size` is not a multiple of `num_attention_heads`; the input has another
-            rank than 3 or another width than `hidden_size`, or integers; a float mask.
+        ValueError: If `hidden_size` is not a multiple of `num_attention_heads`, the input is not a
+            float tensor of rank 3 and width `hidden_size`, or the mask is float.
 
-    Differs from the notes: dropout acts in training only (in `fit`, or where the Keras model that
-    is made of it is called with `training=True`); a mask in float is refused, since everywhere else
-    in this library a float 1.0 means blocked.
+    Differs from the notes: dropout is only applied in training (in `fit`, or if the resulting Keras
+    model is called with `training=True`); a float mask is rejected, since everywhere else in this
+    library a float 1.0 means blocked.
 
     Example:
         >>> x = keras.Input((20, 32))

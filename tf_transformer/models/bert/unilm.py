@@ -1,6 +1,6 @@
-"""BERT that writes: the encoder under a sequence-to-sequence mask.
+"""BERT for text generation: the encoder with a sequence-to-sequence mask.
 
-Axes: B batch, S source length, L most tokens to write, T = S + L, V vocabulary.
+Axes: B batch, S source length, L maximum number of generated tokens, T = S + L, V vocabulary.
 """
 
 import keras
@@ -12,18 +12,19 @@ from tf_transformer.models.bert.bert_for_masked_lm import BertForMaskedLM
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class UniLM(BertForMaskedLM):
-    """A masked language model that was trained under the sequence-to-sequence mask too.
+    """A masked language model that was also trained with the sequence-to-sequence mask.
 
-    Dong et al. 2019, "Unified Language Model Pre-training", section 2.3: segment 0 sees itself,
-    every token of segment 1 sees segment 0 and what of segment 1 stands before it, and predicts the
-    next. Trained so are UniLM and the Chinese SimBERT; any other BERT writes nonsense.
+    Dong et al. 2019, "Unified Language Model Pre-training", section 2.3: segment 0 attends to
+    itself; each token of segment 1 attends to segment 0 and the preceding tokens of segment 1, and
+    predicts the next. UniLM and the Chinese SimBERT are trained like this; other BERT models
+    generate nonsense.
 
     Args:
         config, unpad, jit: see `Bert`.
 
     Call arguments:
-        As `BertForMaskedLM`; the `token_type_ids` make the mask, in which an `attention_mask`
-            (B, T) blocks padding. One of (B, T, T) or (B, 1 or N, T, T) is taken as it is.
+        See `BertForMaskedLM`; the mask follows from `token_type_ids`, and an `attention_mask`
+            (B, T) blocks padding. One of (B, T, T) or (B, 1 or N, T, T) is used unchanged.
 
     Example:
         >>> from tf_transformer.generation import greedy_decode
@@ -42,17 +43,17 @@ class UniLM(BertForMaskedLM):
         return super().call(inputs, training=training)
 
     def start(self, inp, max_length):
-        """Make the state that `step` hands on.
+        """Create the initial state for `step`.
 
         Args:
             inp: integer tensor (B, S), `[CLS] text [SEP]`, 0 = padding at the end.
-            max_length: int or scalar int32 tensor L, the most steps to come.
+            max_length: int or scalar int32 tensor L, the maximum number of steps.
 
         Returns:
-            A dict of tensors, the state before the first step. Give `[SEP]` as the first token.
+            A dict of tensors, the state before the first step. Pass `[SEP]` as the first token.
 
         Raises:
-            ValueError: S + L is larger than the model's table of positions.
+            ValueError: If S + L is larger than the model's table of positions.
         """
         longest = self.config.max_position_embeddings
         if isinstance(max_length, int) and inp.shape[1] and inp.shape[1] + max_length > longest:
@@ -61,7 +62,7 @@ class UniLM(BertForMaskedLM):
                 f"share {longest} positions (max_position_embeddings), got {max_length}."
             )
         ids = tf.pad(tf.cast(inp, tf.int32), ((0, 0), (0, max_length)))  # (B, T)
-        # The last token of the source is what the first step feeds.
+        # The first step feeds the last token of the source.
         position = tf.reduce_sum(tf.cast(ids != 0, tf.int32), 1) - 1  # (B,)
         return {
             "ids": ids,
@@ -71,9 +72,9 @@ class UniLM(BertForMaskedLM):
         }
 
     def step(self, tokens, state):
-        """Write one token into every text, predict the next.
+        """Append one token to each text and predict the next.
 
-        Every step computes the whole text anew.
+        Each step recomputes the whole text.
 
         Args:
             tokens: integer tensor (B,), the source's `[SEP]` first.
@@ -85,9 +86,9 @@ class UniLM(BertForMaskedLM):
         position = state["position"]  # (B,)
         here = tf.range(tf.shape(state["ids"])[1]) == tf.expand_dims(position, 1)  # (B, T)
         ids = tf.where(here, tf.expand_dims(tokens, 1), state["ids"])
-        segment = tf.minimum(state["written"], 1)  # the source's own [SEP] is of segment 0
+        segment = tf.minimum(state["written"], 1)  # the source's [SEP] belongs to segment 0
         types = tf.where(here, segment, state["types"])
-        seen = tf.sequence_mask(position + 1, tf.shape(ids)[1])  # (B, T), what is written
+        seen = tf.sequence_mask(position + 1, tf.shape(ids)[1])  # (B, T), the tokens so far
         free = tf.equal(create_sequence_to_sequence_mask(types), 0.0)  # (B, 1, T, T)
         mask = free & seen[:, tf.newaxis, tf.newaxis]
         inputs = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
@@ -103,7 +104,7 @@ class UniLM(BertForMaskedLM):
 
 
 def _free(token_type_ids, attention_mask=None, **_):
-    """What may be attended to: bool (B, 1, T, T)."""
+    """Mask with True = may attend: bool (B, 1, T, T), or the given mask if it is not of rank 2."""
     padding = None if attention_mask is None else tf.convert_to_tensor(attention_mask)
     if padding is not None and padding.shape.rank != 2:
         return padding

@@ -1,1 +1,1 @@
-"""Checkpoints of elsewhere: reading and writing them, strictly."""
+"""Strict reading and writing of checkpoints from other libraries."""

@@ -1,4 +1,4 @@
-"""Configuration files of elsewhere: `bert_config.json` and Hugging Face's `config.json`."""
+"""Configuration files from other libraries: `bert_config.json` and Hugging Face's `config.json`."""
 
 import dataclasses
 import warnings
@@ -8,7 +8,7 @@ from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 
 _FIELDS = {field.name for field in dataclasses.fields(BertConfig)}
-# Keys that would change the computation, and the only values that are computed here.
+# Keys that would change the computation, and their supported values.
 _ONLY = {
     "add_cross_attention": (False,),
     "inner_group_num": (1,),
@@ -19,7 +19,7 @@ _ONLY = {
     "quantization_config": (None,),
     "tie_word_embeddings": (True,),
 }
-# The last one is ours: what no model of Hugging Face computes, so that none tries to.
+# The last one is ours, for models that Hugging Face cannot compute, so that it does not try.
 _OWN = "tf_transformer_bert"
 _MODEL_TYPES = ("bert", "albert", _OWN)
 _NEEDED = {
@@ -27,7 +27,7 @@ _NEEDED = {
     "albert": ("vocab_size", "hidden_size", "embedding_size", "num_hidden_groups", "hidden_act"),
 }
 _OTHER_NAMES = {"classifier_dropout_prob": "classifier_dropout"}  # ALBERT's
-# Keys that do not: where the file comes from, how others train, generate or report.
+# Keys that do not: origin of the file, training, generation and reporting in other libraries.
 _IGNORED = """
     _attn_implementation _name_or_path _num_labels architectures attn_implementation
     bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
@@ -49,21 +49,21 @@ _IGNORED = """
 def read_config(path, **changes):
     """Read the configuration of a BERT or an ALBERT.
 
-    Used are the fields of `BertConfig` by their own names, and `id2label` for `labels`. Known and
-    ignored are the keys that say nothing of the computation; keys that do must have the value that
-    is computed here. Unknown ones are named in a warning.
+    Uses the fields of `BertConfig` by name, and `id2label` for `labels`. Known keys that do not
+    affect the computation are ignored; those that do must have a supported value. Unknown keys are
+    listed in a warning.
 
     Args:
         path: str or Path, the file.
-        changes: fields of `BertConfig`, instead of what the file says.
+        changes: fields of `BertConfig` that override the file.
 
     Returns:
         `BertConfig`.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not JSON; another kind of model; a value that is not computed here; as
-            `BertConfig`.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not JSON, describes another kind of model, or has an unsupported
+            or invalid value, see `BertConfig`.
 
     Example:
         >>> import json, os, tempfile
@@ -83,13 +83,13 @@ def read_config(path, **changes):
     for key, allowed in _ONLY.items():
         if key in content and content[key] not in allowed:
             raise ValueError(
-                f"{key}: expected {allowed[0]!r} in {path}, the only one that is computed here, "
-                f"got {content[key]!r}."
+                f"{key}: expected {allowed[0]!r} in {path}, the only supported value, got "
+                f"{content[key]!r}."
             )
     unknown = sorted(set(content) - _FIELDS - set(_IGNORED.split()) - set(_ONLY))
     if unknown:
         warnings.warn(
-            f"{path}: these keys are unknown here and do nothing: {', '.join(unknown)}.",
+            f"{path}: these keys are unknown and ignored: {', '.join(unknown)}.",
             stacklevel=2,
         )
     fields = {name: value for name, value in content.items() if name in _FIELDS}
@@ -99,7 +99,7 @@ def read_config(path, **changes):
         and model_type == "albert"
         and fields.get("hidden_act") == "gelu"
     ):
-        fields["hidden_act"] = "gelu_new"  # what Google's code for ALBERT computes by that name
+        fields["hidden_act"] = "gelu_new"  # what Google's ALBERT code computes for that name
     missing = [name for name in _NEEDED.get(model_type, ()) if name not in fields]
     if missing:
         raise ValueError(
@@ -109,14 +109,14 @@ def read_config(path, **changes):
 
 
 def config_file(config, model_name):
-    """What `config.json` says of a model, for this library and for Hugging Face's.
+    """Create the content of `config.json`, for this library and for Hugging Face's.
 
     Args:
         config: `BertConfig`.
         model_name: str, name of the class that reads the folder.
 
     Returns:
-        dict that JSON can hold.
+        JSON-serializable dict.
 
     Example:
         >>> config_file(BertConfig(), "BertModel")["model_type"]
@@ -125,7 +125,7 @@ def config_file(config, model_name):
     fields = {name: value for name, value in config.to_dict().items() if value is not None}
     labels = fields.pop("labels")
     if config.pooler_activation in ("tanh", None):
-        fields.pop("pooler_activation", None)  # what every reader assumes, or sees in the weights
+        fields.pop("pooler_activation", None)  # readers assume it, or infer it from the weights
     if labels:
         fields["id2label"] = {str(n): label for n, label in enumerate(labels)}
         fields["label2id"] = {label: n for n, label in enumerate(labels)}
@@ -134,14 +134,14 @@ def config_file(config, model_name):
     if "pooler_activation" in fields or (narrow and model_type == "bert"):
         model_type = _OWN
     if model_type == "albert":
-        # Hugging Face has no ALBERT with the second head alone.
+        # Hugging Face has no ALBERT with only the second head.
         model_name = model_name.replace("BertForNextSentencePrediction", "BertModel")
         model_name = model_name.replace("Bert", "Albert", 1)
     return {"architectures": [model_name], "model_type": model_type, **fields}
 
 
 def architecture_of(config):
-    """Whose names the weights of a config have: "bert" or "albert".
+    """Return the architecture that names the weights of a config: "bert" or "albert".
 
     Example:
         >>> architecture_of(BertConfig(embedding_size=128, num_hidden_groups=1))

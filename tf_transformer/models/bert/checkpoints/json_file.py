@@ -1,4 +1,4 @@
-"""The JSON files of a checkpoint's folder."""
+"""JSON files in checkpoint folders."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,14 @@ def read_json(path, kind=dict):
 
     Args:
         path: str or Path.
-        kind: dict or list, what the file holds.
+        kind: dict or list, the expected content.
 
     Returns:
         dict or list.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not UTF-8, not JSON, or of another kind.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not UTF-8, not JSON, or of another kind.
 
     Example:
         >>> import os, tempfile
@@ -32,7 +32,7 @@ def read_json(path, kind=dict):
     try:
         content = json.loads(path.read_text("utf-8"))
         if not isinstance(content, kind):
-            raise ValueError(f"it holds a {type(content).__name__}")
+            raise ValueError(f"it contains a {type(content).__name__}")
     except ValueError as error:
         raise ValueError(f"path: expected a JSON {expected} in {path}, got: {error}.") from error
     return content

@@ -1,8 +1,8 @@
-"""What the variables of a BERT are called in the checkpoints of elsewhere.
+"""Names of BERT variables in checkpoints from other libraries.
 
-A row: the name here, the name in a TensorFlow checkpoint ("=" for the same), the name in a
-safetensors file of Hugging Face's layout. A row that ends in "/" or "." stands for a layer: its
-variables follow as `_LEAVES` says. {n} is the number of a layer, or of a group of shared ones.
+A row: the name here, the name in a TensorFlow checkpoint ("=" if it is the same), the name in a
+safetensors file in Hugging Face's layout. A row ending in "/" or "." stands for a layer, whose
+variables are named as in `_LEAVES`. {n} is the number of a layer, or of a group of shared layers.
 """
 
 import re
@@ -64,8 +64,8 @@ cls/squad/kernel             cls/squad/output_weights             qa_outputs.wei
 cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
 """  # noqa: E501
 
-# What files hold besides the weights: the steps and moments of an optimizer; position numbers; the
-# output projection, which is the table of words once more; an old name of its bias.
+# What files contain besides the weights: step and moments of an optimizer; position numbers; the
+# output projection, which is a copy of the word embeddings; an old name of its bias.
 _BESIDES = {
     "tensorflow": r"global_step|.*/(adam_[mv]|AdamWeightDecayOptimizer(_1)?|lamb_[mv])",
     "safetensors": r"(.*\.)?embeddings\.(position_ids|token_type_ids)",
@@ -79,12 +79,12 @@ TIED = {
 
 
 class NameTable(NamedTuple):
-    """The names in one kind of file.
+    """The variable names in one kind of file.
 
     Args:
-        rows: tuple of pairs of str, here and there, as the tables above have them.
-        prefix: str, what stands before the names of the encoder there.
-        besides: str, regular expression of what the file may hold beside the weights.
+        rows: tuple of pairs of str, the name here and in the file, as in the tables above.
+        prefix: str, prefix of the encoder's names in the file.
+        besides: str, regular expression for what the file may contain besides the weights.
 
     Example:
         >>> name_table("bert", "safetensors").there("bert/encoder/layer_3/output/dense/kernel")
@@ -96,7 +96,7 @@ class NameTable(NamedTuple):
     besides: str
 
     def there(self, ours):
-        """The name there of a variable here.
+        """Return the name in the file of a variable here.
 
         Args:
             ours: str.
@@ -105,7 +105,7 @@ class NameTable(NamedTuple):
             str.
 
         Raises:
-            KeyError: the table has no such variable.
+            KeyError: If the table has no such variable.
         """
         [number] = re.findall(r"layer_(\d+)", ours) or [""]
         general = re.sub(r"layer_\d+", "layer_{n}", ours)
@@ -119,11 +119,11 @@ class NameTable(NamedTuple):
         raise KeyError(ours)
 
     def is_transposed(self, ours):
-        """Whether the file holds the transposed matrix of a variable."""
+        """Whether the file contains a variable's matrix transposed."""
         return ours.endswith("/kernel") and not self.there(ours).endswith("/kernel")
 
     def is_left_over(self, there):
-        """Whether a model need not use it: it is no weight, a copy of one, a head or a pooler."""
+        """Whether a model may ignore it: not a weight, a copy of one, a head or a pooler."""
         if there in TIED or re.fullmatch(self.besides, there):
             return True
         heads = [t for here, t in self.rows if not re.match("bert/(embeddings|encoder)/", here)]
@@ -131,7 +131,7 @@ class NameTable(NamedTuple):
 
 
 def name_table(architecture, kind):
-    """The names of one kind of model in one kind of file.
+    """Return the names of one kind of model in one kind of file.
 
     Args:
         architecture: "bert" or "albert".

@@ -1,4 +1,4 @@
-"""Weights in safetensors files, one or several."""
+"""Weights in one or several safetensors files."""
 
 import contextlib
 import json
@@ -9,19 +9,19 @@ _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 
 
 class SafetensorsFile:
-    """The tensors of `model.safetensors`, or of the parts that `model.safetensors.index.json`
-    names.
+    """The tensors of `model.safetensors`, or of the parts listed in
+    `model.safetensors.index.json`.
 
-    Read by the package `safetensors`. Old names of layer normalisation ("gamma", "beta") appear
-    under their new ones.
+    Read with the package `safetensors`. Old names in layer normalisation ("gamma", "beta") are
+    replaced by the new ones.
 
     Args:
         folder: str or Path.
 
     Raises:
-        FileNotFoundError: the folder has neither file, or lacks a part.
-        ImportError: the package is not installed.
-        ValueError: a file is damaged, or holds other tensors than the index says.
+        FileNotFoundError: If the folder has neither file, or a part is missing.
+        ImportError: If the package is not installed.
+        ValueError: If a file is damaged, or its tensors differ from the index.
 
     Example:
         >>> import tempfile
@@ -37,7 +37,7 @@ class SafetensorsFile:
     def __init__(self, folder):
         self.path = Path(folder)
         self._files = contextlib.ExitStack()
-        self._homes = {}  # of each name: the open file, and the name in it
+        self._homes = {}  # name -> the open file, and the name in it
         self.shapes, self.dtypes = {}, {}
         index = self.path / "model.safetensors.index.json"
         if (self.path / "model.safetensors").is_file():
@@ -47,7 +47,7 @@ class SafetensorsFile:
                 self._open(part, names)
 
     def read(self, name):
-        """One tensor.
+        """Read one tensor.
 
         Args:
             name: str, a key of `shapes`.
@@ -63,7 +63,7 @@ class SafetensorsFile:
         path = self.path / part
         if not path.is_file():
             raise FileNotFoundError(
-                f"path: expected the file {path}, which the index names, got none. Fetch it again."
+                f"path: expected the file {path}, listed in the index, got none. Download it again."
             )
         try:
             file = safetensors.safe_open(path, framework="np")
@@ -71,11 +71,11 @@ class SafetensorsFile:
         except (safetensors.SafetensorError, OSError) as error:
             raise ValueError(
                 f"path: expected a safetensors file, got {path}, which cannot be read: {error}. "
-                f"Was it fetched to the end?"
+                f"Was the download complete?"
             ) from error
         if expected is not None and names != expected:
             raise ValueError(
-                f"path: expected in {path} the tensors that the index says, got others: "
+                f"path: expected in {path} the tensors listed in the index, got differences: "
                 f"{', '.join(sorted(names ^ expected)[:5])}."
             )
         for name in sorted(names):
@@ -84,7 +84,7 @@ class SafetensorsFile:
             if re.search(r"LayerNorm$", scope):
                 new = f"{scope}.{_OLD_LEAVES.get(leaf, leaf)}"
             if new in self.shapes:
-                raise ValueError(f"path: expected {new} once in {self.path}, got {name} beside it.")
+                raise ValueError(f"path: expected {new} once in {self.path}, got {name} as well.")
             tensor = file.get_slice(name)
             self._homes[new] = file, name
             self.shapes[new], self.dtypes[new] = tuple(tensor.get_shape()), tensor.get_dtype()
@@ -99,12 +99,12 @@ def _package():
 
 
 def _parts(index):
-    """Of an index file: the names in each part."""
+    """Read an index file: dict, part to the names in it."""
     if not index.is_file():
         pickles = sorted(path.name for path in index.parent.glob("*.bin"))
         hint = "".join(
-            f" There is {name}, a pickle, which can run any program when it is opened and is not "
-            f"read here: save the model as safetensors with the library that made it."
+            f" There is {name}, a pickle, which can run arbitrary code when opened and is not "
+            f"supported: save the model as safetensors with the library that created it."
             for name in pickles[:1]
         )
         raise FileNotFoundError(

@@ -1,4 +1,4 @@
-"""From a model to a folder in Hugging Face's layout."""
+"""Saves a model to a folder in Hugging Face's layout."""
 
 import json
 
@@ -15,12 +15,12 @@ def save_folder(folder, variables, config, model_name, with_prefix):
         folder: Path of an existing folder.
         variables: dict, name to variable.
         config: `BertConfig`.
-        model_name: str, the class of Hugging Face's that reads it.
+        model_name: str, the Hugging Face class that reads it.
         with_prefix: bool, whether names begin with "bert." (a model with a head) or not.
 
     Raises:
-        ImportError: the package `safetensors` is not installed.
-        OSError: the folder cannot be written.
+        ImportError: If the package `safetensors` is not installed.
+        OSError: If the folder cannot be written.
 
     Example:
         >>> import tempfile

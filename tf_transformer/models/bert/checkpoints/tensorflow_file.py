@@ -1,11 +1,11 @@
-"""TensorFlow checkpoints, as the published BERTs are."""
+"""TensorFlow checkpoints, the format of the published BERT models."""
 
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-# What TensorFlow raises for a broken checkpoint: its own errors turned into Python's.
+# What TensorFlow raises for a damaged checkpoint: its own errors, or Python errors.
 _DAMAGES = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
@@ -13,11 +13,11 @@ class TensorflowFile:
     """The variables of a TensorFlow 1 checkpoint.
 
     Args:
-        prefix: str or Path, its files without ".index" and ".data-00000-of-00001".
+        prefix: str or Path, the file names without ".index" and ".data-00000-of-00001".
 
     Raises:
-        FileNotFoundError: there are no such files.
-        ValueError: they are damaged.
+        FileNotFoundError: If there are no such files.
+        ValueError: If the files are damaged.
 
     Example:
         >>> import tempfile
@@ -48,7 +48,7 @@ class TensorflowFile:
         self.dtypes = {name: dtype.name for name, dtype in dtypes.items()}
 
     def read(self, name):
-        """One variable.
+        """Read one variable.
 
         Args:
             name: str, a key of `shapes`.
@@ -57,7 +57,7 @@ class TensorflowFile:
             NumPy array.
 
         Raises:
-            ValueError: the file is damaged.
+            ValueError: If the file is damaged.
         """
         try:
             return np.asarray(self._reader.get_tensor(name))
@@ -66,6 +66,6 @@ class TensorflowFile:
 
     def _damaged(self, error):
         return ValueError(
-            f"path: expected a whole TensorFlow checkpoint, got {self.path}, which cannot be read: "
-            f"{error}. Was it fetched to the end, with its .index and its .data file?"
+            f"path: expected a complete TensorFlow checkpoint, got {self.path}, which cannot be "
+            f"read: {error}. Was the download complete, with its .index and .data files?"
         )
