@@ -79,14 +79,17 @@ def test_bad_input(folder, tmp_path):
             ["search", index, "a", "--model", folder, "--lines", lines],
             "--lines: expected the 4 lines",
         ),
-        (["search", flat, "a", "--model", folder, "--lines", lines], "index: expected the .npy"),
+        (
+            ["search", flat, "a", "--model", folder, "--lines", lines],
+            "index: expected an .npy file",
+        ),
         (
             ["finetune", "--model", folder, "--output", tmp_path / "x", "--train", few],
             "train: expected enough different texts",
         ),
         (
             ["pretrain", "--start", folder, "--vocab-size", 9, "--output", tmp_path / "x"],
-            "--vocab-size: expected none beside --start",
+            "--vocab-size: expected none next to --start",
         ),
         (["finetune", "--model", folder, "--output", tmp_path / "x"], "--train, --data: expected"),
         (
