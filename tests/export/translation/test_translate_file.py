@@ -162,11 +162,11 @@ def test_a_stop_between_the_last_lines_and_the_rename(source, tmp_path):
 def test_what_belongs_to_something_else_is_not_mixed_in(stopped, source, tmp_path):
     notes = tmp_path / "target.txt.unfinished.json"
     anew = re.escape(f"Delete {notes} to start over")
-    with pytest.raises(ValueError, match=f"another model or another way.*{anew}"):
+    with pytest.raises(ValueError, match=f"another model or other settings.*{anew}"):
         translate_file(UpperTranslator(weight=2.0), source, stopped)
-    with pytest.raises(ValueError, match="another model or another way"):
+    with pytest.raises(ValueError, match="another model or other settings"):
         translate_file(UpperTranslator(), source, stopped, beam=True)
-    with pytest.raises(ValueError, match="another model or another way"):
+    with pytest.raises(ValueError, match="another model or other settings"):
         translator = UpperTranslator()
         translator.settings = tf.constant('{"beam_size": 8}')
         translate_file(translator, source, stopped)
@@ -181,7 +181,7 @@ def test_what_belongs_to_something_else_is_not_mixed_in(stopped, source, tmp_pat
         translate_file(UpperTranslator(), source, stopped)
     for damaged in ("", "[]", json.dumps({"beam": False})):
         notes.write_text(damaged)
-        with pytest.raises(ValueError, match=f"expected notes in JSON.*{anew}"):
+        with pytest.raises(ValueError, match=f"expected the progress in JSON.*{anew}"):
             translate_file(UpperTranslator(), source, stopped)
     notes.unlink()
     assert translate_file(UpperTranslator(), source, stopped) == 23
