@@ -69,8 +69,14 @@ def test_a_translator_of_one_model_twice_is_that_model():
 
 
 def test_it_knows_the_positions_that_all_know():
-    config = Ensemble([made(1, pe_input=5), made(2, pe_target=6)]).get_config()
-    assert config == {"pe_input": 5, "pe_target": 6}
+    models = [made(1, pe_input=5), made(2, pe_target=6)]
+    assert Ensemble(models).get_config() == {
+        "models": [model.get_config() for model in models],
+        "input_vocab_size": 11,
+        "target_vocab_size": 13,
+        "pe_input": 5,
+        "pe_target": 6,
+    }
 
 
 def test_what_is_no_ensemble_is_refused(models):

@@ -177,7 +177,7 @@ def test_what_belongs_to_something_else_is_not_mixed_in(stopped, source, tmp_pat
     source.write_text(text)
     unfinished = tmp_path / "target.txt.unfinished"
     unfinished.write_bytes(unfinished.read_bytes()[:20])
-    with pytest.raises(ValueError, match="of this unfinished target"):
+    with pytest.raises(ValueError, match="this unfinished target"):
         translate_file(UpperTranslator(), source, stopped)
     for damaged in ("", "[]", json.dumps({"beam": False})):
         notes.write_text(damaged)
