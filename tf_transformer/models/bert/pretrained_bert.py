@@ -69,8 +69,8 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
 
         Args:
             path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors), a
-                folder of Google's (`bert_config.json` and a TensorFlow checkpoint), or the prefix
-                of such a checkpoint.
+                folder of Google's (`bert_config.json` and a TensorFlow checkpoint), or the
+                prefix of such a checkpoint.
             new_head: bool, True leaves the head (and the pooler, if the checkpoint has none) at its
                 random start, for fine-tuning; False expects it in the checkpoint. None reads what
                 of them the checkpoint has, to train on.
