@@ -26,7 +26,13 @@ WITHOUT_EXAMPLES = {
 }
 WITH_LINKS = sorted(
     page.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "saved_models/*.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "saved_models/*.md",
+        "benchmarks/*.md",
+        "benchmarks/*/*.md",
+    )
     for page in ROOT.glob(pattern)
 )
 

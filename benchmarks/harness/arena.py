@@ -17,10 +17,9 @@ class Peer:
     """A worker process that has loaded `benchmarks.MODULE` in a library's environment."""
 
     def __init__(self, library, module):
-        self.process = start(
-            library, WORKER, module, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
         self.module = module
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  as long as the worker
+        self.process = start(library, WORKER, module, stdin=subprocess.PIPE, stderr=self.errors)
 
     def ask(self, **order):
         """Send an order and wait for the answer."""
@@ -31,10 +30,10 @@ class Peer:
         else:
             line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(
-                f"{self.module}: the worker ended. To see why, run `{self.process.args[0]} -m "
-                f"{WORKER} {self.module}` in the repository root"
-            )
+            status = self.process.wait()
+            self.errors.seek(0)
+            last = "".join(self.errors.readlines()[-20:])
+            raise RuntimeError(f"{self.module}: the worker ended with status {status}:\n{last}")
         return json.loads(line)
 
 

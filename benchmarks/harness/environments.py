@@ -33,14 +33,15 @@ SETTINGS = {
 
 
 def interpreter(library):
-    """The Python of a library's environment, which is created if it is missing."""
+    """The Python of a library's environment, which is created if it is missing or out of date."""
     folder = ENVIRONMENTS / library
-    python = folder / "bin" / "python"
-    if not python.exists():
+    python, wanted = folder / "bin" / "python", "\n".join(LIBRARIES[library])
+    finished = folder / "installed.txt"  # written last: an interrupted installation is repeated
+    if not finished.exists() or finished.read_text() != wanted:
         print(f"installing {library} into {folder}", flush=True)
-        venv.create(folder, with_pip=True)
-        command = [python, "-m", "pip", "install", "-q", *LIBRARIES[library]]
-        subprocess.run(command, check=True)
+        venv.create(folder, clear=True, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", *LIBRARIES[library]], check=True)
+        finished.write_text(wanted)
     return python
 
 
