@@ -1,9 +1,13 @@
 """What every test starts from: a quiet TensorFlow, few threads, a fresh Keras state, one seed."""
 
+import gc
 import os
 import sys
 
 import pytest
+
+# Tracing allocates so much that the default of 700 would search for garbage thousands of times.
+gc.set_threshold(50_000, 20, 50)
 
 # Before anything imports TensorFlow, and inherited by the processes that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -6,6 +6,8 @@ immediately: importing TensorFlow takes seconds.
 
 import importlib
 
+from tf_transformer.lazy import lazy_names
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -68,14 +70,13 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
+_find, _ = lazy_names(__name__, _HOME_OF)
 
 
 def __getattr__(name):
     if name == "bert":  # a module with its own names
         return importlib.import_module("tf_transformer.bert")
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'tf_transformer' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tf_transformer.{_HOME_OF[name]}"), name)
+    return _find(name)
 
 
 def __dir__():

@@ -36,6 +36,12 @@ class Peer:
             raise RuntimeError(f"{self.module}: the worker ended with status {status}:\n{last}")
         return json.loads(line)
 
+    def close(self):
+        """End the process; its memory is free again."""
+        self.process.kill()
+        with self.process, self.errors:
+            self.process.wait()
+
 
 @contextlib.contextmanager
 def peers(modules):
@@ -45,8 +51,7 @@ def peers(modules):
         yield started
     finally:
         for peer in started:
-            peer.process.kill()
-            peer.process.wait()  # its memory is free again
+            peer.close()
 
 
 def contest(modules, case, arrays, rounds, tolerance, together=True, repeats=None):

@@ -3,7 +3,7 @@
 Each name is imported on first use, so that reading text does not import TensorFlow.
 """
 
-from importlib import import_module
+from tf_transformer.lazy import lazy_names
 
 _EXPORTS = {
     "BucketedBatches": "batches",
@@ -30,13 +30,4 @@ _EXPORTS = {
 }
 
 __all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name):
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-
-
-def __dir__():
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _EXPORTS)

@@ -4,7 +4,7 @@ The Python classes never import TensorFlow and the graph classes never import th
 package, so each is imported only when its name is first used.
 """
 
-from importlib import import_module
+from tf_transformer.lazy import lazy_names
 
 _EXPORTS = {
     "BPETokenizer": "bpe",
@@ -22,13 +22,4 @@ _EXPORTS = {
 }
 
 __all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name):
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-
-
-def __dir__():
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _EXPORTS)
