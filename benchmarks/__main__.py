@@ -17,7 +17,7 @@ from benchmarks.catalogue import BENCHMARKS, BY_NAME
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows defaults, except where there is none, and keeps indented lines."""
+    """Help formatter that shows defaults other than None and keeps indented lines."""
 
     def _get_help_string(self, action):
         return action.help if action.default is None else super()._get_help_string(action)
@@ -32,7 +32,7 @@ class Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def listing():
-    """A table of all benchmarks by subject, as text."""
+    """Return a table of all benchmarks by subject, as text."""
     rows = [("NAME", "TIME", "NEEDS")]
     lines = []
     for benchmark in BENCHMARKS:
@@ -95,7 +95,7 @@ def run_one(benchmark, arguments):
 
 
 def main(arguments):
-    """Do what the arguments ask for; the exit status."""
+    """Run the requested benchmarks and return the exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(__doc__)
         print(listing())

@@ -14,8 +14,8 @@ class Benchmark:
     Attributes:
         subject, name: str.
         summary: str, one line.
-        time: str, roughly, on two cores.
-        needs: str, what the user has to bring; "" for a benchmark that `all` runs.
+        time: str, approximate, on two cores.
+        needs: str, what the user must provide; "" for a benchmark that `all` runs.
         peers: tuple of libraries from `harness/environments.py`, installed at the first run.
         results: tuple of str, the files in `results/` without their endings.
         calls: tuple of options, one for each call by `all`.
@@ -33,7 +33,7 @@ class Benchmark:
     rounds: bool = True
 
     def load(self):
-        """The module, whose `main(parser, arguments)` runs the benchmark."""
+        """Import the module, whose `main(parser, arguments)` runs the benchmark."""
         return importlib.import_module(f"benchmarks.{self.subject}.{self.name}")
 
 
@@ -81,7 +81,7 @@ BENCHMARKS = [
     Benchmark(
         "training",
         "train",
-        "training the small preset: tokens a second and memory",
+        "training the small preset: tokens per second and memory",
         "15 min",
         peers=(OURS, HUB, TORCH),
         results=("train",),
@@ -95,7 +95,7 @@ BENCHMARKS = [
     Benchmark(
         "tokenization",
         "tokenization",
-        "tokenizers in tf.data: sentences a second",
+        "tokenizers in tf.data: sentences per second",
         "15 min",
         peers=(OURS, "tensorflow-text"),
         results=("tokenization",),
@@ -103,7 +103,7 @@ BENCHMARKS = [
     Benchmark(
         "decoding",
         "translate",
-        "greedy and beam search: sentences a second and latency",
+        "greedy and beam search: sentences per second and latency",
         "45 min",
         needs=f"{MULTI30K}; a run of multi30k",
         peers=(OURS, HUB, HF, "CTranslate2"),
@@ -147,7 +147,7 @@ BENCHMARKS = [
     Benchmark(
         "bert",
         "bert",
-        "sentence vectors of MiniLM: sentences a second",
+        "sentence vectors of MiniLM: sentences per second",
         "20 min",
         needs=f"--model, {PRETRAINED}",
         peers=(OURS, HUB, HF),

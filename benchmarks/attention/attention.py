@@ -43,7 +43,7 @@ def growth_part(lengths, growth):
 
 def plot(lengths, growth, path):
     """Draw memory and time by length on logarithmic axes."""
-    import matplotlib.pyplot as plt  # here: --help does without
+    import matplotlib.pyplot as plt  # not needed for --help
 
     _, (memory, time) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     labels = "forward", "forward and backward"

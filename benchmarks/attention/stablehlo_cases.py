@@ -10,7 +10,7 @@ HEADS, WIDTH = 12, 64
 
 
 def core(task, plan):
-    """A function of q, k, v, the gradient from above and perhaps a bool mask."""
+    """Return a function of q, k, v, the upstream gradient and optionally a bool mask."""
     import tensorflow as tf
 
     from tf_transformer import scaled_dot_product_attention

@@ -82,7 +82,7 @@ def main(parser, arguments):
 
 
 def command(name, settings):
-    """Run a command of the library; the seconds it took."""
+    """Run a command of the library and return the seconds it took."""
     started = time.perf_counter()
     program = "import sys; from tf_transformer.cli import main; sys.exit(main())"
     call = [sys.executable, "-c", program, name, *shlex.split(settings)]

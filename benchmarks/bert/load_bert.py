@@ -58,7 +58,7 @@ def main(parser, arguments):
 
 def write(folder):
     """A checkpoint with random weights, in FOLDER/bert."""
-    from tf_transformer.models.bert import Bert, BertConfig  # here: --help does without
+    from tf_transformer.models.bert import Bert, BertConfig  # not needed for --help
 
     model = Bert(BertConfig())
     model.build()

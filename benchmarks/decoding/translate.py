@@ -30,7 +30,7 @@ FAST = [
 ]
 PEERS = [*FAST, ("keras-hub", "decoding.peers.hub_samplers")]
 ALL = slice(None)
-MIDDLE = slice(468, 532)  # of 1,000: sixty-four of like length
+MIDDLE = slice(468, 532)  # of 1,000: 64 of similar length
 # Title: peers, beam, batch, sentences. keras-hub's beam would take ten minutes for all of them.
 CASES = {
     "Greedy, batches of 64": (PEERS, 1, 64, ALL),
@@ -104,7 +104,7 @@ def inputs(run, data):
 
 
 def contest(modules, case, arrays, rounds):
-    """Time every variant on one case, in turn.
+    """Time every variant on one case in turn.
 
     Returns:
         dict, variant to its `startup`, `first_seconds`, `peak_mib`, `same` (sentences with
@@ -142,7 +142,7 @@ def rows(path, limits):
 
 
 def throughput(results, count):
-    """Markdown: sentences a second, compared with CTranslate2 and with this library."""
+    """Markdown: sentences per second, compared with CTranslate2 and with this library."""
     lines = [
         "| | sentences a second | speed / CTranslate2 | tf_transformer / speed | "
         "tf_transformer, XLA / speed | same tokens |",
@@ -165,7 +165,7 @@ def faster(results, name, other):
 
 
 def latencies(results, count):
-    """Markdown: milliseconds a sentence."""
+    """Markdown: milliseconds per sentence."""
     lines = [
         "| | median, ms | 95th percentile, ms | same tokens |",
         "|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""Tables, pictures and files of the results."""
+"""Tables, plots and files of the results."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def bars(parts, path):
         parts: dict, title to results of a contest, drawn next to each other.
         path: str or Path of the picture.
     """
-    import matplotlib.pyplot as plt  # here: the peers' environments do not have it
+    import matplotlib.pyplot as plt  # imported here: the peers' environments do not have it
 
     _, all_axes = plt.subplots(1, len(parts), figsize=(4.5 * len(parts), 3), layout="constrained")
     for axes, (title, results) in zip(all_axes, parts.items(), strict=True):

@@ -3,7 +3,7 @@
 Loads `benchmarks.MODULE`, whose `variants(case, arrays)` returns functions by name. One call of a
 function does the work once, waits for it, and returns its results or yields them; an order may ask
 for the seconds of each yielded result. Reads orders from standard input and answers on standard
-output, both in JSON, one a line.
+output, both in JSON, one per line.
 """
 
 import gc
@@ -25,7 +25,7 @@ def memory(field):
 
 
 def reset_peak():
-    """Let VmHWM, the peak of the process's memory, count from now on."""
+    """Reset VmHWM, the peak memory of the process."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -45,7 +45,7 @@ def first_call(function):
 
 
 def laps(function):
-    """The seconds that each result of a generator took."""
+    """Return the seconds that each result of a generator took."""
     times = [time.perf_counter()]
     for _ in function():
         times.append(time.perf_counter())
@@ -56,7 +56,7 @@ def timed(function, repeats, details=False):
     """Seconds of a call; with `details` also the process's peak memory and the call's results."""
     start = time.perf_counter()
     for _ in range(repeats):
-        results = None  # freed before the next call, which would else need more memory
+        results = None  # freed before the next call, which would otherwise need more memory
         results = function()
     seconds = (time.perf_counter() - start) / repeats
     if not details:

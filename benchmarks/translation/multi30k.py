@@ -81,7 +81,7 @@ def main(parser, arguments):
 
 
 def run_in_parallel(seeds, arguments):
-    """Run each seed in a process, its number before each line; the seeds that failed."""
+    """Run each seed in a process, prefix its output with the seed, and return the failed seeds."""
     command = [sys.executable, "-m", "benchmarks", "multi30k", *arguments, "--only"]
     processes = {
         seed: subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True)

@@ -65,7 +65,7 @@ def joint_tokenizer(data, folder, size):
 
 
 def note_call(options, folder):
-    """The settings of all calls that have trained in a folder, including this one."""
+    """Record this call and return the settings of all calls that trained in the folder."""
     path = folder / "calls.json"
     calls = json.loads(path.read_text("utf-8")) if path.exists() else []
     call = (
@@ -104,7 +104,7 @@ def build_model(vocabulary, dropout=0.0):
 
 
 def train(options, seed, folder, tokenizer):
-    """The averaged model and its epochs, which are more than asked for if the folder has more."""
+    """Return the averaged model and its epochs, more than requested if the folder has more."""
     import keras
 
     from tf_transformer.data import BucketedBatches

@@ -39,7 +39,7 @@ def _path(folder, part, language):
 
 
 def _tokenized(lines, language):
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # here: --help does without
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # not needed for --help
 
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
     return [

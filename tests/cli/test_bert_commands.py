@@ -73,7 +73,7 @@ def test_bad_input(folder, tmp_path):
             "expected a new or existing file, got",
         ),
         (["search", tmp_path / "none", "a", "--model", folder], "index: expected a file"),
-        (["search", lines, "a", "--model", folder], "index: expected an .npy file of `embed`"),
+        (["search", lines, "a", "--model", folder], "index: expected an .npy file from `embed`"),
         (["search", narrow, "a", "--model", folder], "index: expected vectors of width 12"),
         (
             ["search", index, "a", "--model", folder, "--lines", lines],
@@ -89,14 +89,14 @@ def test_bad_input(folder, tmp_path):
         ),
         (
             ["pretrain", "--start", folder, "--vocab-size", 9, "--output", tmp_path / "x"],
-            "--vocab-size: expected none next to --start",
+            "--vocab-size: expected none with --start",
         ),
         (["finetune", "--model", folder, "--output", tmp_path / "x"], "--train, --data: expected"),
         (
             ["finetune", "--model", folder, "--output", tmp_path, "--train", lines],
             "--output: expected a new folder",
         ),
-        (["classify", "a", "--model", tmp_path], "--model: expected what finetune wrote"),
+        (["classify", "a", "--model", tmp_path], "--model: expected the output of finetune"),
     ):
         assert message in printed(*arguments, code=2), arguments
 
@@ -119,7 +119,7 @@ def test_finetune_and_classify(folder, tmp_path):
     piped = printed("classify", *saved_model, stdin=b"good\nbad\n", run=command)
     assert piped.splitlines() == answers
     vectors = printed("embed", *saved_model, stdin=b"good\n", code=2)
-    assert "a SavedModel that TextEncoder wrote" in vectors
+    assert "a SavedModel from TextEncoder" in vectors
 
 
 def test_pretrain(tmp_path):
@@ -130,11 +130,13 @@ def test_pretrain(tmp_path):
     out = printed("pretrain", *arguments, run=command)
     assert "masked words and next sentences" in out and "loss.png" in out
     assert (output / "loss.png").read_bytes()[1:4] == b"PNG"
-    assert "already. Resume it: tf-transformer pretrain" in printed("pretrain", *arguments, code=2)
+    assert "contains a pretraining run. Resume it: tf-transformer pretrain" in printed(
+        "pretrain", *arguments, code=2
+    )
     vectors = printed("embed", "--model", output / "model", "--output", tmp_path / "x.npy")
     assert vectors == "" and np.load(tmp_path / "x.npy").shape == (0, 32)
     told = printed("pretrain", "--resume", output, "--learning-rate", 0, code=2)
-    assert "--learning-rate: expected no setting next to --resume" in told
+    assert "--learning-rate: expected no setting with --resume" in told
     # Nothing is left to train: the model once more.
     again = printed("pretrain", "--resume", output)
     assert "Model: " in again

@@ -207,10 +207,10 @@ def test_a_file_to_a_file(run, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--output", "x", "Tom"], b"--output: expected --file beside it, got none"),
+        (["--output", "x", "Tom"], b"--output: expected --file as well, got none"),
         (["--output", "x", "--file", "y", "--n-best"], b"--n-best: expected no --output"),
         (["--file", "y", "Tom"], b"text, --file: expected one of them, got both"),
-        (["--seed", "1", "--top-k", "2", "Tom"], b"--seed, --top-k: expected --sample beside it"),
+        (["--seed", "1", "--top-k", "2", "Tom"], b"--seed, --top-k: expected --sample as well"),
         (["--beam", "--sample", "Tom"], b"not allowed with argument"),
         (["--sample", "--top-p", "2", "Tom"], b"--top-p: expected more than 0, at most 1, got 2.0"),
     ],
@@ -324,7 +324,7 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
         (["train", "--resume", "nowhere"], "expected the folder of a run"),
         (
             ["train", "--resume", "run", "--epochs", "0", "--preset", "tiny"],
-            "--preset, --epochs: expected no setting next to --resume",
+            "--preset, --epochs: expected no setting with --resume",
         ),
         (["translate", "--model", "nowhere", "hi"], "expected the folder of an exported"),
         (["translate", "--file", "nowhere"], "expected a text file, but there is no file nowhere"),

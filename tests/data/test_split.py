@@ -122,9 +122,9 @@ def test_split_documents_keeps_documents_whole_and_equal_ones_together():
 
 
 def test_split_documents_refuses_what_cannot_be_split():
-    with pytest.raises(ValueError, match="validation_share: expected 0 < share < 1, received 1"):
+    with pytest.raises(ValueError, match="validation_share: expected 0 < share < 1, got 1"):
         split_documents([["a"]], 1)
-    with pytest.raises(ValueError, match="enough for training and validation, received 1 and 0"):
+    with pytest.raises(ValueError, match="enough for training and validation, got 1 and 0"):
         split_documents([["a"]], 0.001)
 
 

@@ -32,7 +32,7 @@ _GROUPS = (
     pretraining,
 )
 _POSITIONAL = {"folder", "index", "name", "query", "text"}
-# Arguments in errors of the library whose option has another name; the others differ in hyphens.
+# Arguments named in errors whose option has another name; other options differ in hyphens only.
 _OPTIONS = {
     "target": "--output",
     "source": "--file",
@@ -69,7 +69,7 @@ def main(arguments=None):
 
 
 def _refusal(error):
-    """The message if the input is wrong; None if the program is."""
+    """Return the message if the error is in the input, None if it is in the program."""
     if isinstance(error, (ValueError, ImportError, OSError)):
         return str(error)
     # An error raised inside a graph; matched by its text, since TensorFlow is not imported here.
@@ -78,7 +78,7 @@ def _refusal(error):
 
 
 def _with_options(message, given):
-    """The message of an error that names arguments, with the options of the command instead."""
+    """Replace the argument names of an error message with the options of the command."""
     names, colon, rest = message.partition(":")
     options = []
     for name in names.split(", "):

@@ -10,7 +10,7 @@ from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 # The options of `FineTuning` and their defaults, repeated here since importing it takes seconds.
 _SETTINGS = {
     "epochs": (5, "passes over the training texts"),
-    "batch_size": (32, "texts in a step"),
+    "batch_size": (32, "texts per step"),
     "learning_rate": (1e-4, "peak learning rate, of the head"),
     "layer_decay": (0.95, "factor of the learning rate from each layer to the one below"),
     "max_length": (128, "maximum number of tokens of a text"),
@@ -22,7 +22,7 @@ def add_commands(commands):
     """Add the parsers of this file.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` returned.
+        commands: return value of `ArgumentParser.add_subparsers`.
     """
     finetune = commands.add_parser(
         "finetune", help="fine-tune a pretrained BERT to classify texts, score it, export it"
@@ -34,7 +34,7 @@ def add_commands(commands):
     finetune.add_argument("--validation", metavar="TSV", help="default: 10 %% of --train")
     finetune.add_argument("--test", metavar="TSV", help="default: 10 %% of --train")
     finetune.add_argument("--data", help="or a published set: trec-6 or zh-reviews")
-    finetune.add_argument("--archive", metavar="FILE", help="the package that holds --data")
+    finetune.add_argument("--archive", metavar="FILE", help="the package that contains --data")
     finetune.add_argument("--output", metavar="FOLDER", required=True)
     finetune.add_argument(
         "--pooler-activation", help="for checkpoints that do not name it: tanh (default) or linear"
@@ -53,7 +53,7 @@ def add_commands(commands):
     )
     classify.add_argument("text", nargs="*", help="texts")
     classify.add_argument(
-        "--model", metavar="FOLDER", required=True, help="what finetune wrote, or its SavedModel"
+        "--model", metavar="FOLDER", required=True, help="the output of finetune, or its SavedModel"
     )
     classify.set_defaults(run=_classify)
 
@@ -113,7 +113,7 @@ def _data(options):
     if options.train:
         return read_labelled_tsv(options.train, options.validation, options.test)
     if options.archive is None:
-        raise ValueError("--archive: expected the package that holds --data, got none.")
+        raise ValueError("--archive: expected the package that contains --data, got none.")
     return load_labelled_texts(options.data, options.archive)
 
 
@@ -122,7 +122,7 @@ def _classify(options):
     inside = folder / "saved_model"
     folder = inside if inside.is_dir() else folder
     if not (folder / "saved_model.pb").is_file():
-        raise FileNotFoundError(f"--model: expected what finetune wrote, got {options.model}.")
+        raise FileNotFoundError(f"--model: expected the output of finetune, got {options.model}.")
     import_tensorflow()
     import tensorflow as tf
 

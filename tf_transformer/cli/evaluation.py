@@ -16,7 +16,7 @@ def add_commands(commands):
     """Add the parser of this file.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` returned.
+        commands: return value of `ArgumentParser.add_subparsers`.
     """
     evaluate = commands.add_parser(
         "evaluate", help="BLEU and chrF on the whole test split, or on a test set of your own"

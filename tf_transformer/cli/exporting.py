@@ -16,7 +16,7 @@ SENTENCES = {
 }
 # The settings of a preset that have an option of `train`.
 PRESET_OPTIONS = ("subword", "vocab_size", "epochs", "seed")
-# The options of `IdTranslator`; those of the first line change greedy translations, too.
+# The options of `IdTranslator`; those in the first line also change greedy translations.
 _RULES = ("min_length", "no_repeat_ngram", "length_limit")
 _DECODING = (*_RULES, "beam_size", "length_penalty", "n_best", "jit_compile")
 
@@ -25,7 +25,7 @@ def add_commands(commands):
     """Add the parser of this file.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` returned.
+        commands: return value of `ArgumentParser.add_subparsers`.
     """
     export = commands.add_parser(
         "export",
@@ -40,14 +40,14 @@ def add_commands(commands):
         "--output", metavar="FOLDER", help="default: saved_model in the run, if there is one run"
     )
     export.add_argument("--beam-size", type=int, help="of `translate --beam` (default: 5)")
-    export.add_argument("--length-penalty", type=float, help="of the beam (default: 0.6)")
+    export.add_argument("--length-penalty", type=float, help="of beam search (default: 0.6)")
     export.add_argument("--n-best", type=int, help="size of the n-best list (default: 1)")
-    export.add_argument("--min-length", type=int, help="tokens of a translation (default: 0)")
+    export.add_argument("--min-length", type=int, help="minimum length in tokens (default: 0)")
     export.add_argument(
         "--no-repeat-ngram",
         type=int,
         metavar="N",
-        help="never repeat N tokens (default: 0, off)",
+        help="never repeat a sequence of N tokens (default: 0, off)",
     )
     export.add_argument(
         "--length-limit",
@@ -93,7 +93,7 @@ def _export(options):
 
 
 def _export_again(folder, path, decoding):
-    """Write an exported model with other settings for decoding; its scores stay where they can."""
+    """Write an exported model with other decoding settings; keep its scores if they still hold."""
     from tf_transformer.data import PairSource, split_pairs
     from tf_transformer.export import Translator, load_transformer, save_translator
     from tf_transformer.export.translation.saved_translator import read_attention, read_description
@@ -170,13 +170,13 @@ def _printed(scores):
 
 
 def sentences_to_show(run):
-    """Three sentences; for the user's own data the shortest of the test split."""
+    """Return three sentences; for the user's own data the shortest of the test split."""
     shortest = sorted({source for source, _ in run.split.test}, key=lambda text: (len(text), text))
     return SENTENCES.get(run.source.corpus, shortest[2::-1])
 
 
 def translated(translator, text):
-    """The greedy translation of one text."""
+    """Translate one text greedily."""
     from tf_transformer.export import translate_texts
 
     [translation] = translate_texts(translator, [text])
@@ -184,7 +184,7 @@ def translated(translator, text):
 
 
 def _command(run):
-    """The command that repeats a run, whichever command ended it (`--resume`, `export`)."""
+    """Return the command that repeats a run, even if it was resumed or exported separately."""
     from tf_transformer.training import get_preset
 
     given = dataclasses.asdict(run.source)

@@ -11,7 +11,7 @@ def add_commands(commands):
     """Add the parser of this file.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` returned.
+        commands: return value of `ArgumentParser.add_subparsers`.
     """
     info = commands.add_parser(
         "info", help="describe a model: data, sizes, scores; or the parameters of a BERT"

@@ -9,7 +9,7 @@ def add_pair_arguments(parser, default, own):
     Args:
         parser: `ArgumentParser`.
         default: str, what is used if none of them is given.
-        own: str, what the files hold.
+        own: str, what the files contain.
     """
     parser.add_argument("--corpus", help=f"en-zh, zh-en, en-fr or fr-en (default: {default})")
     parser.add_argument(
@@ -27,7 +27,7 @@ def add_pair_arguments(parser, default, own):
 
 
 def pair_source(options):
-    """The `PairSource` that the options name, with absolute paths; None if they name none."""
+    """Return the `PairSource` of the options, with absolute paths, or None if there is none."""
     from tf_transformer.data import PairSource
 
     names = ("corpus", "source_file", "target_file", "tsv")
@@ -36,7 +36,7 @@ def pair_source(options):
 
 
 def validation_source(options):
-    """The `PairSource` of `--validation-file`; None if there is none.
+    """Return the `PairSource` of `--validation-file`, or None.
 
     Raises:
         ValueError: If more than two files are given.
@@ -67,7 +67,7 @@ def add_model_argument(parser):
 
 
 def model_path(folder):
-    """The folder of an exported model, or of a run that has one; None: the included translator."""
+    """Return the folder of an exported model, of the one in a run, or for None the included one."""
     from tf_transformer.export.translation.shipped_models import shipped_model
 
     path = Path(folder) if folder else shipped_model("en-zh")

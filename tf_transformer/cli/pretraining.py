@@ -15,7 +15,7 @@ def add_commands(commands):
     """Add the parser of this file.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` returned.
+        commands: return value of `ArgumentParser.add_subparsers`.
     """
     pretrain = commands.add_parser(
         "pretrain", help="pretrain a small BERT on raw text: masked words and next sentences"
@@ -72,9 +72,7 @@ def _pretrain(options):
         run = PretrainingRun.open(options.resume)
     else:
         if options.start and options.vocab_size:
-            raise ValueError(
-                "--vocab-size: expected none next to --start, whose vocabulary is used."
-            )
+            raise ValueError("--vocab-size: expected none with --start, whose vocabulary is used.")
         learning_rate = options.learning_rate
         if learning_rate is None and options.start:
             learning_rate = 5e-4
@@ -92,8 +90,8 @@ def _pretrain(options):
         folder = Path(options.output or f"runs/bert-{preset.name}")
         if (folder / "pretraining.json").exists():
             raise ValueError(
-                f"--output: expected a new folder, got {folder}, which holds a pretraining "
-                f"already. Resume it: tf-transformer pretrain --resume {folder}; or choose "
+                f"--output: expected a new folder, got {folder}, which contains a pretraining "
+                f"run. Resume it: tf-transformer pretrain --resume {folder}; or choose "
                 f"another folder."
             )
         if folder.is_dir() and any(folder.iterdir()):
@@ -119,6 +117,6 @@ def _draw(folder):
     try:
         training_curves(folder / "history.csv", folder / "loss.png")
     except ImportError as error:
-        print(f"tf-transformer: no picture of the loss: {error}", file=sys.stderr)
+        print(f"tf-transformer: no plot of the loss: {error}", file=sys.stderr)
     else:
         print(f"Curves: {folder / 'loss.png'}")

@@ -13,10 +13,10 @@ def add_resume_argument(parser):
 
 
 def refuse_beside_resume(options, allowed=()):
-    """Check that no setting is given next to `--resume`: a run keeps its own.
+    """Check that no setting is given with `--resume`: a run keeps its own.
 
     Args:
-        options: the parsed arguments, `--resume` among them.
+        options: the parsed arguments, including `--resume`.
         allowed: names of arguments that are not settings.
 
     Raises:
@@ -27,7 +27,7 @@ def refuse_beside_resume(options, allowed=()):
         >>> options = argparse.Namespace(resume="runs/en", epochs=3, run=print)
         >>> refuse_beside_resume(options)
         Traceback (most recent call last):
-        ValueError: --epochs: expected no setting next to --resume, whose run has its own. Leave it
+        ValueError: --epochs: expected no setting with --resume, whose run has its own. Leave it
         out, or start a new run.
     """
     given = [
@@ -37,6 +37,6 @@ def refuse_beside_resume(options, allowed=()):
     ]
     if given:
         raise ValueError(
-            f"{', '.join(given)}: expected no setting next to --resume, whose run has its own. "
+            f"{', '.join(given)}: expected no setting with --resume, whose run has its own. "
             f"Leave it out, or start a new run."
         )

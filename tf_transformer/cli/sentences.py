@@ -11,7 +11,7 @@ def add_commands(commands):
     """Add the parsers of this file.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` returned.
+        commands: return value of `ArgumentParser.add_subparsers`.
     """
     embed = commands.add_parser(
         "embed",
@@ -41,7 +41,7 @@ def _add_encoder_arguments(parser):
         "--model",
         metavar="FOLDER",
         required=True,
-        help="a checkpoint with its vocabulary, or a SavedModel that TextEncoder wrote",
+        help="a checkpoint with its vocabulary, or a SavedModel from TextEncoder",
     )
     parser.add_argument(
         "--pooling", help="mean, cls or pooler (default: the one in the folder, or mean)"
@@ -89,10 +89,12 @@ def _search(options):
     try:
         index = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"index: expected an .npy file of `embed`, got {path}: {error}") from error
+        raise ValueError(
+            f"index: expected an .npy file from `embed`, got {path}: {error}"
+        ) from error
     if not isinstance(index, np.ndarray) or index.ndim != 2:
         got = f"shape {index.shape}" if isinstance(index, np.ndarray) else "an archive of arrays"
-        raise ValueError(f"index: expected an .npy file of `embed`, got {path}, {got}.")
+        raise ValueError(f"index: expected an .npy file from `embed`, got {path}, {got}.")
     texts = None
     if lines:
         texts = lines.read_bytes().removesuffix(b"\n").split(b"\n")
@@ -114,7 +116,7 @@ def _search(options):
 
 
 def _encoder(options):
-    """The function from texts to vectors of `--model`."""
+    """Return the function of `--model` that maps texts to vectors."""
     folder = Path(options.model)
     import_tensorflow()
     import tensorflow as tf
@@ -125,7 +127,7 @@ def _encoder(options):
         loaded = load_saved_model(folder)
         if not hasattr(loaded, "encode") or options.pooling or options.pooler_activation:
             raise ValueError(
-                f"--model: expected a SavedModel that TextEncoder wrote, and no --pooling or "
+                f"--model: expected a SavedModel from TextEncoder, and no --pooling or "
                 f"--pooler-activation, which are fixed there; got {folder}."
             )
         return lambda texts: loaded.encode(tf.constant(texts))
@@ -139,12 +141,12 @@ def _encoder(options):
 
 def _existing(path, argument):
     if path is not None and not Path(path).is_file():
-        raise FileNotFoundError(f"{argument}: expected a file, got {path}, which is not one.")
+        raise FileNotFoundError(f"{argument}: expected a file, got {path}, which is not a file.")
     return None if path is None else Path(path)
 
 
 def _shown(parts):
-    """Pass the parts on, and show the number of lines on a terminal."""
+    """Yield the parts, and show the number of lines on a terminal."""
     done = 0
     for part in parts:
         done += len(part)

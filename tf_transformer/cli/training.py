@@ -19,7 +19,7 @@ def add_commands(commands):
     """Add the parser of this file.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` returned.
+        commands: return value of `ArgumentParser.add_subparsers`.
     """
     train = commands.add_parser(
         "train", help="train a translator, score it, export it, translate three sentences"
@@ -91,7 +91,7 @@ def _new_run(options):
     folder = Path(options.output or f"runs/{source.name}-{preset.name}")
     if (folder / "run.json").exists():
         raise ValueError(
-            f"--output: expected a new folder, got {folder}, which holds a training already. "
+            f"--output: expected a new folder, got {folder}, which contains a training run. "
             f"Resume it: tf-transformer train --resume {folder}; or delete it, or choose another "
             f"folder."
         )

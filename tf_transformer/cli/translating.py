@@ -17,9 +17,9 @@ def print_translations(translator, chunks, n_best, most, *, beam=False, sample=N
 
     Args:
         translator: a loaded translator.
-        chunks: iterable of lists of str, each translated and printed before the next is asked for.
+        chunks: iterable of lists of str, each translated and printed before the next is read.
         n_best: bool, whether to print the n-best lists with the number of the text and the score.
-        most: int, the tokens that the model reads.
+        most: int, maximum number of tokens that the model reads.
         beam, sample: see `translate_texts`; each list of texts draws other samples.
     """
     done = 0
@@ -48,7 +48,7 @@ def translate_to_file(translator, source, target, most, *, beam=False, sample=No
     Args:
         translator: a loaded translator.
         source, target: paths.
-        most: int, the tokens that the model reads.
+        most: int, maximum number of tokens that the model reads.
         beam, sample: see `translate_texts`.
     """
 

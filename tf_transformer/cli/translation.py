@@ -9,9 +9,9 @@ from tf_transformer.cli.tensorflow_start import import_tensorflow
 # The settings of `Sampling` that have an option.
 _SAMPLING = {
     "seed": (int, "of the random numbers (default: 0)"),
-    "temperature": (float, "below 1 likely tokens become likelier (default: 1.0)"),
-    "top_k": (int, "only the K likeliest tokens (default: all)"),
-    "top_p": (float, "only the likeliest tokens with this share together (default: 1.0)"),
+    "temperature": (float, "below 1 favors likely tokens (default: 1.0)"),
+    "top_k": (int, "only the K most likely tokens (default: all)"),
+    "top_p": (float, "only the most likely tokens with this total probability (default: 1.0)"),
 }
 
 
@@ -19,7 +19,7 @@ def add_commands(commands):
     """Add the parser of this file.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` returned.
+        commands: return value of `ArgumentParser.add_subparsers`.
     """
     translate = commands.add_parser(
         "translate", help="translate the arguments, a file, or standard input line by line"
@@ -39,7 +39,7 @@ def add_commands(commands):
         help="print the n-best list whose size was set when the model was exported (`export "
         "--n-best`): number of the text, score, translation",
     )
-    how.add_argument("--sample", action="store_true", help="draw from the model's distribution")
+    how.add_argument("--sample", action="store_true", help="sample from the model's distribution")
     for name, (kind, meaning) in _SAMPLING.items():
         option = f"--{name.replace('_', '-')}"
         translate.add_argument(option, type=kind, help=f"with --sample: {meaning}")
@@ -51,14 +51,14 @@ def _translate(options):
     if options.text and options.file is not None:
         raise ValueError("text, --file: expected one of them, got both.")
     if options.output and options.file is None:
-        raise ValueError("--output: expected --file beside it, got none.")
+        raise ValueError("--output: expected --file as well, got none.")
     if options.output and options.n_best:
-        raise ValueError("--n-best: expected no --output beside it; it goes to standard output.")
+        raise ValueError("--n-best: expected no --output, since it goes to standard output.")
     sampling = {name: getattr(options, name) for name in _SAMPLING}
     sampling = {name: value for name, value in sampling.items() if value is not None}
     if sampling and not options.sample:
         given = ", ".join(f"--{name.replace('_', '-')}" for name in sampling)
-        raise ValueError(f"{given}: expected --sample beside it, got none.")
+        raise ValueError(f"{given}: expected --sample as well, got none.")
     from tf_transformer.data.readers import check_plain_text
 
     file = options.file
@@ -72,14 +72,14 @@ def _translate(options):
     how = {"beam": options.beam, "sample": Sampling(**sampling) if options.sample else None}
     path = model_path(options.model)
     translator = saved.load_translator(path)
-    most = saved.read_description(path)["model"]["pe_input"] - 1  # and the end token
+    most = saved.read_description(path)["model"]["pe_input"] - 1  # one for the end token
     if options.output:
         translate_to_file(translator, file, options.output, most, **how)
         return
     if options.text:
         print_translations(translator, [options.text], options.n_best, most, **how)
         return
-    # Line by line in bytes: a line that is not UTF-8 must not end the others.
+    # Read as bytes: a line that is not UTF-8 must not stop the others.
     with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
         chunks = _chunks(lines, 1024 if file else 1)
         print_translations(translator, chunks, options.n_best, most, **how)

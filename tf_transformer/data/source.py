@@ -105,7 +105,7 @@ def _several(files):
 
 
 def _one_or_several(files):
-    """None, a str, or a tuple of two and more: one file looks the same however it was given."""
+    """None, a str, or a tuple of two or more: a tuple of one file becomes a str."""
     files = tuple(map(str, (files,) if isinstance(files, str | Path) else files or ()))
     return files if len(files) > 1 else next(iter(files), None)
 

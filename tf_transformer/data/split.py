@@ -1,4 +1,4 @@
-"""Splitting pairs and documents into training, validation and test sets without leaks."""
+"""Splits of pairs and documents into training, validation and test sets without leaks."""
 
 import hashlib
 import unicodedata
@@ -25,7 +25,7 @@ class Split:
 
 
 def split_pairs(pairs, test_share=0.04, validation_share=0.02):
-    """Splits pairs so that no sentence of one set, on either side, occurs in another.
+    """Split pairs so that no sentence of one set, on either side, occurs in another.
 
     Pairs that share a sentence, directly or through other pairs, form a group; each group goes as a
     whole to one set, chosen by a hash of its text. Sentences that differ only in case, width
@@ -53,7 +53,7 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
     if test_share < 0 or validation_share < 0 or test_share + validation_share >= 1:
         raise ValueError(
             "test_share, validation_share: expected two shares of at least 0 with a sum below 1, "
-            f"received {test_share} and {validation_share}; 0.04 and 0.02 are the defaults"
+            f"got {test_share} and {validation_share}. The defaults are 0.04 and 0.02."
         )
     pairs = list(pairs)
     split = Split(train=[], validation=[], test=[])
@@ -69,7 +69,7 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
 
 
 def split_with_validation(pairs, validation):
-    """Divides pairs into training and test sets, next to a validation set that is given.
+    """Split pairs into training and test sets, given a validation set.
 
     Like `split_pairs`, but with the given validation set. Other pairs with a sentence of the
     validation set, on either side, are left out.
@@ -96,7 +96,7 @@ def split_with_validation(pairs, validation):
 
 
 def split_documents(documents, validation_share):
-    """Splits documents so that no document of the validation set is in the training set.
+    """Split documents so that no document of the validation set is in the training set.
 
     A hash of its text determines the set of each document: the same text always goes to the same
     set, regardless of the other documents. Case, width and whitespace are ignored.
@@ -117,20 +117,20 @@ def split_documents(documents, validation_share):
         (91, 9)
     """
     if not 0 < validation_share < 1:
-        raise ValueError(f"validation_share: expected 0 < share < 1, received {validation_share}")
+        raise ValueError(f"validation_share: expected 0 < share < 1, got {validation_share}.")
     sets = ([], [])
     for document in documents:
         sets[_uniform(_comparable(" ".join(document))) < validation_share].append(document)
     if not all(sets):
         raise ValueError(
-            f"documents: expected enough for training and validation, received "
-            f"{len(sets[0])} and {len(sets[1])} of them; a blank line ends a document"
+            f"documents: expected enough for training and validation, got "
+            f"{len(sets[0])} and {len(sets[1])} of them. A blank line ends a document."
         )
     return sets
 
 
 def group_references(pairs):
-    """Collects all translations of each source, as multi-reference BLEU needs them.
+    """Collect all translations of each source, as multi-reference BLEU needs them.
 
     Args:
         pairs: iterable of `(source, target)` pairs of strings.
@@ -151,9 +151,9 @@ def group_references(pairs):
 
 
 def _group_names(pairs):
-    """The smallest sentence of each pair's group, found by union-find over the sentences.
+    """Return the smallest sentence of each pair's group, found by union-find over the sentences.
 
-    Both languages share one set of nodes, which cannot miss a leak and makes the groups the same in
+    Both languages share one set of nodes, so that no leak is missed and the groups are the same in
     both directions.
     """
     parent = {}
@@ -179,5 +179,5 @@ def _comparable(sentence):
 
 
 def _uniform(name):
-    """A number in [0, 1) that depends only on the text, unlike `hash`, which changes each run."""
+    """Map a text to a number in [0, 1), unlike `hash` the same in every process."""
     return int.from_bytes(hashlib.sha256(name.encode("utf-8")).digest()[:6], "big") / 2**48

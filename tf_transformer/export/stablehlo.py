@@ -1,4 +1,4 @@
-"""The program that an accelerator compiles."""
+"""Functions as StableHLO, which accelerators compile."""
 
 import re
 

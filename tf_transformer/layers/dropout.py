@@ -8,7 +8,7 @@ from tf_transformer.functional.dropout import dropout_factors
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout` in about two thirds of the time.
+    """Same as `keras.layers.Dropout`, in about two thirds of the time.
 
     x * factor, where factor = 0 with probability `rate`, else 1 / (1 - rate); Srivastava et al.
     2014, "Attention Is All You Need", section 5.4. Keras draws 32 random bits per element, this

@@ -16,7 +16,7 @@ def in_bucket(batch, rows):
 
 
 def limit(length):
-    """The most tokens of a translation, as in `IdTranslator`."""
+    """Maximum length of a translation, same as in `IdTranslator`."""
     return 2 * length + 10
 
 

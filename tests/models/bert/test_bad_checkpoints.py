@@ -37,7 +37,7 @@ class TestWhatIsRefused:
 
     def test_one_too_many(self, folder):
         changed(folder, lambda t: t.update(surplus=np.zeros(3, np.float32)))
-        self.refuse(folder, r"surplus: in the file, of shape \(3,\); the model has none")
+        self.refuse(folder, r"surplus: in the file, with shape \(3,\); not in the model")
 
     def test_a_wrong_shape(self, folder):
         name = "encoder.layer.0.intermediate.dense.weight"
@@ -57,7 +57,7 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize(
         "changes, message",
         [
-            ({"num_hidden_layers": 2}, "encoder.layer.2.* the model has none"),
+            ({"num_hidden_layers": 2}, "encoder.layer.2.* not in the model"),
             ({"num_hidden_layers": 4}, "encoder.layer.3.* missing in the file"),
             ({"hidden_size": 14}, r"expected shape \(14, 14\), got \(12, 12\)"),
             ({"vocab_size": 30}, r"word_embeddings.weight: expected shape \(30, 12\), got \(29"),
@@ -120,7 +120,7 @@ class TestWhatIsRefused:
 
     def test_nothing_there(self, tmp_path):
         self.refuse(tmp_path, "expected model.safetensors in", FileNotFoundError)
-        self.refuse(tmp_path / "model.ckpt", "a local folder .*where there is neither", OSError)
+        self.refuse(tmp_path / "model.ckpt", "a local folder .*which is neither", OSError)
 
     def test_a_renamed_config(self, folder):
         (folder / "config.json").rename(folder / "configuration.json")
@@ -178,5 +178,5 @@ class TestTensorflowFilesRefused:
             shape_and_slices=[""],
             tensors=[tf.ones(3)],
         )
-        with pytest.raises(ValueError, match="model/layer/kernel: in the file.*the model has none"):
+        with pytest.raises(ValueError, match="model/layer/kernel: in the file.*not in the model"):
             bert.Bert.from_pretrained(google)

@@ -84,7 +84,7 @@ def test_xla_says_nan_and_never_a_row_of_zeros(bad, name):
 
 def test_a_head_without_what_it_needs():
     plain = bert.BertConfig.of({**CONFIG.to_dict(), "pooler_activation": None, "labels": ()})
-    with pytest.raises(ValueError, match="pooler_activation: expected one"):
+    with pytest.raises(ValueError, match="pooler_activation: expected an activation"):
         bert.BertForNextSentencePrediction(plain)
     with pytest.raises(ValueError, match="labels: expected the names of the classes"):
         bert.BertForTokenClassification(plain)

@@ -86,7 +86,7 @@ def test_groups_of_layers():
         ({"pooler_activation": "x"}, "pooler_activation: expected one of gelu, gelu_new"),
         ({"num_hidden_groups": 13}, "num_hidden_groups: expected at most one group"),
         ({"num_hidden_groups": 0}, "num_hidden_groups: expected a positive integer"),
-        ({"labels": ("a", "a")}, "labels: expected strings, all different"),
+        ({"labels": ("a", "a")}, "labels: expected distinct strings"),
     ],
 )
 def test_refuses(fields, message):

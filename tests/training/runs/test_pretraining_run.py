@@ -236,7 +236,7 @@ def test_what_cannot_be_trained_leaves_no_folder(tmp_path):
     file = tmp_path / "one.txt"
     file.write_text("One sentence.\nAnd one more.\n")
     preset = PRETRAINING_PRESETS["tiny"]
-    with pytest.raises(ValueError, match="enough for training and validation, received"):
+    with pytest.raises(ValueError, match="enough for training and validation, got"):
         PretrainingRun(tmp_path / "run", TextSource(files=(str(file),)), preset)
     source = TextSource(files=(write_topics(tmp_path / "topics.txt"),))
     bpe = tmp_path / "tokenizer.json"

@@ -1,6 +1,6 @@
 """Decoding from ids to ids: the part of a translator that XLA can compile.
 
-Axes: B batch, S source length, L most target tokens, n size of an n-best list.
+Axes: B batch, S source length, L maximum target length, n size of an n-best list.
 """
 
 import json

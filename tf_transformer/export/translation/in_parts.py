@@ -13,8 +13,8 @@ def in_parts(decode, ids):
     """Decode a batch in two parts on two cores, in four on four.
 
     A decoder step consists of many small operations, with which XLA keeps little more than one core
-    busy (benchmarks/decoding/NOTES.md). Rows are dealt out in turn, so that a batch sorted by
-    length gives parts that take the same time. A part has at least 16 rows. On a GPU there is one.
+    busy (benchmarks/decoding/NOTES.md). Rows are assigned in turn, so that a batch sorted by
+    length gives parts that take the same time. A part has at least 16 rows. A GPU uses one part.
 
     Args:
         decode: function `ids -> nest of tensors (B, ...)`, whose rows do not depend on each other.

@@ -16,9 +16,9 @@ class Sampling:
 
     Args:
         seed: int; the same seed and the same texts give the same translations.
-        temperature: float above 0; below 1 likely tokens become likelier.
-        top_k: None, or int of at least 1: only the k likeliest tokens.
-        top_p: float above 0, at most 1: only the likeliest tokens that have this share together.
+        temperature: float above 0; values below 1 favor likely tokens.
+        top_k: None, or int of at least 1: only the k most likely tokens.
+        top_p: float above 0, at most 1: only the most likely tokens with this total probability.
 
     Raises:
         ValueError: If a number is out of range.

@@ -72,9 +72,9 @@ def translate_file(
         raise ValueError(f"lines_at_once: expected at least 1, got {lines_at_once}.")
     check_plain_text(source, "source")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"target: expected a file in a folder, got no folder for {target}")
+        raise FileNotFoundError(f"target: expected a file in a folder, got no folder for {target}.")
     if target.exists():
-        raise FileExistsError(f"target: expected a new file, got one that is there: {target}")
+        raise FileExistsError(f"target: expected a new file, got an existing one: {target}")
     unfinished = target.with_name(target.name + ".unfinished")
     if source.resolve() == unfinished.resolve():
         raise ValueError(

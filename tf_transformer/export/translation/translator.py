@@ -1,6 +1,6 @@
 """Tokenizer, model and decoding in one SavedModel: strings in, strings out.
 
-Axes: B batch, S source length, L most target tokens, D model width, n size of an n-best list.
+Axes: B batch, S source length, L maximum target length, D model width, n size of an n-best list.
 """
 
 import tensorflow as tf

@@ -8,8 +8,8 @@ import contextvars
 import dataclasses
 import math
 
-# The most scores that are computed whole: up to 64 MiB, blocks gain nothing. A block of whole rows
-# takes 4 MiB, which fits into the caches of two cores (benchmarks/NOTES.md, attention core).
+# The most scores computed whole: up to 64 MiB, blocks gain nothing. A block of whole rows takes
+# 4 MiB, which fits into the caches of two cores (benchmarks/NOTES.md, attention core).
 MOST_SCORES = 2**24
 CACHED_SCORES = 2**20
 

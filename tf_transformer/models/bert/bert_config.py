@@ -81,7 +81,7 @@ class BertConfig:
         _check(
             "labels",
             self.labels,
-            "strings, all different",
+            "distinct strings",
             all(isinstance(label, str) for label in self.labels)
             and len(set(self.labels)) == len(self.labels),
         )

@@ -83,7 +83,7 @@ class BertEmbeddings(ConfiguredLayer):
             positions = self._table(self.position_embeddings)[:length]  # (T, E)
         segments = tf.expand_dims(self._table(self.token_type_embeddings), 1)
         width = config.embedding_width
-        # A few rows, every sum of a segment and a position; the last row is for ids out of range.
+        # Every sum of a segment and a position: few rows. The last row is for ids out of range.
         added = tf.reshape(segments + positions, (-1, width))
         added = tf.concat([added, tf.fill((1, width), tf.constant(float("nan"), added.dtype))], 0)
         row = token_type_ids * length + tf.range(length)

@@ -1,4 +1,4 @@
-"""The initializer of BERT's weights, which draws nothing while a checkpoint is loaded."""
+"""Initializer of BERT's weights that can be skipped while a checkpoint is loaded."""
 
 import contextlib
 import contextvars

@@ -1,4 +1,4 @@
-"""What every model of BERT has: a config, names of its variables, and folders."""
+"""Base class of the BERT models: config, variable names, loading and saving."""
 
 import dataclasses
 import shutil
@@ -19,20 +19,20 @@ _TOKENIZER_FILES = (
     "vocab.txt",
     "tokenizer_config.json",
     "special_tokens_map.json",
-    "sentence_bert_config.json",  # how long texts may be
+    "sentence_bert_config.json",  # maximum length of a text
 )
-# The parts of a model that a checkpoint may be without.
+# Parts of a model that a checkpoint may lack.
 _ON_TOP = ("bert/pooler/", "cls/predictions/", "cls/seq_relationship/", "cls/squad/", "classifier/")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
-    """A Keras model with a `BertConfig` that reads and writes the checkpoints of elsewhere.
+    """A Keras model with a `BertConfig` that loads and saves published checkpoint formats.
 
     Args:
         config: `BertConfig`, or its dict.
         unpad: bool, see `Bert`.
-        jit: True, False or "auto": compile the attention core with XLA.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Example:
         >>> class Empty(PretrainedBert):
@@ -41,9 +41,9 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         24
     """
 
-    # Where the subclasses differ.
-    published_as = None  # the name of Hugging Face's class
-    head_scope = "no head"  # what the names of its own variables begin with
+    # Overridden by subclasses.
+    published_as = None  # name of the Hugging Face class
+    head_scope = "no head"  # name prefix of the head's variables
     pooler_use = "unused"  # or "needed", or "optional"
     has_labels = False
 
@@ -54,37 +54,37 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
             self.config = dataclasses.replace(self.config, pooler_activation=None)
         elif self.pooler_use == "needed" and self.config.pooler_activation is None:
             raise ValueError(
-                f"pooler_activation: expected one, since {type(self).__name__} reads the pooler's "
-                f'output, got None. BERT\'s is "tanh".'
+                f"pooler_activation: expected an activation, since {type(self).__name__} uses "
+                f'the pooler, got None. BERT uses "tanh".'
             )
         if self.has_labels and not self.config.labels:
             raise ValueError("labels: expected the names of the classes in the config, got none.")
         self.unpad = unpad
         self.jit = jit
-        self.supports_jit = not unpad  # Keras's jit_compile="auto" asks
+        self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
 
     @classmethod
     def from_pretrained(cls, path, *, new_head=False, **changes):
-        """Make the model of a checkpoint, with its weights.
+        """Create a model from a checkpoint.
 
         Args:
             path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors), a
-                folder of Google's (`bert_config.json` and a TensorFlow checkpoint), or the
-                prefix of such a checkpoint.
-            new_head: bool, True leaves the head (and the pooler, if the checkpoint has none) at its
-                random start, for fine-tuning; False expects it in the checkpoint. None reads what
-                of them the checkpoint has, to train on.
-            changes: fields of `BertConfig`, instead of what the configuration says (`labels`, a
-                rate of dropout, `pooler_activation="linear"`), and arguments of the constructor.
+                folder in Google's layout (`bert_config.json` and a TensorFlow checkpoint), or the
+                prefix of a TensorFlow checkpoint.
+            new_head: bool, True initializes the head (and the pooler, if the checkpoint has none)
+                randomly, for fine-tuning; False requires it in the checkpoint. None loads the parts
+                that the checkpoint has, for further training.
+            changes: fields of `BertConfig` that override the configuration file (`labels`, a
+                dropout rate, `pooler_activation="linear"`), and constructor arguments.
 
         Returns:
-            The model, built.
+            The built model.
 
         Raises:
-            FileNotFoundError: a file is missing.
-            ImportError: the package `safetensors` is needed and not installed.
-            ValueError: the configuration or the weights are not what they should be; everything
-                that differs is listed.
+            FileNotFoundError: If a file is missing.
+            ImportError: If the package `safetensors` is needed and not installed.
+            ValueError: If the configuration or the weights do not match the model; all
+                differences are listed.
 
         Example:
             >>> import os, tempfile
@@ -103,37 +103,37 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         pooler = (f"bert/pooler/dense/{part}" for part in ("kernel", "bias"))
         if cls.pooler_use == "optional" and not any(map(has, pooler)):
             config = dataclasses.replace(config, pooler_activation=None)
-        if cls.has_labels and not config.labels:  # what a file without names means
+        if cls.has_labels and not config.labels:  # the default of Hugging Face
             config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
         options = {name: value for name, value in changes.items() if name not in fields}
         model = cls(config, **options)
-        with without_drawing():  # the checkpoint has all of the encoder's weights
+        with without_drawing():  # the checkpoint has all weights of the encoder
             model.build()
         variables = model.variables_by_name()
         new = [cls.head_scope] if new_head else []
         if new_head is not False:
-            # Whole parts only: of a part that is there nothing may be missing.
+            # Only whole parts are new: a part must not be partly in the checkpoint.
             parts = {scope: [n for n in variables if n.startswith(scope)] for scope in _ON_TOP}
             new += [scope for scope, names in parts.items() if not any(map(has, names))]
         load_variables(file, variables, config, [n for n in variables if n.startswith(tuple(new))])
         return model
 
     def save_pretrained(self, folder, tokenizer_from=None):
-        """Write the model in Hugging Face's layout.
+        """Save the model in Hugging Face's layout.
 
-        `transformers` reads it with the same results. A model that it has no class for (a linear
-        pooler, narrow embeddings without sharing, sharing without narrow embeddings) gets a
-        `model_type` of its own, which it refuses; `from_pretrained` here reads them all.
+        `transformers` loads it with the same results. Models without a class there (a linear
+        pooler, narrow embeddings without sharing, sharing without narrow embeddings) get a separate
+        `model_type`, which `transformers` rejects; `from_pretrained` loads all of them.
 
         Args:
             folder: str or Path; a model there is replaced.
-            tokenizer_from: str or Path of a folder whose vocabulary files go along; None keeps
-                those of the model that is replaced.
+            tokenizer_from: str or Path of a folder whose vocabulary files are copied; None keeps
+                those of the replaced model.
 
         Raises:
-            FileExistsError: the folder holds something else than a model.
-            ImportError: the package `safetensors` is not installed.
-            OSError: the folder cannot be written; what it held is still there.
+            FileExistsError: If the folder contains anything but a model.
+            ImportError: If the package `safetensors` is not installed.
+            OSError: If the folder cannot be written; its previous content is kept.
 
         Example:
             >>> import os, tempfile
@@ -150,7 +150,7 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         with replacing(folder, only_with="config.json") as beside:
             beside.mkdir()
             with_prefix = self.head_scope != "no head"
-            # The number of labels is that of every head's outputs to `transformers`.
+            # `transformers` takes the number of labels as the output size of any head.
             labels = self.config.labels if self.has_labels else ()
             config = dataclasses.replace(self.config, labels=labels)
             save_folder(beside, self.variables_by_name(), config, self.published_as, with_prefix)
@@ -161,10 +161,10 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
                     shutil.copy(source / name, beside)
 
     def write_side_files(self, folder):
-        """What a subclass writes beside the weights: into a Path of a folder."""
+        """Write additional files of a subclass into `folder`, a Path."""
 
     def variables_by_name(self):
-        """The variables by the names that `checkpoints.name_table` has for them.
+        """Return the variables by their names in `checkpoints.name_table`.
 
         Returns:
             dict, name to Keras variable.

@@ -1,4 +1,4 @@
-"""Converts texts to the inputs of BERT.
+"""Conversion of texts to inputs of BERT.
 
 Axes: B batch, T length.
 """

@@ -29,7 +29,7 @@ def write_settings(path, **settings):
 
 
 def found_again(file, settings, folder):
-    """Find a file that the settings of a run name, after the run's folder may have moved.
+    """Find a file named in the settings of a run, even if the run's folder has moved.
 
     Args:
         file: str, a path; a relative one is relative to the folder of the run.
@@ -37,8 +37,8 @@ def found_again(file, settings, folder):
         folder: str or Path, where the run is now.
 
     Returns:
-        str: the path itself if there is such a file, else the one at the same place relative to
-        the folder. If there is neither, the path itself, for the error of whoever reads it.
+        str: the path if that file exists, else the file at the same place relative to the folder;
+        if neither exists, the path, so that reading it raises an error with the original name.
 
     Example:
         >>> Path("new").mkdir()
@@ -48,7 +48,7 @@ def found_again(file, settings, folder):
         'data.tsv'
     """
     folder = Path(folder).resolve()
-    path = folder / file  # an absolute path stays what it is
+    path = folder / file  # an absolute path stays unchanged
     if not path.exists() and "folder" in settings:
         moved = folder / os.path.relpath(path, settings["folder"])
         path = moved if moved.exists() else path

@@ -19,7 +19,7 @@ _ONLY = {
     "quantization_config": (None,),
     "tie_word_embeddings": (True,),
 }
-# The last one is ours, for models that Hugging Face cannot compute, so that it does not try.
+# For models without a Hugging Face class, so that `transformers` rejects them.
 _OWN = "tf_transformer_bert"
 _MODEL_TYPES = ("bert", "albert", _OWN)
 _NEEDED = {
@@ -27,7 +27,7 @@ _NEEDED = {
     "albert": ("vocab_size", "hidden_size", "embedding_size", "num_hidden_groups", "hidden_act"),
 }
 _OTHER_NAMES = {"classifier_dropout_prob": "classifier_dropout"}  # ALBERT's
-# Keys that do not: origin of the file, training, generation and reporting in other libraries.
+# Keys that do not affect it: origin of the file; training, generation and reporting elsewhere.
 _IGNORED = """
     _attn_implementation _name_or_path _num_labels architectures attn_implementation
     bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
@@ -99,7 +99,7 @@ def read_config(path, **changes):
         and model_type == "albert"
         and fields.get("hidden_act") == "gelu"
     ):
-        fields["hidden_act"] = "gelu_new"  # what Google's ALBERT code computes for that name
+        fields["hidden_act"] = "gelu_new"  # what Google's ALBERT code computes for this name
     missing = [name for name in _NEEDED.get(model_type, ()) if name not in fields]
     if missing:
         raise ValueError(
@@ -109,7 +109,7 @@ def read_config(path, **changes):
 
 
 def config_file(config, model_name):
-    """Create the content of `config.json`, for this library and for Hugging Face's.
+    """Create the content of `config.json`, readable here and by Hugging Face.
 
     Args:
         config: `BertConfig`.
@@ -134,7 +134,7 @@ def config_file(config, model_name):
     if "pooler_activation" in fields or (narrow and model_type == "bert"):
         model_type = _OWN
     if model_type == "albert":
-        # Hugging Face has no ALBERT with only the second head.
+        # Hugging Face has no ALBERT with only the sentence order head.
         model_name = model_name.replace("BertForNextSentencePrediction", "BertModel")
         model_name = model_name.replace("Bert", "Albert", 1)
     return {"architectures": [model_name], "model_type": model_type, **fields}

@@ -1,4 +1,4 @@
-"""From a checkpoint to a model, or not at all."""
+"""Loads checkpoints completely, or not at all."""
 
 from pathlib import Path
 
@@ -17,16 +17,17 @@ def open_checkpoint(path):
     """Find and open a checkpoint.
 
     Args:
-        path: str or Path: a folder in Hugging Face's layout; a folder of Google's with
-            `bert_config.json` (or `albert_config.json`) and one checkpoint; or the prefix of one.
+        path: str or Path: a folder in Hugging Face's layout; a folder in Google's layout with
+            `bert_config.json` (or `albert_config.json`) and one TensorFlow checkpoint; or the
+            prefix of such a checkpoint.
 
     Returns:
         `(file, config_path)`: `SafetensorsFile` or `TensorflowFile`, and the Path of the
         configuration.
 
     Raises:
-        FileNotFoundError: there is no checkpoint, or none without doubt.
-        ImportError, ValueError: as the two.
+        FileNotFoundError: If there is no checkpoint, or more than one.
+        ImportError, ValueError: See `SafetensorsFile` and `TensorflowFile`.
 
     Example:
         >>> import os, tempfile
@@ -41,8 +42,8 @@ def open_checkpoint(path):
     path = Path(path)
     if not path.is_dir() and not path.with_name(f"{path.name}.index").is_file():
         raise FileNotFoundError(
-            f"path: expected a local folder with a checkpoint, or the prefix of a TensorFlow one, "
-            f"got {path}, where there is neither. Nothing is fetched here."
+            f"path: expected a local folder with a checkpoint, or the prefix of a TensorFlow "
+            f"checkpoint, got {path}, which is neither. Checkpoints are not downloaded."
         )
     if not path.is_dir():
         return TensorflowFile(path), _google_config(path.parent)
@@ -63,14 +64,13 @@ def read_checkpoint(path, changes):
 
     Args:
         path: see `open_checkpoint`.
-        changes: dict of fields of `BertConfig`, instead of what the file says.
+        changes: dict of fields of `BertConfig` that override the file.
 
     Returns:
-        `(file, config, has)`, the last one a function that says whether there are weights for the
-        variable of a name.
+        `(file, config, has)`; `has(name)` is True if the file contains the variable `name`.
 
     Raises:
-        As `open_checkpoint` and `read_config`.
+        See `open_checkpoint` and `read_config`.
 
     Example:
         >>> import os, tempfile
@@ -95,21 +95,20 @@ def read_checkpoint(path, changes):
 
 
 def load_variables(file, variables, config, new=()):
-    """Fill variables from a checkpoint; both sides must be used up and every shape equal.
+    """Load variables from a checkpoint; names and shapes must match exactly.
 
-    Left over may be what is no weight (an optimizer's moments, position numbers), a copy of a
-    weight, the heads of other tasks, and a pooler.
+    The checkpoint may also contain values that are not weights (an optimizer's moments, position
+    numbers), copies of weights, heads of other tasks, and a pooler; they are ignored.
 
     Args:
         file: `SafetensorsFile` or `TensorflowFile`.
         variables: dict, name to variable.
         config: `BertConfig`.
-        new: names that keep their new values.
+        new: names of variables that keep their initial values.
 
     Raises:
-        ValueError: names missing here or there, shapes or dtypes that differ; all of them are
-            listed, and no variable has changed. Or the file turns out to be damaged while it is
-            read.
+        ValueError: If names, shapes or dtypes differ: all differences are listed, and no variable
+            is changed. Or if the file proves damaged while it is read.
 
     Example:
         >>> import os, tempfile
@@ -127,7 +126,8 @@ def load_variables(file, variables, config, new=()):
     """
     table = name_table(architecture_of(config), file.kind)
     bare = not any(name.startswith(table.prefix) for name in file.shapes)
-    names = {}  # in the order of the variables: the largest, words, comes while little is held
+    # In the order of the variables, so that the largest, the words, is read while little is held.
+    names = {}
     for ours in (name for name in variables if name not in new):
         there = table.there(ours)
         names[ours] = there.removeprefix(table.prefix) if bare else there
@@ -136,19 +136,19 @@ def load_variables(file, variables, config, new=()):
         shape = tuple(variables[ours].shape)
         expected = shape[::-1] if table.is_transposed(ours) else shape
         if there not in file.shapes:
-            wrong.append(f"{there}: missing in the file; expected of shape {expected}")
+            wrong.append(f"{there}: missing in the file; expected shape {expected}")
         elif file.shapes[there] != expected:
             wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
         elif file.dtypes[there] not in _FLOATS:
             wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
     for there in file.shapes.keys() - set(names.values()):
         if not table.is_left_over(f"{table.prefix}{there}" if bare else there):
-            wrong.append(f"{there}: in the file, of shape {file.shapes[there]}; the model has none")
+            wrong.append(f"{there}: in the file, with shape {file.shapes[there]}; not in the model")
     wrong += [f"{copy}: expected to equal {of}" for copy, of in _broken_ties(file)]
     if wrong:
         raise ValueError(
-            f"path: expected in {file.path} the weights of a model of this configuration "
-            f"({len(variables)} variables); nothing was loaded, since these differ:\n  "
+            f"path: expected in {file.path} the weights of a model with this configuration "
+            f"({len(variables)} variables), got differences; nothing was loaded:\n  "
             + "\n  ".join(sorted(wrong))
         )
     for ours, there in names.items():

@@ -64,7 +64,7 @@ cls/squad/kernel             cls/squad/output_weights             qa_outputs.wei
 cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
 """  # noqa: E501
 
-# What files contain besides the weights: step and moments of an optimizer; position numbers; the
+# What files contain besides the weights: an optimizer's step and moments; position numbers; the
 # output projection, which is a copy of the word embeddings; an old name of its bias.
 _BESIDES = {
     "tensorflow": r"global_step|.*/(adam_[mv]|AdamWeightDecayOptimizer(_1)?|lamb_[mv])",
@@ -123,7 +123,7 @@ class NameTable(NamedTuple):
         return ours.endswith("/kernel") and not self.there(ours).endswith("/kernel")
 
     def is_left_over(self, there):
-        """Whether a model may ignore it: not a weight, a copy of one, a head or a pooler."""
+        """Whether a model may ignore it: no weight, a copy of a weight, a head or a pooler."""
         if there in TIED or re.fullmatch(self.besides, there):
             return True
         heads = [t for here, t in self.rows if not re.match("bert/(embeddings|encoder)/", here)]
