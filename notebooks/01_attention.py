@@ -11,17 +11,17 @@
 # ---
 
 # %% [markdown]
-# # Attention by hand, on a real sentence
+# # Attention step by step on a real sentence
 #
-# The layers of the study notes, one after the other: every equation stands beside its call, and
-# every result is checked against the equation written out in NumPy.
+# The layers of the study notes in order. Each equation is shown next to the corresponding call, and
+# each result is checked against a NumPy implementation of the equation.
 #
 # 按笔记的顺序逐层走一遍：公式在上，调用在下，每个结果都与 NumPy 写出的公式核对。
 
 # %%
 import os
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow's start-up lines
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # silence TensorFlow's startup messages
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -39,8 +39,8 @@ tf.random.set_seed(0)
 # %% [markdown]
 # ## 1 · From a sentence to ids 从句子到编号
 #
-# A trained English-Chinese translator comes with the library. Its tokenizer cuts sentences into
-# subwords; a batch is filled up with 0, the padding.
+# The library ships a trained English-Chinese translator. Its tokenizer splits sentences into
+# subwords; shorter sentences in a batch are padded with 0.
 
 # %%
 trained, tokenizer = load_transformer(shipped_model("en-zh"))
@@ -56,8 +56,8 @@ print(tokens)
 # $$PE_{(pos,\,2i)} = \sin\frac{pos}{10000^{2i/d}} \qquad
 #   PE_{(pos,\,2i+1)} = \cos\frac{pos}{10000^{2i/d}}$$
 #
-# Attention alone does not see the order of the words; the codes of the positions are added to the
-# embeddings, which are scaled by $\sqrt{d}$ first so that the codes do not drown them.
+# Attention by itself ignores word order, so position encodings are added to the embeddings. The
+# embeddings are first scaled by $\sqrt{d}$ so that the encodings do not dominate them.
 #
 # 注意力本身看不到词序，所以把位置编码加到词向量上；词向量先乘 $\sqrt{d}$。
 
@@ -87,10 +87,10 @@ x.shape
 # ## 3 · Masks 掩码
 #
 # In the notes' masks **1 means blocked**: padding is never attended to, and in the decoder no word
-# may look at a later one. `mask * -1e9` is added to the scores, and softmax makes 0 of it.
+# may attend to a later one. `mask * -1e9` is added to the scores, so softmax gives 0 there.
 #
-# A boolean mask means the opposite, as in Keras and PyTorch: `True` = may attend. Integers are
-# refused, so that a mask cannot be the wrong way round without a word.
+# A boolean mask means the opposite, as in Keras and PyTorch: `True` = may attend. Integer masks
+# raise an error, so that an inverted mask cannot go unnoticed.
 #
 # 笔记的约定：**1 = 屏蔽**；布尔 mask 则是 True = 可以看；整数 mask 直接报错。
 
@@ -123,8 +123,8 @@ print("rows sum to", np.unique(np.round(weights.numpy().sum(-1), 5)))
 print("weight on padding:", weights.numpy()[0][:, ids.numpy()[0] == 0].max())
 
 # %% [markdown]
-# Why divide by $\sqrt{d_k}$? Components of mean 0 and variance 1 give dot products of variance
-# $d_k$: softmax saturates, and its gradient goes to 0.
+# Why divide by $\sqrt{d_k}$? If components have mean 0 and variance 1, dot products have variance
+# $d_k$: softmax saturates, and its gradient vanishes.
 #
 # 为什么除以 $\sqrt{d_k}$：点积方差随 $d_k$ 增大，softmax 饱和，梯度趋于 0。
 
@@ -135,12 +135,12 @@ for d_k in (4, 64, 1024):
     print(f"d_k {d_k:5}: variance {np.var(dots):7.1f}, scaled {np.var(dots / d_k**0.5):.2f}")
 
 # %% [markdown]
-# ## 5 · Many heads 多头
+# ## 5 · Multiple heads 多头
 #
 # $$\text{MultiHead}(Q,K,V) = \text{Concat}(head_1,\dots,head_h)W^O,\quad
 #   head_i = \text{Attention}(QW_i^Q, KW_i^K, VW_i^V)$$
 #
-# `split_heads` cuts the last axis: $(B, T, d) \to (B, h, T, d/h)$. Each head attends by itself.
+# `split_heads` splits the last axis: $(B, T, d) \to (B, h, T, d/h)$. Each head attends separately.
 
 # %%
 mha = tf_transformer.MultiHeadAttention(d_model=d_model, num_heads=4)
@@ -149,7 +149,7 @@ print("split:", mha.split_heads(x, x.shape[0]).shape)
 print("output:", output.shape, "weights:", weights.shape)
 
 # %% [markdown]
-# The layer has only just been made: its heads look nearly everywhere at once.
+# The layer is untrained: its heads attend almost uniformly to all words.
 #
 # 未经训练的注意力头，几乎是平均地看所有词。
 
@@ -157,14 +157,14 @@ print("output:", output.shape, "weights:", weights.shape)
 SVG(tf_transformer.attention_svg(weights[1], tokens[1], tokens[1]))
 
 # %% [markdown]
-# ## 6 · The layers of encoder and decoder 编码层与解码层
+# ## 6 · Encoder and decoder layers 编码层与解码层
 #
 # $$x_1 = \text{LayerNorm}(x + \text{MultiHead}(x,x,x)),\quad
 #   x_2 = \text{LayerNorm}(x_1 + \text{FFN}(x_1)),\quad
 #   \text{FFN}(x)=\max(0, xW_1+b_1)W_2+b_2$$
 #
-# They are called as in the notes, everything by position: `layer(x, training, mask)`. The decoder's
-# layer attends to the words before, then to the encoder's output.
+# They are called as in the notes, with positional arguments: `layer(x, training, mask)`. The
+# decoder layer attends to the preceding words, then to the encoder output.
 
 # %%
 encoder_layer = tf_transformer.EncoderLayer(d_model, num_heads=4, dff=512)
@@ -175,7 +175,7 @@ y = tf.random.normal((2, 5, d_model))
 out, self_weights, cross_weights = decoder_layer(y, memory, False, look_ahead, padding)
 print(memory.shape, out.shape, self_weights.shape, cross_weights.shape)
 
-later = tf.concat([y[:, :3], tf.random.normal((2, 2, d_model))], axis=1)  # other words 4 and 5
+later = tf.concat([y[:, :3], tf.random.normal((2, 2, d_model))], axis=1)  # replaces words 4 and 5
 again, *_ = decoder_layer(later, memory, False, look_ahead, padding)
 np.testing.assert_array_equal(out[:, :3], again[:, :3])
 print("The first three words do not see the last two change.")
@@ -183,9 +183,9 @@ print("The first three words do not see the last two change.")
 # %% [markdown]
 # ## 7 · Trained attention 训练之后
 #
-# The same layers with the shipped translator's weights: what each head of the last decoder layer
-# looks at in the English sentence while it writes each Chinese token. Point at a square for its
-# number.
+# The same layers with the weights of the shipped translator: where each head of the last decoder
+# layer looks in the English sentence while it generates each Chinese token. Hover over a square to
+# see its value.
 #
 # 训练好的模型：写每个中文词时，最后一层解码器的各个头在看英文句子的哪里。
 

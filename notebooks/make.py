@@ -1,7 +1,7 @@
-"""Make the notebooks from the text files beside them: `python notebooks/make.py [NAME ...]`.
+"""Build the notebooks from the `.py` files in this folder: `python notebooks/make.py [NAME ...]`.
 
-Each `NAME.py` (jupytext's percent format) is run from top to bottom and stored with its outputs as
-`NAME.ipynb`. Edit the `.py`; `tests/test_notebooks.py` fails when the two are out of step.
+Runs each `NAME.py` (jupytext's percent format) from top to bottom and stores it with its outputs as
+`NAME.ipynb`. Edit the `.py`; `tests/test_notebooks.py` fails if the two are out of sync.
 """
 
 import argparse
@@ -20,25 +20,25 @@ def sources():
 
 
 def run(notebook, folder=FOLDER):
-    """Run all cells in place; what they wrote to standard error (start-up noise) is dropped."""
+    """Run all cells in place; drop standard error, which is startup noise."""
     NotebookClient(notebook, timeout=3600, resources={"metadata": {"path": str(folder)}}).execute()
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # the times of day
+        cell.metadata.pop("execution", None)  # changes with every run
         if cell.cell_type == "code":
             cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
     return notebook
 
 
 def read(path):
-    """The notebook that a text file describes, its cells named by their numbers."""
+    """The notebook described by a text file, with numbered cell ids."""
     notebook = jupytext.read(path)
     for number, cell in enumerate(notebook.cells):
-        cell.id = f"cell-{number}"  # random ones would change in every diff
+        cell.id = f"cell-{number}"  # random ids would change in every diff
     return notebook
 
 
 def main():
-    """Run the notebooks that were asked for, by default all."""
+    """Run the requested notebooks, by default all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="01_attention, for example")
     names = parser.parse_args().names

@@ -106,7 +106,7 @@ def test_an_unknown_jit(jit):
         MultiHeadAttention(D, N, jit=jit)(*[ones(*X)] * 3)
 
 
-# The table of positions
+# Positional encoding
 
 TOO_LONG = "the table holds 4 positions, but the sequence is longer"
 

@@ -1,4 +1,4 @@
-"""Every layer in the same harness.
+"""Run every layer through the same harness.
 
 Axes: B=2 batch, T=3 target length, S=5 source length, N=7 heads, D=14 width, F=11 feed-forward.
 """
@@ -33,7 +33,7 @@ def floats(*shape):
 
 
 def ids(batch, length):
-    """Token ids below 13, padding inside the first row and at the end of the last."""
+    """Token ids below 13, with padding inside the first row and at the end of the last."""
     tokens = np.random.default_rng((batch, length)).integers(1, 13, (batch, length), np.int32)
     if length > 1:
         tokens[0, 1] = tokens[-1, -1] = 0
@@ -212,7 +212,7 @@ def test_under_every_dtype_policy(case, policy):
     harness.check_policy(case, policy)
 
 
-# The harness itself: it fails on a faulty layer
+# The harness itself must fail on a faulty layer
 
 
 class Wrong(keras.layers.Dense):

@@ -1,4 +1,4 @@
-"""Every public layer in the harness that Keras tests its own layers with.
+"""Every public layer in the harness that Keras uses to test its own layers.
 
 `run_layer_test` checks serialization, building, symbolic and eager calls, dtypes, training for one
 batch with `fit`, saving, and mixed precision.
@@ -15,7 +15,7 @@ D, N, F = 8, 2, 11
 CONFIG = {"vocab_size": 13, "hidden_size": D, "num_attention_heads": N, "intermediate_size": F}
 
 
-# Constructor arguments, and the shapes of the inputs.
+# Constructor arguments and input shapes.
 STACK = {"num_layers": 1, "d_model": D, "num_heads": N, "dff": F, "maximum_position_encoding": 7}
 HIDDEN = (2, 5, D)
 CASES = {
@@ -63,7 +63,7 @@ def test_keras_own_harness(name):
         input_shape=shape,
         input_dtype=keras.tree.map_shape_structure(dtype_of, shape),
         supports_masking=True,
-        # Its training step passes one input, as a dict if there are several.
+        # The harness trains with a single input, which is a dict if the layer has several.
         run_training_check=name not in WITHOUT_WEIGHTS and isinstance(shape, tuple),
     )
 

@@ -1,6 +1,6 @@
 """Keras's own masks: used when Keras passes them in, never propagated.
 
-A mask that leaks out of a layer makes `fit` weight the loss by it, silently.
+If a mask leaks out of a layer, `fit` silently weights the loss by it.
 """
 
 import keras

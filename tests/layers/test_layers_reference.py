@@ -50,7 +50,7 @@ def test_layer_normalisation_matches_the_vectors():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_layer_normalisation_of_half_precision_has_float32_statistics(dtype):
-    # Numbers that the dtype can represent, with a mean far from 0: only the result is rounded.
+    # The dtype represents the inputs exactly; their mean is far from 0. Only the result is rounded.
     rng = np.random.default_rng(0)
     x = tf.cast(5 + rng.integers(-8, 9, (3, D)) / 8, dtype)
     layer = LayerNorm(dtype=f"mixed_{dtype}")

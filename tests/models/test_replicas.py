@@ -1,4 +1,4 @@
-"""One replica and two give the same loss and the same step, however unevenly padding falls."""
+"""One and two replicas give the same loss and the same step, even if padding is uneven."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The Transformer end to end: reference numbers, and laws that hold whatever the weights.
+"""The Transformer end to end: reference values, and properties that hold for any weights.
 
 Axes: B batch, S source length, T target length, V vocabulary.
 """
@@ -24,7 +24,7 @@ def data():
     return vectors("transformer")
 
 
-# Logits and attention weights against the vectors: tests/layers/test_layers_reference.py
+# tests/layers/test_layers_reference.py compares logits and attention weights with the vectors
 
 
 def test_loss_and_gradients_match_the_vectors(data):
@@ -50,7 +50,7 @@ def test_one_table_for_three_uses_matches_the_reference(data):
     close(model((data["inp"], data["tar"])), expected)
 
 
-# Laws
+# Properties
 
 
 def test_future_tokens_cannot_change_past_logits(model, data):
@@ -69,7 +69,7 @@ def test_the_amount_of_padding_is_irrelevant(model, data):
     longer = np.pad(inp, ((0, 0), (0, 4))), np.pad(tar, ((0, 0), (0, 3)))
     close(model(longer)[:, :3], before)
     tokens = model.encoder.embedding.embedding
-    # Nor does it matter what the padding id is embedded as, where it is a key and not a query.
+    # The embedding of the padding id does not matter either, where it is a key and not a query.
     table = tokens.embeddings.numpy().copy()
     try:
         tokens.embeddings.assign(np.concatenate([[[9.0] * D], table[1:]]))
@@ -111,9 +111,9 @@ def test_a_sentence_of_nothing_but_padding_is_finite(model, data):
 def test_cached_logits_are_the_uncached_ones(share):
     model = Transformer(2, D, N, F, 19, 19, pe_input=8, pe_target=8, share_embeddings=share)
     inp = tf.constant([[3, 0, 7, 11, 5], [2, 9, 4, 0, 0]])
-    tar = tf.constant([[1, 5, 12, 4], [1, 17, 3, 8]])  # a cache has no padding inside
+    tar = tf.constant([[1, 5, 12, 4], [1, 17, 3, 8]])  # no padding inside: a cache never has any
     whole = model((inp, tar))
-    state = model.start(inp, 6)  # longer than what is read: the rest stays empty
+    state = model.start(inp, 6)  # longer than the target: the rest stays empty
     for t in range(4):
         logits, state = model.step(tar[:, t], state)
         close(logits, whole[:, t])

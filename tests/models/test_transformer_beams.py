@@ -1,6 +1,6 @@
-"""Decoding by a model: cached = uncached, whatever the beam.
+"""Decoding with a model: same result with and without the cache, for any beam size.
 
-Axes: B batch, K beams, R = B * K rows, L most tokens, V vocabulary.
+Axes: B batch, K beams, R = B * K rows, L maximum length, V vocabulary.
 """
 
 import functools
@@ -42,7 +42,7 @@ def search(step, state, beams, **options):
         end_id=END,
         max_length=L,
         n_best=beams,
-        no_repeat_ngram=2,  # random models like to say one word again and again
+        no_repeat_ngram=2,  # random models tend to repeat a single word
         **options,
     )
 
@@ -53,7 +53,7 @@ def cached(model, beams, inp=INP, **options):
 
 
 def uncached(model, beams, **options):
-    """The whole model anew at each step, over all that a row has read."""
+    """Run the whole model at every step, on all tokens read so far."""
 
     def step(tokens, state):
         inp, read, length = state

@@ -1,4 +1,4 @@
-"""`fit` finds all variables made."""
+"""`fit` creates all variables before it traces the first step."""
 
 import keras
 import numpy as np

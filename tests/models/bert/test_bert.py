@@ -1,4 +1,4 @@
-"""The backbone and its heads: against an outside peer, float64, and themselves."""
+"""The backbone and its heads against Hugging Face's transformers, float64, and themselves."""
 
 import keras
 import layer_harness as harness
@@ -100,7 +100,7 @@ class TestHarness:
 
     def test_gradients(self, cls):
         case = self.case(cls)
-        if cls is not bert.SentenceEncoder:  # whose mean leaves nothing out, but has no pooler
+        if cls is not bert.SentenceEncoder:  # it averages every token, but has no pooler
             harness.check_gradients(case)
 
     @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

@@ -1,4 +1,4 @@
-"""What the backbone refuses, and how."""
+"""Errors of the backbone for invalid input."""
 
 import numpy as np
 import pytest

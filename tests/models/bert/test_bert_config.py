@@ -1,4 +1,4 @@
-"""`BertConfig`, and the configuration files of elsewhere."""
+"""`BertConfig`, and configuration files from other libraries."""
 
 import json
 
@@ -178,7 +178,7 @@ def test_refuses_a_missing_file(tmp_path):
         ({"labels": ("no", "也许")}, "bert"),
         ({"pooler_activation": None}, "bert"),
         ({"embedding_size": 6, "num_hidden_groups": 1}, "albert"),
-        # What nobody else computes has a type that nobody else takes.
+        # Variants that no other library computes get a type that no other library accepts.
         ({"pooler_activation": "linear"}, "tf_transformer_bert"),
         ({"embedding_size": 6}, "tf_transformer_bert"),
         ({"num_hidden_groups": 1}, "tf_transformer_bert"),
@@ -190,7 +190,7 @@ def test_writes_what_it_reads(tmp_path, changes, model_type):
     assert content["model_type"] == model_type
     path = written(tmp_path, content)
     again = bert.read_config(path)
-    if config.pooler_activation is None:  # which the weights say
+    if config.pooler_activation is None:  # the weights determine this one
         again = bert.read_config(path, pooler_activation=None)
     assert again == config
 

@@ -1,4 +1,4 @@
-"""What acts in training only: dropout, each rate by itself, and the random start."""
+"""Training-only behaviour: dropout, each rate separately, and random initialization."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def model_with(cls=bert.BertForSequenceClassification, **rates):
 
 
 def changes(model, call):
-    """Whether training changes what comes out; outside of training it never does."""
+    """Whether training mode changes the output; in inference it must never change."""
     np.testing.assert_array_equal(call(False), call(False))
     return bool((np.asarray(call(True)) != np.asarray(call(False))).any())
 
@@ -35,10 +35,10 @@ def test_the_rate_of_a_classifier_is_the_hidden_one_without_its_own():
 
 
 def test_dropout_of_every_sublayer():
-    """Each alone: the rate of all others is set to 0."""
+    """Tests each layer separately, with the rates of all others set to 0."""
     model = model_with(hidden_dropout_prob=0.5)
     dropouts = [layer for layer in model.bert._flatten_layers() if isinstance(layer, Dropout)]
-    assert len(dropouts) == 1 + 2 * CONFIG.num_hidden_layers  # embeddings, and two of each layer
+    assert len(dropouts) == 1 + 2 * CONFIG.num_hidden_layers  # embeddings, and two in each layer
     for one in dropouts:
         for layer in dropouts:
             layer.rate = 0.5 if layer is one else 0.0
@@ -53,7 +53,7 @@ def test_the_random_start(deviation):
     for name, variable in model.variables_by_name().items():
         values = np.asarray(variable)
         if name.endswith(("kernel", "embeddings")):
-            assert np.abs(values).max() <= 2 * deviation * 1.14, name  # Keras scales what it cuts
+            assert np.abs(values).max() <= 2 * deviation * 1.14, name  # truncated, then rescaled
             if values.size > 100:
                 assert values.std() == pytest.approx(deviation, rel=0.25), name
         else:

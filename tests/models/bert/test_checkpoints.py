@@ -1,4 +1,4 @@
-"""Checkpoints in and out."""
+"""Loading and saving checkpoints."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ IDS = {"input_ids": np.array([[3, 7, 1, 28]], np.int32)}
 class TestRoundTrip:
     @pytest.mark.parametrize("name", CLASSES)
     def test_hugging_faces_layout(self, tmp_path, name):
-        """What is written has the tensors of the peer, to the last bit, and its settings."""
+        """The saved tensors are bitwise identical to Hugging Face's, the settings equal."""
         model = CLASSES[name].from_pretrained(GOLDEN / name)
         model.save_pretrained(tmp_path / "saved")
         ours, theirs = (

@@ -1,4 +1,4 @@
-"""What `save_pretrained` writes, read by transformers on torch: runs where both are installed."""
+"""Files written by `save_pretrained` load in transformers on torch; needs both installed."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tf_transformer import bert
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+pytestmark = pytest.mark.filterwarnings("ignore")  # raised by transformers and torch
 
 SHARED = {"embedding_size": 5, "num_hidden_groups": 1, "hidden_act": "gelu_new"}
 

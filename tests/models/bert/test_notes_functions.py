@@ -14,7 +14,7 @@ B, F, T, D, N = 2, 5, 5, 14, 7
 
 
 def randomised(weights):
-    """Random values in the weights; the same in float64, by the names below the first scope."""
+    """Randomize the weights; return them as float64, by name below the first scope."""
     rng = np.random.default_rng(1)
     for weight in weights:
         weight.assign(rng.normal(0, 0.3, weight.shape))
@@ -26,7 +26,7 @@ def tensor(*shape, seed=2):
 
 
 def mask(*shape):
-    """Integers, 1 = may attend; every query has a free key, some have a blocked one."""
+    """Integers, 1 = may attend; every query has an open key, some have a blocked one."""
     keep = np.random.default_rng(3).integers(0, 2, shape)
     keep[..., 0] = 1
     assert (keep == 0).any()
@@ -58,7 +58,7 @@ class TestTransformerModel:
         expected, _ = ref.encoder(inputs.astype(np.float64), params, N, 3, adder, getattr(ref, act))
         for one, other in zip(model([inputs, rows]), expected, strict=True):
             close(one, other)
-        with pytest.raises(AssertionError):  # the mask turned round
+        with pytest.raises(AssertionError):  # inverted mask
             close(model([inputs, 1 - rows])[-1], expected[-1])
 
     def test_gives_the_last_layer(self):
@@ -124,7 +124,7 @@ class TestAttentionLayer:
     S = 3  # keys
 
     def layer(self, **options):
-        """A model of rank-3 inputs, random weights."""
+        """A model with rank-3 inputs and random weights."""
         q, k = keras.Input((F, self.WIDTHS[0])), keras.Input((self.S, self.WIDTHS[1]))
         keep = keras.Input((F, self.S), dtype="int32")
         return model_of([q, k, keep], bert.attention_layer(q, k, keep, N, 2, **options))
@@ -168,7 +168,7 @@ class TestAttentionLayer:
         assert outputs[1].shape == (B, F, N * 2)
 
     def test_blocked_all_over_is_what_additive_means(self):
-        # -10000 everywhere changes nothing but the rounding: the published code's behaviour.
+        # -10000 everywhere only affects the rounding, as in the published code.
         model, params = self.layer()
         q, k, keep = self.inputs()
         expected, _ = ref.attention(np.float64(q), np.float64(k), params, "self", N)
@@ -243,7 +243,7 @@ def test_gelu(name):
     x = np.linspace(-6, 6, 1001)
     close(
         getattr(bert, name)(tf.constant(x)), getattr(ref, name)(x), 1e-7
-    )  # its constants are float32
+    )  # the constants are float32
 
 
 def test_the_two_forms_of_gelu_differ():
@@ -252,7 +252,7 @@ def test_the_two_forms_of_gelu_differ():
 
 
 class TestSeveralCalls:
-    """The notes call them in a loop: every layer of a Keras model has a name of its own."""
+    """The notes call them in a loop, and layer names in a Keras model must be unique."""
 
     def test_two_attentions_in_a_model(self):
         x = keras.Input((T, D))

@@ -1,4 +1,4 @@
-"""Counting parameters, of the published sizes too."""
+"""Parameter counts, including those of the published sizes."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_shared_layers_count_once():
     "name, millions", [("bert-tiny", 4.4), ("bert-mini", 11.2), ("bert-small", 28.8)]
 )
 def test_published_sizes(name, millions):
-    # Turc et al. 2019, table 1, without the heads of pretraining.
+    # Turc et al. 2019, table 1, without the pretraining heads.
     assert table(bert.Bert(bert.published_config(name)))["all"] / 1e6 == pytest.approx(
         millions, abs=0.06
     )

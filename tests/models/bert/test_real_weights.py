@@ -47,7 +47,7 @@ class TestMiniLM:
         tokens = golden["attention_mask"] == 1
         expected = golden["hidden_states"]
         np.testing.assert_allclose(states[:, tokens], expected[:, tokens], atol=1e-5)
-        # Of padding, which nobody reads, a few of 16,464 numbers are rounded further off.
+        # At padding, which nothing reads, a few of 16,464 numbers have larger rounding errors.
         np.testing.assert_allclose(states, expected, atol=5e-5)
         np.testing.assert_allclose(
             np.stack(outputs["attentions"])[:, 3], golden["attentions"], atol=1e-5

@@ -1,4 +1,4 @@
-"""Poolings, and what the folder of a sentence-transformers model says."""
+"""Pooling, and the settings in a sentence-transformers folder."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Texts to inputs, against the Rust package; the vocabulary of a folder."""
+"""Text inputs against the Rust package, and the tokenizer of a folder."""
 
 import json
 import random
@@ -66,7 +66,7 @@ def test_works_in_a_graph(folder):
 
 def test_an_empty_batch(folder):
     inputs = bert.text_inputs(bert.read_tokenizer(folder), tf.constant([], tf.string))
-    # A place all the same: a model takes the vector of the first one.
+    # Length 1, not 0: a model takes the vector at the first position.
     assert {name: tensor.shape for name, tensor in inputs.items()} == dict.fromkeys(inputs, (0, 1))
 
 
@@ -97,7 +97,7 @@ def test_refuses_no_room(folder, most, pairs):
 class TestTokenizerOfAFolder:
     @pytest.fixture(autouse=True)
     def traces_nothing(self):
-        """A tokenizer for each text: tracing would be most of the time."""
+        """Every text has its own tokenizer, and tracing would take most of the time."""
         tf.config.run_functions_eagerly(True)
         yield
         tf.config.run_functions_eagerly(False)
@@ -113,7 +113,7 @@ class TestTokenizerOfAFolder:
     def test_is_uncased_unless_it_says_otherwise(self, own):
         lower, upper = TOKENS.index("film"), len(TOKENS)
         (own / "tokenizer_config.json").write_text("{}")
-        assert self.ids(own, "Film") == [upper]  # with a capital the vocabulary says it
+        assert self.ids(own, "Film") == [upper]  # inferred from the capital in the vocabulary
         assert self.ids(own, "Film", lowercase=True) == [lower]
         (own / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
         assert self.ids(own, "Film") == [lower]

@@ -1,4 +1,4 @@
-"""The sequence-to-sequence mask, and writing under it."""
+"""The sequence-to-sequence mask, and generation with it."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_the_source_does_not_see_the_output_and_no_token_what_follows(model):
 
 
 def test_step_by_step_is_the_whole_at_once(model):
-    """Two texts of different length, which stand at other places than in a batch of one."""
+    """Two texts of different lengths, so positions differ from those in a batch of one."""
     sources = [[2, 7, 8, 5, SEP], [2, 6, SEP]]
     written = np.array([[9, 12, 10], [14, 6, 13]])
     padded = np.array([row + [0] * (5 - len(row)) for row in sources])
@@ -82,7 +82,7 @@ def test_refuses_more_than_the_positions(model):
 
 
 class TestGivenAMask:
-    """`text_inputs` always gives one, of padding: the future stays hidden, and padding too."""
+    """`text_inputs` always returns a padding mask: both padding and the future stay hidden."""
 
     IDS = np.array([[2, 7, 8, SEP, 9, 10, 11]])
     TYPES = np.array([[0, 0, 0, 0, 1, 1, 1]])

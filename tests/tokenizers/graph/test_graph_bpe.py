@@ -13,7 +13,7 @@ def graph(pair_of):
 
 
 def byte_pair_encoding(word, merges):
-    """Sennrich et al. 2016 literally: the leftmost occurrence of the best-ranked pair."""
+    """Sennrich et al. 2016: always merge the leftmost occurrence of the best-ranked pair."""
     symbols = list(word)
     while True:
         pairs = [(symbols[i], symbols[i + 1]) for i in range(len(symbols) - 1)]
@@ -100,7 +100,7 @@ def test_second_occurrence_waits_for_a_better_pair(rewrite):
 
 
 def test_a_vocabulary_that_cannot_write_its_own_tokens():
-    # Neither "x" nor "y" is in the vocabulary: nothing is left of the last token.
+    # Neither "x" nor "y" is in the vocabulary, so the last token disappears.
     model = {"type": "BPE", "vocab": {"a": 0, "xy": 1}, "merges": []}
     file = TokenizerFile.of({"model": model, "version": "1.0", "added_tokens": []})
     texts = ["xy", "axya", "a"]

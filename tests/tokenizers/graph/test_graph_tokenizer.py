@@ -1,4 +1,4 @@
-"""Behaviour shared by all graph tokenizers, other than exactness."""
+"""Behaviour shared by all graph tokenizers, except exactness."""
 
 import json
 import subprocess
@@ -201,7 +201,7 @@ def test_ids_outside_the_vocabulary_are_refused(graph, number):
 
 
 class Server(tf.Module):
-    """Stands for an exported translator: strings in, strings and ids out."""
+    """Stands in for an exported translator: strings in, strings and ids out."""
 
     def __init__(self, tokenizer):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Ctrl-C waits for the end of the batch, and is never lost."""
+"""Ctrl-C takes effect at the end of the batch and is never lost."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 
 
 class Press(keras.callbacks.Callback):
-    """Sends Ctrl-C several times before a batch, in a destructor, where Python ignores it."""
+    """Sends Ctrl-C several times before a batch, inside a destructor, where Python ignores it."""
 
     def __init__(self, at=1, times=1):
         super().__init__()

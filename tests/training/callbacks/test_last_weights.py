@@ -18,7 +18,7 @@ X, Y = np.eye(3, dtype=np.float32), np.ones((3, 2), np.float32)
 
 
 class Record(keras.callbacks.Callback):
-    """The weights after every epoch."""
+    """Records the weights after every epoch."""
 
     def __init__(self):
         super().__init__()

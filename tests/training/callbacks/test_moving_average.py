@@ -70,7 +70,7 @@ def test_validation_and_best_weights_are_the_averages(model, data, tmp_path):
 def test_a_failed_save_leaves_the_weights_in_place(model, data, tmp_path, monkeypatch):
     average = MovingAverage()
     model.fit(*data, epochs=2, verbose=0)
-    model.layers[0].kernel.assign_add(np.ones((2, 3)))  # away from the average
+    model.layers[0].kernel.assign_add(np.ones((2, 3)))  # move away from the average
     before = model.get_weights()
     best = BestWeights(tmp_path / "best.weights.h5", average=average)
     average.set_model(model)

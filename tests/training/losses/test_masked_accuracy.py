@@ -1,4 +1,4 @@
-"""Accuracy against the reference."""
+"""Masked accuracy against the reference."""
 
 import keras
 import numpy as np

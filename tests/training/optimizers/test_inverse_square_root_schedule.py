@@ -1,4 +1,4 @@
-"""The learning rate of the paper."""
+"""The learning rate schedule of the paper."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""AdamW with rates by layer, against float64."""
+"""AdamW with layer-wise learning rates, against float64."""
 
 import keras
 import numpy as np
@@ -22,7 +22,7 @@ def expected_steps(value, gradients, rate, decay):
 
 
 def factor(name):
-    """The rate of a variable of the two-layer model, as a share of the head's."""
+    """The learning rate of a variable of the two-layer model, relative to the head's."""
     for piece, above in (("layer_1/", 1), ("layer_0/", 2), ("embeddings", 3), ("mapping_in", 3)):
         if piece in name:
             return LAYER_DECAY**above
@@ -46,7 +46,7 @@ def test_every_variable_has_its_rate_and_its_decay():
         rate = RATE * factor(variable.path)
         seen.add((round(rate, 6), decay))
         np.testing.assert_allclose(variable, expected_steps(start, steps, rate, decay), atol=2e-6)
-    assert len(seen) == 8  # four rates, with decay and without
+    assert len(seen) == 8  # four rates, each with and without decay
 
 
 @pytest.mark.parametrize("value", [0, 1.1, -0.5])

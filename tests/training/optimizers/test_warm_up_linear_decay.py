@@ -1,4 +1,4 @@
-"""The learning rate of BERT: up to the peak, down to zero."""
+"""BERT's learning rate schedule: warm-up to the peak, then linear decay to zero."""
 
 import keras
 import numpy as np

@@ -24,7 +24,7 @@ class Batches:
 
 
 class StopAt(keras.callbacks.Callback):
-    """Ctrl-C after a step of an epoch."""
+    """Raises KeyboardInterrupt after a given step of an epoch."""
 
     def __init__(self, epoch, step):
         super().__init__()
