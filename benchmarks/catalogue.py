@@ -17,7 +17,7 @@ class Benchmark:
         time: str, approximate, on two cores.
         needs: str, what the user must provide; "" for a benchmark that `all` runs.
         peers: tuple of libraries from `harness/environments.py`, installed at the first run.
-        results: tuple of str, the files in `results/` without their endings.
+        results: tuple of str, the files in the folders of `results/` without their endings.
         calls: tuple of options, one for each call by `all`.
         rounds: whether there is an option `--rounds`.
     """
@@ -53,6 +53,7 @@ BENCHMARKS = [
         "attention_core",
         "attention core: plain graph compared with XLA",
         "2 min",
+        results=("attention_core",),
     ),
     Benchmark(
         "attention",
@@ -91,6 +92,7 @@ BENCHMARKS = [
         "train_step",
         "one training step under different settings of TensorFlow",
         "5 min",
+        results=("train_step",),
     ),
     Benchmark(
         "tokenization",

@@ -1,7 +1,7 @@
 """The attention core compared with its peers: `python -m benchmarks attention`.
 
 12 heads of width 64, no mask, forward and forward with backward; with and without the causal flag;
-growth with the length. Writes results/attention-DTYPE.md, .json and .svg. The plot needs
+growth with the length. Writes results/PROCESSOR/attention-DTYPE.md, .json and .svg. The plot needs
 matplotlib: `pip install -e ".[bench]"`.
 """
 
@@ -10,7 +10,14 @@ import statistics
 import numpy as np
 
 from benchmarks.harness.arena import contest
-from benchmarks.harness.report import MEDIANS, RESULTS, ratios, times, write_json, write_result
+from benchmarks.harness.report import (
+    MEDIANS,
+    ratios,
+    speeds_folder,
+    times,
+    write_json,
+    write_result,
+)
 
 OWN = "tf_transformer"
 PEERS = [
@@ -111,4 +118,4 @@ def main(parser, arguments):
     name = f"attention-{options.dtype}"
     write_json(name, everything)
     write_result(name, f"Attention in {options.dtype}", [MEDIANS, *parts])
-    plot(lengths, growth, RESULTS / f"{name}.svg")
+    plot(lengths, growth, speeds_folder() / f"{name}.svg")

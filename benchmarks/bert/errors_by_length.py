@@ -5,7 +5,7 @@
 MODEL is the folder that `tf-transformer finetune` wrote, ARCHIVE the same file as for
 `fine_tuning`. The table has the accuracies of both on the test part, that of the mean of their
 probabilities, and how often at least one of them is right. Writes
-results/errors_by_length-SET.md.
+results/scores/errors_by_length-SET.md.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.environments import run
-from benchmarks.harness.report import write_result
+from benchmarks.harness.report import SCORES, write_result
 from tf_transformer.data import load_labelled_texts
 
 TFIDF = "benchmarks.bert.peers.tfidf"
@@ -46,7 +46,7 @@ def main(parser, arguments):
         shortest = longest
     lines.append(row("all", right, sizes >= 0))
     title = f"Errors by length on {options.set}"
-    write_result(f"errors_by_length-{options.set}", title, ["\n".join(lines)], setting="")
+    write_result(f"errors_by_length-{options.set}", title, ["\n".join(lines)], "", SCORES)
 
 
 def classified(folder, texts):

@@ -6,9 +6,9 @@
 ARCHIVE is the file that `load_labelled_texts` names, MODEL the folder of MiniLM or of the Chinese
 SimBERT. SimBERT, which was trained on questions, is first adapted to the training texts with
 `tf-transformer pretrain --start`. Three seeds, one after the other, each with `tf-transformer
-finetune`; their mean goes into results/fine_tuning-SET.md. The settings of the baseline (features,
-C) are chosen on the validation part, and so were those of the fine-tuning. The test part was used
-only at the end. scikit-learn runs in its own environment.
+finetune`; their mean goes into results/scores/fine_tuning-SET.md. The settings of the baseline
+(features, C) are chosen on the validation part, and so were those of the fine-tuning. The test part
+was used only at the end. scikit-learn runs in its own environment.
 """
 
 import json
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from benchmarks.harness.environments import run
-from benchmarks.harness.report import write_result
+from benchmarks.harness.report import SCORES, write_result
 from tf_transformer.data import load_labelled_texts
 
 # Options that differ from the defaults of the commands.
@@ -78,7 +78,7 @@ def main(parser, arguments):
         f"Seconds: {', '.join(f'{name} {time:,.0f}' for name, time in steps.items())}.",
     ]
     title = f"Fine-tuning on {options.set}"
-    write_result(f"fine_tuning-{options.set}", title, lines, setting="")
+    write_result(f"fine_tuning-{options.set}", title, lines, "", SCORES)
 
 
 def command(name, settings):

@@ -1,8 +1,8 @@
 """Time and memory of loading a checkpoint of BERT-base's size: `python -m benchmarks load_bert`.
 
 The checkpoint has 109,482,240 random weights in float32, written with `save_pretrained` into a
-temporary folder. Each round loads them in a new process. Writes results/load_bert.md. Needs
-`pip install -e ".[bert]"`.
+temporary folder. Each round loads them in a new process. Writes
+results/PROCESSOR/load_bert.md. Needs `pip install -e ".[bert]"`.
 """
 
 import argparse

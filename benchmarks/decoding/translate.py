@@ -2,7 +2,7 @@
 
 Translates Multi30k's test sentences of 2016 with the model that `multi30k` trained, greedily and
 with beam 5, in batches of 64 and one by one, with every peer in turn, and counts the translations
-with the same tokens as CTranslate2's. Writes results/translate.md and .json. Needs
+with the same tokens as CTranslate2's. Writes results/PROCESSOR/translate.md and .json. Needs
 `pip install -e ".[bench,train]"`.
 """
 

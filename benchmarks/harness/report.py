@@ -11,6 +11,9 @@ from pathlib import Path
 from benchmarks.harness.environments import BENCHMARKS
 
 RESULTS = BENCHMARKS / "results"
+SCORES = RESULTS / "scores"  # BLEU and accuracy, which do not depend on the processor
+# Instruction sets that decide how fast matrix products are.
+_EXTENSIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16")
 MEDIANS = "Medians over the rounds, in brackets the range of the ratios within a round."
 APART = "Each library ran in its own process and environment, in turn."
 
@@ -75,25 +78,53 @@ def bars(parts, path):
     plt.savefig(path)
 
 
+def processor():
+    """Read what kind of processor this is.
+
+    Returns:
+        `(name, extensions)`: for example "AMD EPYC", and those of its instruction sets that matter.
+    """
+    info = Path("/proc/cpuinfo").read_text()
+    name, flags = (
+        re.search(rf"^{key}\s*: (.*)$", info, re.M)[1] for key in ("model name", "flags")
+    )
+    name = re.sub(r"\(\w+\)| Processor| CPU|\s*@.*", "", name).strip()
+    return name, [extension for extension in _EXTENSIONS if extension in flags.split()]
+
+
+def speeds_folder():
+    """The folder for times on this kind of processor, such as results/amd-epyc; it is created."""
+    name, extensions = processor()
+    parts = [*re.findall(r"[a-z0-9]+", name.lower()), *(["amx"] * ("amx_bf16" in extensions))]
+    folder = RESULTS / "-".join(parts)
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def write_json(name, results):
-    """Write the seconds of all rounds, rounded to microseconds, to `results/NAME.json`."""
+    """Write the seconds of all rounds, rounded to microseconds, to `PROCESSOR/NAME.json`."""
     rounded = json.loads(json.dumps(results), parse_float=lambda text: round(float(text), 6))
     text = json.dumps(rounded, indent=1)
     text = re.sub(r"\[([\d.,e\s-]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
-    _write(f"{name}.json", text + "\n")
+    (speeds_folder() / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
-def write_result(name, title, parts, setting=APART):
-    """Write `results/NAME.md`: the tables, the command and the machine."""
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
+def write_result(name, title, parts, setting=APART, folder=None):
+    """Write NAME.md with the tables, the command and the machine.
+
+    Args:
+        name, title: str.
+        parts: list of str, Markdown.
+        setting: str, how the variants ran.
+        folder: Path; by default `speeds_folder()`.
+    """
+    cpu, extensions = processor()
     command = " ".join(["python -m benchmarks", *sys.argv[1:]])
-    machine = f"{os.cpu_count()} cores of {cpu}, Python {platform.python_version()}."
+    machine = f"{os.cpu_count()} cores of {cpu} ({' '.join(extensions)}), "
+    machine += f"Python {platform.python_version()}."
     parts = [f"# {title}", f"`{command}` on {machine} {setting}".strip(), *parts]
     text = "\n\n".join(part.strip() for part in parts) + "\n"
-    _write(f"{name}.md", text)
+    folder = folder or speeds_folder()
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
     print(text)
-
-
-def _write(name, text):
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / name).write_text(text, encoding="utf-8")

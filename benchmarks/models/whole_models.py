@@ -2,14 +2,14 @@
 
 BERT-base's encoder stack (12 layers, width 768, 12 heads), forward, B = 8, T = 128, no padding, in
 float32 and bfloat16; training steps of the base Transformer (6 + 6 layers, width 512), B = 16,
-T = 64. Writes results/whole_models.md, .json and .svg. The plot needs matplotlib:
+T = 64. Writes results/PROCESSOR/whole_models.md, .json and .svg. The plot needs matplotlib:
 `pip install -e ".[bench]"`.
 """
 
 import numpy as np
 
 from benchmarks.harness.arena import contest
-from benchmarks.harness.report import MEDIANS, RESULTS, bars, times, write_json, write_result
+from benchmarks.harness.report import MEDIANS, bars, speeds_folder, times, write_json, write_result
 
 OWN = "tf_transformer"
 STACKS = [
@@ -49,4 +49,4 @@ def main(parser, arguments):
     print(parts[-1], flush=True)
     write_json("whole_models", everything)
     write_result("whole_models", "BERT-base's encoder and a training step", [MEDIANS, *parts])
-    bars(everything, RESULTS / "whole_models.svg")
+    bars(everything, speeds_folder() / "whole_models.svg")

@@ -1,7 +1,7 @@
 """Tokenizers in `tf.data`, compared with their peers: `python -m benchmarks tokenization`.
 
 All sentences of the English-Chinese corpus, both languages, in batches of 64 and 1,024, two calls
-in parallel. Writes results/tokenization.md, .json and .svg. The plot needs matplotlib:
+in parallel. Writes results/PROCESSOR/tokenization.md, .json and .svg. The plot needs matplotlib:
 `pip install -e ".[bench]"`.
 """
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from benchmarks.harness.arena import contest
 from benchmarks.harness.report import (
-    RESULTS,
     bars,
     ratios,
     speeds,
+    speeds_folder,
     spread,
     write_json,
     write_result,
@@ -55,7 +55,7 @@ def main(parser, arguments):
     drawn = {title: results for title, results in everything.items() if "1024" in title}
     setting = "All ran in one process, in turn."
     write_result("tokenization", "Tokenizers in tf.data", [REMARK, *parts], setting)
-    bars(drawn, RESULTS / "tokenization.svg")
+    bars(drawn, speeds_folder() / "tokenization.svg")
 
 
 def pipeline(results):

@@ -1,7 +1,7 @@
 """Training compared with keras-hub and torch: `python -m benchmarks train`.
 
 Each library trains in a new process in each round: one epoch that is not timed, then one that is.
-Writes results/train.md.
+Writes results/PROCESSOR/train.md.
 """
 
 import statistics

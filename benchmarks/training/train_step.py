@@ -1,7 +1,8 @@
 """The cost of a training step under different settings: `python -m benchmarks train_step`.
 
-Every variant runs in its own process, all variants in turn in each round. Prints the median
-milliseconds of a step, and the median of the ratios to the first variant of the same round.
+Every variant runs in its own process, all variants in turn in each round. Writes the median
+milliseconds of a step, and the median of the ratios to the first variant of the same round, to
+results/PROCESSOR/train_step.md.
 """
 
 import argparse
@@ -9,6 +10,8 @@ import os
 import statistics
 import subprocess
 import sys
+
+from benchmarks.harness.report import write_result
 
 SETTINGS = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_ENABLE_ONEDNN_OPTS": "1"}
 # name: (environment, jit_compile of the whole step, jit of the attention core)
@@ -58,7 +61,7 @@ def measure(variant, steps):
 
 
 def main(parser, arguments):
-    """Run the rounds and print the table."""
+    """Run the rounds and write the table."""
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds")
     parser.add_argument("--steps", type=int, default=20, help="timed steps in a round")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
@@ -80,8 +83,10 @@ def main(parser, arguments):
                 check=True,
             )
             times[name].append(statistics.median(map(float, done.stdout.split())))
-    print("| variant | ms a step | ratio |\n|---|---|---|")
+    lines = ["| variant | ms a step | ratio |", "|---|---|---|"]
     first = times["as shipped"]
     for name, values in times.items():
         ratio = statistics.median(v / f for v, f in zip(values, first, strict=True))
-        print(f"| {name} | {statistics.median(values):.0f} | {ratio:.2f} |")
+        lines.append(f"| {name} | {statistics.median(values):.0f} | {ratio:.2f} |")
+    setting = "Each variant ran in its own process, in turn."
+    write_result("train_step", "A training step", ["\n".join(lines)], setting)

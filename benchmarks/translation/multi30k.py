@@ -5,7 +5,7 @@ seed in its own process on one core, averages its last checkpoints, decodes with
 as Wu et al. 2021 (arXiv 2105.14462) do and on detokenized text. After an interruption (Ctrl-C) the
 same command resumes the training. A command with other options, more epochs for example, resumes it
 too, and the table lists all calls. Nothing is chosen by the scores on the test sets. Writes
-results/multi30k.md. Needs `pip install -e ".[bench,train]"`.
+results/scores/multi30k.md. Needs `pip install -e ".[bench,train]"`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 import threading
 from pathlib import Path
 
-from benchmarks.harness.report import write_result
+from benchmarks.harness.report import SCORES, write_result
 from benchmarks.translation import multi30k_texts as texts
 from benchmarks.translation.multi30k_run import run_seed
 
@@ -77,7 +77,9 @@ def main(parser, arguments):
         for seed in options.seeds
     ]
     name = "multi30k-r-drop" if options.r_drop else "multi30k"
-    write_result(name, "Multi30k, English to German", table(scores), "One core for each seed.")
+    write_result(
+        name, "Multi30k, English to German", table(scores), "One core for each seed.", SCORES
+    )
 
 
 def run_in_parallel(seeds, arguments):

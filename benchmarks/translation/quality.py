@@ -1,13 +1,13 @@
 """BLEU compared with a model of keras-hub's layers: `python -m benchmarks quality`.
 
-Writes results/quality.md.
+Writes results/scores/quality.md.
 """
 
 import json
 import statistics
 
 from benchmarks.harness.environments import run
-from benchmarks.harness.report import write_result
+from benchmarks.harness.report import APART, SCORES, write_result
 
 LIBRARIES = ("tf_transformer", "keras-hub")
 PROGRAM = "benchmarks.translation.train_and_score"
@@ -46,4 +46,10 @@ def main(parser, arguments):
         "with this library's layers.\n\n"
         f"Mean BLEU over the seeds (range): {means}.\n\n"
     )
-    write_result("quality", "BLEU, compared with keras-hub's layers", [text + "\n".join(lines)])
+    write_result(
+        "quality",
+        "BLEU, compared with keras-hub's layers",
+        [text + "\n".join(lines)],
+        APART,
+        SCORES,
+    )

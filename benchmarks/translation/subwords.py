@@ -3,7 +3,7 @@
 Trains the small preset on the English-Chinese corpus with each model and two vocabulary sizes, with
 `tf-transformer train`, and scores each on the whole test split. The trainings go into FOLDER; one
 that is already there is not repeated. Each takes about six minutes on two cores. Writes
-results/subwords.md.
+results/scores/subwords.md.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.harness.report import write_result
+from benchmarks.harness.report import SCORES, write_result
 
 SIZES = (4000, 8000)
 SUBWORDS = ("bpe", "wordpiece", "unigram")
@@ -42,7 +42,7 @@ def main(parser, arguments):
         print(lines[-1], flush=True)
     setting = "Each model was trained once with `tf-transformer train`, in turn."
     parts = [REMARK, "\n".join(lines)]
-    write_result("subwords", "Subword models in the translator", parts, setting)
+    write_result("subwords", "Subword models in the translator", parts, setting, SCORES)
 
 
 def row(subword, folder):

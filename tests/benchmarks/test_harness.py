@@ -5,7 +5,26 @@ import sys
 
 import pytest
 
-from benchmarks.harness import arena, environments
+from benchmarks.harness import arena, environments, report
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "name", "extensions", "folder"),
+    [
+        ("AMD EPYC", "sse avx2 avx512f", "AMD EPYC", ["avx2", "avx512f"], "amd-epyc"),
+        ("Intel(R) Xeon(R) Processor @ 2.50GHz", "avx2", "Intel Xeon", ["avx2"], "intel-xeon"),
+        ("Intel(R) Xeon(R) CPU", "amx_bf16", "Intel Xeon", ["amx_bf16"], "intel-xeon-amx"),
+    ],
+)
+def test_results_are_kept_by_processor(
+    monkeypatch, tmp_path, model, flags, name, extensions, folder
+):
+    info = f"processor\t: 0\nmodel\t\t: 207\nmodel name\t: {model}\nflags\t\t: {flags}\nbugs\t\t:\n"
+    monkeypatch.setattr(report.Path, "read_text", lambda path: info)
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    assert report.processor() == (name, extensions)
+    assert report.speeds_folder() == tmp_path / folder
+    assert (tmp_path / folder).is_dir()
 
 
 def test_a_peer_that_fails_shows_its_error(monkeypatch):
