@@ -1,5 +1,6 @@
 """Loads checkpoints completely, or not at all."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -151,16 +152,20 @@ def load_variables(file, variables, config, new=()):
             f"({len(variables)} variables), got differences; nothing was loaded:\n  "
             + "\n  ".join(sorted(wrong))
         )
-    for ours, there in names.items():
-        array = tf.convert_to_tensor(file.read(there))
-        # TensorFlow transposes on all cores, NumPy on one.
-        variables[ours].assign(tf.transpose(array) if table.is_transposed(ours) else array)
+
+    def read(ours):
+        array = tf.convert_to_tensor(file.read(names[ours]))
+        return tf.transpose(array) if table.is_transposed(ours) else array
+
+    with ThreadPoolExecutor() as pool:
+        for ours, array in zip(names, pool.map(read, names), strict=True):
+            variables[ours].assign(array)
 
 
 def _broken_ties(file):
     for copy, of in TIED.items():
-        there = copy in file.shapes and of in file.shapes
-        if there and not np.array_equal(file.read(copy), file.read(of)):
+        floats = all(file.dtypes.get(name) in _FLOATS for name in (copy, of))
+        if floats and not np.array_equal(file.read(copy), file.read(of)):
             yield copy, of
 
 

@@ -1,10 +1,13 @@
 """Weights in one or several safetensors files."""
 
-import contextlib
 import json
 import re
 from pathlib import Path
 
+import tensorflow as tf
+
+# Names of dtypes in a file; others are not weights.
+_DTYPES = {"F16": tf.float16, "BF16": tf.bfloat16, "F32": tf.float32, "F64": tf.float64}
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 
 
@@ -12,8 +15,8 @@ class SafetensorsFile:
     """The tensors of `model.safetensors`, or of the parts listed in
     `model.safetensors.index.json`.
 
-    Read with the package `safetensors`. Old names in layer normalisation ("gamma", "beta") are
-    replaced by the new ones.
+    The package `safetensors` opens and checks the files. Old names in layer normalisation ("gamma",
+    "beta") are replaced by the new ones.
 
     Args:
         folder: str or Path.
@@ -36,8 +39,7 @@ class SafetensorsFile:
 
     def __init__(self, folder):
         self.path = Path(folder)
-        self._files = contextlib.ExitStack()
-        self._homes = {}  # name -> the open file, and the name in it
+        self._homes = {}  # name -> the mapped file, and the tensor's first and last byte in it
         self.shapes, self.dtypes = {}, {}
         index = self.path / "model.safetensors.index.json"
         if (self.path / "model.safetensors").is_file():
@@ -47,16 +49,21 @@ class SafetensorsFile:
                 self._open(part, names)
 
     def read(self, name):
-        """Read one tensor.
+        """Read one tensor of floats.
+
+        The bytes are copied by TensorFlow, so that several threads can read at once: the package
+        would hold Python's lock.
 
         Args:
             name: str, a key of `shapes`.
 
         Returns:
-            NumPy array.
+            Tensor.
         """
-        file, name = self._homes[name]
-        return file.get_tensor(name)
+        file, start, end = self._homes[name]
+        dtype = _DTYPES[self.dtypes[name]]
+        items = tf.reshape(tf.slice(file, [start], [end - start]), (-1, dtype.size))
+        return tf.reshape(tf.bitcast(items, dtype), self.shapes[name])
 
     def _open(self, part, expected):
         safetensors = _package()
@@ -78,6 +85,11 @@ class SafetensorsFile:
                 f"path: expected in {path} the tensors listed in the index, got differences: "
                 f"{', '.join(sorted(names ^ expected)[:5])}."
             )
+        header, data_start = _header(path)
+        size = path.stat().st_size
+        mapped = tf.raw_ops.ImmutableConst(
+            dtype=tf.uint8, shape=(size,), memory_region_name=str(path)
+        )
         for name in sorted(names):
             scope, _, leaf = name.rpartition(".")
             new = name
@@ -86,8 +98,16 @@ class SafetensorsFile:
             if new in self.shapes:
                 raise ValueError(f"path: expected {new} once in {self.path}, got {name} as well.")
             tensor = file.get_slice(name)
-            self._homes[new] = file, name
+            start, end = header[name]["data_offsets"]
+            self._homes[new] = mapped, data_start + start, data_start + end
             self.shapes[new], self.dtypes[new] = tuple(tensor.get_shape()), tensor.get_dtype()
+
+
+def _header(path):
+    """Read the header of a file, and where the data behind it starts."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return json.loads(file.read(length)), 8 + length
 
 
 def _package():
