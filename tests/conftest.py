@@ -1,4 +1,4 @@
-"""What every test starts from: a quiet TensorFlow, few threads, a fresh Keras state, one seed."""
+"""Setup of all tests: a quiet TensorFlow, few threads, fresh Keras state, a fixed seed."""
 
 import gc
 import os
@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-# Tracing allocates so much that the default of 700 would search for garbage thousands of times.
+# Tracing allocates so many objects that the default of 700 would trigger thousands of passes.
 gc.set_threshold(50_000, 20, 50)
 
-# Before anything imports TensorFlow, and inherited by the processes that tests start.
+# Set before TensorFlow is imported; child processes inherit these.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 _PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _THREADS = str(max(1, min(4, os.cpu_count() or 1) // _PROCESSES))
@@ -25,8 +25,8 @@ def pytest_addoption(parser):
 
 @pytest.fixture(autouse=True)
 def fresh_keras():
-    """Layer names count from zero and every random draw is the same, whatever ran before."""
+    """Reset layer names and random seeds, so that no test depends on earlier ones."""
     keras = sys.modules.get("keras")
-    if keras is not None:  # a test without Keras need not wait for its import
+    if keras is not None:  # do not import Keras for tests that do not use it
         keras.utils.clear_session(free_memory=False)
         keras.utils.set_random_seed(20170612)

@@ -1,5 +1,5 @@
-"""What docs/ says is so: its code runs, its links lead somewhere, both languages agree, and the
-masks of other libraries mean what it says.
+"""The docs are correct: examples run, links resolve, both languages agree, and other libraries'
+masks behave as documented.
 """
 
 import functools
@@ -46,7 +46,7 @@ def blocks(text, language):
     "page", [page for page in PAGES if page.replace(".zh-CN", "") not in WITHOUT_EXAMPLES]
 )
 def test_the_examples_print_what_the_page_shows(page, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where an example may write
+    monkeypatch.chdir(tmp_path)  # examples may write files here
     text = (DOCS / page).read_text("utf-8")
     block = r"```{}\n((?:(?!```).)*)```"
     examples = re.findall(rf"{block.format('python')}\n\n{block.format('text')}", text, re.S)
@@ -61,7 +61,7 @@ def test_the_examples_print_what_the_page_shows(page, capsys, tmp_path, monkeypa
 def test_every_example_is_run(page):
     text = (DOCS / page).read_text("utf-8")
     not_run = re.findall(r"```python\n((?:(?!```).)*)```\n\n(?!```text)", text, re.S)
-    assert all("UniLM" in code for code in not_run)  # run below, where there are weights
+    assert all("UniLM" in code for code in not_run)  # run below if the weights are installed
     if page.replace(".zh-CN", "") in WITHOUT_EXAMPLES:
         assert not blocks(text, "python")
 
@@ -109,7 +109,7 @@ def without_code(text):
 
 @functools.cache
 def anchors(path):
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub generates them."""
     found = []
     for heading in re.findall(r"^#+ +(.*?) *$", without_code(path.read_text("utf-8")), re.M):
         shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -140,7 +140,7 @@ def test_a_heading_becomes_an_anchor_as_on_github(tmp_path):
 
 PADDING = np.array([[True, True, True, False, False], [True, False, True, True, True]])
 BY_QUERY = np.array(np.random.default_rng(1).random((2, 3, 5)) > 0.4)
-BY_QUERY[..., 0] = True  # a free key for every query
+BY_QUERY[..., 0] = True  # an unmasked key for every query
 
 
 @pytest.mark.parametrize(
@@ -173,4 +173,4 @@ def test_masks_of_keras_mean_what_the_table_says(theirs, ours):
     # Keras's order is query, key, value, output, as here: wq, wk, wv, dense.
     actual, _ = layer(q, k, v, **ours)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
-    assert not np.allclose(actual, layer(q, k, v)[0], atol=1e-2), "the mask changes nothing"
+    assert not np.allclose(actual, layer(q, k, v)[0], atol=1e-2), "the mask has no effect"

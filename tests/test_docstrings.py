@@ -1,7 +1,7 @@
-"""Every docstring example runs, and nothing public goes unexplained.
+"""Every docstring example runs, and everything public has a docstring.
 
 The examples use `tf`, `keras`, `np` and the names of their own module without importing them. The
-files are read with `ast`, so that one broken module fails its own items only.
+files are parsed with `ast`, so that a broken module fails only its own tests.
 """
 
 import ast
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# Public functions and classes that need no example, each for a reason.
+# Public functions and classes that need no example, and why.
 NO_EXAMPLE = {
     "tf_transformer.cli": "the README and tests/cli/ show the command",
 }
@@ -42,7 +42,7 @@ class Documented(NamedTuple):
 
 
 def documented_in(path):
-    """Everything in a file that can have a docstring, functions inside functions left out."""
+    """Return all definitions of a file that can have a docstring, without nested functions."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     module = ".".join(parts).removesuffix(".__init__")
 
@@ -66,7 +66,7 @@ PUBLIC = [item for item in EVERYTHING if item.is_public]
 
 @pytest.mark.parametrize("item", WITH_EXAMPLE, ids=str)
 def test_example_runs(item, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where an example that writes a file leaves it
+    monkeypatch.chdir(tmp_path)  # examples may write files here
     names = vars(importlib.import_module(item.module))
     globs = {"tf": tf, "keras": keras, "np": np, **names}
     example = doctest.DocTestParser().get_doctest(
@@ -100,7 +100,7 @@ def test_the_list_of_exceptions_is_in_use():
 
 
 def overrides_another_library(item):
-    """Whether a method takes its meaning from Keras or TensorFlow: `call`, `get_config`."""
+    """Return whether a method overrides one of Keras or TensorFlow, such as `get_config`."""
     owner, _, method = item.name.rpartition(".")
     if not owner:
         return False

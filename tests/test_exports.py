@@ -1,4 +1,4 @@
-"""What the package hands out: every name works, is explained, and costs nothing until used."""
+"""Every exported name works, has a docstring, and is imported lazily."""
 
 import importlib
 import inspect
@@ -17,7 +17,7 @@ MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in (ROOT / "tf_transformer").rglob("*.py")
 )
-# What Keras writes into a saved file by name, and must find again by that name.
+# Classes that Keras saves by name and must find again by that name.
 SAVED_BY_NAME = (
     keras.Layer,
     keras.Loss,

@@ -1,4 +1,4 @@
-"""The design's import direction, and the rules on files that a reader relies on."""
+"""The import direction between folders, and rules for the names and sizes of files."""
 
 import ast
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "tf_transformer"
 
-# From left to right: a row may import itself and what it names, all of which stand above it. A
-# subfolder ("training.runs") may also import what its folder may; naming another folder allows all
-# of its subfolders.
+# A row may import itself and the rows that it names, all of which are above it. A subfolder
+# ("training.runs") may also import what its folder may import. Naming another folder allows all of
+# its subfolders.
 MAY_IMPORT = {
     "moved": "",
     "lazy": "",
@@ -47,7 +47,7 @@ def python_files(root):
 
 
 def home(parts):
-    """The row of the table that a module belongs to: its room, or else its folder."""
+    """Return the row of the table for a module: its subfolder, or else its folder."""
     if len(parts) == 1:
         return EVERYTHING
     room = ".".join(parts[1:3])
@@ -55,9 +55,9 @@ def home(parts):
 
 
 def imported_homes(tree, module):
-    """Yields `(line, home)` for every import in a file, wherever in the file it stands.
+    """Yield `(line, home)` for every import in a file, also inside functions.
 
-    `module` is the file's dotted name in parts, with "__init__" kept.
+    `module` is the file's dotted name as a list, with "__init__" kept.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -68,7 +68,7 @@ def imported_homes(tree, module):
         elif isinstance(node, ast.ImportFrom):
             base = module[: -node.level] if node.level else []
             base = [*base, *(node.module.split(".") if node.module else [])]
-            if base == [PACKAGE]:  # from tf_transformer import name: a folder, or its lazy names
+            if base == [PACKAGE]:  # from tf_transformer import: a folder or a lazy name
                 for alias in node.names:
                     if alias.name != "__version__":
                         known = alias.name in MAY_IMPORT
@@ -86,9 +86,9 @@ def called_name(call):
 
 
 def spelled_out(call, module):
-    """The dotted name an importlib call asks for, as far as the source shows it.
+    """Return the dotted name in an importlib call, as far as the source shows it.
 
-    A name that the source does not show at all counts as the whole package.
+    A name that does not appear in the source counts as the whole package.
     """
     asked = call.args[0] if call.args else None
     shown = asked.values if isinstance(asked, ast.JoinedStr) else [asked]
@@ -111,7 +111,7 @@ def is_own_name(node):
 
 
 def may_import(importer):
-    """Every row that a row may import: itself, what it names, and what its folder may import."""
+    """Return all rows that a row may import: itself, those it names, and those of its folder."""
     folder, _, room = importer.partition(".")
     named = {*MAY_IMPORT[importer].split(), *(MAY_IMPORT[folder].split() if room else ())}
     rooms = {row for row in MAY_IMPORT if row.split(".")[0] in named - {folder}}
@@ -120,19 +120,19 @@ def may_import(importer):
 
 
 def violations(root):
-    """Imports against the direction in the package whose folder is `root`, as readable lines."""
+    """Return forbidden imports in the package at `root`, as readable lines."""
     found = []
     for path in python_files(root):
         module = [PACKAGE, *path.relative_to(root).with_suffix("").parts]
         importer = home(module)
         if importer == "__init__":
-            continue  # the top of the package loads each name when it is first used
+            continue  # the package's own __init__ loads each name on first use
         place = path.relative_to(root)
         if importer not in MAY_IMPORT:
             found.append(f"{place}: {importer} is not in the table of tests/test_layering.py")
             continue
         allowed = may_import(importer)
-        if module[2:] == ["__init__"]:  # a folder exports what its rooms define
+        if module[2:] == ["__init__"]:  # a folder exports names of its subfolders
             allowed |= {row for row in MAY_IMPORT if row.startswith(f"{importer}.")}
         for line, imported in imported_homes(ast.parse(path.read_text("utf-8")), module):
             if imported not in allowed:
@@ -239,7 +239,7 @@ def test_nothing_has_a_vague_name():
         for path in (ROOT / folder).rglob("*")
         if path.stem in VAGUE_NAMES
         and (path.is_dir() or path.suffix == ".py")
-        and ".environments" not in path.parts  # of the benchmarks' peers
+        and ".environments" not in path.parts  # environments of benchmark peers
     ]
     assert vague == []
 

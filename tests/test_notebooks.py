@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, and their stored outputs belong to their text."""
+"""The notebooks run from top to bottom, and their stored outputs match their source."""
 
 import importlib.util
 from pathlib import Path
@@ -11,7 +11,7 @@ import nbformat
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NAMES = [path.stem for path in sorted(FOLDER.glob("[0-9]*.py"))]
-# What a cell tagged "parameters" says instead, for a run that proves the cells, not the quality.
+# Replaces the cell tagged "parameters": a short run tests the cells, not the quality.
 SHORT = {
     "02_train_a_translator": "EPOCHS = 1\nPAIRS = 600",
     "03_tokenizers": "PAIRS = 1500\nSIZES = (2500, 4000)",
@@ -35,7 +35,7 @@ def cells(notebook):
 def test_the_stored_notebook_is_in_step_with_its_text(make, name):
     stored = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     assert cells(stored) == cells(make.read(FOLDER / f"{name}.py")), (
-        f"notebooks/{name}.py was changed: python notebooks/make.py {name}"
+        f"notebooks/{name}.py was changed: run python notebooks/make.py {name}"
     )
 
 
@@ -44,7 +44,7 @@ def test_the_stored_notebook_has_its_outputs(name):
     stored = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     nbformat.validate(stored)
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
-    # Run once, from top to bottom, and nothing went wrong.
+    # Run once, from top to bottom, without errors.
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell.outputs]
     kinds = {output.output_type for output in outputs}

@@ -1,4 +1,4 @@
-"""Module paths of earlier versions still work, and name the modules of today."""
+"""Module paths of earlier versions still work and refer to the current modules."""
 
 import importlib
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# Every module path that has moved, and a name that it has.
+# Every module path that has moved, and a name in that module.
 MOVED = """
 functional.attention scaled_dot_product_attention
 functional.attention_plan choose_plan
@@ -65,7 +65,7 @@ def test_every_moved_path_is_tested():
     from tf_transformer import export, functional, training
 
     listed = {f"tf_transformer.{module}" for module, _ in ROWS} - {
-        "tf_transformer.functional.attention"  # a folder of that name has taken its place
+        "tf_transformer.functional.attention"  # now a folder of the same name
     }
     moved = {
         name

@@ -1,4 +1,4 @@
-"""What `pip install .` puts on a machine: all of it, wherever the command is run from."""
+"""The wheel contains everything, and the installed package works from any folder."""
 
 import configparser
 import os
@@ -53,7 +53,7 @@ def test_serving_needs_tensorflow_and_numpy_only(setup_cfg):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of this checkout with a small stand-in for the exported model, unpacked."""
+    """Build the wheel with a small stand-in for the exported model; return it unpacked."""
     pytest.importorskip("setuptools", minversion="70.1")
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"

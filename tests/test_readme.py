@@ -1,4 +1,4 @@
-"""What the README shows, runs."""
+"""The examples of the README run."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_the_translator_example_runs(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.real
 def test_the_bert_example_prints_what_its_comment_says(tmp_path, monkeypatch, capsys):
-    real_weights.minilm()  # skips without it
+    real_weights.minilm()  # skips if not installed
     monkeypatch.chdir(tmp_path)
     code = blocks(ENGLISH, "python")[1]
     exec(compile(code, "README.md", "exec"), {})
@@ -46,7 +46,7 @@ def test_both_readmes_give_the_same_figures():
         number = r"\d[\d,.]*\d|\d"
         return [sorted(re.findall(number, re.sub(r"\(docs/[^)]*\)", "", row))) for row in rows]
 
-    assert len(figures(ENGLISH)) == 10  # with the head
+    assert len(figures(ENGLISH)) == 10  # including the header
     assert figures(ENGLISH) == figures(CHINESE)
 
 

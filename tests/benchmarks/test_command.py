@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: the list, every `--help`, and the files that the benchmarks name."""
+"""`python -m benchmarks`: the list, every `--help`, and the files that the benchmarks refer to."""
 
 import ast
 import os
@@ -14,7 +14,7 @@ from benchmarks.harness.environments import LIBRARIES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks"
-# Calls `--help` of every benchmark in one process, which must not import TensorFlow.
+# Call `--help` of every benchmark in one process, which must not import TensorFlow.
 EVERY_HELP = """
 import sys
 from benchmarks.__main__ import main
@@ -42,12 +42,12 @@ def python(*arguments, **options):
 
 
 def programs():
-    """Every Python file of the benchmarks."""
+    """Return every Python file of the benchmarks."""
     return [path for path in sorted(FOLDER.rglob("*.py")) if ".environments" not in path.parts]
 
 
 def strings(path):
-    """All string constants in a file."""
+    """Return all string constants in a file."""
     tree = ast.parse(path.read_text("utf-8"))
     values = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return [value for value in values if isinstance(value, str)]

@@ -1,4 +1,4 @@
-"""The harness of the benchmarks: environments of the peers, and what a failing peer reports."""
+"""The benchmark harness: environments of the peers, and the report of a failing peer."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""info, embed, search, finetune, classify and pretrain: what they print, write and refuse."""
+"""The commands info, embed, search, finetune, classify and pretrain: output, files and errors."""
 
 import io
 import json
@@ -17,7 +17,7 @@ LINES = "a good film\nthe plot was bad .\n\n好 电影\n"
 
 
 def printed(*arguments, stdin=b"", code=0, run=command_here):
-    """What a command printed, or why it ended with this code."""
+    """Run a command, check its exit code, and return its output or, after an error, stderr."""
     done = run(*arguments, stdin=stdin)
     assert done.returncode == code, done.stderr.decode()
     return (done.stderr if code else done.stdout).decode("utf-8", "surrogateescape")
@@ -137,7 +137,7 @@ def test_pretrain(tmp_path):
     assert vectors == "" and np.load(tmp_path / "x.npy").shape == (0, 32)
     told = printed("pretrain", "--resume", output, "--learning-rate", 0, code=2)
     assert "--learning-rate: expected no setting with --resume" in told
-    # Nothing is left to train: the model once more.
+    # The training is complete: resuming only reports the model.
     again = printed("pretrain", "--resume", output)
     assert "Model: " in again
 

@@ -1,4 +1,4 @@
-"""The commands of translators: what they print, where, and with which exit code."""
+"""The translation commands: output, output files and exit codes."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from command_line import ENVIRONMENT, ROOT, START, command, command_here
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
-    """A file of 300 pairs."""
+    """Return a file of 300 pairs."""
     from tf_transformer.data import load_corpus
 
     file = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
@@ -24,7 +24,7 @@ def pairs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(pairs, tmp_path_factory):
-    """The folder of a finished training, and what it printed."""
+    """Train once; return the run's folder and the completed process."""
     folder = tmp_path_factory.mktemp("cli") / "run"
     done = command("train", "--tsv", pairs, "--preset", "tiny", "--output", folder)
     assert done.returncode == 0, done.stderr.decode()
@@ -110,7 +110,7 @@ def test_samples(run, tmp_path):
     first, again, other = (command_here(*ask, seed, *lines).stdout for seed in (3, 3, 4))
     assert first == again != other
     drawn = first.decode().splitlines()
-    assert len(drawn) == 12 and len(set(drawn[::3])) > 1  # one text, several samples
+    assert len(drawn) == 12 and len(set(drawn[::3])) > 1  # several samples of one text
     greedy = command_here("translate", "--model", folder, *lines).stdout
     likeliest = command_here(*ask, 3, "--top-k", "1", *lines).stdout
     assert likeliest == greedy != first
@@ -127,7 +127,7 @@ def test_an_exported_model_is_exported_again(run, tmp_path):
     assert command_here("export", folder, "--output", model, "--min-length", "2").returncode == 0
     done = command_here("export", model, "--output", again, "--n-best", "3", "--beam-size", "4")
     assert done.returncode == 0, done.stderr.decode()
-    assert b"BLEU" not in done.stdout  # greedy translations, whose scores it keeps, are the same
+    assert b"BLEU" not in done.stdout  # unchanged greedy translations keep their scores
     before, after = (json.loads((m / "translator.json").read_text("utf-8")) for m in (model, again))
     assert after["decoding"] == {**before["decoding"], "n_best": 3, "beam_size": 4}
     assert {**after, "decoding": 0} == {**before, "decoding": 0}
@@ -138,7 +138,7 @@ def test_an_exported_model_is_exported_again(run, tmp_path):
         assert one.stdout == other.stdout
     found = command_here("translate", "--model", again, "--n-best", "Hi you").stdout
     assert found.count(b"\n") == 3
-    # Once more, and with a rule that changes the greedy translations: they are scored again.
+    # A rule that changes the greedy translations makes `export` score them again.
     third = command_here("export", again, "--output", again, "--min-length", "3")
     assert third.returncode == 0 and b"BLEU" in third.stdout
     refused = command_here("export", model)
@@ -186,7 +186,7 @@ def test_several_files_and_a_validation_set_in_a_tree_that_moves(pairs, tmp_path
     description = json.loads(found.read_text("utf-8"))
     assert description["pairs"]["validation"] == 20
     assert "b.tsv --validation-file " in description["command"]
-    # The run alone moves: the data stay where they were.
+    # Only the run moves; the data stay in place.
     (tmp_path / "elsewhere" / "runs" / "first").rename(tmp_path / "first")
     assert command_here("train", "--resume", "first").returncode == 0
 
@@ -234,7 +234,7 @@ def test_a_text_that_is_cut_is_named(run):
     assert done.returncode == 0 and done.stdout.count(b"\n") == 3
     message = done.stderr.decode()
     assert message.startswith("tf-transformer: text 2 has ") and message.count("\n") == 1
-    assert "the model reads 191" in message  # the tiny preset: 2 x 96 positions, one for the end
+    assert "the model reads 191" in message  # tiny preset: 2 x 96 positions, one for the end token
 
 
 def test_info_evaluate_and_export(run, tmp_path):
@@ -260,7 +260,7 @@ def test_a_test_set_of_ones_own_is_scored_whole(run, pairs, tmp_path):
     scores = json.loads(command_here("evaluate", "--model", folder, *files).stdout)
     assert scores["sentences"] == len({source for source, _ in lines})
     split = json.loads(command_here("evaluate", "--model", folder, "--tsv", pairs).stdout)
-    assert split["sentences"] < 30  # what it was trained on: the test split alone
+    assert split["sentences"] < 30  # only the test split of the file it was trained on
 
 
 def test_export_replaces_no_folder_of_somebody_else(run, tmp_path):
@@ -305,7 +305,7 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
         (["train", "--corpus", "en-xx"], "expected one of en-fr, en-zh"),
         (["train", "--epochs", "0"], "--epochs: expected at least 1, got 0"),
         (["train", "--subword", "words"], "expected one of bpe, wordpiece, unigram, got 'words'"),
-        # The Chinese characters alone are more: no folder of a run that cannot be is left.
+        # There are more Chinese characters than that; the failed run leaves no folder.
         (
             ["train", "--preset", "tiny", "--subword", "unigram"],
             "--vocab-size: expected an integer",
@@ -349,7 +349,7 @@ def test_bad_input_says_what_is_wrong_and_writes_nothing(arguments, said, tmp_pa
 
 
 def test_a_broken_model_is_named(run, tmp_path):
-    """As after a training that has diverged."""
+    """Weights that are NaN, as after a training that diverged, give a clear error."""
     from tf_transformer.export import Translator
     from tf_transformer.export.translation.saved_translator import read_description, save_translator
     from tf_transformer.tokenizers import GraphTokenizer
@@ -404,7 +404,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=ENVIRONMENT,
-        # A shell that runs the tests in the background has them, and their children, ignore Ctrl-C.
+        # Background jobs of a shell ignore SIGINT, and so do their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for _ in range(600):

@@ -1,4 +1,4 @@
-"""Batches: fixed shapes, every pair once, an order that depends only on seed and epoch."""
+"""Batches have fixed shapes and every pair once, in an order set by seed and epoch."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def make(seed=3, **changes):
 
 
 def pairs_of(batches):
-    """Removes the padding: the pairs of ids in the batches."""
+    """Return the pairs of ids in the batches, without padding."""
     found = []
     for (source, target_in), target_out in batches:
         for s, i, o in zip(source, target_in, target_out, strict=True):
@@ -60,7 +60,7 @@ def test_dataset_goes_on_at_any_step():
 
 
 def test_nothing_holds_up_the_end_of_an_epoch():
-    # tf.data's tuner sleeps for as long as it has run, and an iterator waits for it at its end.
+    # tf.data's autotuner sleeps for as long as it has run, and a finished iterator waits for it.
     assert make().dataset().options().autotune.enabled is False
 
 

@@ -50,4 +50,4 @@ def test_package_lists_its_names_and_refuses_others():
     assert {"load_corpus", "split_pairs", "read_tsv"} <= set(dir(data))
     assert all(getattr(data, name).__module__.startswith(data.__name__) for name in data.__all__)
     with pytest.raises(AttributeError, match="load_corpora"):
-        data.load_corpora  # noqa: B018 the access is the test
+        data.load_corpora  # noqa: B018 tests the attribute access

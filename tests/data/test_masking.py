@@ -1,4 +1,4 @@
-"""Masks: the shares of the paper, whole words, no special tokens, determined by the seed."""
+"""Masking: the paper's rates, whole words, no special tokens, reproducible from the seed."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ RANDOM_IDS = np.arange(5, VOCABULARY)
 
 
 def make_ids(rows=200, length=67, seed=0):
-    """Rows of [CLS] tokens [SEP] padding, with 0 to `length` - 2 tokens."""
+    """Return rows of [CLS] tokens [SEP] padding, with 0 to `length` - 2 tokens."""
     rng = np.random.default_rng(seed)
     ids = np.zeros((rows, length), np.int32)
     for row, n in zip(ids, rng.integers(0, length - 1, rows), strict=True):
@@ -26,7 +26,7 @@ def mask(ids, seed=(1, 2), **options):
 
 
 def chosen(ids, positions, weights):
-    """Bool (B, T), True at masked positions."""
+    """Return a bool array (B, T), True at masked positions."""
     where = np.zeros(ids.shape, bool)
     rows, slots = np.nonzero(weights)
     where[rows, positions[rows, slots]] = True
@@ -34,7 +34,7 @@ def chosen(ids, positions, weights):
 
 
 def within(count, trials, share):
-    """Whether counts are within five standard deviations of their expectation."""
+    """Return whether `count` is within five standard deviations of its expected value."""
     return abs(count - trials * share) < 5 * np.sqrt(trials * share * (1 - share))
 
 
@@ -63,7 +63,7 @@ def test_eighty_ten_ten():
     np.testing.assert_array_equal(inputs[~where], ids[~where])
     before, after = ids[where], inputs[where]
     n = len(before)
-    # One in 98 random tokens equals the original token.
+    # One in 98 random tokens equals the original.
     assert within((after == MASK).sum(), n, 0.8)
     assert within((after == before).sum(), n, 0.1 + 0.1 / 98)
     random = after[(after != MASK) & (after != before)]
@@ -81,7 +81,7 @@ def test_labels_are_what_stood_there_and_positions_increase():
     assert not labels[weights == 0].any() and not positions[weights == 0].any()
     for row, row_weights in zip(positions, weights, strict=True):
         assert np.all(np.diff(row[row_weights > 0]) > 0)
-        assert np.all(np.diff(row_weights) <= 0)  # real ones first
+        assert np.all(np.diff(row_weights) <= 0)  # masked positions precede the padding
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.4])
@@ -101,7 +101,7 @@ def test_words_are_hidden_whole_or_not_at_all(rate):
         assert all(len(set(where[row, word])) == 1 for word in words)
         wanted = max(1, np.round(rate * (row_ids > 4).sum())) if words else 0
         left_over = wanted - where[row].sum()
-        # The remaining count is too small for any skipped word.
+        # Every skipped word is longer than the remaining budget.
         passed_over = [len(word) for word in words if not where[row, word[0]]]
         assert 0 <= left_over < min(passed_over, default=np.inf)
         spread += sum(len(word) > 1 for word in words if where[row, word[0]])

@@ -1,4 +1,4 @@
-"""Pretraining batches: fixed shapes, rows as BERT expects them, different in each epoch."""
+"""Pretraining batches have fixed shapes, BERT's input format, and differ in each epoch."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Pairs of texts: half of them consecutive, none too long, all tokens in their original order."""
+"""Text pairs: half are consecutive, none is too long, and tokens keep their order."""
 
 from itertools import chain, pairwise
 
@@ -9,7 +9,7 @@ from tf_transformer.data import sentence_pairs, text_blocks
 
 
 def make_documents(documents=60, sentences=9, tokens=12, seed=0):
-    """Documents in which all tokens differ, so that an id identifies its position."""
+    """Return documents in which every token is unique, so that an id identifies its position."""
     rng = np.random.default_rng(seed)
     made, places, number = [], {}, 5
     for d in range(documents):
@@ -37,7 +37,7 @@ def test_what_follows_follows_and_what_does_not_is_from_another_document(max_tok
     for first, second, label in pairs(max_tokens=max_tokens):
         assert first and second and len(first) + len(second) <= max_tokens
         for text in (first, second):
-            assert text == list(range(text[0], text[0] + len(text)))  # truncated only at its ends
+            assert text == list(range(text[0], text[0] + len(text)))  # truncated only at the ends
             assert PLACES[text[0]][0] == PLACES[text[-1]][0]
         (document, last), (other, begin) = PLACES[first[-1]], PLACES[second[0]]
         if label:
@@ -69,7 +69,7 @@ def test_one_pair_of_ten_has_a_smaller_limit():
         return np.mean([len(first) + len(second) < 41 for first, second, _ in made])
 
     assert share_below_41(short_probability=0.0) == 0
-    share = 39 / 49  # limits 2 to 40 of 2 to 50
+    share = 39 / 49  # 39 of the 49 limits from 2 to 50 are below 41
     assert abs(share_below_41(short_probability=1.0) - share) < 0.06
     assert abs(share_below_41() - 0.1 * share) < 0.04
 

@@ -70,7 +70,7 @@ def test_truncated_gzip_is_refused(write):
 
 
 def test_too_few_columns_name_the_line(write):
-    with pytest.raises(ValueError, match="received 1 on line 2 of .*a.tsv"):
+    with pytest.raises(ValueError, match="got 1 on line 2 of .*a.tsv"):
         read_tsv(write("a.tsv", "a\tb\nonly one\nc\td"))
 
 

@@ -30,7 +30,7 @@ def test_folder_is_replaced(tmp_path):
 
 def test_a_folder_of_somebody_else_is_not_replaced(tmp_path):
     target = tmp_path / "project"
-    for content in ("config.json", "config.json", "thesis.txt"):  # new, only this, another
+    for content in ("config.json", "config.json", "thesis.txt"):  # new, only this file, another
         with replacing(target, only_with="config.json") as beside:
             beside.mkdir()
             (beside / content).write_text("mine")
@@ -38,7 +38,7 @@ def test_a_folder_of_somebody_else_is_not_replaced(tmp_path):
         pytest.raises(FileExistsError, match="project: .* config.json to replace"),
         replacing(target, only_with="config.json") as beside,
     ):
-        pytest.fail("it began")
+        pytest.fail("the block must not run")
     assert names(target) == ["thesis.txt"] and names(tmp_path) == ["project"]
 
 
@@ -50,7 +50,7 @@ def test_a_folder_is_not_replaced_by_a_file(tmp_path):
         pytest.raises(IsADirectoryError, match="vectors: expected a new or existing file"),
         replacing(target),
     ):
-        pytest.fail("it began")
+        pytest.fail("the block must not run")
     assert names(target) == ["thesis.txt"] and names(tmp_path) == ["vectors"]
 
 

@@ -1,4 +1,4 @@
-"""Sources of pairs and their languages."""
+"""Sources of sentence pairs and their languages."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_several_files(tmp_path):
         (tmp_path / name).write_text(text, encoding="utf-8")
     source = PairSource(tsv=[tmp_path / "a.tsv", tmp_path / "b.tsv"])
     assert source.load() == [("one", "eins"), ("two", "zwei")] and source.name == "a"
-    # As JSON has it, and with a single file in a list.
+    # A list, as in JSON, and a single file in a list.
     assert PairSource(tsv=list(source.tsv)) == source
     assert PairSource(tsv=[str(tmp_path / "a.tsv")]) == PairSource(tsv=tmp_path / "a.tsv")
     moved = source.with_paths(lambda file: file.replace(".tsv", ".txt"))

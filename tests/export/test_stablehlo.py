@@ -1,4 +1,4 @@
-"""What an accelerator gets of the attention core: plain, static programs of bounded size.
+"""The StableHLO of the attention core: static shapes, no custom calls, tensors of bounded size.
 
 Axes: B batch, N heads, T target length, S source length, H head width.
 """
@@ -15,21 +15,21 @@ from tf_transformer.functional.attention.cached import cached_attention
 T, S = 131, 149
 TILED = AttentionPlan("blockwise", query_block=32, key_block=64)
 NOT_PLAIN = re.compile(
-    r"custom_call|infeed|outfeed|send|recv|callback|"  # leaves the device, or asks a library
+    r"custom_call|infeed|outfeed|send|recv|callback|"  # leaves the device or calls a library
     r"tensor<[^>]*\?|dynamic_reshape|dynamic_broadcast|dynamic_pad|dynamic_iota|dynamic_gather|"
-    r"real_dynamic_slice|dimension_size"  # shapes known at run time only
+    r"real_dynamic_slice|dimension_size"  # shapes known only at run time
 )
 every_dtype = pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
 
 
 def sizes(text):
-    """How many elements the tensors of a module have."""
+    """Return the set of tensor sizes (element counts) in a module."""
     shapes = re.findall(r"tensor<((?:\d+x)*)[a-z]", text)
     return {math.prod(int(n) for n in shape.split("x")[:-1]) for shape in shapes}
 
 
 def inputs(dtype):
-    """q, k and v, of (1, 2, T or S, 8)."""
+    """Return specs of q, k and v, of shape (1, 2, T or S, 8)."""
     return [tf.TensorSpec((1, 2, length, 8), dtype) for length in (T, S, S)]
 
 

@@ -1,4 +1,4 @@
-"""SavedModels that read texts with a BERT: strings to vectors, strings to classes."""
+"""BERT SavedModels on strings: sentence encoders and classifiers."""
 
 import json
 import os
@@ -23,13 +23,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["padded", "unpad"])
 def models(request, folder):
-    """An encoder and a classifier, and what they should say of `TEXTS`."""
+    """Return an encoder and a classifier with their expected outputs for `TEXTS`."""
     tokenizer = bert.read_tokenizer(folder)
     inputs = bert.text_inputs(tokenizer, TEXTS, None, 11)
     encoder = bert.SentenceEncoder.from_pretrained(folder, unpad=request.param)
     config = bert.BertConfig.of({**CONFIG.to_dict(), "labels": ("坏", "good", "so-so")})
     classifier = randomised(bert.BertForSequenceClassification(config, unpad=request.param), seed=6)
-    # So that not one class is all that it says.
+    # Centre the logits so that the model predicts more than one class.
     mean = tf.reduce_mean(classifier(inputs), axis=0)
     classifier.classifier.bias.assign_sub(mean)
     return {

@@ -1,4 +1,4 @@
-"""The divergence of two halves against float64 NumPy."""
+"""The symmetric divergence of two halves of a batch against float64 NumPy."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,14 @@ from tf_transformer.functional.divergence import symmetric_divergence
 
 
 def reference(logits):
-    """The divergences, and the gradient of their sum, in float64, from the definition."""
+    """Return the divergences and the gradient of their sum in float64, from the definition."""
     shifted = logits - logits.max(-1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
     (one, other), (p, q) = np.split(logs, 2), np.split(np.exp(logs), 2)
     divergence = (p * (one - other)).sum(-1) + (q * (other - one)).sum(-1)
     slopes = []
     for mine, theirs, ratio in ((p, q, one - other), (q, p, other - one)):
-        # With respect to log `mine`, both terms, then through log_softmax: g - mine sum(g).
+        # Gradient of both terms w.r.t. log `mine`, then through log_softmax: g - mine sum(g).
         slope = mine * (ratio + 1) - theirs
         slopes.append(slope - mine * slope.sum(-1, keepdims=True))
     return divergence, np.concatenate(slopes)
@@ -67,4 +67,4 @@ def test_equal_halves_do_not_diverge_and_great_logits_do_not_overflow():
     np.testing.assert_array_equal(gradient, 0)
     divergence, gradient = found([[1e4, 0.0], [0.0, 1e4]])
     np.testing.assert_array_equal(divergence, [2e4])
-    np.testing.assert_allclose(gradient, [[1, -1], [-1, 1]])  # certain of opposite classes
+    np.testing.assert_allclose(gradient, [[1, -1], [-1, 1]])  # confident in opposite classes

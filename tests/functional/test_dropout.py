@@ -1,4 +1,4 @@
-"""Dropout factors: the share of zeros, the mean, and the same bits on every path."""
+"""Dropout factors: share of zeros, mean, and bitwise equality on every path."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_rates_at_the_ends_stay_finite(rate, kept):
 
 
 def test_neighbours_are_drawn_independently():
-    # Two factors come from one 32-bit number, and an odd width leaves half a number unused.
+    # Two factors share one 32-bit number; an odd width leaves half of one unused.
     kept = dropout_factors((2003, 7), tf.float32, 0.5, SEED).numpy() > 0
     for step in range(1, 7):
         for column in range(7 - step):

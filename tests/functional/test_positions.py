@@ -1,4 +1,4 @@
-"""Sinusoidal positions: the reference's numbers, and the layer under the notes' method names."""
+"""Sinusoidal positions against the reference, and the layer's methods named as in the notes."""
 
 import numpy as np
 import pytest

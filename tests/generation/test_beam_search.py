@@ -1,6 +1,6 @@
-"""Beam search: against enumeration, against a plain Python one, and where others err.
+"""Beam search against enumeration, a plain Python implementation, and common bugs.
 
-Axes: B batch, K beams, L most tokens, V vocabulary.
+Axes: B batch, K beams, L maximum length, V vocabulary.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ PENALTIES = (0.0, 0.6, 1.3)
 
 
 class TestAgainstEnumeration:
-    """With room for every beginning nothing is lost: the best of all sentences are found."""
+    """A beam wide enough for every prefix finds the best of all sentences."""
 
     @pytest.mark.parametrize("length_penalty", PENALTIES)
     @pytest.mark.parametrize("seed", range(3))
@@ -134,7 +134,7 @@ def test_graph_and_xla_give_the_same(compiled, options):
 class TestClassicErrors:
     @pytest.mark.parametrize("surely", [50.0, 1.0])
     def test_a_finished_score_does_not_grow(self, surely):
-        """After the end this model says more; nothing of it counts, nor does the length."""
+        """Tokens that the model predicts after the end change neither score nor length."""
 
         def model(tokens):
             if END in tokens:
@@ -158,7 +158,7 @@ class TestClassicErrors:
             np.testing.assert_allclose(value, ref.score(model, tokens, length_penalty), rtol=1e-5)
 
     def test_states_follow_their_beams(self):
-        """The first token decides what comes last; the likeliest first token loses."""
+        """The first token determines the last; the likeliest first token loses."""
 
         def model(tokens):
             if not tokens:
@@ -179,7 +179,7 @@ class TestClassicErrors:
         np.testing.assert_allclose(value, 3 * ref.log_probabilities(model(()))[3], rtol=1e-5)
 
     def test_the_search_goes_on_while_an_open_beam_can_win(self):
-        """A short sentence ends early; the long one is better once both are divided."""
+        """A short sentence finishes first; a longer one wins after length normalisation."""
 
         def model(tokens):
             if len(tokens) < 4:
@@ -192,7 +192,7 @@ class TestClassicErrors:
 
         assert length(6, length_penalty=0.0) == 1
         assert length(6, length_penalty=2.0) == 5
-        assert length(2, length_penalty=2.0) == 5  # though two have finished before
+        assert length(2, length_penalty=2.0) == 5  # although two have already finished
 
     def test_it_stops_when_no_open_beam_can_win(self):
         steps = []
@@ -213,7 +213,7 @@ class TestClassicErrors:
 
 
 def test_fewer_sentences_than_wanted():
-    """One token and its end: of length 2 there are three sentences."""
+    """With one token besides the end, there are three sentences of length 2 or less."""
 
     def model(tokens):
         return np.array([0.0, -np.inf, 0.0, 0.0])

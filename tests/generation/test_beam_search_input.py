@@ -1,4 +1,4 @@
-"""What a beam search is given that is empty, broken, out of range or out of proportion."""
+"""Beam search on empty, broken, out-of-range and unusually large input."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_settings_out_of_range(options, message):
         beam_search(markov(1, 5), tf.constant(0), 1, **settings)
 
 
-# The second one is large enough to be sorted by blocks, and a prime: the last block is not full.
+# The second is large enough to be sorted in blocks, and prime: the last block is not full.
 @pytest.mark.parametrize("vocabulary, beams, limit", [(4, 11, 5), (53, 61, 3)])
 def test_a_beam_larger_than_the_vocabulary(vocabulary, beams, limit):
     model = ref.random_model(4, vocabulary)
@@ -88,7 +88,7 @@ def test_a_model_only_gets_tokens_that_it_knows():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_what_an_impossible_beam_gets_does_not_matter(compiled):
-    """What follows an end or a padding is -inf, or not a number at all: XLA sorts that first."""
+    """Logits after an end or padding token may be -inf or NaN; XLA sorts NaN first."""
     rng = np.random.default_rng(0)
     table = np.full((7, 7), -np.inf, np.float32)
     for row in table:

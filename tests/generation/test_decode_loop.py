@@ -1,4 +1,4 @@
-"""Finished sentences leave the batch: what comes out is the same, and less is done."""
+"""Finished sentences leave the batch: the output is the same, with less computation."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from tf_transformer.generation.decode_loop import decode_loop
 
 
 def stay(state, sentences, room):
-    """A state of rows, which needs no room."""
+    """Resize a state of rows that has no time axis."""
     return gather_rows(state, sentences)
 
 
 def count_up(goals, resize=None, seen=None, jit_compile=False, breaks_at=-1):
-    """Each sentence counts to its goal; `seen` is told the size of the batch at every step."""
+    """Count each sentence up to its goal; append the batch size of every step to `seen`."""
 
     def step(position, state, rows):
         if seen is not None:
@@ -39,11 +39,11 @@ def test_everything_comes_back_to_its_place(mode, size):
 
 
 def test_the_batch_is_halved_whenever_half_is_done():
-    goals = [1] * 20 + [3] * 13 + [4] * 3 + [6]  # 37
+    goals = [1] * 20 + [3] * 13 + [4] * 3 + [6]  # 37 sentences
     seen = []
     graph = tf.function(lambda: count_up(goals, stay, seen), autograph=False)
     np.testing.assert_array_equal(graph()[0], goals)
-    # 4 of 18 are open after three steps: halved twice, to 9 and to 4.
+    # After three steps 4 of 18 are unfinished: the batch is halved twice, to 9 and to 4.
     assert seen == [37, 18, 18, 4, 4, 4]
     seen.clear()
     graph = tf.function(lambda: count_up(goals, None, seen), autograph=False)
@@ -53,7 +53,7 @@ def test_the_batch_is_halved_whenever_half_is_done():
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_there_is_room_for_every_step(jit_compile):
-    goals = np.array([70, 3, 16, 17, 33, 32, 9, 1, 64, 5, 2], np.int32)  # 11
+    goals = np.array([70, 3, 16, 17, 33, 32, 9, 1, 64, 5, 2], np.int32)  # 11 sentences
     rooms = []
 
     def step(position, state, rows):

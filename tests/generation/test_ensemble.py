@@ -1,6 +1,6 @@
-"""Several models as one: against whole forward passes and float64 means of probabilities.
+"""Ensembles against full forward passes and float64 means of probabilities.
 
-Axes: B batch, L most tokens, V vocabulary.
+Axes: B batch, L maximum length, V vocabulary.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def made(seed, **options):
 
 
 def mean_log_p(models, inp):
-    """A function from the tokens so far to log p (V,), in float64, the whole model each time."""
+    """Return a function from a prefix to log p (V,), in float64, by full forward passes."""
 
     def model(tokens):
         read = tf.constant([[1, *tokens]])
@@ -37,12 +37,12 @@ def mean_log_p(models, inp):
 
 @pytest.fixture(scope="module")
 def models():
-    """Three that differ, in their sizes as well."""
+    """Return three models of different weights and sizes."""
     return [made(1), made(2, d_model=10, num_heads=2, num_layers=2), made(3)]
 
 
 def test_a_step_is_the_log_of_the_mean_of_probabilities(models):
-    """Two beams of each sentence read 4 and 11, then change places, then both read 3."""
+    """Feed 4 and 11 to the two beams of each sentence, swap them, then feed 3 to both."""
     ensemble, count = Ensemble(models), len(INP)
     state = ensemble.start(INP, L, beam_size=2)
     _, state = ensemble.step([1, 1] * count, state)
@@ -53,11 +53,11 @@ def test_a_step_is_the_log_of_the_mean_of_probabilities(models):
     expected = [mean((first, 3)) for mean in means for first in (11, 4)]
     np.testing.assert_allclose(log_p, expected, atol=2e-6, rtol=2e-6)
     alone = [mean_log_p([one], INP[:1])((11, 3)) for one in models]
-    assert np.abs(alone - expected[0]).max() > 0.1  # no model speaks for all
+    assert np.abs(alone - expected[0]).max() > 0.1  # no single model gives the mean
 
 
 def test_a_translator_of_one_model_twice_is_that_model():
-    """Sentences leave, caches grow and are reordered: each model's state follows."""
+    """Each model's state follows when sentences leave and caches grow or are reordered."""
     model = made(4, pe_target=41)
     options = {"beam_size": 3, "n_best": 2}
     alone, twice = (IdTranslator(one, 1, END, **options) for one in (model, Ensemble([model] * 2)))

@@ -1,6 +1,6 @@
-"""Greedy decoding: the reference's tokens, cached and uncached, eager, graph and XLA.
+"""Greedy decoding against the reference: cached and uncached; eager, graph and XLA.
 
-Axes: B batch, L most tokens to decode, V vocabulary.
+Axes: B batch, L maximum length, V vocabulary.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def data():
 
 
 def expected_tokens(data):
-    """The reference keeps the start and the end token; `greedy_decode` leaves both out."""
+    """Return the reference's tokens without start and end token, as `greedy_decode` does."""
     tokens = data["greedy/tokens"][:, 1:]
     ended = (tokens == data["greedy/end"]).cumsum(axis=1) > 0
     tokens = np.where(ended, 0, tokens)
@@ -54,7 +54,7 @@ def test_tokens_match_the_vectors(model, data):
 
 @pytest.fixture(scope="module")
 def graph(model, data):
-    """Decoding as one graph, of any batch, source length and number of steps."""
+    """Return decoding as one graph for any batch size, source length and number of steps."""
     return tf.function(
         lambda inp, max_length: decode(model, inp, data, max_length),
         input_signature=[tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((), tf.int32)],
@@ -101,7 +101,7 @@ def test_a_batch_equals_its_rows_one_by_one(graph, data):
 
 
 def scripted(*sentences, vocabulary=9):
-    """A step function that says these sentences, whatever it is fed."""
+    """Return a step function that generates these sentences whatever its input."""
     table = tf.one_hot(np.array(sentences).T, vocabulary)  # (L, B, V)
 
     def step(tokens, position):
@@ -111,7 +111,7 @@ def scripted(*sentences, vocabulary=9):
 
 
 def test_a_finished_sentence_stays_zero():
-    step = scripted([5, 4, 6, 7], [5, 6, 7, 8])  # 4 ends
+    step = scripted([5, 4, 6, 7], [5, 6, 7, 8])  # 4 is the end token
     tokens = greedy_decode(step, 0, 2, start_id=1, end_id=4, max_length=4)
     assert tokens.numpy().tolist() == [[5, 0, 0, 0], [5, 6, 7, 8]]
 
@@ -150,7 +150,7 @@ def test_lengths_past_the_table_of_positions_are_refused(model, data):
 
 
 class TestRules:
-    """Against the plain decoding, which with one beam is greedy."""
+    """Greedy decoding equals the plain Python beam search with one beam."""
 
     @pytest.mark.parametrize(
         "rules", [{}, {"min_length": 4}, {"no_repeat_ngram": 1}, {"no_repeat_ngram": 2}]

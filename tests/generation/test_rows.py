@@ -1,4 +1,4 @@
-"""The rows of a state."""
+"""Gathering and repeating the rows of a state."""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Sampling: frequencies against the exact distribution.
+"""Sampling: observed frequencies against the exact distribution.
 
 Axes: B batch, C candidates, V vocabulary.
 """
@@ -11,12 +11,12 @@ from tf_transformer import greedy_decode, sample_decode
 
 V = 7
 LOGITS = np.array([0.3, 1.1, -0.4, 0.9, 0.0, -1.0, 0.5], np.float32)
-# Chi-square of 10 or fewer degrees of freedom: a right sampler is above in one of 10,000 runs.
+# Chi-square, at most 10 degrees of freedom: a correct sampler exceeds it in 1 of 10,000 runs.
 MOST = 35.6
 
 
 def distribution(temperature=1.0, top_k=None, top_p=None, forbidden=(0,)):
-    """What should be drawn from, in float64."""
+    """Return the expected distribution in float64."""
     logits = LOGITS.astype(np.float64)
     logits[list(forbidden)] = -np.inf
     if top_k:
@@ -32,7 +32,7 @@ def distribution(temperature=1.0, top_k=None, top_p=None, forbidden=(0,)):
 
 
 def fixed(tokens, state):
-    """Always the same logits."""
+    """Return the same logits at every step."""
     return tf.broadcast_to(LOGITS, (len(tokens), V)), state
 
 
@@ -139,7 +139,7 @@ def test_tensors_out_of_range(tensors, message):
 
 
 def test_whole_sentences_with_their_ends():
-    """Sentences of two tokens of a model that says something else after each token."""
+    """Sentences of two tokens, where the logits depend on the previous token."""
     table = 0.7 * np.random.default_rng(3).standard_normal((5, 5)).astype(np.float32)
 
     def step(tokens, state):
@@ -164,7 +164,7 @@ def test_whole_sentences_with_their_ends():
         counts = np.array([drawn.count(sentence) for sentence in sentences])
         expected = 9_000 * np.array(list(sentences.values()))
         assert counts.sum() == 9_000
-        assert ((counts - expected) ** 2 / expected).sum() < 39.1  # of 12 degrees of freedom
+        assert ((counts - expected) ** 2 / expected).sum() < 39.1  # 12 degrees of freedom
 
 
 def test_one_candidate_is_greedy():
@@ -181,7 +181,7 @@ def test_a_sentence_ends_and_no_earlier_than_it_may():
 
 
 def test_no_token_twice():
-    """There are five tokens but the end; then nothing is left to say."""
+    """After the five tokens other than the end, no token is allowed."""
     tokens = draw(50, 8, end_id=3, min_length=9, no_repeat_ngram=1)
     for row in tokens:
         assert len(set(row[:5])) == 5 and not row[5:].any()

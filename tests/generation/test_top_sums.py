@@ -1,4 +1,4 @@
-"""The largest sums, block by block, against an order of everything."""
+"""The largest sums found block by block, against a full sort."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ BATCH = 3
 
 
 def expected(values, offsets, count):
-    """Of all sums, the largest; of equal ones the first."""
+    """Return the largest of all sums; of equal ones the first."""
     sums = values.reshape(*offsets.shape, -1) + offsets[..., None]  # (B, K, V)
     flat = sums.reshape(len(sums), -1)
     order = np.argsort(-flat, axis=1, kind="stable")[:, :count]
@@ -25,7 +25,7 @@ def test_they_are_those_of_a_whole_order(rows, width, share, compiled):
     total = rows * width
     count = {"one": 1, "ten": min(10, total), "a third": -(-total // 3), "all": total}[share]
     rng = np.random.default_rng(count)
-    # Whole numbers, so that many sums are equal.
+    # Integers, so that many sums are equal.
     values = rng.integers(-9, 9, (BATCH * rows, width)).astype(np.float32)
     offsets = rng.integers(-2, 2, (BATCH, rows)).astype(np.float32)
     function = tf.function(

@@ -1,4 +1,4 @@
-"""The plans of the attention core, and the ways to run them: what its test files share.
+"""Attention plans and ways to run them, shared by the attention tests.
 
 Axes: B batch, N heads, T target length, S source length, H head width.
 """
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_transformer import AttentionPlan, scaled_dot_product_attention
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
-# Tiles that cut the lengths below unevenly, a single tile, and tiles of one score.
+# Tiles that do not divide the lengths below, a single tile, and tiles one key wide.
 PLANS = {
     "whole": "whole",
     "rowwise 30": AttentionPlan("rowwise", most_scores=30),
@@ -27,7 +27,7 @@ every_path = pytest.mark.parametrize("name", ["eager", "graph", "xla"])
 
 
 def attend_with_gradients(q, k, v, mask, bias, cotangent, **options):
-    """(output, gradients of sum(output * cotangent) by q, k, v and the bias, if there is one)."""
+    """Return output and gradients of sum(output * cotangent) w.r.t. q, k, v and any bias."""
     inputs = [q, k, v] if bias is None else [q, k, v, bias]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
@@ -40,7 +40,7 @@ def attend_with_gradients(q, k, v, mask, bias, cotangent, **options):
 
 @functools.cache
 def path(name, plan, **options):
-    """A way to run `attend_with_gradients`: eager, a graph, XLA around it, XLA for the core."""
+    """Return `attend_with_gradients` in eager mode, in a graph, in XLA, or with an XLA core."""
     run = functools.partial(
         attend_with_gradients, plan=PLANS[plan], jit=name == "core_xla", **options
     )
@@ -50,7 +50,7 @@ def path(name, plan, **options):
 
 
 def near(actual, expected, dtype):
-    """Point 5: for N(0, 1) inputs, whose results are of the order of one or below."""
+    """Check contract point 5 for N(0, 1) inputs, whose results are of order 1 or smaller."""
     actual, tolerance = tf.cast(actual, tf.float64), TOLERANCE[dtype]
     assert actual.shape == expected.shape
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
@@ -61,7 +61,7 @@ def normal(*shape, seed=3, dtype="float32"):
 
 
 def some_inputs(dtype="float32", t=7, s=11):
-    """q, k, v and a cotangent of the output; t != s, both prime."""
+    """Return q, k, v and a cotangent of the output; t != s, both prime."""
     q, g = (normal(2, 3, t, 4, seed=seed, dtype=dtype) for seed in (0, 1))
     k, v = (normal(2, 3, s, 4, seed=seed, dtype=dtype) for seed in (2, 3))
     return q, k, v, g

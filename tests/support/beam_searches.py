@@ -1,4 +1,4 @@
-"""Beam searches of small models, as sentences with their scores."""
+"""Beam search on small models, with results as scored sentences."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ END = 2
 
 
 def search(models, beams, limit, *, limits=None, **options):
-    """Sentences with their end, and scores, one list for each model."""
+    """Return a list of (score, sentence) for each model; sentences include the end token."""
     length = limit if limits is None else max(limits)
     ids, scores = beam_search(
         step_of(models, beams),
@@ -47,7 +47,7 @@ def assert_same(actual, expected):
 
 
 def markov(seed, vocabulary):
-    """A step function that XLA can compile: the logits hang on the last token and the place."""
+    """Return an XLA-compatible step function; logits depend on the last token and its position."""
     rng = np.random.default_rng(seed)
     table = tf.constant(2 * rng.standard_normal((9, vocabulary, vocabulary)), tf.float32)
 

@@ -1,11 +1,11 @@
-"""The models that tests/vectors/make_bert_vectors.py wrote."""
+"""The models written by tests/vectors/make_bert_vectors.py."""
 
 from pathlib import Path
 
 from tf_transformer import bert
 
 GOLDEN = Path(__file__).resolve().parents[1] / "vectors" / "bert"
-# The folder of each model that make_bert_vectors.py wrote, and our class for it.
+# Folders written by make_bert_vectors.py, and our class for each.
 CLASSES = {
     "BertModel": bert.Bert,
     "BertForMaskedLM": bert.BertForMaskedLM,

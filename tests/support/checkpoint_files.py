@@ -1,4 +1,4 @@
-"""Checkpoints for tests: a folder changed, a file in Google's layout."""
+"""Checkpoints for tests: modified folders, and files in Google's layout."""
 
 import json
 
@@ -10,7 +10,7 @@ from tf_transformer.models.bert.checkpoints.name_table import name_table
 
 
 def changed(folder, change):
-    """Change the tensors of a folder."""
+    """Apply `change` to the tensors of a checkpoint folder."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
@@ -22,7 +22,7 @@ def changed_config(folder, **changes):
 
 
 def write_tensorflow(folder, model, extra=()):
-    """A TensorFlow 1 checkpoint of a model in Google's layout."""
+    """Write a model as a TensorFlow 1 checkpoint in Google's layout; return the folder."""
     folder.mkdir()
     table = name_table("albert" if model.config.num_hidden_groups else "bert", "tensorflow")
     tensors = dict(extra)

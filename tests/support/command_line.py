@@ -1,4 +1,4 @@
-"""The command `tf-transformer`: as a process, and without the seconds that a process starts for."""
+"""Run the command `tf-transformer`, as a new process or quickly inside this one."""
 
 import contextlib
 import gc
@@ -15,16 +15,16 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def command(*arguments, stdin=b""):
-    """Run it as a process: a `subprocess.CompletedProcess` with bytes."""
+    """Run the command in a new process; return a `subprocess.CompletedProcess` with bytes."""
     words = [*START, *map(str, arguments)]
     return subprocess.run(words, input=stdin, capture_output=True, env=ENVIRONMENT)
 
 
 def command_here(*arguments, stdin=b""):
-    """The same from this process, with the same three streams, in a tenth of the time.
+    """Run the command in this process, with the same result in a tenth of the time.
 
-    It cannot show what an import prints, nor that one is missing: a test of each kind of command
-    uses `command`.
+    This cannot catch output printed by imports or missing imports: for that, one test of each
+    kind of command uses `command`.
     """
     from tf_transformer.cli import main
 
@@ -32,11 +32,11 @@ def command_here(*arguments, stdin=b""):
         files = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
         for file, content in zip(files, (stdin, b"", b""), strict=True):
             file.write_bytes(content)
-        # Freezing is for a process that ends soon: here it would keep every test's garbage.
+        # `gc.freeze` suits a process that ends soon; here it would keep every test's garbage.
         with _streams(*files), mock.patch.object(gc, "freeze"):
             try:
                 code = main(list(map(str, arguments)))
-            except SystemExit as end:  # of argparse
+            except SystemExit as end:  # raised by argparse
                 code = end.code
         _, stdout, stderr = (file.read_bytes() for file in files)
     return subprocess.CompletedProcess(arguments, code, stdout, stderr)
@@ -44,7 +44,7 @@ def command_here(*arguments, stdin=b""):
 
 @contextlib.contextmanager
 def _streams(*files):
-    """Files in place of standard input, output and error: for Python, and for what lies below."""
+    """Redirect standard input, output and error to files, for Python and for native code."""
     with contextlib.ExitStack() as stack:
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             saved = os.dup(number)

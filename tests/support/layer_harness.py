@@ -1,7 +1,7 @@
-"""One harness for every layer: whatever runs it, saves it or builds it, the answer is the same.
+"""Checks for every layer: the output is the same however it is built, run or saved.
 
-A `Case` says how to make a layer and what to call it with; each `check_*` function takes one and
-raises AssertionError. Call arguments may be nested (a model's pair of inputs).
+A `Case` defines how to make a layer and its call arguments; each `check_*` function takes a case
+and raises AssertionError. Call arguments may be nested (a model's pair of inputs).
 """
 
 import copy
@@ -18,13 +18,13 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """A layer and its calls.
+    """A layer and its call arguments.
 
     Attributes:
-        make: `make(**kwargs)` -> a new layer; the keywords (`dtype`) go to its constructor.
-        calls: call arguments by name, arrays of float32, int32 or bool; several sets that
-            differ in batch and lengths. The first is the one that most checks use.
-        options: call arguments that are no tensors, the same in every call.
+        make: `make(**kwargs)` -> a new layer; the keywords (`dtype`) go to the constructor.
+        calls: call arguments by name, arrays of float32, int32 or bool; several sets of
+            different batch sizes and lengths. Most checks use only the first.
+        options: call arguments that are not tensors, the same in every call.
     """
 
     make: Callable[..., keras.layers.Layer]
@@ -32,7 +32,7 @@ class Case:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def apply(self, layer, arguments):
-        """Call the layer, its first argument by position; the tensors of the result, flat."""
+        """Call the layer, its first argument by position; return a flat list of tensors."""
         (_, first), *others = arguments.items()
         result = layer(first, **dict(others), **self.options)
         return [tensor for tensor in tf.nest.flatten(result) if tensor is not None]
@@ -41,7 +41,7 @@ class Case:
         return tf.nest.map_structure(tf.constant, self.calls[which])
 
     def built(self, **kwargs):
-        """A layer that has run once, no weight at the value it started from."""
+        """Return a built layer, with every weight moved away from its initial value."""
         layer = self.make(**kwargs)
         self.apply(layer, self.tensors())
         rng = np.random.default_rng(11)
@@ -52,11 +52,11 @@ class Case:
 
     @functools.cached_property
     def layer(self):
-        """The layer that all checks share; they leave it as it is."""
+        """The layer shared by all checks, which must not modify it."""
         return self.built()
 
     def signature(self):
-        """`tf.TensorSpec` in the structure of a call, None wherever the calls differ."""
+        """Return `tf.TensorSpec`s in the structure of a call, None where the calls differ."""
 
         def spec(*arrays):
             sizes = zip(*(array.shape for array in arrays), strict=True)
@@ -66,15 +66,15 @@ class Case:
         return tf.nest.map_structure(spec, *self.calls)
 
     def function(self, layer, **options):
-        """The layer as a `tf.function` of one structure of arguments."""
-        # Nothing here needs autograph, and without it tracing takes half the time.
+        """Return the layer as a `tf.function` of one nested argument."""
+        # No layer needs autograph, and tracing without it takes half the time.
         return tf.function(
             lambda arguments: self.apply(layer, arguments), autograph=False, **options
         )
 
     @functools.cached_property
     def functional_model(self):
-        """The layer inside a functional `keras.Model`, its inputs a flat list."""
+        """The layer inside a functional `keras.Model` whose inputs are a flat list."""
         inputs = tf.nest.map_structure(
             lambda spec: keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name),
             self.signature(),
@@ -88,7 +88,7 @@ def assert_same(actual, expected, tolerance=1e-5):
 
 
 def check_compiled(case):
-    """Eager = XLA, and a graph keeps the static shapes it is given: XLA and LiteRT need them."""
+    """Check that eager = XLA and that graphs keep static shapes, as XLA and LiteRT require."""
     arguments = case.tensors()
     eager = case.apply(case.layer, arguments)
     assert all(np.isfinite(tensor).all() for tensor in eager)
@@ -99,12 +99,12 @@ def check_compiled(case):
 
 
 def check_saved_model(case, folder):
-    """Eager = `tf.function` of unknown lengths = the same saved and loaded, for every length."""
+    """Check that eager = `tf.function` of unknown lengths = SavedModel, for every length."""
     module = tf.Module()
-    # Keras lists of layers are invisible to tf.Module: without this, weights go missing.
+    # tf.Module does not track Keras lists of layers: without this, weights go missing.
     module.variables_of_the_layer = [weight.value for weight in case.layer.weights]
     module.serve = case.function(case.layer, input_signature=[case.signature()])
-    # Served, not trained: saving gradients as well would take most of the time.
+    # Only for serving: saving custom gradients would take most of the time.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, folder, options=options)
     loaded = tf.saved_model.load(folder)
@@ -116,7 +116,7 @@ def check_saved_model(case, folder):
 
 
 def check_symbolic(case):
-    """Eager = inside a functional model, for every length; a longer call leaves nothing behind."""
+    """Check that eager = functional model for every length, also after a longer call."""
     for which in (*range(len(case.calls)), 0):
         arguments = case.tensors(which)
         actual = tf.nest.flatten(case.functional_model(tf.nest.flatten(arguments)))
@@ -124,7 +124,7 @@ def check_symbolic(case):
 
 
 def check_keras_file(case, folder):
-    """Eager = saved as `.keras` and loaded, without custom_objects."""
+    """Check that eager = saved as `.keras` and loaded, without custom_objects."""
     arguments = case.tensors()
     case.functional_model.save(folder / "layer.keras")
     loaded = keras.models.load_model(folder / "layer.keras")
@@ -133,7 +133,7 @@ def check_keras_file(case, folder):
 
 
 def check_config(case):
-    """A layer made from the config has the same config and, given the weights, the same answer."""
+    """Check that `from_config` restores the config and, given the weights, the same outputs."""
     layer, arguments = case.layer, case.tensors()
     config = layer.get_config()
     kept = copy.deepcopy(config)
@@ -148,11 +148,11 @@ def check_config(case):
 
 
 def check_gradients(case, layer=None):
-    """Every trainable variable has a finite gradient."""
+    """Check that every trainable variable has a finite gradient."""
     layer, arguments = layer or case.layer, case.tensors()
     rng = np.random.default_rng(13)
     with tf.GradientTape() as tape:
-        # Random weights: the plain sum of a normalised row is constant, its gradient zero.
+        # A random weighting: the sum of a normalised row is constant, so its gradient is zero.
         loss = sum(
             tf.reduce_sum(tf.cast(tensor, tf.float32) * rng.standard_normal(tensor.shape))
             for tensor in case.apply(layer, arguments)
@@ -165,7 +165,7 @@ def check_gradients(case, layer=None):
 
 
 def check_policy(case, policy):
-    """Under another dtype policy: of its dtypes, finite, near the float32 layer's answer."""
+    """Check dtypes under another policy, and that outputs are close to the float32 layer's."""
     policy = keras.DTypePolicy(policy)
     layer, arguments = case.make(dtype=policy), case.tensors()
     case.apply(layer, arguments)
@@ -173,7 +173,7 @@ def check_policy(case, policy):
     outputs = case.apply(layer, arguments)
     assert {tensor.dtype.name for tensor in outputs} == {policy.compute_dtype}
     assert {weight.dtype for weight in layer.weights} <= {policy.variable_dtype}
-    # Nothing overflowed, no mask was lost in a cast.
+    # No overflow, and no mask lost in a cast.
     for one, other in zip(outputs, case.apply(case.layer, arguments), strict=True):
         np.testing.assert_allclose(tf.cast(one, tf.float32), other, atol=0.1, rtol=0.1)
     if policy.compute_dtype != policy.variable_dtype:

@@ -1,7 +1,7 @@
-"""Reference vectors, and the table that puts reference parameters into layers.
+"""Reference vectors, and loading of reference parameters into layers.
 
 `reference_numpy.py` describes the parameter trees. `variables_of(layer)` is the same tree
-with the layer's variables at its leaves; one table serves loading, and finding the gradient of a
+with the layer's variables as leaves, for loading parameters and for finding the gradient of a
 parameter by its reference name.
 """
 
@@ -27,13 +27,13 @@ VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 
 @functools.cache
 def vectors(name):
-    """The archive `tests/vectors/{name}.npz` as a dict of arrays; make_vectors.py names them."""
+    """Return `tests/vectors/{name}.npz` as a dict of arrays, named in make_vectors.py."""
     with np.load(VECTORS / f"{name}.npz") as archive:
         return dict(archive)
 
 
 def case(archive, name):
-    """The arrays below `name/`, without their parameters."""
+    """Return the arrays below `name/`, without the parameters."""
     arrays = vectors(archive)
     start = f"{name}/"
     return {
@@ -44,7 +44,7 @@ def case(archive, name):
 
 
 def params(archive, name=""):
-    """The parameter tree of one case."""
+    """Return the parameter tree of one case."""
     return trees.unflatten(vectors(archive), f"{name}/params" if name else "params")
 
 
@@ -57,7 +57,7 @@ def _same(*names):
 
 
 def variables_of(layer):
-    """The reference's parameter tree of a built layer, variables in place of arrays."""
+    """Return the parameter tree of a built layer, with variables in place of arrays."""
     if isinstance(layer, LayerNorm):
         return {"gamma": layer.gamma, "beta": layer.beta}
     if isinstance(layer, keras.layers.Dense):
@@ -86,10 +86,10 @@ def variables_of(layer):
 
 
 def load(layer, tree):
-    """Assign a reference parameter tree to a built layer; both sides must be used up.
+    """Assign a reference parameter tree to a built layer; names must match exactly.
 
     Raises:
-        ValueError: names or shapes that differ, all of them listed.
+        ValueError: names or shapes differ; the message lists all of them.
     """
     variables, arrays = trees.flatten(variables_of(layer)), trees.flatten(tree)
     wrong = [f"{name}: only in the layer" for name in variables.keys() - arrays.keys()]
@@ -109,11 +109,11 @@ def load(layer, tree):
 
 
 def close(actual, expected, tolerance=1e-5):
-    """Assert that two arrays agree to `tolerance` of the largest expected magnitude."""
+    """Assert that two arrays agree within `tolerance` of the largest expected magnitude."""
     expected = np.asarray(expected, np.float64)
     actual = np.asarray(actual).astype(np.float64)
     assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
-    # The absolute part too is relative: to the array, for entries that are near 0 by chance.
+    # The absolute tolerance is relative to the array, for entries near 0 by chance.
     np.testing.assert_allclose(
         actual, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max(initial=1e-30)
     )

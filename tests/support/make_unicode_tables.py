@@ -1,9 +1,9 @@
-"""Makes tf_transformer/tokenizers/graph/unicode.npz: asks the Rust package of every character.
+"""Make tf_transformer/tokenizers/graph/unicode.npz by querying the Rust package per character.
 
     python tests/support/make_unicode_tables.py
 
-Unicode grows, and each engine was built with the version of its day, so tables of another source
-would differ from the reference somewhere. test_unicode_tables.py asks again and compares.
+Libraries are built with different versions of Unicode, so tables from another source would differ
+from the Rust package. test_unicode_tables.py repeats the queries and compares.
 """
 
 import unicodedata
@@ -19,7 +19,7 @@ PATH = Path(tf_transformer.__file__).parent / "tokenizers" / "graph" / "unicode.
 BLOCK = 256
 POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 
-# Bits of the table `classes`; tf_transformer/tokenizers/graph/characters.py names them.
+# Bits of the table `classes`, as in tf_transformer/tokenizers/graph/characters.py.
 CLASSES = (
     "bert_removed",
     "bert_space",
@@ -39,7 +39,7 @@ CLASSES = (
 
 
 def make_tables():
-    """Returns what the file holds: name -> array."""
+    """Return the contents of the file: name -> array."""
     tables = {}
     tables |= run_lengths("classes", character_classes())
     tables |= run_lengths("combining_class", combining_classes())
@@ -53,7 +53,7 @@ def make_tables():
 
 
 def suspects(silent):
-    """The points of those blocks whose text is not `silent`: most of Unicode is."""
+    """Yield the code points of all blocks whose text is not `silent`; most blocks are."""
     for start in range(0, len(POINTS), BLOCK):
         block = POINTS[start : start + BLOCK]
         if not silent("".join(map(chr, block))):
@@ -76,7 +76,7 @@ def character_classes():
     def silent(text):
         return (
             all(unchanged_by(part)(text) for part in (clean, chinese, accents, nfd, strip, nmt))
-            # Words on both sides: white space at an edge would vanish without a cut.
+            # Letters on both sides: white space at an edge would be dropped without a split.
             and len(words.pre_tokenize_str(f"a{text}a")) == len(digits.pre_tokenize_str(text)) == 1
             and all(len(split.pre_tokenize_str(f"\x00{text}\x00")) == 1 for split in splits)
             and [piece for piece, _ in word.pre_tokenize_str(f"a{text}")] == ["a", text]
@@ -108,13 +108,13 @@ def character_classes():
 
 
 def combining_classes():
-    """Canonical combining classes, found by which of two marks the normal form puts first."""
+    """Return canonical combining classes, derived from the order of marks in normal form."""
     nfd = normalizers.NFD()
 
     def is_swapped(first, second):
         return first != second and nfd.normalize_str(first + second) == second + first
 
-    lowest, highest = "\u0334", "\u0345"  # of classes 1 and 240
+    lowest, highest = "\u0334", "\u0345"  # classes 1 and 240
 
     def is_mark(text):
         return is_swapped(text, lowest) or is_swapped(highest, text)
@@ -122,14 +122,14 @@ def combining_classes():
     def silent(text):
         return unchanged_by(nfd)("".join(f"x{c}{lowest}x{highest}{c}" for c in text))
 
-    # Python tells the numbers of the classes; the marks must be ones that the Rust package knows.
+    # `unicodedata` gives the class numbers, for marks that the Rust package knows.
     marks = [chr(point) for point in suspects(silent) if is_mark(chr(point))]
     ladder = {}
     for mark in filter(unicodedata.combining, marks):
         ladder.setdefault(unicodedata.combining(mark), mark)
     values = np.zeros(0x110000, np.uint8)
     for mark in marks:
-        # Two marks of one class stay where they are, either way round.
+        # Marks of the same class keep their order.
         [values[ord(mark)]] = [
             number
             for number, rung in ladder.items()

@@ -1,15 +1,15 @@
-"""Trees of parameters as `reference_numpy` describes them: random ones, and as flat names for .npz
+"""Parameter trees of `reference_numpy`: random values, and conversion to flat names for .npz
 files.
 """
 
 import numpy as np
 
-# Random parameters. No bias is zero and no gain is one, so that leaving one out shows. Every value
-# is exact in float32: a float32 library starts from the same numbers.
+# Random parameters. No bias is zero and no gain is one, so that tests notice a missing one. All
+# values are exact in float32, so that a float32 library starts from the same numbers.
 
 
 def random_array(rng, *shape, scale=1.0, offset=0.0):
-    """N(offset, scale^2), rounded to float32, held as float64."""
+    """Draw from N(offset, scale^2), rounded to float32, stored as float64."""
     return (offset + scale * rng.standard_normal(shape)).astype(np.float32).astype(np.float64)
 
 
@@ -63,7 +63,7 @@ def random_decoder_layer_params(rng, d_model, dff):
 def random_transformer_params(
     rng, *, num_layers, d_model, dff, input_vocab_size, target_vocab_size, tied=False
 ):
-    """A whole model's parameters from a `np.random.Generator`."""
+    """Draw the parameters of a whole model from a `np.random.Generator`."""
     embedding_scale = d_model**-0.5
     return {
         "encoder": {
@@ -78,11 +78,11 @@ def random_transformer_params(
     }
 
 
-# Trees of parameters as flat names, for .npz files
+# Parameter trees as flat names, for .npz files
 
 
 def flatten(tree, prefix=""):
-    """{"layers": [{"wq": a}]} -> {"layers/0/wq": a}; an entry that is None is left out."""
+    """{"layers": [{"wq": a}]} -> {"layers/0/wq": a}; entries that are None are left out."""
     if tree is None:
         return {}
     if not isinstance(tree, (dict, list)):
@@ -95,7 +95,7 @@ def flatten(tree, prefix=""):
 
 
 def unflatten(flat, prefix=""):
-    """Undo `flatten` for the names below `prefix`; names that are all digits make a list.
+    """Undo `flatten` for the names below `prefix`; names of digits become list indices.
 
     `flat` is a dict or an open .npz archive.
     """

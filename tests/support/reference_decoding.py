@@ -1,7 +1,7 @@
-"""Decoding in plain Python and float64, for step functions that are tables.
+"""Decoding in plain Python and float64, on models that are plain functions.
 
-A model here is a function from the tokens so far (a tuple, without the start) to logits (V,). A
-sentence is a tuple of tokens; the end token stands in it if it was said.
+A model is a function from a prefix (a tuple of tokens, without the start) to logits (V,). A
+sentence is a tuple of tokens, with the end token if it was generated.
 """
 
 import itertools
@@ -16,7 +16,7 @@ def log_probabilities(logits):
 
 
 def random_model(seed, vocabulary, scale=2.0):
-    """Logits that hang on every token before."""
+    """Return a model whose logits depend on every previous token."""
 
     def model(tokens):
         rng = np.random.default_rng([seed, len(tokens), *tokens])
@@ -42,7 +42,7 @@ def may_follow(tokens, token, *, end, min_length=0, no_repeat_ngram=0):
 
 
 def every_sentence(vocabulary, limit, *, end, **rules):
-    """All that can be said: what ends, and what is cut at the limit."""
+    """Yield every possible sentence: those that end, and those cut at the limit."""
     for length in range(1, limit + 1):
         for tokens in itertools.product(range(1, vocabulary), repeat=length):
             inside = tokens[:-1]
@@ -53,7 +53,7 @@ def every_sentence(vocabulary, limit, *, end, **rules):
 
 
 def best_sentences(model, vocabulary, limit, length_penalty, count, *, end, **rules):
-    """By enumeration: [(score, sentence)], the best first."""
+    """Return [(score, sentence)], best first, by enumeration."""
     all_of_them = [
         (score(model, sentence, length_penalty), sentence)
         for sentence in every_sentence(vocabulary, limit, end=end, **rules)
@@ -62,7 +62,7 @@ def best_sentences(model, vocabulary, limit, length_penalty, count, *, end, **ru
 
 
 def beam_search(model, vocabulary, limit, length_penalty, beams, count, *, end, **rules):
-    """By the definition in `tf_transformer.beam_search`, with lists: [(score, sentence)]."""
+    """Return [(score, sentence)] by the definition in `tf_transformer.beam_search`."""
     open_beams, finished = [(0.0, ())], []
     for length in range(1, limit + 1):
         extensions = [

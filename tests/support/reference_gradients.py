@@ -1,4 +1,4 @@
-"""Gradients of attention in float64 NumPy, by hand from the equations.
+"""Gradients of attention in float64 NumPy, derived by hand from the equations.
 
 Axis letters as in `reference_numpy`; `test_reference` checks these against finite differences.
 """
@@ -8,10 +8,10 @@ import reference_numpy as ref
 
 
 def attention_gradients(q, k, v, cotangent, blocked=0.0, bias=0.0):
-    """Gradients of sum(output * cotangent) by q, k, v and bias.
+    """Return the gradients of sum(output * cotangent) w.r.t. q, k, v and bias.
 
-    With W the weights, O = W v and G the cotangent: dv = W^T G, dW = G v^T, and through the
-    softmax ds = W * (dW - rowsum(dW * W)), nothing where the score was replaced.
+    With weights W, O = W v and cotangent G: dv = W^T G, dW = G v^T, and through the softmax
+    ds = W * (dW - rowsum(dW * W)), zero where the score was masked.
     """
     q, k, v, cotangent, bias = (np.asarray(a, dtype=np.float64) for a in (q, k, v, cotangent, bias))
     _, weights = ref.scaled_dot_product_attention(q, k, v, blocked, bias)

@@ -1,17 +1,16 @@
-"""The Transformer in float64 NumPy, straight from the equations: the numbers the library is
-held to.
+"""The Transformer in float64 NumPy, written from the equations: the reference for the library.
 
 The equations are those of "Attention Is All You Need" (https://arxiv.org/abs/1706.03762), section
 by section, in the arrangement of the classic TensorFlow study notes (post-norm, interleaved
-sinusoids, dropout absent because this is inference). Nothing here is fast and nothing is shared
-with the library: only NumPy is imported, so that one bug cannot sit on both sides of a test.
+sinusoids, no dropout because this is inference). The code is slow and imports only NumPy: it
+shares nothing with the library, so that no bug can be on both sides of a test.
 
 Axis letters: B batch, T target length, S source length, D model width, N heads, H head width
 (D = N * H), F feed-forward width, V vocabulary.
 
-Masks follow the notes everywhere in this file: 1 (or True) means BLOCKED. A library test must not
-hand these as booleans to the library, where bool means the opposite; `create_masks` and its two
-parts therefore return float32 zeros and ones, the form that both sides read the same way.
+Masks follow the notes everywhere in this file: 1 (or True) means BLOCKED. Tests must not pass them
+as booleans to the library, where bool means the opposite. `create_masks` and its two parts
+therefore return float32 zeros and ones, which both sides read the same way.
 
 Parameters are nested dicts (and lists, for stacks) of arrays:
 
@@ -25,7 +24,7 @@ Parameters are nested dicts (and lists, for stacks) of arrays:
     decoder        {"embedding": (V, D), "layers": [decoder layer, ...]}
     transformer    {"encoder", "decoder", "final_layer": linear (D, V), or None when tied}
 
-The number of heads cannot be read off these shapes, so it is an argument wherever it matters.
+The number of heads does not follow from these shapes, so it is an argument where needed.
 """
 
 import numpy as np
@@ -38,7 +37,7 @@ PAD_ID = 0
 
 
 def softmax(x, axis=-1):
-    """exp(x) / sum(exp(x)), shifted by the maximum so that it cannot overflow."""
+    """exp(x) / sum(exp(x)), shifted by the maximum to avoid overflow."""
     x = np.asarray(x, dtype=np.float64)
     e = np.exp(x - x.max(axis=axis, keepdims=True))
     return e / e.sum(axis=axis, keepdims=True)
@@ -48,8 +47,8 @@ def scaled_dot_product_attention(q, k, v, blocked=None, bias=0.0):
     """softmax(q k^T / sqrt(H) + bias) v: equation 1.
 
     q is (..., T, H), k (..., S, H), v (..., S, Hv); `blocked` and `bias` broadcast to (..., T, S).
-    A blocked score is replaced by -1e9, not shifted by it, so a row with every key blocked is an
-    exactly uniform average. Returns the output (..., T, Hv) and the weights (..., T, S).
+    A blocked score is replaced by -1e9, not shifted by it, so a row with every key blocked has
+    exactly uniform weights. Returns the output (..., T, Hv) and the weights (..., T, S).
     """
     q, k, v, bias = (np.asarray(a, dtype=np.float64) for a in (q, k, v, bias))
     scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1]) + bias  # (..., T, S)
@@ -72,7 +71,7 @@ def merge_heads(x):
 
 
 def linear(params, x):
-    """x W + b, or x W where there is no bias."""
+    """x W + b, or x W without a bias."""
     out = x @ np.asarray(params["kernel"], dtype=np.float64)
     if params.get("bias") is not None:
         out = out + params["bias"]
@@ -106,7 +105,7 @@ def relu(x):
 
 
 def feed_forward(params, x, activation=relu):
-    """max(0, x W1 + b1) W2 + b2: equation 2; BERT has another activation."""
+    """max(0, x W1 + b1) W2 + b2: equation 2; BERT uses another activation."""
     return linear(params["dense2"], activation(linear(params["dense1"], x)))
 
 
@@ -137,8 +136,8 @@ def look_ahead_mask(size):
 def create_masks(inp, tar):
     """(encoder padding, decoder self-attention, decoder cross-attention).
 
-    Self-attention in the decoder is blocked by either reason, hence the maximum; cross-attention
-    looks at the encoder's output, hence the padding of `inp`.
+    Decoder self-attention combines look-ahead and padding masks by their maximum; cross-attention
+    attends to the encoder's output, so it uses the padding of `inp`.
     """
     combined = np.maximum(padding_mask(tar), look_ahead_mask(np.shape(tar)[1]))  # (B, 1, T, T)
     return padding_mask(inp), combined, padding_mask(inp)
@@ -152,7 +151,7 @@ def _norm(params, x, eps=1e-6):
 
 
 def encoder_layer(params, x, blocked, num_heads, activation=relu, eps=1e-6):
-    """LayerNorm(x + Sublayer(x)) for self-attention, then for the feed-forward net."""
+    """LayerNorm(x + Sublayer(x)) for self-attention, then for the feed-forward network."""
     attn, _ = multi_head_attention(params["mha"], x, x, x, blocked, num_heads)
     out1 = _norm(params["layernorm1"], x + attn, eps)
     inner = feed_forward(params["ffn"], out1, activation)
@@ -193,7 +192,7 @@ def encoder(params, inp, blocked, num_heads):
 
 
 def decoder(params, tar, enc_output, look_ahead_blocked, padding_blocked, num_heads):
-    """(B, T) ids -> (B, T, D), and every layer's weights by the notes' names, counted from 1."""
+    """(B, T) ids -> (B, T, D), and all layers' weights under the notes' names, counted from 1."""
     x = embed(params["embedding"], tar)
     attention_weights = {}
     for i, layer in enumerate(params["layers"], start=1):
@@ -208,7 +207,7 @@ def decoder(params, tar, enc_output, look_ahead_blocked, padding_blocked, num_he
 def transformer(params, inp, tar, num_heads):
     """(B, S) and (B, T) ids -> logits (B, T, V) and the decoder's attention weights.
 
-    With `final_layer` None the logits are x E^T, E the decoder's embedding, without a bias
+    With `final_layer` None the logits are x E^T without a bias, where E is the decoder's embedding
     (section 3.4).
     """
     enc_blocked, combined_blocked, dec_blocked = create_masks(inp, tar)
@@ -224,10 +223,10 @@ def transformer(params, inp, tar, num_heads):
 
 
 def greedy_decode(params, inp, start, end, max_len, num_heads):
-    """The likeliest next token, again and again, recomputing everything at each step.
+    """Choose the likeliest next token, recomputing everything at each step.
 
     Returns int64 ids (B, 1 + n): `start`, then n <= max_len new tokens. A row keeps its `end` and
-    is filled with 0 after it; decoding stops once every row has ended.
+    is padded with 0 after it; decoding stops once every row has ended.
     """
     inp = np.asarray(inp)
     out = np.full((len(inp), 1), start, dtype=np.int64)
@@ -255,7 +254,7 @@ def log_softmax(x, axis=-1):
 def label_smoothed_cross_entropy(labels, logits, epsilon=0.1):
     """-sum_v target_v log p_v, target = (1 - epsilon) onehot + epsilon / V: section 5.4.
 
-    The true class takes its share of the smoothing too. labels (B, T), logits (B, T, V). Returns
+    The true class gets its share of the smoothing too. labels (B, T), logits (B, T, V). Returns
     the loss of each token (B, T), 0 at padding, and the mean over the tokens that are not padding.
     """
     labels = np.asarray(labels)
@@ -268,7 +267,7 @@ def label_smoothed_cross_entropy(labels, logits, epsilon=0.1):
 
 
 def masked_accuracy(labels, logits):
-    """The share of tokens, padding left out, whose likeliest class is the label."""
+    """Return the share of tokens, without padding, whose likeliest class is the label."""
     labels = np.asarray(labels)
     keep = labels != PAD_ID
     hit = (np.asarray(logits).argmax(axis=-1) == labels) & keep
@@ -285,8 +284,8 @@ def adam_update(param, grad, m, v, step, learning_rate, beta1=0.9, beta2=0.98, e
     """One step of Adam with the paper's constants (section 5.3); `step` counts from 1.
 
     Algorithm 1 of https://arxiv.org/abs/1412.6980: eps is added to the root of the corrected
-    second moment. Keras adds it before the correction, which at eps = 1e-9 shows only where
-    gradients are about as small as that. Returns the new param, m and v.
+    second moment. Keras adds it before the correction, which at eps = 1e-9 matters only for
+    gradients about as small as that. Returns the new param, m and v.
     """
     m = beta1 * m + (1.0 - beta1) * grad
     v = beta2 * v + (1.0 - beta2) * grad**2
@@ -297,7 +296,7 @@ def adam_update(param, grad, m, v, step, learning_rate, beta1=0.9, beta2=0.98, e
 
 def numerical_gradient(f, x, eps=1e-6):
     """(f(x + eps e_i) - f(x - eps e_i)) / (2 eps) for each entry i of x; f returns a scalar."""
-    x = np.array(x, dtype=np.float64)  # a copy: the caller's array stays as it is
+    x = np.array(x, dtype=np.float64)  # a copy: the caller's array stays unchanged
     gradient = np.empty_like(x)
     for index in np.ndindex(*x.shape):
         kept = x[index]

@@ -1,16 +1,16 @@
-"""The Unigram model by trying every way to cut a word; for short words only."""
+"""The Unigram model by enumerating every segmentation; for short words only."""
 
 UNKNOWN_PENALTY = 10.0
 
 
 def best_paths(word, scores, unknown="?", tolerance=1e-12):
-    """All ways of the greatest score, neighbouring unknown characters as one token.
+    """Return all segmentations of the best score, with runs of unknown characters fused.
 
     Args:
         word: str.
-        scores: dict of token -> log-probability; the unknown token, 0.0, apart.
+        scores: dict of token -> log-probability, without the unknown token (0.0).
         unknown: str.
-        tolerance: float, how far from the best score a way may be.
+        tolerance: float, allowed difference from the best score.
 
     Returns:
         list of lists of str.

@@ -1,6 +1,6 @@
-"""Prints, as JSON, one training step on one device and on two replicas; test_replicas.py reads it.
+"""Train on one device and on two replicas and print the results as JSON for test_replicas.py.
 
-A program of its own: logical devices must be configured before TensorFlow starts.
+A separate program because logical devices must be configured before TensorFlow starts.
 
 Axes: B batch, T length.
 """
@@ -28,7 +28,7 @@ def new_model():
 
 
 def fit_once(strategy):
-    """What `fit` reports, and the change of every weight after one step of plain descent."""
+    """Return the history of `fit` and the change of every weight after one SGD step."""
     with strategy.scope():
         model = new_model()
         model.compile(
@@ -36,7 +36,7 @@ def fit_once(strategy):
             loss=SmoothedCrossentropy(),
             metrics=[MaskedAccuracy()],
             jit_compile=False,
-            run_eagerly=strategy.num_replicas_in_sync == 1,  # two replicas need the graph
+            run_eagerly=strategy.num_replicas_in_sync == 1,  # two replicas need a graph
         )
     before = model.get_weights()
     dataset = tf.data.Dataset.from_tensor_slices((IDS, LABELS)).batch(4)
@@ -46,10 +46,10 @@ def fit_once(strategy):
 
 
 def fit_with_fused_adam(strategy):
-    """Every variable of the optimizer after three steps, the moving average among them."""
+    """Return all optimizer variables after three steps, including the moving average."""
     with strategy.scope():
         model = new_model()
-        optimizer = FusedAdam(0.01, epsilon=1e-3, use_ema=True)  # no step where rounding decides
+        optimizer = FusedAdam(0.01, epsilon=1e-3, use_ema=True)  # no step dominated by rounding
         model.compile(optimizer, SmoothedCrossentropy(), jit_compile=False)
     dataset = tf.data.Dataset.from_tensor_slices((IDS, LABELS)).batch(4).repeat(3)
     model.fit(dataset, shuffle=False, verbose=0)
@@ -57,7 +57,7 @@ def fit_with_fused_adam(strategy):
 
 
 def loss_of(strategy, labels):
-    """The loss object by itself, inside each replica; the replicas' shares added up."""
+    """Return the sum over replicas of the loss object called inside each replica."""
     logits = np.random.default_rng(0).standard_normal((4, 4, 13)).astype(np.float32)
     loss = SmoothedCrossentropy()
     parts = strategy.num_replicas_in_sync

@@ -1,6 +1,6 @@
-"""Train straight through, and train with a stop and a resume: print whether the two agree.
+"""Compare an uninterrupted training with one that is stopped and resumed.
 
-A process of its own: summing in a fixed order (op determinism) cannot be switched off again.
+A separate program because op determinism cannot be switched off again.
 """
 
 import csv
@@ -17,7 +17,7 @@ RUNS = {"translation": small_run, "pretraining": small_pretraining}
 
 
 class StopAt(keras.callbacks.Callback):
-    """Ctrl-C in the middle of an epoch."""
+    """Raise KeyboardInterrupt in the middle of an epoch."""
 
     def __init__(self, epoch, batch):
         super().__init__()
@@ -32,12 +32,12 @@ class StopAt(keras.callbacks.Callback):
 
 
 def weights(model):
-    """Copies of all weights."""
+    """Return copies of all weights."""
     return [np.asarray(variable) for variable in model.weights]
 
 
 def main(folder, make_run):
-    """Compare the two trainings bit by bit."""
+    """Compare the two trainings bitwise; print "equal" if they agree."""
     tf.config.experimental.enable_op_determinism()
     for name in ("straight", "stopped"):
         (folder / name).mkdir()
@@ -54,7 +54,7 @@ def main(folder, make_run):
         np.testing.assert_array_equal(ours, theirs)
     with open(stopped.folder / "history.csv", encoding="utf-8") as file:
         assert [row["epoch"] for row in csv.DictReader(file)] == ["0", "1", "2"]
-    # Nothing left to do: once more only loads the best weights.
+    # Resuming a complete training only loads the best weights.
     again = open_run(stopped.folder).train()
     np.testing.assert_array_equal(weights(again)[0], weights(resumed)[0])
     print("equal")

@@ -1,4 +1,4 @@
-"""A pretraining small enough for unit tests, on documents that each have one topic."""
+"""A pretraining run small enough for unit tests, on documents of one topic each."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ TOPICS, WORDS = 8, 6
 
 
 def write_topics(path, documents=500, seed=0):
-    """Documents of four sentences of three words; each topic has words of its own."""
+    """Write documents of four sentences of three words; each topic has its own words."""
     rng = np.random.default_rng(seed)
     text = ""
     for _ in range(documents):
@@ -23,7 +23,7 @@ def write_topics(path, documents=500, seed=0):
 
 
 def small_pretraining(folder, start=None, vocabulary=None, **changes):
-    """A run over such documents, in `folder`/run."""
+    """Return a run on such documents, in `folder`/run."""
     preset = PRETRAINING_PRESETS["tiny"].with_changes(
         {"vocab_size": 100, "lengths": (16,), "tokens_per_batch": 720, **changes}
     )

@@ -1,11 +1,11 @@
-"""Step functions from the models of `reference_decoding`."""
+"""Step functions made from the models of `reference_decoding`."""
 
 import numpy as np
 import tensorflow as tf
 
 
 def step_of(models, rows_each=1):
-    """A step function over rows: `rows_each` for each model, the tokens so far as the state."""
+    """Return a step function with `rows_each` rows per model; its state is the prefix."""
     vocabulary = len(models[0](()))
 
     def logits_of(history, lengths):
@@ -21,7 +21,7 @@ def step_of(models, rows_each=1):
         here = tf.range(tf.shape(history)[1]) == tf.expand_dims(length, 1)
         history = tf.where(here, tf.expand_dims(tokens, 1), history)
         length = length + 1
-        # The start token stands first and is no part of a sentence.
+        # The start token comes first and is not part of the sentence.
         logits = tf.numpy_function(
             logits_of, [history[:, 1:], length - 1], tf.float32, stateful=False
         )
@@ -31,5 +31,5 @@ def step_of(models, rows_each=1):
 
 
 def empty(rows, max_length):
-    """The state before the first step."""
+    """Return the state before the first step."""
     return tf.zeros((rows, max_length + 1), tf.int32), tf.zeros((rows,), tf.int32)

@@ -1,7 +1,7 @@
-"""The reference itself, held to peers that are not this library.
+"""The reference itself, compared with sources other than this library.
 
-`reference_numpy` is what every other test trusts, so it is checked against hand arithmetic, Keras
-and TensorFlow in float64, and known values; for training in `test_reference_training`.
+All other tests rely on `reference_numpy`, so it is checked against hand calculations, Keras and
+TensorFlow in float64, and known values. See `test_reference_training` for training.
 """
 
 import ast
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def padded_ids():
-    """Source ids with padding inside the first row and at the end of the second."""
+    """Return source ids with padding inside the first row and at the end of the second."""
     return np.array([[3, 0, 7, 11, 5], [2, 9, 4, 0, 0]])
 
 
@@ -47,7 +47,7 @@ def test_the_reference_imports_only_numpy():
 
 
 def hand_attention():
-    """H = 4, so the scale is 1/2; scores [[ln 3, 0], [0, ln 7]] by construction."""
+    """Return q, k, v with H = 4 (a scale of 1/2) and scores [[ln 3, 0], [0, ln 7]]."""
     q = np.array([[2.0, 0, 0, 0], [0, 2, 0, 0]])
     k = np.array([[math.log(3), 0, 0, 0], [0, math.log(7), 0, 0]])
     v = np.array([[8.0, 0], [0, 16]])
@@ -115,8 +115,8 @@ def test_attention_laws(seed, scale, target, source):
     np.testing.assert_array_equal(
         np.where(has_free_key, 0, weights), np.where(has_free_key, 0, expected)
     )
-    # What a row blocks cannot reach it, to the last bit.
-    never_seen = (blocked & has_free_key).all(1)  # (2, source): blocked in every row, none uniform
+    # Blocked keys and values do not change a row, bitwise.
+    never_seen = (blocked & has_free_key).all(1)  # (2, source): blocked in all rows, no row uniform
     changed_k = np.where(never_seen[..., None], 1e3, k)
     changed_v = np.where(never_seen[..., None], -1e3, v)
     again, _ = ref.scaled_dot_product_attention(q, changed_k, changed_v, blocked)
@@ -140,10 +140,10 @@ def test_split_heads_gives_each_head_its_own_columns():
 
 
 def keras_attention(params, q, k, v, may_attend):
-    """The same weights inside `keras.layers.MultiHeadAttention`, float64."""
+    """Return a float64 `keras.layers.MultiHeadAttention` with the same weights."""
     layer = keras.layers.MultiHeadAttention(num_heads=N, key_dim=H, dtype="float64")
     layer.build(q.shape, v.shape, k.shape)
-    # Keras builds query, key, value, output; each kernel keeps heads and head width apart.
+    # Keras's order is query, key, value, output; its kernels have separate axes for the heads.
     weights = []
     for name in ("wq", "wk", "wv"):
         weights += [params[name]["kernel"].reshape(D, N, H), params[name]["bias"].reshape(N, H)]
@@ -165,7 +165,7 @@ def test_multi_head_attention_matches_keras(rng, masked):
     q, k, v = (rng.standard_normal((B, n, D)) for n in (T, S, S))
     mask = ref.padding_mask(padded_ids()) if masked else None
     output, weights = ref.multi_head_attention(params, q, k, v, mask, N)
-    # Keras wants (B, T, S), True = may attend.
+    # Keras expects (B, T, S), True = may attend.
     may_attend = np.broadcast_to(mask[:, 0] == 0, (B, T, S)) if masked else None
     expected_output, expected_weights = keras_attention(params, q, k, v, may_attend)
     assert output.shape == (B, T, D)
@@ -227,7 +227,7 @@ def test_positional_encoding_known_values():
 
 @pytest.mark.parametrize("d_model", [D, 7])
 def test_positional_encoding_is_a_rotation(d_model):
-    """Each pair is (sin a, cos a), and moving on by one position turns it by a fixed angle."""
+    """Each pair is (sin a, cos a), rotated by a fixed angle from one position to the next."""
     table = ref.positional_encoding(11, d_model)[0]
     assert table.shape == (11, d_model)
     pairs = d_model // 2
@@ -274,7 +274,7 @@ def keras_decoder_layer(params, x, enc_output, self_may, cross_may):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_transformer_matches_keras_parts(rng, tied):
-    """The whole model, put together a second time from Keras layers."""
+    """The whole model, assembled again from Keras layers."""
     params = trees.random_transformer_params(
         rng,
         num_layers=2,
@@ -324,7 +324,7 @@ def test_transformer_matches_keras_parts(rng, tied):
 
 
 def test_greedy_decode_is_its_own_teacher():
-    """One forward pass over the finished rows predicts each of their tokens."""
+    """One forward pass over the decoded rows predicts each of their tokens."""
     vectors = np.load(VECTORS / "transformer.npz")
     params = trees.unflatten(vectors, "params")
     start, end = int(vectors["greedy/start"]), int(vectors["greedy/end"])
@@ -343,7 +343,7 @@ def test_greedy_decode_is_its_own_teacher():
         assert margin.min() > 0.05, "float32 could choose another token"
         assert len(set(row[: length + 1])) >= 4
         assert (row[length + 1 :] == 0).all()
-    assert ends == 1, "one row is to end early and one is to run to max_len"
+    assert ends == 1, "expected one row to end early and one to reach max_len"
     assert tokens.shape[1] == 1 + max_len
 
 

@@ -1,4 +1,4 @@
-"""The reference for training, held to hand arithmetic, Keras and calculus, as `test_reference`."""
+"""The training reference against hand calculations, Keras and calculus, as in `test_reference`."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_label_smoothing_matches_keras(rng, epsilon):
 
 def test_masked_accuracy_known_value():
     labels = np.array([[6, 0, 2], [17, 2, 0]])
-    logits = np.eye(V)[[[6, 0, 3], [17, 2, 5]]]  # three of the four that count; the pads do not
+    logits = np.eye(V)[[[6, 0, 3], [17, 2, 5]]]  # three of the four real tokens; padding is ignored
     assert ref.masked_accuracy(labels, logits) == 3 / 4
 
 
@@ -51,16 +51,16 @@ def test_schedule_rises_to_warmup_then_falls():
     rate = ref.warmup_schedule(steps, D, warmup_steps=53)
     assert steps[rate.argmax()] == 53
     close(rate.max(), 1 / math.sqrt(D * 53))
-    close(rate[:53], rate[0] * steps[:53])  # a straight line up
-    close(rate[52:] ** -2, D * steps[52:])  # then the inverse square root
+    close(rate[:53], rate[0] * steps[:53])  # linear warmup
+    close(rate[52:] ** -2, D * steps[52:])  # then inverse square root
     # The paper's base model: 512 wide, 4000 steps of warmup.
     close(ref.warmup_schedule(4000, 512), 6.987712429686843e-4)
 
 
 @pytest.mark.parametrize(
     ("beta1", "beta2", "tolerance"),
-    # Keras passes the betas through float32, so two that are exact there come first. Its epsilon
-    # is added before the bias correction: about rate * 1e-8 / |gradient| apart.
+    # Keras rounds the betas to float32; the first two are exact there. It adds epsilon before the
+    # bias correction, a difference of about rate * 1e-8 / |gradient|.
     [(0.875, 0.96875, 1e-9), (0.9, 0.98, 1e-7)],
 )
 def test_adam_matches_keras(rng, beta1, beta2, tolerance):
@@ -77,7 +77,7 @@ def test_adam_matches_keras(rng, beta1, beta2, tolerance):
 
 
 def test_adam_first_step_by_hand():
-    # Corrected moments are g and g^2, so the first step is the rate, against the gradient's sign.
+    # The corrected moments are g and g^2, so the first step is -rate * sign(g).
     param, m, v = ref.adam_update(np.array([1.0, 1.0]), np.array([4.0, -0.5]), 0.0, 0.0, 1, 0.25)
     close(param, [0.75, 1.25], 1e-8)
     close(m, [0.4, -0.05])

@@ -1,4 +1,4 @@
-"""The committed vectors must equal a fresh run of their script, and hold what matters."""
+"""The committed vectors equal a fresh run of their script and cover the important cases."""
 
 import importlib.util
 import math
@@ -56,12 +56,12 @@ def test_vectors_equal_a_fresh_run(fresh_vectors, name):
             assert np.isfinite(actual).all(), key
             if actual.dtype != np.float64:  # inputs, parameters, ids, masks
                 np.testing.assert_array_equal(actual, expected, err_msg=key)
-            else:  # another BLAS may add in another order; differences magnify that by 1 / eps
+            else:  # BLAS may sum in another order; finite differences amplify that by 1 / eps
                 close(actual, expected, 1e-7 if "grad" in key else 1e-11)
 
 
 def test_vectors_hold_masks_that_matter():
-    """Each mask has zeros and ones, and turning it the wrong way round changes the answer."""
+    """Each mask has zeros and ones, and inverting it changes the result."""
     with np.load(VECTORS / "attention.npz") as z:
         for case in ("padding", "look_ahead", "blocked_row", "wide"):
             mask = z[f"{case}/mask"]

@@ -1,4 +1,4 @@
-"""A BERT small enough for unit tests, with a vocabulary, in a folder of Hugging Face's layout."""
+"""A BERT small enough for unit tests, with a vocabulary, in Hugging Face's layout."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ CONFIG = bert.BertConfig(
 
 
 def randomised(model, seed=5):
-    """The model, built, with random weights."""
+    """Build the model and give it random weights."""
     model.build()
     rng = np.random.default_rng(seed)
     for weight in model.weights:
@@ -26,7 +26,7 @@ def randomised(model, seed=5):
 
 
 def tiny_folder(folder):
-    """Write a checkpoint and its vocab.txt; the folder."""
+    """Write a checkpoint and its vocab.txt; return the folder."""
     randomised(bert.Bert(CONFIG)).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n", "utf-8")
     return folder

@@ -1,4 +1,4 @@
-"""Tokenizers of many kinds: ours, and as others make theirs with the Rust package alone."""
+"""Tokenizer files of many kinds, made by this library or by the Rust package alone."""
 
 import json
 
@@ -36,7 +36,7 @@ def _theirs(make, **settings):
 
 
 def _llama(texts, path):
-    """The pipeline of Llama 2: one word a text, and bytes for what is unknown."""
+    """Llama 2: no pre-tokenizer, so a text is one word; unknown characters become bytes."""
     metaspace = "▁"
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence(
@@ -66,7 +66,7 @@ def _llama(texts, path):
 
 
 def _whole_words(texts, path):
-    """As in Llama 3: a word that is in the vocabulary is not cut, whatever the merges say."""
+    """Llama 3: a word in the vocabulary is never split, whatever the merges."""
     _theirs(ByteLevelBPETokenizer)(texts, path)
     content = json.loads(path.read_text(encoding="utf-8"))
     content["model"] |= {"ignore_merges": True, "merges": content["model"]["merges"][:1000]}
@@ -74,7 +74,7 @@ def _whole_words(texts, path):
 
 
 def _fused_unknown(texts, path):
-    """Characters, some of which are unknown, behind a prefix and before a suffix."""
+    """BPE with a prefix, a suffix, and unknown characters fused into one token."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -92,7 +92,7 @@ def _fused_unknown(texts, path):
 
 
 def _unigram_with_bytes(texts, path):
-    """Unigram that writes unknown characters, of which there are many here, in bytes."""
+    """Unigram with byte fallback for unknown characters, of which there are many."""
     UnigramTokenizer.train([text for text in texts if text.isascii()], 3000).save(path)
     content = json.loads(path.read_text(encoding="utf-8"))
     vocabulary = content["model"]["vocab"]
@@ -126,5 +126,5 @@ MAKERS = {
     "fused unknown": _fused_unknown,
 }
 
-# One of each model, as this package trains them.
+# One of each model, as trained by this package.
 MODELS = ("bpe", "wordpiece", "unigram")

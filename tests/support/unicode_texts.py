@@ -1,4 +1,4 @@
-"""Texts of every script and oddity, for tests that compare two tokenizers."""
+"""Texts in every script and edge cases, for tests that compare two tokenizers."""
 
 import random
 
@@ -8,15 +8,15 @@ SEEDS = [
     "\x00",
     "a\x00b",
     "\ufeffmark",
-    "\ufffe\uffff\U0010ffff",  # no characters, yet valid
+    "\ufffe\uffff\U0010ffff",  # noncharacters, which are valid
     "\ufffd",
     "\ud7ff\ue000",  # the neighbours of the surrogates
     "<s>Tom</s><pad> <pad><unk>[CLS] [MASK]",
     "👩🏽‍🚀👨‍👩‍👧‍👦🇫🇷",
     "e\u0301\u0327\u0302\u0303" * 20,
-    "\u1b44\u302e\u0300\u0334a\u0300\u0327\u093c",  # marks out of order, some of them not Mn
-    "\u0344\u0958\u1e9b\u0323\ufb2c",  # letters that no composition gives back
-    "각\u1100\u1161\u11a8\u11a8한",  # Hangul, whole and in parts
+    "\u1b44\u302e\u0300\u0334a\u0300\u0327\u093c",  # marks out of order, some not of category Mn
+    "\u0344\u0958\u1e9b\u0323\ufb2c",  # characters that composition does not restore
+    "각\u1100\u1161\u11a8\u11a8한",  # Hangul, composed and decomposed
     "שלום עולם مرحبا \u202eabc\u202c",
     "नमस्ते ไทย ລາວ မြန်မာ",
     "１２３４５６７８９０ 1234567890 ¼½ Ⅻ",
@@ -58,12 +58,12 @@ _RANGES = [
 
 
 def random_texts(count, seed, sentences=()):
-    """Makes texts of runs of one kind, single characters, pieces of sentences, and the seeds.
+    """Return random texts of runs of one script, single characters, pieces of sentences and seeds.
 
     Args:
         count: int.
         seed: int.
-        sentences: list of str, texts to take pieces of.
+        sentences: list of str, texts to take pieces from.
 
     Returns:
         list of str without surrogates.
@@ -93,6 +93,6 @@ def random_texts(count, seed, sentences=()):
 
 
 def all_characters(separator):
-    """Every character, a hundred to a text, with something between each two."""
+    """Return texts of a hundred characters each, joined by a separator, covering Unicode."""
     points = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
     return [separator.join(points[start : start + 100]) for start in range(0, len(points), 100)]

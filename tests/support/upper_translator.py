@@ -1,10 +1,10 @@
-"""A translator that turns words into capitals, and remembers the batches."""
+"""A fake translator that converts text to upper case and records its batches."""
 
 import tensorflow as tf
 
 
 class UpperTranslator:
-    """What `translate_texts` and `translate_file` want of a translator; a word is a token."""
+    """The interface used by `translate_texts` and `translate_file`; each word is a token."""
 
     def __init__(self, weight=1.0, fails_after=None):
         self.weights = [tf.Variable([weight])]

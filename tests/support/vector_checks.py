@@ -1,7 +1,7 @@
-"""The comparisons with tests/vectors, as functions: tests call them on the library, and the
-mutation proof calls them on a library with one thing wrong and expects them to fail.
+"""Comparisons with tests/vectors. Tests call them on the library; mutation tests call them on a
+library with one deliberate error and expect them to fail.
 
-The committed widths: N=7 heads, D=14, F=11, V=13 (source) and 19 (target).
+The committed sizes: N=7 heads, D=14, F=11, V=13 (source) and 19 (target).
 """
 
 import keras
@@ -17,14 +17,14 @@ ATTENTION_CASES = ("open", "padding", "look_ahead", "blocked_row", "wide")
 
 
 def attention_case(name):
-    """`(q, k, v, mask)` float32 arrays, mask None or 1 = blocked, and `(output, weights)`."""
+    """Return `(q, k, v, mask)`, mask None or 1 = blocked, and `(output, weights)`."""
     shared, own = vectors("attention"), case("attention", name)
     q, k, v = (own.get(part, shared[part]) for part in ("q", "k", "v"))
     return (q, k, v, own.get("mask")), (own["output"], own["weights"])
 
 
 def check_attention(attend, name):
-    """`attend(q, k, v, mask)` -> (output, weights) against one of ATTENTION_CASES."""
+    """Check `attend(q, k, v, mask)` -> (output, weights) against one of ATTENTION_CASES."""
     inputs, (output, weights) = attention_case(name)
     actual, actual_weights = attend(*inputs)
     close(actual, output)
@@ -62,14 +62,14 @@ def check_decoder_layer(**options):
 
 
 def reference_transformer(**options):
-    """The committed Transformer with the committed parameters."""
+    """Return a Transformer with the committed parameters."""
     model = Transformer(2, D, N, F, 13, 19, pe_input=11, pe_target=12, rate=0.1, **options)
     model.build()
     return load(model, params("transformer"))
 
 
 def check_transformer(**options):
-    """Logits and every attention weight, padding and look-ahead both at work."""
+    """Check logits and all attention weights under padding and look-ahead masks."""
     data = vectors("transformer")
     model = reference_transformer(**options)
     logits, weights = model((data["inp"], data["tar"]), False, True)
@@ -91,7 +91,7 @@ def check_tied_logits(**options):
 
 
 def check_gradients(loss, **options):
-    """d loss(labels, logits) / d parameter, for the parameters whose gradients are committed."""
+    """Check d loss(labels, logits) / d parameter, where the gradients are committed."""
     data = vectors("transformer")
     model = reference_transformer(**options)
     flat = trees.flatten(variables_of(model))

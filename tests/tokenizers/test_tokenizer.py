@@ -87,7 +87,7 @@ def test_texts_of_which_nothing_is_left_are_refused(train):
 def test_characters_that_a_normalizer_makes_count():
     # One character becomes eighteen: the alphabet is larger than the texts suggest.
     pipeline = dataclasses.replace(metaspace_pipeline(), normalizer={"type": "NFKD"})
-    with pytest.raises(ValueError, match="vocab_size: expected .*received 8"):
+    with pytest.raises(ValueError, match="vocab_size: expected .*got 8"):
         UnigramTokenizer.train(["\ufdfa\ufdfa"], 8, pipeline)
 
 
@@ -171,9 +171,9 @@ def test_empty_corpus_is_refused(train, texts):
 @pytest.mark.parametrize("train", TRAINERS)
 def test_texts_must_be_strings(train):
     for texts in ("abc", Path("abc")):
-        with pytest.raises(TypeError, match="received one"):
+        with pytest.raises(TypeError, match="got one"):
             train(texts, 300)
-    with pytest.raises(TypeError, match="received bytes"):
+    with pytest.raises(TypeError, match="got bytes"):
         train([b"abc"], 300)
     with pytest.raises(ValueError, match=r"U\+D800 at character 1"):
         train(["a\ud800"], 300)
@@ -183,20 +183,20 @@ def test_texts_must_be_strings(train):
 
 def test_what_is_encoded_must_be_strings(tokenizer):
     for encode in (tokenizer.encode, tokenizer.encode_with_offsets):
-        with pytest.raises(TypeError, match="received one string"):
+        with pytest.raises(TypeError, match="got one string"):
             encode("abc")
-        with pytest.raises(TypeError, match="received bytes"):
+        with pytest.raises(TypeError, match="got bytes"):
             encode([b"abc"])
         with pytest.raises(ValueError, match=r"U\+DFFF at character 0"):
             encode(["\udfff"])
-    with pytest.raises(TypeError, match="received int"):
+    with pytest.raises(TypeError, match="got int"):
         tokenizer.trace(3)
 
 
 @pytest.mark.parametrize("train", TRAINERS)
 @pytest.mark.parametrize("vocab_size", [0, 2, 20, "300", 9.5])
 def test_a_vocabulary_smaller_than_the_alphabet_is_refused(train, vocab_size):
-    with pytest.raises(ValueError, match=f"vocab_size: expected .*received {vocab_size!r}"):
+    with pytest.raises(ValueError, match=f"vocab_size: expected .*got {vocab_size!r}"):
         train(["the quick brown fox jumps over the lazy dog"], vocab_size)
 
 
@@ -220,7 +220,7 @@ def test_a_pipeline_without_an_unknown_token_is_refused(cls):
 @pytest.mark.parametrize("number", [-1, 8000])
 def test_ids_outside_the_vocabulary_are_refused(tokenizer, number):
     for call in (tokenizer.ids_to_tokens, lambda ids: tokenizer.decode([[5], ids])):
-        with pytest.raises(ValueError, match=rf"ids: .*\[0, 8000\), received {number}"):
+        with pytest.raises(ValueError, match=rf"ids: .*\[0, 8000\), got {number}"):
             call([5, number])
 
 
@@ -231,7 +231,7 @@ def test_ids_must_be_rows_of_integers(tokenizer, ids):
 
 
 def test_tokens_outside_the_vocabulary_are_refused(tokenizer):
-    with pytest.raises(ValueError, match=r"tokens: .*received also \['no such token'\]"):
+    with pytest.raises(ValueError, match=r"tokens: .*also got \['no such token'\]"):
         tokenizer.tokens_to_ids(["a", "no such token"])
 
 

@@ -125,7 +125,7 @@ def test_a_broken_vocabulary_is_refused(rewrite, part, change):
 
 def test_a_unigram_token_with_two_scores_is_refused(rewrite):
     path = rewrite(lambda c: c["model"]["vocab"].append(["▁", -3.0]), "unigram")
-    with pytest.raises(ValueError, match="each token once', received \"'▁' twice"):
+    with pytest.raises(ValueError, match="each token once', got \"'▁' twice"):
         GraphUnigram.from_file(path)
 
 

@@ -30,7 +30,7 @@ def test_every_weight_stands_at_its_row_and_column():
     ]
     places = [(float(rect.get("x")), float(rect.get("y"))) for rect in found]
     assert len(set(places)) == weights.size
-    for n, t, s in np.ndindex(weights.shape):  # columns go right, rows go down, heads go right
+    for n, t, s in np.ndindex(weights.shape):  # columns to the right, rows down, heads to the right
         x, y = places[np.ravel_multi_index((n, t, s), weights.shape)]
         assert (x > places[0][0]) == (n > 0 or s > 0)
         assert (y > places[0][1]) == (t > 0)

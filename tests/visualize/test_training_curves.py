@@ -1,4 +1,4 @@
-"""The curves show the values of the history."""
+"""The plotted curves show the values of the history."""
 
 import sys
 
@@ -15,7 +15,7 @@ HISTORY = """epoch,accuracy,loss,val_accuracy,val_loss
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The saved figures."""
+    """Return a list that collects the saved figures."""
     figures = []
 
     def savefig(figure, path, **_):

@@ -1,4 +1,4 @@
-"""The weights between the tokens of two sentences equal those of the model's forward pass."""
+"""The attention weights of a sentence pair equal those of the model's forward pass."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_tokens_are_whole_characters_or_bytes(model, tokenizer):
         except ValueError:
             written += row.encode()
     assert written.decode() == SENTENCES[1]
-    # The vocabulary is so small that some character is split into pieces.
+    # The vocabulary is so small that a character is split into several tokens.
     assert any(row.encode() not in written for row in rows[:-1])
 
 

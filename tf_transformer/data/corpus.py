@@ -61,7 +61,7 @@ def _read_rows(name):
     if stored not in _FILES:
         names = ", ".join(sorted([*_FILES, *_REVERSED]))
         raise ValueError(
-            f"name: expected one of {names}, received {name!r}; "
+            f"name: expected one of {names}, got {name!r}; "
             "read your own corpus with read_tsv or read_files"
         )
     packed = resources.files(__package__).joinpath("corpora", _FILES[stored]).read_bytes()

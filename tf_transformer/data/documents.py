@@ -32,7 +32,7 @@ def read_documents(paths):
     """
     paths = [paths] if isinstance(paths, str | PathLike) else list(paths)
     if not paths:
-        raise ValueError("paths: expected at least one text file, received none")
+        raise ValueError("paths: expected at least one text file, got none")
     documents = []
     for path in paths:
         lines = [line.strip() for line in read_lines(path, "paths")]

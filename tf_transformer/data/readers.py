@@ -41,7 +41,7 @@ def read_files(source_file, target_file):
     targets = read_lines(target_file, "target_file")
     if len(sources) != len(targets):
         raise ValueError(
-            f"target_file: expected as many lines as source_file, received {len(sources)} lines in "
+            f"target_file: expected as many lines as source_file, got {len(sources)} lines in "
             f"{source_file} and {len(targets)} in {target_file}; line n of one must translate "
             "line n of the other"
         )
@@ -80,7 +80,7 @@ def read_tsv(path):
         columns = line.split("\t")
         if len(columns) < 2:
             raise ValueError(
-                f"path: expected at least 2 columns separated by a tab, received {len(columns)} "
+                f"path: expected at least 2 columns separated by a tab, got {len(columns)} "
                 f"on line {number} of {path}; write source<TAB>target"
             )
         for side in columns[:2]:
@@ -183,7 +183,7 @@ def _decode(line, argument, path, number):
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{argument}: expected UTF-8, received byte 0x{line[error.start]:02x} at byte "
+            f"{argument}: expected UTF-8, got byte 0x{line[error.start]:02x} at byte "
             f"{error.start + 1} of line {number} of {path}; convert the file to UTF-8"
         ) from error
 
@@ -191,6 +191,6 @@ def _decode(line, argument, path, number):
 def _check_not_blank(side, argument, path, number):
     if not side.strip():
         raise ValueError(
-            f"{argument}: expected text on both sides of every pair, received a blank side on "
+            f"{argument}: expected text on both sides of every pair, got a blank side on "
             f"line {number} of {path}; remove that pair"
         )

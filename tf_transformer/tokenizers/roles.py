@@ -58,6 +58,6 @@ class SpecialTokenRoles:
             if name in self.special_tokens:
                 return self.special_tokens[name]
         raise ValueError(
-            f"{role}_id: expected one of the special tokens {_NAMES[role]}, received "
+            f"{role}_id: expected one of the special tokens {_NAMES[role]}, got "
             f"{list(self.special_tokens)}; train a vocabulary that has one, or use `special_tokens`"
         )

@@ -178,7 +178,7 @@ class Tokenizer(SpecialTokenRoles):
         unknown = [token for token, number in ids.items() if number is None]
         if unknown:
             raise ValueError(
-                f"tokens: expected tokens of the vocabulary, received also {unknown[:5]}; "
+                f"tokens: expected tokens of the vocabulary, also got {unknown[:5]}; "
                 "use `encode` to split a text into tokens"
             )
         return [ids[token] for token in tokens]
@@ -216,13 +216,13 @@ class Tokenizer(SpecialTokenRoles):
             ids = [operator.index(number) for number in ids]
         except TypeError as error:
             raise TypeError(
-                f"ids: expected a row of integers for each text, received {ids!r}; "
+                f"ids: expected a row of integers for each text, got {ids!r}; "
                 "wrap the ids of a single text as [ids]"
             ) from error
         for number in ids:
             if not 0 <= number < self.vocab_size:
                 raise ValueError(
-                    f"ids: expected integers in [0, {self.vocab_size}), received {number}; "
+                    f"ids: expected integers in [0, {self.vocab_size}), got {number}; "
                     "decode with the tokenizer that the model was trained with"
                 )
         return ids
@@ -230,7 +230,7 @@ class Tokenizer(SpecialTokenRoles):
 
 def _list_of_strings(texts):
     if isinstance(texts, str):
-        raise TypeError("texts: expected an iterable of strings, received one string; use [text]")
+        raise TypeError("texts: expected an iterable of strings, got one string; use [text]")
     return [check_string(text) for text in texts]
 
 

@@ -243,8 +243,8 @@ def _ids_of_model(model):
     vocab = model.get("vocab")
     if model["type"] == "Unigram":
         if not isinstance(vocab, list) or not all(_is_entry(entry) for entry in vocab):
-            expected, received = "a list of [token, score]", type(vocab).__name__
-            raise UnsupportedPart.of("model.vocab", expected, f"{received} of something else")
+            expected, got = "a list of [token, score]", type(vocab).__name__
+            raise UnsupportedPart.of("model.vocab", expected, f"{got} of something else")
         ids = {token: number for number, (token, _) in enumerate(vocab)}
         if len(ids) < len(vocab):
             tokens = [token for token, _ in vocab]

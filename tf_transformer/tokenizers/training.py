@@ -77,7 +77,7 @@ def check_vocab_size(vocab_size, smallest, reason):
     """
     if not isinstance(vocab_size, Integral) or vocab_size < smallest:
         raise ValueError(
-            f"vocab_size: expected an integer of at least {smallest} ({reason}), received "
+            f"vocab_size: expected an integer of at least {smallest} ({reason}), got "
             f"{vocab_size!r}; use a larger size, such as 8000"
         )
 
@@ -96,11 +96,11 @@ def check_learned(size, pipeline):
         >>> from tf_transformer.tokenizers import bert_pipeline
         >>> check_learned(5, bert_pipeline())
         Traceback (most recent call last):
-        ValueError: texts: expected some text after normalisation, received none; check that ...
+        ValueError: texts: expected some text after normalisation, got none; check that ...
     """
     if size <= len(pipeline.special_tokens):
         raise ValueError(
-            "texts: expected some text after normalisation, received none; check that the corpus "
+            "texts: expected some text after normalisation, got none; check that the corpus "
             "was read correctly"
         )
 
@@ -125,7 +125,7 @@ def checked_texts(texts):
     """
     if isinstance(texts, str | Path):
         raise TypeError(
-            f"texts: expected an iterable of strings or paths, received one "
+            f"texts: expected an iterable of strings or paths, got one "
             f"{type(texts).__name__}; wrap it in a list"
         )
     texts = _lines(texts)
@@ -133,7 +133,7 @@ def checked_texts(texts):
         if text.strip():
             return itertools.chain([text], texts)
     raise ValueError(
-        "texts: expected at least one text that is not blank, received none; check that the "
+        "texts: expected at least one text that is not blank, got none; check that the "
         "corpus was read"
     )
 
@@ -222,17 +222,15 @@ def check_string(text):
     Example:
         >>> check_string(5)
         Traceback (most recent call last):
-        TypeError: texts: expected strings, received int; decode bytes first
+        TypeError: texts: expected strings, got int; decode bytes first
     """
     if not isinstance(text, str):
-        raise TypeError(
-            f"texts: expected strings, received {type(text).__name__}; decode bytes first"
-        )
+        raise TypeError(f"texts: expected strings, got {type(text).__name__}; decode bytes first")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"texts: expected text without lone surrogates, received U+{ord(text[error.start]):X} "
+            f"texts: expected text without lone surrogates, got U+{ord(text[error.start]):X} "
             f'at character {error.start}; decode the bytes with errors="replace"'
         ) from error
     return text

@@ -59,7 +59,7 @@ class UnigramTokenizer(Tokenizer):
         pipeline = pipeline or metaspace_pipeline()
         if pipeline.unknown is None:
             raise ValueError(
-                "pipeline: expected one with an unknown token, received one without; use "
+                "pipeline: expected one with an unknown token, got one without; use "
                 "metaspace_pipeline() or bert_pipeline()"
             )
         special = pipeline.special_tokens

@@ -6,12 +6,10 @@ class UnsupportedPart(ValueError):
 
     Example:
         >>> print(UnsupportedPart.of("model.type", ["BPE"], "WordLevel"))
-        The part 'model.type' is not supported: expected ['BPE'], received 'WordLevel'.
+        The part 'model.type' is not supported: expected ['BPE'], got 'WordLevel'.
     """
 
     @classmethod
-    def of(cls, part, expected, received):
+    def of(cls, part, expected, got):
         """Creates the error for a part, given its name in the file."""
-        return cls(
-            f"The part {part!r} is not supported: expected {expected!r}, received {received!r}."
-        )
+        return cls(f"The part {part!r} is not supported: expected {expected!r}, got {got!r}.")

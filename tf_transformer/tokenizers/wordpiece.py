@@ -143,7 +143,7 @@ class WordPieceTokenizer(Tokenizer):
 def _untrained(pipeline):
     if pipeline.unknown is None:
         raise ValueError(
-            "pipeline: expected one with an unknown token, received one without; use "
+            "pipeline: expected one with an unknown token, got one without; use "
             "bert_pipeline() or metaspace_pipeline()"
         )
     return {

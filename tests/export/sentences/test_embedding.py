@@ -1,4 +1,4 @@
-"""Vectors of many lines, and the nearest of them."""
+"""Embedding many lines, and searching for the nearest."""
 
 import io
 import tracemalloc
@@ -11,7 +11,7 @@ from tf_transformer.export import embed_lines, nearest, write_vectors
 
 
 class Lengths:
-    """An "encoder" that says how long a line is, and remembers its batches."""
+    """A fake encoder that returns the length of each line and records its batches."""
 
     def __init__(self):
         self.batches = []
@@ -51,7 +51,7 @@ def test_memory_does_not_grow_with_the_lines():
         write_vectors(io.BytesIO(), embed_lines(Lengths(), ("x" for _ in range(count)), 64, 64), 2)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        return most - 8 * count  # what is written
+        return most - 8 * count  # minus the vectors written
 
     peak(64)
     assert peak(8192) < 2 * peak(512) + 200_000

@@ -1,4 +1,4 @@
-"""Decoding as graphs: any shape, few programs, no growing memory; XLA gives the same."""
+"""Decoding in graphs: any shape, few compilations, no memory growth, same results with XLA."""
 
 import gc
 import itertools
@@ -26,7 +26,7 @@ def model():
 
 
 def sources(count, longest=LONGEST, seed=0):
-    """Rows of random ids with the end, padded with 0."""
+    """Return rows of random ids with an end token, padded with 0."""
     rng = np.random.default_rng(seed)
     ids = np.zeros((count, longest), np.int32)
     for row in ids:
@@ -36,7 +36,7 @@ def sources(count, longest=LONGEST, seed=0):
 
 
 def batches(count, size, seed=0):
-    """Sentences in batches of like length, each padded to its longest."""
+    """Yield batches of sentences of similar length, each padded to its longest."""
     ids = sources(count, seed=seed)
     ids = ids[np.argsort((ids != 0).sum(1), kind="stable")]
     for start in range(0, count, size):
@@ -76,7 +76,7 @@ def test_a_batch_is_its_rows(model, jit_compile):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_samples(model, jit_compile):
-    """What is drawn after the start, and after the likeliest token, of one source in many rows."""
+    """The first two tokens sampled for many copies of a source follow the model's distribution."""
     rules = {"min_length": 3, "length_limit": (0, 5)}
     translator = IdTranslator(model, 1, END, jit_compile=jit_compile, **rules)
     source = sources(1, 7)
@@ -98,7 +98,7 @@ def test_samples(model, jit_compile):
         counts = np.array([(drawn[:, place] == token).sum() for token in best])
         assert counts.sum() == len(drawn)
         expected = len(drawn) * p / p.sum()
-        assert ((counts - expected) ** 2 / expected).sum() < 21.1  # 3 degrees, one in 10,000
+        assert ((counts - expected) ** 2 / expected).sum() < 21.1  # chi-square, df = 3, p = 0.0001
         said.append(best[0])
         drawn = drawn[drawn[:, place] == best[0]]
 
@@ -159,22 +159,22 @@ def test_an_empty_batch(model, jit_compile):
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
 def test_a_thousand_sentences_need_one_program_for_each_bucket(model, monkeypatch, name):
-    monkeypatch.setattr(in_parts, "_cores", lambda: 2)  # two parts of 16 share their programs
+    monkeypatch.setattr(in_parts, "_cores", lambda: 2)  # two parts of 16 rows share their programs
     for jit_compile in (False, True):
         translator = IdTranslator(model, 1, END, beam_size=3, jit_compile=jit_compile)
         decode = getattr(translator, name)
-        decode(tf.zeros((0, 5), tf.int32))  # traced, and nothing compiled
+        decode(tf.zeros((0, 5), tf.int32))  # traces, compiles nothing
         seen, sizes = set(), set()
         with count_compilations() as built:
             for batch in batches(1000, 32):
                 decode(batch)
                 seen.add(batch.shape)
-                # In parts of 16 rows, or of the 8 that the last sentences are.
+                # Batches run in parts of 16 rows; the last batch has 8.
                 sizes.add((min(len(batch), 16), 8 if batch.shape[1] <= 8 else 16))
         assert built.traces == 0
         assert len(seen) > 8 and len(sizes) == 3
-        # An encoder for each size; and a loop for it with room for 16 and for 32 tokens, and for
-        # the 8 rows that are left of 16.
+        # One encoder per size, and one loop per size and cache length (16 or 32 tokens), also for
+        # the 8 rows left when half of 16 have finished.
         loops = {(rows, length, room) for rows, length in sizes for room in (16, 32)}
         loops |= {(8, length, room) for _, length in sizes for room in (16, 32)}
         most = len(sizes) + len(loops) if jit_compile else 0
@@ -186,7 +186,7 @@ def test_a_thousand_sentences_need_one_program_for_each_bucket(model, monkeypatc
 
 
 def memory():
-    """What the process holds, in MiB."""
+    """Return the resident memory of the process in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 2**20
 
@@ -194,7 +194,7 @@ def memory():
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_ten_thousand_translations_do_not_grow_the_memory(model, jit_compile):
     translator = IdTranslator(model, 1, END, beam_size=3, jit_compile=jit_compile)
-    gc.freeze()  # collections need not search what earlier tests left behind
+    gc.freeze()  # garbage collection skips what earlier tests left behind
     held = []
     for seed in range(10):
         for decode in (translator.greedy, translator.beam):
@@ -203,5 +203,5 @@ def test_ten_thousand_translations_do_not_grow_the_memory(model, jit_compile):
         gc.collect()
         held.append(memory())
     gc.unfreeze()
-    # The allocators have what they want after the first ones; a leak would go on.
+    # Allocators stop growing after the first rounds; a leak would continue.
     assert held[-1] - held[4] < 4, held

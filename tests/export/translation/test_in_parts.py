@@ -1,4 +1,4 @@
-"""A batch in parts: every row in its place, as many parts as rows and cores allow."""
+"""Batches split into parts: rows keep their order; rows and cores limit the number of parts."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_as_many_parts_as_rows_and_cores_allow(monkeypatch, cores, rows, parts):
     np.testing.assert_array_equal(sums, ids.sum(1))
     assert len(traces) == 1
     assert [len(part) for part in seen] == [rows // parts] * parts
-    for part in seen:  # dealt out in turn
+    for part in seen:  # rows are dealt out round-robin
         assert (np.diff(part[:, 0]) == 3 * parts).all()
 
 

@@ -1,4 +1,4 @@
-"""Settings of sampling: the same numbers for the same seed, others for each batch."""
+"""Sampling settings: reproducible from the seed, different for each batch."""
 
 import pytest
 

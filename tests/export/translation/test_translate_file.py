@@ -1,4 +1,4 @@
-"""A file through a translator: order, stops, resuming, and what must not be mixed up."""
+"""Translating a file: order of lines, interruption, resuming, and errors for mismatched files."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def test_lines_keep_their_order(source, tmp_path, lines_at_once, beam):
     assert count == 23 and translated(target) == EXPECTED
     numbers, shares = zip(*seen, strict=True)
     assert list(numbers) == np.cumsum([len(batch) for batch in translator.batches]).tolist()
-    assert {*range(lines_at_once, 23, lines_at_once)} <= set(numbers)  # the ends of the parts
+    assert {*range(lines_at_once, 23, lines_at_once)} <= set(numbers)  # the ends of the chunks
     assert sorted(set(shares)) == list(shares)
     assert seen[-1] == (23, 1.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source.txt", "target.txt"]
@@ -119,7 +119,7 @@ def test_an_empty_file_gives_an_empty_file(tmp_path):
 
 @pytest.fixture
 def stopped(source, tmp_path):
-    """The target of a call that was stopped after ten lines; and some that nobody noted."""
+    """Return the target of a call interrupted after ten lines, with an unrecorded partial line."""
     target = tmp_path / "target.txt"
     with pytest.raises(KeyboardInterrupt):
         translate_file(UpperTranslator(fails_after=2), source, target, lines_at_once=5)
@@ -224,4 +224,4 @@ def test_the_memory_does_not_grow_with_the_file(tmp_path):
 
 class _Nothing(list):
     def append(self, item):
-        """Forgets it."""
+        """Discard the item."""

@@ -1,4 +1,4 @@
-"""Texts in batches of like length, back in their own order."""
+"""Texts are translated in batches of similar length and returned in input order."""
 
 import itertools
 
@@ -43,7 +43,7 @@ def test_batches_hold_like_lengths_and_no_more_than_their_tokens(budget):
         inside = [lengths[i] for i in batch]
         assert before >= inside[0] == max(inside)
         before = min(inside)
-        assert len(batch) == 1 or len(batch) * (inside[0] + 1) <= budget  # and the end token
+        assert len(batch) == 1 or len(batch) * (inside[0] + 1) <= budget  # 1 for the end token
     for batch in batches[:-1]:
         assert (len(batch) + 1) * (lengths[batch[0]] + 1) > budget
 

@@ -1,4 +1,4 @@
-"""Strings in, strings out: any string, any batch, any process."""
+"""Translators map strings to strings, for any string and batch, in any process."""
 
 import json
 import os
@@ -37,14 +37,14 @@ STRANGE = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A trained run and its translator."""
+    """Return a trained run and its translator."""
     run = small_run(tmp_path_factory.mktemp("trained"), epochs=6)
     return run, Translator(run.train(), GraphBPE.from_file(run.tokenizer_path))
 
 
 @pytest.fixture(scope="module")
 def saved(trained, tmp_path_factory):
-    """The folder of its SavedModel."""
+    """Return the folder of its SavedModel."""
     run, translator = trained
     path = tmp_path_factory.mktemp("saved") / "model"
     facts = {"weights": 1, "command": "tf-transformer train", "scores": SCORES}
@@ -87,7 +87,7 @@ def test_encode_gives_the_encoders_vectors(trained):
 
 
 def test_greedy_translation_is_that_of_the_whole_model(trained):
-    """The cached loop in the graph against the plain model, one token after the other."""
+    """Compare the cached graph loop with decoding token by token without a cache."""
     run, translator = trained
     model, tokenizer = run.best_model(), translator.tokenizer
     for text in ("I love you.", "He is here."):
@@ -118,7 +118,7 @@ class TestBeams:
             np.testing.assert_allclose(alone["scores"][0], together["scores"][row], rtol=1e-5)
         best, second = together["scores"].numpy().T
         assert (best >= second).all()
-        assert together["translations"][1].numpy().tolist() == [b"", b""]  # of a blank text
+        assert together["translations"][1].numpy().tolist() == [b"", b""]  # blank text
         assert together["scores"][1].numpy().tolist() == [0.0, -np.inf]
 
     def test_one_beam_is_greedy(self, trained):
@@ -127,7 +127,7 @@ class TestBeams:
         assert beam.numpy().tolist() == translator.translate(STRANGE).numpy().tolist()
 
     def test_scores_are_those_of_the_whole_model(self, trained):
-        """log p of the sentence and its end, divided once."""
+        """A score is log p of the sentence with its end token, length-normalised once."""
         run, _ = trained
         model = run.best_model()
         translator = self.with_beams(trained, beam_size=4, n_best=3, length_penalty=0.8)
@@ -157,7 +157,7 @@ class TestBeams:
         answer = served(text=tf.constant(STRANGE), **{k: tf.constant(v) for k, v in chance.items()})
         expected = translator.translate_sample(STRANGE, *chance.values())
         assert (answer["translation"] == expected).numpy().all()
-        assert expected[1] == b""  # of a blank text
+        assert expected[1] == b""  # blank text
         likeliest = translator.translate_sample(STRANGE, 3, 1.0, 1, 1.0)
         assert (likeliest == translator.translate(STRANGE)).numpy().all()
         with pytest.raises(tf.errors.InvalidArgumentError, match="top_p: expected more than 0"):
@@ -229,7 +229,7 @@ def test_it_runs_by_saved_model_cli(trained, saved, tmp_path):
     done = subprocess.run([command, "run", *arguments, *texts], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     expected = translator.translate(tf.constant(["I love you."])).numpy().tolist()
-    # It writes the strings as a pickled object array.
+    # The command writes strings as a pickled object array.
     assert np.load(tmp_path / "translation.npy", allow_pickle=True).tolist() == expected
 
 
@@ -241,7 +241,7 @@ def test_it_loads_as_a_keras_model_again(trained, saved):
     np.testing.assert_array_equal(model(inputs, False), expected)
     ids = translator.tokenizer.encode(STRANGE)
     assert tokenizer.encode_strings(tf.constant(STRANGE)).to_list() == ids.to_list()
-    model.compile("adam", "mse")  # it trains on
+    model.compile("adam", "mse")  # it can be trained further
     model.train_on_batch(inputs, tf.ones_like(expected))
     assert np.any(model(inputs, False) != expected)
 
@@ -268,7 +268,7 @@ def test_description_and_card(saved):
 def test_a_saved_model_of_another_kind_is_not_replaced(trained, tmp_path):
     run, translator = trained
     other = tmp_path / "other"
-    translator.save(other)  # saved_model.pb, yet no description
+    translator.save(other)  # saved_model.pb without a description
     before = {path: path.stat().st_mtime_ns for path in other.rglob("*")}
     with pytest.raises(FileExistsError, match="or one with translator.json to replace"):
         save_translator(translator, other, run.description())

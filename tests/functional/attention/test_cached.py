@@ -1,4 +1,4 @@
-"""One cached step against the rows of causal attention."""
+"""Cached attention steps equal the rows of causal attention."""
 
 import numpy as np
 import pytest

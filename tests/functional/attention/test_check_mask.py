@@ -1,4 +1,4 @@
-"""The mask linter finds each mistake, names it, and leaves good masks alone."""
+"""`check_mask` finds and names each mistake, and accepts correct masks."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Dropout of attention weights, on every plan."""
+"""Dropout of attention weights, with every plan."""
 
 import numpy as np
 import reference_numpy as ref
@@ -18,7 +18,7 @@ from tf_transformer import scaled_dot_product_attention
 @every_plan
 @every_path
 def test_dropout_keeps_its_rate_and_drops_the_same_weights_backward(name, plan):
-    """With v = I, the columns of the output are the weights themselves, dropped ones 0."""
+    """With v = I, the output is the attention weights after dropout."""
     t, s = 23, 29
     rng = np.random.default_rng(5)
     q, k = rng.standard_normal((2, 3, t, 4)), rng.standard_normal((2, 3, s, 4))
@@ -31,8 +31,8 @@ def test_dropout_keeps_its_rate_and_drops_the_same_weights_backward(name, plan):
     kept = factors > 0.5
     np.testing.assert_allclose(factors, kept / 0.7, atol=1e-5)
     assert abs(kept.mean() - 0.7) < 0.03
-    assert len({row.tobytes() for row in kept.reshape(-1, s)}) == 2 * 3 * t, "rows repeat"
-    # Output and gradients of attention with exactly these factors.
+    assert len({row.tobytes() for row in kept.reshape(-1, s)}) == 2 * 3 * t, "repeated rows"
+    # Gradients of attention with exactly these dropout factors.
     dweights = g @ np.swapaxes(v, -1, -2) * factors
     dscores = weights * (dweights - (dweights * weights).sum(-1, keepdims=True))
     np.testing.assert_allclose(dq, dscores @ k / 2, atol=1e-5)
@@ -44,7 +44,7 @@ def test_dropout_keeps_its_rate_and_drops_the_same_weights_backward(name, plan):
 
 @every_plan
 def test_under_causal_no_two_rows_drop_the_same_weights(plan):
-    length, shared = 64, 20  # rows from `shared` on have this many keys in common
+    length, shared = 64, 20  # compare rows from `shared` on, in their common keys
     q, v = tf.zeros((1, 1, length, 4)), tf.eye(length)[tf.newaxis, tf.newaxis]
     dropped, _ = scaled_dot_product_attention(
         q,

@@ -1,4 +1,4 @@
-"""Every plan of the attention core meets one contract: accuracy, bitwise laws, gradients.
+"""Every attention plan meets one contract: accuracy, bitwise invariances, gradients.
 
 Axes: B batch, N heads, T target length, S source length, H head width.
 """
@@ -44,13 +44,13 @@ BIASES = {
 
 @st.composite
 def problems(draw):
-    """Arguments of one attention call: N(0, 1) values, any kind of mask and bias."""
+    """Draw the arguments of one attention call: N(0, 1) values, any kind of mask and bias."""
     b, n, t, s, h = draw(st.sampled_from(SHAPES))
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     shapes = {"q": (b, n, t, h), "k": (b, n, s, h), "v": (b, n, s, h + 2), "g": (b, n, t, h + 2)}
     problem = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     shape = MASKS[draw(st.sampled_from(sorted(MASKS)))](b, n, t, s)
-    share = draw(st.sampled_from([0.0, 0.3, 0.9, 1.0]))  # all free ... all blocked
+    share = draw(st.sampled_from([0.0, 0.3, 0.9, 1.0]))  # none to all blocked
     problem["mask"] = None if shape is None else (rng.random(shape) < share).astype(np.float32)
     shape = BIASES[draw(st.sampled_from(sorted(BIASES)))](b, n, t, s)
     problem["bias"] = None if shape is None else rng.standard_normal(shape)
@@ -59,7 +59,7 @@ def problems(draw):
 
 
 def check(problem, dtype, name, plan):
-    """Contract points 1, 2, 5, 6: output and gradients near float64, whatever is blocked."""
+    """Check contract points 1, 2, 5, 6: output and gradients close to float64 for any mask."""
     names = ["q", "k", "v"] + ([] if problem["bias"] is None else ["bias"])
     given = {x: tf.cast(problem[x], dtype) for x in (*names, "g")}
     run = path(name, plan, causal=problem["causal"])
@@ -111,7 +111,7 @@ def test_scores_of_30000_stay_finite(name, plan, dtype):
     q = tf.cast(np.full((2, 3, 7, 4), 128.0), dtype)  # 4 * 128^2 / sqrt(4) = 32768
     k = tf.concat([q, -q[:, :, :4]], axis=2)
     _, _, v, g = some_inputs(dtype)
-    mask = tf.constant(np.arange(11) < 4, tf.float32)  # the free ones score +30000 and -30000
+    mask = tf.constant(np.arange(11) < 4, tf.float32)  # the unmasked keys score +30000 and -30000
     mask = tf.reshape(mask, (1, 1, 1, 11))
     output, gradients = path(name, plan)(q, k, v, mask, None, g)
     exact = (tf.cast(x, tf.float64).numpy() for x in (q, k, v))
@@ -125,11 +125,11 @@ def test_scores_of_30000_stay_finite(name, plan, dtype):
 def test_a_row_with_every_key_blocked_is_the_plain_average(name, plan, causal):
     q, k, v, g = some_inputs()
     blocked = np.zeros((2, 1, 7, 11), np.float32)
-    blocked[1, :, 4] = 1  # row 4 of one sentence sees nothing, the future included
+    blocked[1, :, 4] = 1  # row 4 of one sentence: every key blocked, future ones too
     run = path(name, plan, causal=causal)
     output, (dq, dk, _) = run(q, k, v, tf.constant(blocked), None, g)
     near(output[1, :, 4], v[1].numpy().astype(np.float64).mean(axis=1), "float32")
-    assert not dq[1, :, 4].numpy().any(), "its average depends on no query"
+    assert not dq[1, :, 4].numpy().any(), "a uniform average does not depend on q"
     one_less, (_, other_dk, _) = run(
         tf.where(blocked[..., :1] == 1, 9.0, q), k, v, blocked, None, g
     )

@@ -1,4 +1,4 @@
-"""Masks: their values, and the conversion between the two conventions."""
+"""Masks: their values and conversion between the two conventions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which plan is chosen, and what is rejected before anything is computed."""
+"""Choosing a plan, and errors raised before anything is computed."""
 
 import pytest
 import tensorflow as tf

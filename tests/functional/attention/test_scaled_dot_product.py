@@ -1,4 +1,4 @@
-"""The attention core: reference vectors, the numerics contract on every path, laws, bad input.
+"""The attention core: reference vectors, numerics contract on every path, invariances, bad input.
 
 Axes: B batch, N heads, T target length, S source length, H head width.
 """
@@ -25,7 +25,7 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
 
 
 def attend_with_gradients(q, k, v, mask, cotangent, **options):
-    """(output, weights, gradients of sum(output * cotangent) w.r.t. q, k and v)."""
+    """Return output, weights, and gradients of sum(output * cotangent) w.r.t. q, k and v."""
     with tf.GradientTape() as tape:
         tape.watch([q, k, v])
         output, weights = scaled_dot_product_attention(q, k, v, mask, **options)
@@ -33,7 +33,7 @@ def attend_with_gradients(q, k, v, mask, cotangent, **options):
     return output, weights, tape.gradient(projected, [q, k, v])
 
 
-# Compiled once per dtype: every test below gives them tensors of the shapes of `some_inputs`.
+# Compiled once per dtype: every test below uses the shapes of `some_inputs`.
 graph = tf.function(attend_with_gradients, autograph=False)
 xla = tf.function(attend_with_gradients, autograph=False, jit_compile=True)
 core_xla = functools.partial(attend_with_gradients, jit=True)
@@ -43,7 +43,7 @@ every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
 
 
 def normal(*shape, seed=3, dtype="float32"):
-    """N(0, 1) values as a tensor; as float64 they are exactly what the library gets."""
+    """Return a tensor of N(0, 1) values; `float64` of it is exactly the library's input."""
     return tf.cast(np.random.default_rng(seed).standard_normal(shape), dtype)
 
 
@@ -52,7 +52,7 @@ def float64(x):
 
 
 def some_inputs(dtype="float32"):
-    """q, k, v, a float mask whose rows all have a free key, and a cotangent of the output."""
+    """Return q, k, v, a float mask with an unmasked key in every row, and an output cotangent."""
     q, cotangent = (normal(2, 7, 3, 4, seed=seed, dtype=dtype) for seed in (0, 1))
     k, v = (normal(2, 7, 5, 4, seed=seed, dtype=dtype) for seed in (2, 3))
     mask = np.zeros((2, 1, 3, 5), np.float32)
@@ -114,7 +114,7 @@ def test_float64_inputs_are_computed_in_float64():
     close(actual_weights, weights, 1e-12)
 
 
-# Mutation tests: the comparisons above detect a wrong core
+# Mutation tests: the comparisons above must fail for a wrong core
 
 
 def flipped_mask(q, k, v, mask=None, **options):
@@ -180,7 +180,7 @@ def test_contract_1_scores_of_30000_stay_finite(path, dtype, sign):
     exact_in_bfloat16 = [128.0, 124.0, 120.0]  # 4 * 128^2 / sqrt(4) = 32768
     q = tf.cast(np.array(exact_in_bfloat16)[:, None] * np.ones((2, 7, 3, 4)), dtype)
     k = tf.concat([q, -q[:, :, :2]], axis=2)
-    # With sign -1, some rows have only free keys that score -30000: blocked ones must be lower.
+    # With sign -1, some rows have only unmasked scores of -30000: blocked ones must be lower.
     output, weights, gradients = PATHS[path](sign * q, k, v, mask, cotangent)
     expected = ref.scaled_dot_product_attention(*map(float64, (sign * q, k, v)), mask)
     close(float64(output), expected[0], TOLERANCE[dtype])
@@ -196,7 +196,7 @@ def test_contract_2_a_row_with_every_key_blocked_is_uniform(path, dtype):
     fully[1, 0, 1] = 1
     output, weights, gradients = PATHS[path](q, k, v, tf.constant(fully), cotangent)
     row = float64(weights)[1, :, 1]
-    # All bitwise equal, and 1/5 up to the device's rounding of the division.
+    # All bitwise equal, and 1/5 up to the rounding of the division.
     assert (row == row[:, :1]).all()
     close(row, np.full((7, 5), 0.2), max(TOLERANCE[dtype] / 5, 1e-6))
     close(float64(output)[1, :, 1], float64(v)[1].mean(axis=1), TOLERANCE[dtype])
@@ -222,7 +222,7 @@ def test_contract_3_4_what_is_blocked_weighs_zero_and_changes_no_bit(path, dtype
     blocked = np.broadcast_to(mask, weights.shape) == 1
     assert (float64(weights)[blocked] == 0.0).all()
     assert (float64(weights)[~blocked] > 0.0).all()
-    for gradient in map(float64, changed[2][1:]):  # of keys and of values
+    for gradient in map(float64, changed[2][1:]):  # keys and values
         assert (gradient[np.broadcast_to(key_blocked, gradient.shape)] == 0.0).all()
         assert gradient.any()
 
@@ -261,7 +261,7 @@ def test_lengths_and_batch_may_be_unknown_until_the_graph_runs():
         close(actual[1], expected[1], 1e-6)
 
 
-# Laws
+# Invariances
 
 
 @settings(max_examples=15, deadline=None)

@@ -112,7 +112,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         strings = tf.convert_to_tensor(strings, tf.string)
         if strings.shape.rank not in (1, None):
             raise ValueError(
-                f"strings: expected a string tensor of shape [batch], received {strings.shape}; "
+                f"strings: expected a string tensor of shape [batch], got {strings.shape}; "
                 "wrap a single text as [text]"
             )
         ids = self.encode_strings(strings)
@@ -137,7 +137,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         if length is not None and (not isinstance(length, Integral) or length <= around):
             raise ValueError(
                 f"length: expected an integer of at least {around + 1}, or None for the length of "
-                f"the longest text, received {length!r}"
+                f"the longest text, got {length!r}"
             )
         rows = self.encode(strings)
         if length is not None:
@@ -181,7 +181,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         ids = ids if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids)
         if ids.shape.rank not in (2, None) or not ids.dtype.is_integer:
             raise ValueError(
-                f"ids: expected integers of shape [batch, length], received {ids.dtype.name} of "
+                f"ids: expected integers of shape [batch, length], got {ids.dtype.name} of "
                 f"shape {ids.shape}; wrap the ids of a single text as [ids]"
             )
         is_ragged = isinstance(ids, tf.RaggedTensor)
