@@ -4,10 +4,11 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 # Names of dtypes in a file; others are not weights.
-_DTYPES = {"F16": tf.float16, "BF16": tf.bfloat16, "F32": tf.float32, "F64": tf.float64}
+_DTYPES = {"F16": "<f2", "BF16": tf.bfloat16.as_numpy_dtype, "F32": "<f4", "F64": "<f8"}
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 
 
@@ -49,21 +50,16 @@ class SafetensorsFile:
                 self._open(part, names)
 
     def read(self, name):
-        """Read one tensor of floats.
-
-        The bytes are copied by TensorFlow, so that several threads can read at once: the package
-        would hold Python's lock.
+        """Map one tensor of floats into memory; the package would copy it.
 
         Args:
             name: str, a key of `shapes`.
 
         Returns:
-            Tensor.
+            NumPy array, read-only.
         """
         file, start, end = self._homes[name]
-        dtype = _DTYPES[self.dtypes[name]]
-        items = tf.reshape(tf.slice(file, [start], [end - start]), (-1, dtype.size))
-        return tf.reshape(tf.bitcast(items, dtype), self.shapes[name])
+        return file[start:end].view(_DTYPES[self.dtypes[name]]).reshape(self.shapes[name])
 
     def _open(self, part, expected):
         safetensors = _package()
@@ -86,10 +82,7 @@ class SafetensorsFile:
                 f"{', '.join(sorted(names ^ expected)[:5])}."
             )
         header, data_start = _header(path)
-        size = path.stat().st_size
-        mapped = tf.raw_ops.ImmutableConst(
-            dtype=tf.uint8, shape=(size,), memory_region_name=str(path)
-        )
+        mapped = np.memmap(path, np.uint8, mode="r")
         for name in sorted(names):
             scope, _, leaf = name.rpartition(".")
             new = name
