@@ -4,6 +4,9 @@ import re
 
 import tensorflow as tf
 
+from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+
 
 class Texts:
     """Texts as strings or as code points, converted on demand.
@@ -117,6 +120,31 @@ def literal(text):
         a\.b
     """
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
+
+
+def shared_pattern(part, name):
+    r"""The RE2 regular expression of a part's "pattern", known to match as in the Rust package.
+
+    Args:
+        part: dict as in a `tokenizer.json`, with a "pattern".
+        name: string, the name of the part in the file.
+
+    Returns:
+        String.
+
+    Raises:
+        ValueError: If the pattern is neither a text to match literally nor in `SHARED_PATTERNS`.
+
+    Example:
+        >>> print(shared_pattern({"pattern": {"String": "a.b"}}, "normalizer"))
+        a\.b
+    """
+    [(kind, pattern)] = part["pattern"].items()
+    if kind == "String" and pattern:
+        return literal(pattern)
+    if pattern not in SHARED_PATTERNS:
+        raise UnsupportedPart.of(f"{name}.pattern", [*SHARED_PATTERNS, "any String"], pattern)
+    return pattern
 
 
 def replaced(strings, pattern, content):
