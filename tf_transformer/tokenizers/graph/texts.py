@@ -177,3 +177,22 @@ def words_of_characters(words):
     codes = tf.strings.unicode_decode(words, "UTF-8")
     places = codes.value_rowids(), codes.row_starts(), codes.row_limits()
     return codes.values, *(tf.cast(part, tf.int32) for part in places)
+
+
+def bytes_of_words(words):
+    """Splits words into bytes. N bytes of all words.
+
+    Args:
+        words: string `[W]`.
+
+    Returns:
+        `(values, owner)`: int32 `[N]`, the bytes and the word of each.
+
+    Example:
+        >>> values, owner = bytes_of_words(tf.constant(["é", "c"]))
+        >>> values.numpy().tolist(), owner.numpy().tolist()
+        ([195, 169, 99], [0, 0, 1])
+    """
+    values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # [N]
+    owner = tf.repeat(tf.range(tf.size(words)), tf.strings.length(words))
+    return tf.cast(values, tf.int32), owner
