@@ -1,10 +1,14 @@
 """The command `pretrain`: a small BERT from raw text."""
 
-import shlex
 import sys
 from pathlib import Path
 
-from tf_transformer.cli.resuming import add_resume_argument, refuse_beside_resume
+from tf_transformer.cli.resuming import (
+    add_resume_argument,
+    check_new_run,
+    refuse_beside_resume,
+    resumable,
+)
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 # The settings of a preset that have an option.
@@ -65,49 +69,39 @@ def _pretrain(options):
     for package, extra in (("tokenizers", "train"), ("safetensors", "bert")):
         require(package, extra)
     import_tensorflow()
+    from tf_transformer.training import PretrainingRun
+
+    run = PretrainingRun.open(options.resume) if options.resume else _new_run(options)
+    with resumable(run.folder, "pretrain"):
+        run.train()
+    _draw(run.folder)
+    print(f"Model: {run.model_path}")
+
+
+def _new_run(options):
     from tf_transformer.data import TextSource
     from tf_transformer.training import PRETRAINING_PRESETS, PretrainingRun, get_preset
 
-    if options.resume:
-        run = PretrainingRun.open(options.resume)
-    else:
-        if options.start and options.vocab_size:
-            raise ValueError("--vocab-size: expected none with --start, whose vocabulary is used.")
-        learning_rate = options.learning_rate
-        if learning_rate is None and options.start:
-            learning_rate = 5e-4
-        preset = get_preset(options.preset or "small", PRETRAINING_PRESETS).with_changes(
-            {name: getattr(options, name) for name in _CHANGES}
-            | {"peak_learning_rate": learning_rate}
-        )
-        # Absolute paths, so that the run can be resumed from another folder.
-        files = tuple(str(Path(file).resolve()) for file in options.text or ())
-        vocabulary, start = (
-            None if path is None else str(Path(path).resolve())
-            for path in (options.vocabulary, options.start)
-        )
-        source = TextSource(files=files) if files else TextSource(corpus="en-zh")
-        folder = Path(options.output or f"runs/bert-{preset.name}")
-        if (folder / "pretraining.json").exists():
-            raise ValueError(
-                f"--output: expected a new folder, got {folder}, which contains a pretraining "
-                f"run. Resume it: tf-transformer pretrain --resume {folder}; or choose "
-                f"another folder."
-            )
-        if folder.is_dir() and any(folder.iterdir()):
-            raise ValueError(f"--output: expected a new folder, got {folder}, which is not empty.")
-        run = PretrainingRun(folder, source, preset, vocabulary, start)
-    try:
-        run.train()
-    except KeyboardInterrupt:
-        print(
-            f"\nThe checkpoint is saved. Resume with: tf-transformer pretrain --resume "
-            f"{shlex.quote(str(run.folder))}",
-            file=sys.stderr,
-        )
-        raise
-    _draw(run.folder)
-    print(f"Model: {run.model_path}")
+    if options.start and options.vocab_size:
+        raise ValueError("--vocab-size: expected none with --start, whose vocabulary is used.")
+    learning_rate = options.learning_rate
+    if learning_rate is None and options.start:
+        learning_rate = 5e-4
+    preset = get_preset(options.preset or "small", PRETRAINING_PRESETS).with_changes(
+        {name: getattr(options, name) for name in _CHANGES} | {"peak_learning_rate": learning_rate}
+    )
+    # Absolute paths, so that the run can be resumed from another folder.
+    files = tuple(str(Path(file).resolve()) for file in options.text or ())
+    vocabulary, start = (
+        None if path is None else str(Path(path).resolve())
+        for path in (options.vocabulary, options.start)
+    )
+    source = TextSource(files=files) if files else TextSource(corpus="en-zh")
+    folder = Path(options.output or f"runs/bert-{preset.name}")
+    check_new_run(folder, "pretraining.json", "pretrain", "choose another folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"--output: expected a new folder, got {folder}, which is not empty.")
+    return PretrainingRun(folder, source, preset, vocabulary, start)
 
 
 def _draw(folder):

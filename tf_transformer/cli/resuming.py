@@ -1,5 +1,9 @@
 """`--resume` of the commands that train."""
 
+import contextlib
+import shlex
+import sys
+
 
 def add_resume_argument(parser):
     """Add `--resume`, the folder of a run to resume.
@@ -40,3 +44,41 @@ def refuse_beside_resume(options, allowed=()):
             f"{', '.join(given)}: expected no setting with --resume, whose run has its own. "
             f"Leave it out, or start a new run."
         )
+
+
+def check_new_run(folder, settings, command, otherwise):
+    """Check that a folder contains no run that a new one would overwrite.
+
+    Args:
+        folder: Path of the new run.
+        settings: str, the file that every run of the command has.
+        command: "train" or "pretrain".
+        otherwise: str, what else the user can do.
+
+    Raises:
+        ValueError: If there is a run.
+    """
+    if (folder / settings).exists():
+        raise ValueError(
+            f"--output: expected a new folder, got {folder}, which contains a {command}ing run. "
+            f"Resume it: tf-transformer {command} --resume {folder}; or {otherwise}."
+        )
+
+
+@contextlib.contextmanager
+def resumable(folder, command):
+    """Say how to resume the run in a folder if it is stopped with Ctrl-C.
+
+    Args:
+        folder: Path of the run.
+        command: "train" or "pretrain".
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(
+            f"\nThe checkpoint is saved. Resume with: tf-transformer {command} --resume "
+            f"{shlex.quote(str(folder))}",
+            file=sys.stderr,
+        )
+        raise

@@ -1,7 +1,5 @@
 """The command `train`: a translator from sentence pairs to a SavedModel."""
 
-import shlex
-import sys
 from pathlib import Path
 
 from tf_transformer.cli.exporting import (
@@ -11,7 +9,12 @@ from tf_transformer.cli.exporting import (
     translated,
 )
 from tf_transformer.cli.pair_arguments import add_pair_arguments, pair_source, validation_source
-from tf_transformer.cli.resuming import add_resume_argument, refuse_beside_resume
+from tf_transformer.cli.resuming import (
+    add_resume_argument,
+    check_new_run,
+    refuse_beside_resume,
+    resumable,
+)
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 
@@ -65,15 +68,8 @@ def _train(options):
     callbacks = []
     if options.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(run.folder / "tensorboard"))
-    try:
+    with resumable(run.folder, "train"):
         run.train(callbacks)
-    except KeyboardInterrupt:
-        print(
-            f"\nThe checkpoint is saved. Resume with: tf-transformer train --resume "
-            f"{shlex.quote(str(run.folder))}",
-            file=sys.stderr,
-        )
-        raise
     translator = export_runs([run], run.folder / "saved_model")
     print()
     for sentence in sentences_to_show(run):
@@ -89,10 +85,5 @@ def _new_run(options):
     changes = {name: getattr(options, name) for name in PRESET_OPTIONS}
     preset = get_preset(options.preset or "small").with_changes(changes)
     folder = Path(options.output or f"runs/{source.name}-{preset.name}")
-    if (folder / "run.json").exists():
-        raise ValueError(
-            f"--output: expected a new folder, got {folder}, which contains a training run. "
-            f"Resume it: tf-transformer train --resume {folder}; or delete it, or choose another "
-            f"folder."
-        )
+    check_new_run(folder, "run.json", "train", "delete it, or choose another folder")
     return TrainingRun(folder, source, preset, validation_source(options))

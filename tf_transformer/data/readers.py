@@ -112,8 +112,7 @@ def read_lines(path, argument):
         ['Hi.', 'Salut !']
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")
+    _check_exists(path, argument)
     content = path.read_bytes()
     # By content, not by name: a gzipped file without the suffix is still read.
     if content.startswith(_GZIP_MAGIC):
@@ -150,8 +149,7 @@ def check_plain_text(path, argument):
         Traceback (most recent call last):
         FileNotFoundError: --file: expected a text file, but there is no file missing.txt
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")
+    _check_exists(path, argument)
     with open(path, "rb") as file:
         if file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC:
             raise ValueError(
@@ -176,6 +174,11 @@ def text_of_line(line, first=False):
     if first:
         line = line.removeprefix(_BYTE_ORDER_MARK)
     return line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _check_exists(path, argument):
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")
 
 
 def _decode(line, argument, path, number):

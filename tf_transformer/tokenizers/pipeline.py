@@ -219,12 +219,16 @@ def tokenizer_json(model, pipeline, special_ids):
 def _template(pipeline, special_ids):
     if pipeline.around is None or not special_ids:
         return None
-    before, after = ({"SpecialToken": {"id": token, "type_id": 0}} for token in pipeline.around)
-    text, other = ({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB"))
+    before, after = pipeline.around
+    single = [
+        _piece("SpecialToken", before),
+        _piece("Sequence", "A"),
+        _piece("SpecialToken", after),
+    ]
     return {
         "type": "TemplateProcessing",
-        "single": [before, text, after],
-        "pair": [before, text, after, other, _of_type_1(after)],
+        "single": single,
+        "pair": [*single, _piece("Sequence", "B", 1), _piece("SpecialToken", after, 1)],
         "special_tokens": {
             token: {"id": token, "ids": [special_ids[token]], "tokens": [token]}
             for token in pipeline.around
@@ -232,8 +236,8 @@ def _template(pipeline, special_ids):
     }
 
 
-def _of_type_1(piece):
-    return {"SpecialToken": piece["SpecialToken"] | {"type_id": 1}}
+def _piece(kind, name, type_id=0):
+    return {kind: {"id": name, "type_id": type_id}}
 
 
 def _single_spaces(pattern):

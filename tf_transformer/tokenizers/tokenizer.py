@@ -2,9 +2,9 @@
 
 import operator
 import os
-from importlib import import_module
 from pathlib import Path
 
+from tf_transformer import tokenizers as package
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.tokenizers.training import check_string, import_tokenizers
@@ -73,7 +73,8 @@ class Tokenizer(SpecialTokenRoles):
             ValueError: If the file is invalid; the message names the part.
         """
         file = TokenizerFile.read(path)
-        chosen = _class_of(file.model["type"]) if cls is Tokenizer else cls
+        # By its exported name: the module of a subclass imports this one.
+        chosen = getattr(package, f"{file.model['type']}Tokenizer") if cls is Tokenizer else cls
         try:
             return chosen(file)
         except UnsupportedPart as error:
@@ -232,9 +233,3 @@ def _list_of_strings(texts):
     if isinstance(texts, str):
         raise TypeError("texts: expected an iterable of strings, got one string; use [text]")
     return [check_string(text) for text in texts]
-
-
-def _class_of(model_type):
-    # Imported here because the subclasses import this module.
-    module = import_module(f"tf_transformer.tokenizers.{model_type.lower()}")
-    return getattr(module, f"{model_type}Tokenizer")

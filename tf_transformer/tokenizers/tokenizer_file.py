@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS, tokenizer_json
+from tf_transformer.tokenizers.rust_json import rust_json
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 MODELS = ("BPE", "WordPiece", "Unigram")
@@ -133,7 +134,7 @@ class TokenizerFile:
     def content(self):
         """Dict, the parsed text. Numbers are parsed exactly as by the Rust package."""
         try:
-            return json.loads(self.text, object_pairs_hook=_distinct, parse_float=_rust_float)
+            return rust_json(self.text)
         except json.JSONDecodeError as error:
             raise UnsupportedPart(
                 f"Expected a tokenizer.json, but it is not JSON ({error}); write one with "
@@ -209,34 +210,6 @@ class TokenizerFile:
             seen.add(pair)
             rows.append(ids)
         return np.array(rows, np.int64).reshape(-1, 3)
-
-
-def _distinct(pairs):
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise UnsupportedPart(f"The key {twice!r} appears twice; remove one.")
-    return result
-
-
-def _rust_float(text):
-    """The number serde_json parses, which may be adjacent to the nearest float64."""
-    mantissa, _, exponent = text.lower().partition("e")
-    whole, _, fraction = mantissa.lstrip("-").partition(".")
-    exponent = int(exponent or 0)
-    significand = 0
-    for place, digit in enumerate(whole + fraction):
-        if significand * 10 + int(digit) >= 2**64:  # all remaining digits are dropped
-            exponent += max(len(whole) - place, 0)
-            break
-        significand = significand * 10 + int(digit)
-        exponent -= place >= len(whole)
-    value = float(significand)
-    while exponent < -308 and value:
-        value, exponent = value / 1e308, exponent + 308
-    value = value / float(f"1e{-exponent}") if exponent < 0 else value * float(f"1e{exponent}")
-    return -value if text.startswith("-") else value
 
 
 def _ids_of_model(model):

@@ -39,9 +39,7 @@ def train_content(texts, vocab_size, pipeline, model, trainer):
         >>> list(content["model"]["vocab"])[4:]
         ['a', 'b', '▁', 'ab', '▁ab']
     """
-    backend = import_tokenizers().Tokenizer.from_str(
-        json.dumps(tokenizer_json(model, pipeline, special_ids={}))
-    )
+    backend = _untrained(model, pipeline)
     characters = set()
     try:
         backend.train_from_iterator(_noting(characters, checked_texts(texts)), trainer)
@@ -178,16 +176,18 @@ def count_words(texts, pipeline):
         >>> count_words(["Low, lower, low"], bert_pipeline())
         Counter({'low': 2, ',': 2, 'lower': 1})
     """
-    model = {"type": "WordPiece", "unk_token": "", "vocab": {}}
-    model |= {"continuing_subword_prefix": "", "max_input_chars_per_word": 100}
-    backend = import_tokenizers().Tokenizer.from_str(
-        json.dumps(tokenizer_json(model, pipeline, special_ids={}))
-    )
+    backend = _untrained({"type": "BPE", "vocab": {}, "merges": []}, pipeline)  # any model will do
     counts = Counter()
     for text in checked_texts(texts):
         text = backend.normalizer.normalize_str(text)
         counts.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
     return counts
+
+
+def _untrained(model, pipeline):
+    """The Rust package's tokenizer for a model without a vocabulary."""
+    content = tokenizer_json(model, pipeline, special_ids={})
+    return import_tokenizers().Tokenizer.from_str(json.dumps(content))
 
 
 def import_tokenizers():

@@ -70,16 +70,7 @@ def translate_file(
     source, target = Path(source), Path(target)
     if lines_at_once < 1:
         raise ValueError(f"lines_at_once: expected at least 1, got {lines_at_once}.")
-    check_plain_text(source, "source")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"target: expected a file in a folder, got no folder for {target}.")
-    if target.exists():
-        raise FileExistsError(f"target: expected a new file, got an existing one: {target}")
-    unfinished = target.with_name(target.name + ".unfinished")
-    if source.resolve() == unfinished.resolve():
-        raise ValueError(
-            f"source, target: expected a source that is not the unfinished target, got {source}."
-        )
+    unfinished = _unfinished(source, target)
     notes = unfinished.with_name(unfinished.name + ".json")
     settings = {"beam": beam, "model": _fingerprint(translator), "decoding": _settings(translator)}
     if sample is not None:
@@ -105,20 +96,27 @@ def translate_file(
             output.flush()
             os.fsync(output.fileno())
             done += len(chunk)
-            state = {
-                **settings,
-                "lines": done,
-                "source_bytes": lines.tell(),
-                "source_sha256": digest.hexdigest(),
-                "target_bytes": output.tell(),
-            }
-            with replacing(notes) as beside:
-                beside.write_text(json.dumps(state) + "\n", encoding="utf-8")
+            _record(notes, settings, done, lines, digest, output)
             if progress:
                 progress(done, share)
     os.replace(unfinished, target)
     notes.unlink(missing_ok=True)
     return done
+
+
+def _unfinished(source, target):
+    """The file to write before it becomes the target, once source and target are checked."""
+    check_plain_text(source, "source")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"target: expected a file in a folder, got no folder for {target}.")
+    if target.exists():
+        raise FileExistsError(f"target: expected a new file, got an existing one: {target}")
+    unfinished = target.with_name(target.name + ".unfinished")
+    if source.resolve() == unfinished.resolve():
+        raise ValueError(
+            f"source, target: expected a source that is not the unfinished target, got {source}."
+        )
+    return unfinished
 
 
 def _lock(output):
@@ -146,6 +144,19 @@ def _within(progress, done, count, before, after):
             progress(done + translated, before + (after - before) * translated / count)
 
     return tell
+
+
+def _record(notes, settings, done, lines, digest, output):
+    """Write the progress that `_go_on` reads."""
+    state = {
+        **settings,
+        "lines": done,
+        "source_bytes": lines.tell(),
+        "source_sha256": digest.hexdigest(),
+        "target_bytes": output.tell(),
+    }
+    with replacing(notes) as beside:
+        beside.write_text(json.dumps(state) + "\n", encoding="utf-8")
 
 
 def _go_on(notes, settings, lines, output):

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.tokenizers.graph.byte_symbols import bytes_of_letters
 from tf_transformer.tokenizers.graph.texts import literal, repair_utf8, replaced
-from tf_transformer.tokenizers.pipeline import byte_alphabet
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 # The replacements of WordPiece's English clean-up, in order.
@@ -147,11 +147,9 @@ def _token_step(part):
 
 
 def _byte_level(_):
-    byte_of = {letter: byte for byte, letter in enumerate(byte_alphabet())}
-
     def write(text, position):
-        is_known = all(letter in byte_of for letter in text)
-        return bytes(byte_of[letter] for letter in text) if is_known else text
+        spelled = bytes_of_letters(text)
+        return text if spelled is None else spelled
 
     return write
 

@@ -6,13 +6,10 @@ W words, N symbols of all those words, M merges.
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.byte_fallback import ids_of_bytes
-from tf_transformer.tokenizers.graph.character_table import CharacterTable
-from tf_transformer.tokenizers.graph.characters import NUM_CODES
+from tf_transformer.tokenizers.graph.byte_symbols import ByteSymbols, bytes_of_letters
+from tf_transformer.tokenizers.graph.character_symbols import CharacterSymbols
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
-from tf_transformer.tokenizers.graph.texts import starts_where, words_of_characters
-from tf_transformer.tokenizers.graph.unknown import first_of_unknown
-from tf_transformer.tokenizers.pipeline import byte_alphabet
+from tf_transformer.tokenizers.graph.texts import starts_where
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
@@ -50,10 +47,8 @@ class GraphBPE(GraphTokenizer):
         if model.get("dropout"):
             raise UnsupportedPart.of("model.dropout", None, model["dropout"])
         self._is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
-        if self._is_byte_level:
-            self._build_bytes(model)
-        else:
-            self._build_characters(model)
+        symbols = ByteSymbols if self._is_byte_level else CharacterSymbols
+        self._symbols = symbols(model)
         merges = file.merges
         # One rank past the last means "no such pair"; it merges nothing, so its result is 0.
         self._no_merge = len(merges)
@@ -69,47 +64,10 @@ class GraphBPE(GraphTokenizer):
             default_value=self._no_merge,
         )
 
-    def _build_bytes(self, model):
-        for part in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
-            if model.get(part):
-                raise UnsupportedPart.of(f"model.{part}", "none with ByteLevel", model[part])
-        missing = [byte for byte, c in enumerate(byte_alphabet()) if c not in model["vocab"]]
-        if missing:
-            raise UnsupportedPart.of(
-                "model.vocab", "all 256 bytes", f"none for the bytes {missing}"
-            )
-        ids = [model["vocab"][letter] for letter in byte_alphabet()]
-        self._id_of_byte = np.array(ids, np.int32)
-
-    def _build_characters(self, model):
-        prefix = model.get("continuing_subword_prefix") or ""
-        suffix = model.get("end_of_word_suffix") or ""
-        vocabulary = model["vocab"]
-        # One table for each position in a word: inside, last, first, first and last.
-        self._id_of_character = [
-            CharacterTable(_ids_of_characters(vocabulary, before, after))
-            for before in (prefix, "")
-            for after in ("", suffix)
-        ]
-        unknown = model.get("unk_token")
-        self._unknown = -1 if unknown is None else vocabulary.get(unknown)
-        if self._unknown is None:
-            raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
-        self._fuses_unknown = model.get("fuse_unk", False)
-        self._id_of_byte = None
-        if model.get("byte_fallback"):
-            self._id_of_byte = ids_of_bytes(vocabulary)
-            if self._id_of_byte is not None and (prefix or suffix):
-                raise UnsupportedPart.of("model.byte_fallback", "no prefix or suffix", True)
-
     def _words_of_tokens(self, file):
         if not self._is_byte_level:
             return super()._words_of_tokens(file)
-        byte_of = {letter: byte for byte, letter in enumerate(byte_alphabet())}
-        return [
-            bytes(map(byte_of.get, token)) if set(token) <= byte_of.keys() else b""
-            for token in file.vocabulary
-        ]
+        return [bytes_of_letters(token) or b"" for token in file.vocabulary]
 
     def _always_whole(self, file):
         if not file.model.get("ignore_merges"):
@@ -120,10 +78,7 @@ class GraphBPE(GraphTokenizer):
         num_words = tf.size(words)
         # One flat vector of symbols instead of a padded [W, longest] matrix: it shrinks at every
         # merge.
-        if self._is_byte_level:
-            symbols, owner = self._bytes(words)
-        else:
-            symbols, owner = self._characters(words)
+        symbols, owner = self._symbols(words)
         num_merged = tf.constant(1)
         _, symbols, owner = tf.while_loop(
             lambda num_merged, symbols, owner: num_merged > 0,
@@ -132,46 +87,6 @@ class GraphBPE(GraphTokenizer):
             shape_invariants=(num_merged.shape, tf.TensorShape([None]), tf.TensorShape([None])),
         )
         return symbols, owner
-
-    def _bytes(self, words):
-        """string `[W]` -> int32 `[N]`, the id of each byte, and `[N]`, its word."""
-        all_bytes = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # [N]
-        owner = tf.repeat(tf.range(tf.size(words)), tf.strings.length(words))
-        return tf.gather(self._id_of_byte, tf.cast(all_bytes, tf.int32)), owner
-
-    def _characters(self, words):
-        """string `[W]` -> int32 `[N]`, the id of each character, and `[N]`, its word."""
-        codes, owner, start, end = words_of_characters(words)
-        place = tf.range(tf.size(codes))
-        is_first = place == tf.gather(start, owner)
-        is_last = place + 1 == tf.gather(end, owner)
-        kind = 2 * tf.cast(is_first, tf.int32) + tf.cast(is_last, tf.int32)
-        symbols = tf.stack([table.look_up(codes) for table in self._id_of_character], axis=1)
-        symbols = tf.gather(symbols, kind, batch_dims=1)
-        return tf.cond(
-            tf.reduce_all(symbols >= 0),
-            lambda: (symbols, owner),
-            lambda: self._replace_unknown(codes, symbols, owner),
-        )
-
-    def _replace_unknown(self, codes, symbols, owner):
-        is_unknown = symbols < 0
-        if self._id_of_byte is not None:
-            letters = tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8")
-            ids, source = self._bytes(letters)
-            # A known character is one symbol; it stays at the position of its first byte.
-            is_start = starts_where(source[1:] != source[:-1], source)
-            symbols = tf.gather(symbols, source)
-            kept = (symbols < 0) | is_start
-            symbols = tf.where(symbols < 0, ids, symbols)
-            return tf.boolean_mask(symbols, kept), tf.boolean_mask(tf.gather(owner, source), kept)
-        if self._unknown < 0:  # the reference drops such characters
-            return tf.boolean_mask(symbols, ~is_unknown), tf.boolean_mask(owner, ~is_unknown)
-        symbols = tf.where(is_unknown, self._unknown, symbols)
-        if not self._fuses_unknown:
-            return symbols, owner
-        kept = first_of_unknown(is_unknown, owner)
-        return tf.boolean_mask(symbols, kept), tf.boolean_mask(owner, kept)
 
     def _merge(self, symbols, owner, num_words):
         """Merges, in each word, the certain pairs, or if there are none its best-ranked pair.
@@ -238,14 +153,3 @@ def _ends_in_bytes(pre_tokenizer):
     if "ByteLevel" in kinds[:-1]:
         raise UnsupportedPart.of("pre_tokenizer", "ByteLevel as the last step", kinds)
     return kinds[-1:] == ["ByteLevel"]
-
-
-def _ids_of_characters(vocabulary, prefix, suffix):
-    """int32 `[0x110000]`, the id of each character with prefix and suffix; -1 if there is none."""
-    ids = np.full(NUM_CODES, -1, np.int32)
-    for token, number in vocabulary.items():
-        if token.startswith(prefix) and token.endswith(suffix):
-            character = token[len(prefix) : len(token) - len(suffix)]
-            if len(character) == 1:
-                ids[ord(character)] = number
-    return ids

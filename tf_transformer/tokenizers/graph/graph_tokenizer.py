@@ -3,12 +3,12 @@
 B batch (texts), T ids of one text, W distinct words of the batch.
 """
 
-from importlib import import_module
 from numbers import Integral
 
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer import tokenizers as package
 from tf_transformer.tokenizers.graph.decoders import build_decoder
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
 from tf_transformer.tokenizers.graph.post_processors import ids_around
@@ -86,7 +86,8 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             ValueError: If the file or a part of it is not supported; the message names the part.
         """
         file = TokenizerFile.read(path)
-        chosen = _class_of(file.model["type"]) if cls is GraphTokenizer else cls
+        # By its exported name: the module of a subclass imports this one.
+        chosen = getattr(package, f"Graph{file.model['type']}") if cls is GraphTokenizer else cls
         try:
             return chosen(file)
         except UnsupportedPart as error:
@@ -291,9 +292,3 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             ),
             default_value=-1,
         )
-
-
-def _class_of(model_type):
-    # Imported here because the subclasses import this module.
-    module = import_module(f"tf_transformer.tokenizers.graph.graph_{model_type.lower()}")
-    return getattr(module, f"Graph{model_type}")

@@ -7,8 +7,7 @@ from tf_transformer.tokenizers.graph.character_map import CharacterMap
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
 from tf_transformer.tokenizers.graph.characters import characters_of, combining_classes
 from tf_transformer.tokenizers.graph.composition import Composition
-from tf_transformer.tokenizers.graph.texts import literal, replaced, starts_where
-from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
+from tf_transformer.tokenizers.graph.texts import replaced, shared_pattern, starts_where
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 _SPACE = ord(" ")
@@ -108,11 +107,7 @@ def _strip(part):
 
 
 def _replace(part):
-    [(kind, pattern)] = part["pattern"].items()
-    if kind == "String" and pattern:
-        pattern = literal(pattern)
-    elif pattern not in SHARED_PATTERNS:
-        raise UnsupportedPart.of("normalizer.pattern", [*SHARED_PATTERNS, "any String"], pattern)
+    pattern = shared_pattern(part, "normalizer")
     return [_OnStrings(lambda strings: replaced(strings, pattern, part["content"]))]
 
 

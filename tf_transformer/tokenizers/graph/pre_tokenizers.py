@@ -8,8 +8,14 @@ import tensorflow as tf
 from tf_transformer.tokenizers.graph.character_table import CharacterTable
 from tf_transformer.tokenizers.graph.characters import characters_of
 from tf_transformer.tokenizers.graph.gpt2_words import GPT2Words
-from tf_transformer.tokenizers.graph.texts import Texts, literal, replaced, starts_where, words_at
-from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
+from tf_transformer.tokenizers.graph.texts import (
+    Texts,
+    literal,
+    replaced,
+    shared_pattern,
+    starts_where,
+    words_at,
+)
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 # A byte that never occurs in UTF-8 marks the ends of words.
@@ -76,11 +82,7 @@ def _drop_empty(words):
 
 
 def _split(part):
-    [(kind, pattern)] = part["pattern"].items()
-    if kind == "String" and pattern:
-        pattern = literal(pattern)
-    elif pattern not in SHARED_PATTERNS:
-        raise UnsupportedPart.of("pre_tokenizer.pattern", [*SHARED_PATTERNS, "any String"], pattern)
+    pattern = shared_pattern(part, "pre_tokenizer")
     settings = part["behavior"], part["invert"]
     if settings not in (("Isolated", False), ("Removed", False)):
         raise UnsupportedPart.of(

@@ -4,6 +4,9 @@ import re
 
 import tensorflow as tf
 
+from tf_transformer.tokenizers.pipeline import SHARED_PATTERNS
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+
 
 class Texts:
     """Texts as strings or as code points, converted on demand.
@@ -119,6 +122,31 @@ def literal(text):
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
+def shared_pattern(part, name):
+    r"""The RE2 regular expression of a part's "pattern", known to match as in the Rust package.
+
+    Args:
+        part: dict as in a `tokenizer.json`, with a "pattern".
+        name: string, the name of the part in the file.
+
+    Returns:
+        String.
+
+    Raises:
+        ValueError: If the pattern is neither a text to match literally nor in `SHARED_PATTERNS`.
+
+    Example:
+        >>> print(shared_pattern({"pattern": {"String": "a.b"}}, "normalizer"))
+        a\.b
+    """
+    [(kind, pattern)] = part["pattern"].items()
+    if kind == "String" and pattern:
+        return literal(pattern)
+    if pattern not in SHARED_PATTERNS:
+        raise UnsupportedPart.of(f"{name}.pattern", [*SHARED_PATTERNS, "any String"], pattern)
+    return pattern
+
+
 def replaced(strings, pattern, content):
     r"""Replaces all matches of a regular expression with a literal text (no group references).
 
@@ -149,3 +177,22 @@ def words_of_characters(words):
     codes = tf.strings.unicode_decode(words, "UTF-8")
     places = codes.value_rowids(), codes.row_starts(), codes.row_limits()
     return codes.values, *(tf.cast(part, tf.int32) for part in places)
+
+
+def bytes_of_words(words):
+    """Splits words into bytes. N bytes of all words.
+
+    Args:
+        words: string `[W]`.
+
+    Returns:
+        `(values, owner)`: int32 `[N]`, the bytes and the word of each.
+
+    Example:
+        >>> values, owner = bytes_of_words(tf.constant(["é", "c"]))
+        >>> values.numpy().tolist(), owner.numpy().tolist()
+        ([195, 169, 99], [0, 0, 1])
+    """
+    values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # [N]
+    owner = tf.repeat(tf.range(tf.size(words)), tf.strings.length(words))
+    return tf.cast(values, tf.int32), owner

@@ -1,22 +1,23 @@
 """A BERT pretraining run in a folder, from raw text to a checkpoint."""
 
 import dataclasses
-import json
+import functools
 from pathlib import Path
 
 import keras
 import numpy as np
 
 from tf_transformer.data import PretrainingBatches, TextSource, split_documents
-from tf_transformer.data.replacing import replacing
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
-from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.fused_adam import FusedAdam
 from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
+from tf_transformer.training.runs.bert_vocabulary import (
+    read_bert_vocabulary,
+    write_bert_vocabulary,
+)
 from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
@@ -101,9 +102,7 @@ class PretrainingRun:
         """
 
         def make(settings):
-            def now(file):
-                return found_again(file, settings, folder)
-
+            now = functools.partial(found_again, settings=settings, folder=folder)
             source = TextSource(**settings["source"]).with_paths(now)
             preset = PretrainingPreset(**settings["preset"])
             others = (settings["vocabulary"], settings.get("start"))
@@ -171,7 +170,7 @@ class PretrainingRun:
         begun = (self.folder / "pretraining.json").exists()
         given = path if begun else self.start or self.vocabulary
         if given is not None:
-            return _read_vocabulary(Path(given), self.preset.lowercase)
+            return read_bert_vocabulary(given, self.preset.lowercase)
         return WordPieceTokenizer.train(
             [sentence for document in self.train_documents for sentence in document],
             self.preset.vocab_size,
@@ -179,25 +178,9 @@ class PretrainingRun:
         )
 
     def _write_settings(self, tokenizer, config):
-        """Writes the vocabulary, also in the formats of other BERT programs, then the settings."""
+        """Writes the vocabulary, then the settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / "tokenizer.json"
-        tokenizer.save(path)
-        file = TokenizerFile.read(path)
-        normalizer = file.content.get("normalizer") or {}
-        config = {
-            "tokenizer_class": "BertTokenizer",
-            "do_lower_case": normalizer.get("lowercase", False),
-            "strip_accents": normalizer.get("strip_accents"),
-            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
-            "model_max_length": config.max_position_embeddings,
-        }
-        for name, text in (
-            ("vocab.txt", "\n".join(file.vocabulary)),
-            ("tokenizer_config.json", json.dumps(config, indent=2)),
-        ):
-            with replacing(self.folder / name) as beside:
-                beside.write_text(text + "\n", encoding="utf-8")
+        write_bert_vocabulary(self.folder, tokenizer, config.max_position_embeddings)
         write_settings(
             self.folder / "pretraining.json",
             source=dataclasses.asdict(self.source),
@@ -287,11 +270,3 @@ class PretrainingRun:
         )
         model.build()
         return model
-
-
-def _read_vocabulary(path, lowercase):
-    if path.is_dir():
-        return WordPieceTokenizer(read_tokenizer_file(path))
-    if path.suffix == ".json":
-        return WordPieceTokenizer.load(path)
-    return WordPieceTokenizer.load_vocabulary(path, lowercase)

@@ -1,6 +1,7 @@
 """A training run of a translator in a folder, from sentence pairs to the best weights."""
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import keras
@@ -89,15 +90,12 @@ class TrainingRun:
         """
 
         def make(settings):
-            def pairs(given):
-                return PairSource(**given).with_paths(
-                    lambda file: found_again(file, settings, folder)
-                )
-
-            validation = settings.get("validation")
+            now = functools.partial(found_again, settings=settings, folder=folder)
             preset = Preset(**settings["preset"])
-            source = pairs(settings["source"])
-            return cls(folder, source, preset, validation and pairs(validation))
+            source = PairSource(**settings["source"]).with_paths(now)
+            validation = settings.get("validation")
+            validation = validation and PairSource(**validation).with_paths(now)
+            return cls(folder, source, preset, validation)
 
         return read_settings(Path(folder) / "run.json", make)
 

@@ -1,0 +1,101 @@
+"""The characters of words, with which BPE starts. W words, C characters, N symbols of them."""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.byte_fallback import ids_of_bytes
+from tf_transformer.tokenizers.graph.character_table import CharacterTable
+from tf_transformer.tokenizers.graph.characters import NUM_CODES
+from tf_transformer.tokenizers.graph.texts import (
+    bytes_of_words,
+    starts_where,
+    words_of_characters,
+)
+from tf_transformer.tokenizers.graph.unknown import first_of_unknown
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+
+
+class CharacterSymbols:
+    """Turns words into the ids of their characters.
+
+    A character that the vocabulary lacks becomes its bytes, becomes the unknown token, or is
+    dropped, as the model says.
+
+    Args:
+        model: dict, the part "model" of a file whose words are characters.
+
+    Raises:
+        ValueError: If a setting of the model is not supported.
+
+    Example:
+        >>> model = {"vocab": {"a": 0, "b": 1, "<unk>": 2}, "unk_token": "<unk>"}
+        >>> symbols, owner = CharacterSymbols(model)(tf.constant(["ab", "c"]))
+        >>> symbols.numpy().tolist(), owner.numpy().tolist()
+        ([0, 1, 2], [0, 0, 1])
+    """
+
+    def __init__(self, model):
+        prefix = model.get("continuing_subword_prefix") or ""
+        suffix = model.get("end_of_word_suffix") or ""
+        vocabulary = model["vocab"]
+        # One table for each position in a word: inside, last, first, first and last.
+        self._id_of_character = [
+            CharacterTable(_ids_of_characters(vocabulary, before, after))
+            for before in (prefix, "")
+            for after in ("", suffix)
+        ]
+        unknown = model.get("unk_token")
+        self._unknown = -1 if unknown is None else vocabulary.get(unknown)
+        if self._unknown is None:
+            raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
+        self._fuses_unknown = model.get("fuse_unk", False)
+        self._id_of_byte = ids_of_bytes(vocabulary) if model.get("byte_fallback") else None
+        if self._id_of_byte is not None and (prefix or suffix):
+            raise UnsupportedPart.of("model.byte_fallback", "no prefix or suffix", True)
+
+    def __call__(self, words):
+        """string `[W]` -> int32 `[N]`, the id of each symbol, and int32 `[N]`, its word."""
+        codes, owner, start, end = words_of_characters(words)
+        place = tf.range(tf.size(codes))
+        is_first = place == tf.gather(start, owner)
+        is_last = place + 1 == tf.gather(end, owner)
+        kind = 2 * tf.cast(is_first, tf.int32) + tf.cast(is_last, tf.int32)
+        symbols = tf.stack([table.look_up(codes) for table in self._id_of_character], axis=1)
+        symbols = tf.gather(symbols, kind, batch_dims=1)  # [C], -1 where unknown
+        replace = self._to_bytes if self._id_of_byte is not None else self._to_unknown
+        return tf.cond(
+            tf.reduce_all(symbols >= 0),
+            lambda: (symbols, owner),
+            lambda: replace(codes, symbols, owner),
+        )
+
+    def _to_bytes(self, codes, symbols, owner):
+        letters = tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8")
+        values, source = bytes_of_words(letters)
+        symbols = tf.gather(symbols, source)
+        # A known character is one symbol; it stays at the position of its first byte.
+        kept = (symbols < 0) | starts_where(source[1:] != source[:-1], source)
+        symbols = tf.where(symbols < 0, tf.gather(self._id_of_byte, values), symbols)
+        return tf.boolean_mask(symbols, kept), tf.boolean_mask(tf.gather(owner, source), kept)
+
+    def _to_unknown(self, codes, symbols, owner):
+        is_unknown = symbols < 0
+        if self._unknown < 0:
+            kept = ~is_unknown  # the reference drops such characters
+        elif self._fuses_unknown:
+            kept = first_of_unknown(is_unknown, owner)
+        else:
+            kept = tf.ones_like(is_unknown)
+        symbols = tf.where(is_unknown, self._unknown, symbols)
+        return tf.boolean_mask(symbols, kept), tf.boolean_mask(owner, kept)
+
+
+def _ids_of_characters(vocabulary, prefix, suffix):
+    """int32 `[0x110000]`, the id of each character with prefix and suffix; -1 if there is none."""
+    ids = np.full(NUM_CODES, -1, np.int32)
+    for token, number in vocabulary.items():
+        if token.startswith(prefix) and token.endswith(suffix):
+            character = token[len(prefix) : len(token) - len(suffix)]
+            if len(character) == 1:
+                ids[ord(character)] = number
+    return ids
