@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -38,6 +39,21 @@ def models(request, folder):
     }
 
 
+@pytest.fixture(scope="module")
+def saved(models, tmp_path_factory):
+    """Return the folder with the SavedModels of both."""
+    folder = tmp_path_factory.mktemp("saved")
+    for name, (model, _) in models.items():
+        model.save(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """Return an encoder of all positions, whose `SentenceEncoder` nobody holds."""
+    return TextEncoder.from_pretrained(folder)
+
+
 def test_vectors(models):
     encoder, expected = models["encoder"]
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
@@ -52,14 +68,12 @@ def test_classes(models):
     assert len(set(names)) > 1
 
 
-def test_nobody_has_to_hold_the_encoder(folder):
-    vectors = TextEncoder.from_pretrained(folder).encode(TEXTS)
+def test_nobody_has_to_hold_the_encoder(folder, whole):
+    vectors = whole.encode(TEXTS)
     np.testing.assert_array_equal(vectors, TextEncoder.from_pretrained(folder).encode(TEXTS))
 
 
-def test_loads_where_there_is_only_tensorflow(models, tmp_path):
-    for name, (model, _) in models.items():
-        model.save(tmp_path / name)
+def test_loads_where_there_is_only_tensorflow(models, saved, tmp_path):
     script = (
         "import json, sys, tensorflow as tf\n"
         "texts = tf.constant(json.load(sys.stdin))\n"
@@ -72,7 +86,7 @@ def test_loads_where_there_is_only_tensorflow(models, tmp_path):
         "  [x.decode() for x in served['label'].numpy()], [x.decode() for x in labels.numpy()]]))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "encoder"), str(tmp_path / "classifier")],
+        [sys.executable, "-c", script, str(saved / "encoder"), str(saved / "classifier")],
         input=json.dumps(TEXTS),
         capture_output=True,
         text=True,
@@ -87,16 +101,15 @@ def test_loads_where_there_is_only_tensorflow(models, tmp_path):
     assert labels == [names[n] for n in np.argmax(probabilities, 1)]
 
 
-def test_every_weight_is_stored_once_and_nothing_calls_python(models, tmp_path):
+def test_every_weight_is_stored_once_and_nothing_calls_python(models, saved):
     encoder, _ = models["encoder"]
-    encoder.save(tmp_path / "encoder")
-    stored = tf.train.list_variables(str(tmp_path / "encoder" / "variables" / "variables"))
+    stored = tf.train.list_variables(str(saved / "encoder" / "variables" / "variables"))
     sizes = [int(np.prod(shape)) for name, shape in stored if name.startswith("weights/")]
     assert sum(sizes) == sum(int(np.prod(weight.shape)) for weight in encoder.weights)
     assert {name for name, _ in stored if not name.startswith("weights/")} == {
         "_CHECKPOINTABLE_OBJECT_GRAPH"
     }
-    program = (tmp_path / "encoder" / "saved_model.pb").read_bytes()
+    program = (saved / "encoder" / "saved_model.pb").read_bytes()
     assert b"PyFunc" not in program and b"GatherV2" in program
 
 
@@ -113,10 +126,10 @@ def test_a_length_past_the_positions_is_refused(folder):
         TextEncoder(encoder, bert.read_tokenizer(folder), 12)
 
 
-def test_the_folder_says_how_long_texts_may_be(folder, tmp_path):
+def test_the_folder_says_how_long_texts_may_be(whole, tmp_path):
     path = tiny_folder(tmp_path / "bert")
     (path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
-    short, whole = TextEncoder.from_pretrained(path), TextEncoder.from_pretrained(folder)
+    short = TextEncoder.from_pretrained(path)
     one, other = (model.encode(["a good film", "a good"]).numpy() for model in (short, whole))
     np.testing.assert_allclose(one[0], one[1], atol=1e-6)
     assert np.abs(other[0] - other[1]).max() > 1e-3
@@ -149,10 +162,9 @@ def test_a_prompt_is_named(tmp_path):
         TextEncoder.from_pretrained(path)
 
 
-def test_no_texts(models, tmp_path):
-    for name, (model, expected) in models.items():
-        model.save(tmp_path / name)
-        served = tf.saved_model.load(str(tmp_path / name)).signatures["serving_default"]
+def test_no_texts(models, saved):
+    for name, (_, expected) in models.items():
+        served = tf.saved_model.load(str(saved / name)).signatures["serving_default"]
         shapes = [tensor.shape for tensor in served(text=tf.constant([], tf.string)).values()]
         assert (0, expected.shape[1]) in shapes
 
@@ -165,8 +177,8 @@ def test_a_single_class_has_no_probability(folder):
 
 
 @pytest.mark.parametrize("damage", [b"", b"half"])
-def test_a_damaged_saved_model_is_named(models, tmp_path, damage):
-    models["encoder"][0].save(tmp_path / "encoder")
+def test_a_damaged_saved_model_is_named(saved, tmp_path, damage):
+    shutil.copytree(saved / "encoder", tmp_path / "encoder")
     (tmp_path / "encoder" / "variables" / "variables.index").write_bytes(damage)
     with pytest.raises(ValueError, match="encoder: expected a whole SavedModel"):
         load_saved_model(tmp_path / "encoder")

@@ -1,6 +1,7 @@
 """Run the command `tf-transformer`, as a new process or quickly inside this one."""
 
 import contextlib
+import functools
 import gc
 import os
 import subprocess
@@ -24,22 +25,36 @@ def command_here(*arguments, stdin=b""):
     """Run the command in this process, with the same result in a tenth of the time.
 
     This cannot catch output printed by imports or missing imports: for that, one test of each
-    kind of command uses `command`.
+    kind of command uses `command`. A translator that several commands use is loaded once.
     """
     from tf_transformer.cli import main
+    from tf_transformer.export.translation import saved_translator
 
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
         for file, content in zip(files, (stdin, b"", b""), strict=True):
             file.write_bytes(content)
         # `gc.freeze` suits a process that ends soon; here it would keep every test's garbage.
-        with _streams(*files), mock.patch.object(gc, "freeze"):
+        once = mock.patch.object(saved_translator, "load_saved_model", _load_once)
+        with _streams(*files), mock.patch.object(gc, "freeze"), once:
             try:
                 code = main(list(map(str, arguments)))
             except SystemExit as end:  # raised by argparse
                 code = end.code
         _, stdout, stderr = (file.read_bytes() for file in files)
     return subprocess.CompletedProcess(arguments, code, stdout, stderr)
+
+
+def _load_once(path):
+    files = sorted(Path(path).rglob("*"))
+    return _load(str(path), tuple((file, file.stat().st_mtime_ns) for file in files))
+
+
+@functools.lru_cache(maxsize=4)
+def _load(path, state):
+    from tf_transformer.export.loading import load_saved_model
+
+    return load_saved_model(path)
 
 
 @contextlib.contextmanager

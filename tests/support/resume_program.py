@@ -1,4 +1,4 @@
-"""Compare an uninterrupted training with one that is stopped and resumed.
+"""Compare uninterrupted trainings with ones that are stopped and resumed.
 
 A separate program because op determinism cannot be switched off again.
 """
@@ -36,11 +36,10 @@ def weights(model):
     return [np.asarray(variable) for variable in model.weights]
 
 
-def main(folder, make_run):
-    """Compare the two trainings bitwise; print "equal" if they agree."""
-    tf.config.experimental.enable_op_determinism()
+def compare(folder, make_run):
+    """Compare the two trainings bitwise."""
     for name in ("straight", "stopped"):
-        (folder / name).mkdir()
+        (folder / name).mkdir(parents=True)
     straight = make_run(folder / "straight", epochs=3).train()
     stopped = make_run(folder / "stopped", epochs=3)
     try:
@@ -57,8 +56,10 @@ def main(folder, make_run):
     # Resuming a complete training only loads the best weights.
     again = open_run(stopped.folder).train()
     np.testing.assert_array_equal(weights(again)[0], weights(resumed)[0])
-    print("equal")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), RUNS[sys.argv[2]])
+    tf.config.experimental.enable_op_determinism()
+    for kind, make_run in RUNS.items():
+        compare(Path(sys.argv[1]) / kind, make_run)
+        print(f"{kind} equal")

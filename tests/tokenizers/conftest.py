@@ -2,6 +2,7 @@ import functools
 import json
 
 import pytest
+import tensorflow as tf
 from tokenizer_files import MAKERS
 
 from tf_transformer.data import load_corpus
@@ -75,3 +76,14 @@ def rewrite(file_of, tmp_path):
         return path
 
     return rewrite_file
+
+
+@pytest.fixture
+def without_tracing():
+    """Run every `tf.function` eagerly: tracing takes longer than a small vocabulary's few words.
+
+    That graphs give the same is tested with trained vocabularies.
+    """
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

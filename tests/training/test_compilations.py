@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer import count_compilations, warm_up
-from tf_transformer.data import PairSource
+from tf_transformer.data import PairSource, load_corpus
 from tf_transformer.export.translation.saved_translator import load_translator
 from tf_transformer.export.translation.shipped_models import shipped_model
 from tf_transformer.training import PRESETS, TrainingRun
@@ -40,12 +40,16 @@ def test_a_second_profiler_is_refused():
         pass
 
 
-def test_training_on_the_embedded_corpus_builds_two_programs_a_bucket(tmp_path):
-    run = TrainingRun(tmp_path, PairSource(corpus="en-zh"), PRESETS["tiny"])
+def test_training_on_sentences_of_any_length_builds_two_programs_a_bucket(tmp_path):
+    lines = [f"{source}\t{target}\n" for source, target in load_corpus("en-zh")[::20]]
+    file = tmp_path / "pairs.tsv"
+    file.write_text("".join(lines), encoding="utf-8")
+    preset = PRESETS["tiny"].with_changes({"tokens_per_batch": 384})
+    run = TrainingRun(tmp_path / "run", PairSource(tsv=str(file)), preset)
     with count_compilations() as built:
         run.train()
     # The loss and its gradient; everything else runs in graphs that accept any shape.
-    assert built.xla == 2 * len(PRESETS["tiny"].lengths)
+    assert built.xla == 2 * len(preset.lengths)
     assert built.traces <= 20
 
 

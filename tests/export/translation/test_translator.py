@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,12 @@ def saved(trained, tmp_path_factory):
     facts["model"] = run.best_model().get_config()
     save_translator(translator, path, {**run.description(), **facts}, attention="<svg/>")
     return path
+
+
+@pytest.fixture(scope="module")
+def loaded(saved):
+    """Return the loaded SavedModel."""
+    return tf.saved_model.load(str(saved))
 
 
 SCORES = {"bleu": 1, "bleu_signature": "a|b", "chrf": 2, "chrf_signature": "c", "sentences": 3}
@@ -142,17 +149,17 @@ class TestBeams:
             divisor = ((5 + len(target)) / 6) ** 0.8
             np.testing.assert_allclose(score, expected / divisor, rtol=1e-4)
 
-    def test_the_signature(self, trained, saved):
+    def test_the_signature(self, trained, loaded):
         _, translator = trained
-        served = tf.saved_model.load(str(saved)).signatures["translate_beam"]
+        served = loaded.signatures["translate_beam"]
         answer = served(text=tf.constant(STRANGE))
         expected = translator.translate_beam(STRANGE)
         assert (answer["translations"] == expected["translations"]).numpy().all()
         np.testing.assert_allclose(answer["scores"], expected["scores"], rtol=1e-6)
 
-    def test_the_signature_of_samples(self, trained, saved):
+    def test_the_signature_of_samples(self, trained, loaded):
         _, translator = trained
-        served = tf.saved_model.load(str(saved)).signatures["translate_sample"]
+        served = loaded.signatures["translate_sample"]
         chance = {"seed": 3, "temperature": 0.9, "top_k": 5, "top_p": 0.8}
         answer = served(text=tf.constant(STRANGE), **{k: tf.constant(v) for k, v in chance.items()})
         expected = translator.translate_sample(STRANGE, *chance.values())
@@ -163,9 +170,9 @@ class TestBeams:
         with pytest.raises(tf.errors.InvalidArgumentError, match="top_p: expected more than 0"):
             translator.translate_sample(STRANGE, 3, 1.0, 5, 0.0)
 
-    def test_the_settings_are_exported(self, trained, saved):
+    def test_the_settings_are_exported(self, trained, loaded):
         _, translator = trained
-        settings = tf.saved_model.load(str(saved)).settings.numpy()
+        settings = loaded.settings.numpy()
         assert json.loads(settings) == json.loads(translator.settings.numpy())
         assert json.loads(settings)["length_limit"] == [2, 10]
 
@@ -265,10 +272,11 @@ def test_description_and_card(saved):
     assert "(attention.svg)" in card and (saved / "attention.svg").read_text() == "<svg/>"
 
 
-def test_a_saved_model_of_another_kind_is_not_replaced(trained, tmp_path):
+def test_a_saved_model_of_another_kind_is_not_replaced(trained, saved, tmp_path):
     run, translator = trained
     other = tmp_path / "other"
-    translator.save(other)  # saved_model.pb without a description
+    shutil.copytree(saved, other)
+    (other / "translator.json").unlink()  # saved_model.pb without a description
     before = {path: path.stat().st_mtime_ns for path in other.rglob("*")}
     with pytest.raises(FileExistsError, match="or one with translator.json to replace"):
         save_translator(translator, other, run.description())
@@ -280,8 +288,6 @@ def test_bad_folders(saved, tmp_path):
         load_translator(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match="got a folder without them"):
         load_translator(tmp_path)
-    import shutil
-
     for name, text, said in (
         ("other", '{"format": 99, "version": "9"}', "expected format 1, got 99"),
         ("broken", '{"format"', "expected a description in JSON"),

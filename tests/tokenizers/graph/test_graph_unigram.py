@@ -20,7 +20,7 @@ def tokens_of(file, text):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_short_word_under_random_scores(seed):
+def test_every_short_word_under_random_scores(without_tracing, seed):
     draw = random.Random(seed)
     parts = ["".join(p) for n in range(1, 5) for p in itertools.product("ab", repeat=n)]
     scores = {part: -draw.uniform(1, 10) for part in draw.sample(parts, 12)}

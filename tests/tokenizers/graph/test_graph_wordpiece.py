@@ -44,7 +44,7 @@ def tokens_of(file, text):
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("prefix", ["##", ""])
-def test_every_short_word_under_random_vocabularies(seed, prefix):
+def test_every_short_word_under_random_vocabularies(without_tracing, seed, prefix):
     draw = random.Random(seed)
     parts = ["".join(p) for n in range(1, 5) for p in itertools.product("ab#", repeat=n)]
     tokens = draw.sample(parts, 15) + [prefix + part for part in draw.sample(parts, 15)]

@@ -74,7 +74,7 @@ def check(normalizer, texts):
 
 
 @pytest.mark.parametrize("normalizer", BERT + OTHERS, ids=str)
-def test_random_texts_are_normalised_as_by_the_reference(normalizer, share_of):
+def test_random_texts_are_normalised_as_by_the_reference(without_tracing, normalizer, share_of):
     check(normalizer, SEEDS + share_of(random_texts(1000, seed=3)))
 
 

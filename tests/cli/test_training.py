@@ -1,0 +1,106 @@
+"""The command train: output, files and exit codes."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from command_line import ENVIRONMENT, ROOT, START, command_here
+
+
+def test_help_needs_no_tensorflow():
+    script = (
+        "import sys\nfrom tf_transformer.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    for name in (b"train", b"translate", b"evaluate", b"export", b"info"):
+        assert name in done.stdout
+
+
+def test_train_scores_exports_and_translates(run):
+    folder, done = run
+    out = done.stdout.decode()
+    assert "BLEU" in out and "tok:13a" in out and "chrF" in out
+    assert "batch shapes" in out and f"Model: {folder / 'saved_model'}" in out
+    assert done.stderr == b""
+    assert (folder / "saved_model" / "README.md").is_file()
+    assert (folder / "saved_model" / "attention.svg").read_text("utf-8").startswith("<svg")
+
+
+@pytest.mark.parametrize("subword", ["wordpiece", "unigram"])
+def test_other_subword_models_train_and_translate(pairs, tmp_path, subword):
+    folder = tmp_path / "run"
+    arguments = ["--tsv", pairs, "--preset", "tiny", "--subword", subword, "--vocab-size", "300"]
+    done = command_here("train", *arguments, "--output", folder)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"BLEU" in done.stdout and done.stderr == b""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    assert tokenizer["model"]["type"].lower() == subword
+    assert len(tokenizer["model"]["vocab"]) == 300
+    info = json.loads(command_here("info", "--model", folder).stdout.decode().split("\n", 1)[1])
+    assert f"--subword {subword} --vocab-size 300" in info["command"]
+    again = command_here("translate", "--model", folder, "Tom is here.")
+    assert again.returncode == 0 and again.stdout.count(b"\n") == 1
+
+
+def test_several_files_and_a_validation_set_in_a_tree_that_moves(pairs, tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    lines = pairs.read_text("utf-8").splitlines(keepends=True)
+    for name, part in (("a", lines[:150]), ("b", lines[150:280]), ("dev", lines[280:])):
+        (project / "data" / f"{name}.tsv").write_text("".join(part), "utf-8")
+    monkeypatch.chdir(project)
+    files = ["--tsv", "data/a.tsv", "data/b.tsv", "--validation-file", "data/dev.tsv"]
+    done = command_here("train", *files, "--preset", "tiny", "--output", "runs/first")
+    assert done.returncode == 0, done.stderr.decode()
+    monkeypatch.chdir(tmp_path)
+    project.rename(tmp_path / "elsewhere")
+    done = command_here("train", "--resume", "elsewhere/runs/first")
+    assert done.returncode == 0, done.stderr.decode()
+    found = tmp_path / "elsewhere" / "runs" / "first" / "saved_model" / "translator.json"
+    description = json.loads(found.read_text("utf-8"))
+    assert description["pairs"]["validation"] == 20
+    assert "b.tsv --validation-file " in description["command"]
+    # Only the run moves; the data stay in place.
+    (tmp_path / "elsewhere" / "runs" / "first").rename(tmp_path / "first")
+    assert command_here("train", "--resume", "first").returncode == 0
+
+
+def test_a_finished_run_is_not_overwritten(run, pairs):
+    folder, _ = run
+    done = command_here("train", "--tsv", pairs, "--preset", "tiny", "--output", folder)
+    assert done.returncode == 2 and b"--resume" in done.stderr
+    assert done.stderr.startswith(b"tf-transformer: ") and done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.fault
+def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
+    folder, settings = tmp_path / "run", ("--preset", "tiny", "--epochs", "500")
+    process = subprocess.Popen(
+        [*START, "train", "--tsv", pairs, *settings, "--output", folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        # Background jobs of a shell ignore SIGINT, and so do their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    for _ in range(600):
+        if (folder / "resume.npz").exists() or process.poll() is not None:
+            break
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert f"tf-transformer train --resume {folder}" in stderr.decode()
+    settings = json.loads((folder / "run.json").read_text())
+    settings["preset"]["epochs"] = 1
+    (folder / "run.json").write_text(json.dumps(settings))
+    done = command_here("train", "--resume", folder)
+    assert done.returncode == 0 and b"BLEU" in done.stdout
