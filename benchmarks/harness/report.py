@@ -12,8 +12,10 @@ from benchmarks.harness.environments import BENCHMARKS
 
 RESULTS = BENCHMARKS / "results"
 SCORES = RESULTS / "scores"  # BLEU and accuracy, which do not depend on the processor
-# Instruction sets that decide how fast matrix products are.
+_CPUINFO = Path("/proc/cpuinfo")
+# Instruction sets that decide how fast matrix products are, the widest last.
 _EXTENSIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16")
+_LEVELS = {"avx2": "avx2", "avx512f": "avx512", "avx512_bf16": "avx512-bf16", "amx_bf16": "amx"}
 MEDIANS = "Medians over the rounds, in brackets the range of the ratios within a round."
 APART = "Each library ran in its own process and environment, in turn."
 
@@ -84,19 +86,20 @@ def processor():
     Returns:
         `(name, extensions)`: for example "AMD EPYC", and those of its instruction sets that matter.
     """
-    info = Path("/proc/cpuinfo").read_text()
-    name, flags = (
-        re.search(rf"^{key}\s*: (.*)$", info, re.M)[1] for key in ("model name", "flags")
-    )
-    name = re.sub(r"\(\w+\)| Processor| CPU|\s*@.*", "", name).strip()
-    return name, [extension for extension in _EXTENSIONS if extension in flags.split()]
+    found = re.findall(r"^(model name|flags)\s*: (.*)", _CPUINFO.read_text("utf-8"), re.MULTILINE)
+    fields = {"model name": platform.machine(), "flags": "", **dict(found)}
+    flags = fields["flags"].split()
+    return re.sub(r"\(\w+\)", "", fields["model name"]), [e for e in _EXTENSIONS if e in flags]
 
 
 def speeds_folder():
-    """The folder for times on this kind of processor, such as results/amd-epyc; it is created."""
+    """Return the folder for times on this kind of processor; it is created.
+
+    It is named for the processor and its widest instruction set: results/amd-epyc-avx512-bf16.
+    """
     name, extensions = processor()
-    parts = [*re.findall(r"[a-z0-9]+", name.lower()), *(["amx"] * ("amx_bf16" in extensions))]
-    folder = RESULTS / "-".join(parts)
+    words = re.findall(r"[a-z0-9]+", re.sub(r"processor|cpu|@.*", "", name.lower()))
+    folder = RESULTS / "-".join([*words, *[_LEVELS[e] for e in extensions if e in _LEVELS][-1:]])
     folder.mkdir(exist_ok=True)
     return folder
 

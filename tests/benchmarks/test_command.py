@@ -107,6 +107,7 @@ def test_results_and_libraries_exist(benchmark):
 def test_every_result_belongs_to_a_benchmark():
     named = {name for benchmark in BENCHMARKS for name in benchmark.results}
     assert {path.stem for path in FOLDER.glob("results/*/*")} == named
+    assert all(path.is_dir() for path in FOLDER.glob("results/*"))
 
 
 def test_named_modules_exist():

@@ -11,8 +11,6 @@ from tf_transformer.models.bert.checkpoints.name_table import TIED, name_table
 from tf_transformer.models.bert.checkpoints.safetensors_file import SafetensorsFile
 from tf_transformer.models.bert.checkpoints.tensorflow_file import TensorflowFile
 
-_FLOATS = {"float16", "bfloat16", "float32", "float64", "F16", "BF16", "F32", "F64"}
-
 
 def open_checkpoint(path):
     """Find and open a checkpoint.
@@ -127,7 +125,6 @@ def load_variables(file, variables, config, new=()):
     """
     table = name_table(architecture_of(config), file.kind)
     bare = not any(name.startswith(table.prefix) for name in file.shapes)
-    # In the order of the variables, so that the largest, the words, is read while little is held.
     names = {}
     for ours in (name for name in variables if name not in new):
         there = table.there(ours)
@@ -140,7 +137,7 @@ def load_variables(file, variables, config, new=()):
             wrong.append(f"{there}: missing in the file; expected shape {expected}")
         elif file.shapes[there] != expected:
             wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
-        elif file.dtypes[there] not in _FLOATS:
+        elif file.dtypes[there] not in file.floats:
             wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
     for there in file.shapes.keys() - set(names.values()):
         if not table.is_left_over(f"{table.prefix}{there}" if bare else there):
@@ -154,19 +151,22 @@ def load_variables(file, variables, config, new=()):
         )
 
     def read(ours):
-        array = tf.convert_to_tensor(file.read(names[ours]))
-        return tf.transpose(array) if table.is_transposed(ours) else array
+        with tf.device("CPU"):  # a thread does not inherit the caller's device
+            array = tf.convert_to_tensor(file.read(names[ours]))
+            # TensorFlow transposes with several threads, NumPy with one.
+            return tf.transpose(array) if table.is_transposed(ours) else array
 
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool:  # most of the time goes into copies outside Python
         for ours, array in zip(names, pool.map(read, names), strict=True):
             variables[ours].assign(array)
 
 
 def _broken_ties(file):
     for copy, of in TIED.items():
-        floats = all(file.dtypes.get(name) in _FLOATS for name in (copy, of))
-        if floats and not np.array_equal(file.read(copy), file.read(of)):
-            yield copy, of
+        if copy in file.shapes and of in file.shapes:
+            floats = {file.dtypes[copy], file.dtypes[of]} <= file.floats
+            if not floats or not np.array_equal(file.read(copy), file.read(of)):
+                yield copy, of
 
 
 def _google_config(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-# Names of dtypes in a file; others are not weights.
+# The floats of a file; other dtypes are not weights.
 _DTYPES = {"F16": "<f2", "BF16": tf.bfloat16.as_numpy_dtype, "F32": "<f4", "F64": "<f8"}
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 
@@ -37,6 +37,7 @@ class SafetensorsFile:
     """
 
     kind = "safetensors"
+    floats = frozenset(_DTYPES)
 
     def __init__(self, folder):
         self.path = Path(folder)
@@ -69,8 +70,8 @@ class SafetensorsFile:
                 f"path: expected the file {path}, listed in the index, got none. Download it again."
             )
         try:
-            file = safetensors.safe_open(path, framework="np")
-            names = set(file.keys())
+            with safetensors.safe_open(path, framework="np") as file:  # checks the whole header
+                names = set(file.keys())
         except (safetensors.SafetensorError, OSError) as error:
             raise ValueError(
                 f"path: expected a safetensors file, got {path}, which cannot be read: {error}. "
@@ -90,10 +91,10 @@ class SafetensorsFile:
                 new = f"{scope}.{_OLD_LEAVES.get(leaf, leaf)}"
             if new in self.shapes:
                 raise ValueError(f"path: expected {new} once in {self.path}, got {name} as well.")
-            tensor = file.get_slice(name)
-            start, end = header[name]["data_offsets"]
+            tensor = header[name]
+            start, end = tensor["data_offsets"]
             self._homes[new] = mapped, data_start + start, data_start + end
-            self.shapes[new], self.dtypes[new] = tuple(tensor.get_shape()), tensor.get_dtype()
+            self.shapes[new], self.dtypes[new] = tuple(tensor["shape"]), tensor["dtype"]
 
 
 def _header(path):

@@ -1,5 +1,6 @@
 """TensorFlow checkpoints, the format of the published BERT models."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,11 @@ class TensorflowFile:
     """
 
     kind = "tensorflow"
+    floats = frozenset({"float16", "bfloat16", "float32", "float64"})
 
     def __init__(self, prefix):
         self.path = Path(prefix)
+        self._lock = threading.Lock()  # TensorFlow's reader serves one thread at a time
         if not self.path.with_name(f"{self.path.name}.index").is_file():
             raise FileNotFoundError(
                 f"path: expected the checkpoint {prefix}, got no {prefix}.index."
@@ -60,7 +63,8 @@ class TensorflowFile:
             ValueError: If the file is damaged.
         """
         try:
-            return np.asarray(self._reader.get_tensor(name))
+            with self._lock:
+                return np.asarray(self._reader.get_tensor(name))
         except _DAMAGES as error:
             raise self._damaged(error) from error
 
