@@ -23,7 +23,7 @@ PLANS = {
 }
 every_plan = pytest.mark.parametrize("plan", ["whole", "rowwise 30", "blockwise 2x3"])
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
-every_path = pytest.mark.parametrize("name", ["eager", "graph", "xla"])
+every_path = pytest.mark.parametrize("name", ["eager", "graph", "xla", "core_xla"])
 
 
 def attend_with_gradients(q, k, v, mask, bias, cotangent, **options):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention.plan import use_xla
 from tf_transformer.functional.attention.whole import whole_attention
+from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
 
 
 def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit="auto"):
@@ -53,12 +54,12 @@ def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit=
     return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias)
 
 
-def _cached(q, keys, values, cache, slot, mask, bias, compiled=False):
+def _cached(q, keys, values, cache, slot, mask, bias, attend=whole_attention):
     cache = tuple(_put(old, new, slot) for new, old in zip((keys, values), cache, strict=True))
     if mask is None:
         new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)  # (T, 1)
         mask = tf.range(tf.shape(cache[0])[2]) <= new  # (T, C)
-    return whole_attention(q, *cache, ~mask, bias, compiled=compiled)[0], cache
+    return attend(q, *cache, ~mask, bias, weights_wanted=False)[0], cache
 
 
 def _put(cache, new, slot):
@@ -71,5 +72,5 @@ def _put(cache, new, slot):
 
 
 _cached_by_xla = tf.function(
-    functools.partial(_cached, compiled=True), jit_compile=True, autograph=False
+    functools.partial(_cached, attend=whole_attention_by_xla), jit_compile=True, autograph=False
 )

@@ -12,6 +12,7 @@ from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.plan import choose_plan, use_xla
 from tf_transformer.functional.attention.rowwise import rowwise_attention
 from tf_transformer.functional.attention.whole import whole_attention
+from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
 
 
 def scaled_dot_product_attention(
@@ -83,8 +84,7 @@ def scaled_dot_product_attention(
     core = (_BY_XLA if compiled else _PLAIN)[plan.name]
     options = {"causal": causal, "dropout": dropout}
     if plan.name == "whole":
-        output, weights = core(q, k, v, blocked, bias, **options)
-        return output, weights if return_attention_weights else None
+        return core(q, k, v, blocked, bias, **options, weights_wanted=return_attention_weights)
     if plan.name == "rowwise":
         sizes = {"most_scores": plan.most_scores}
     else:
@@ -98,7 +98,7 @@ _PLAIN = {
     "blockwise": blockwise_attention,
 }
 _BY_XLA = {
-    "whole": functools.partial(whole_attention, compiled=True),
+    "whole": whole_attention_by_xla,
     "rowwise": rowwise_attention,
     "blockwise": functools.partial(blockwise_attention, compiled=True),
 }

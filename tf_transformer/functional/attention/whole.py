@@ -23,7 +23,7 @@ def whole_attention(
     *,
     causal=False,
     dropout=None,
-    compiled=False,
+    weights_wanted=True,
 ):
     """softmax(Q K^T / sqrt(d_k) + bias) V, computed directly.
 
@@ -38,12 +38,12 @@ def whole_attention(
         causal: bool, True also blocks key s for query t if s > t.
         dropout: None, or `(rate, seed)`: weights are dropped with probability rate; seed is an
             integer tensor (2,).
-        compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
-            bfloat16.
+        weights_wanted: bool, whether to return the weights.
 
     Returns:
         `(output, weights)`: (..., T, H_v) and (..., T, S), the weights before dropout, both in
-        the dtype of `q`. Scores and softmax are float32 (float64 for float64).
+        the dtype of `q`; None in place of weights that are not wanted. Scores and softmax are
+        float32 (float64 for float64).
 
     Example:
         >>> q = tf.constant([[0.0, 1.0], [1.0, 0.0]])
@@ -51,14 +51,14 @@ def whole_attention(
         [1.0, 0.0]
     """
     dtype = q.dtype
-    q, k, v = (as_factor(x, compiled) for x in (q, k, v))
+    q, k, v = (as_factor(x, compiled=False) for x in (q, k, v))
     blocked = blocked_or_future(blocked, causal, q, k)
     weights = tf.nn.softmax(attention_scores(q, k, blocked, bias))  # (..., T, S)
     dropped = weights
     if dropout is not None:
         dropped = weights * dropout_factors(tf.shape(weights), weights.dtype, *dropout)
     output = product(dropped, v)  # (..., T, H_v)
-    return tf.cast(output, dtype), tf.cast(weights, dtype)
+    return tf.cast(output, dtype), tf.cast(weights, dtype) if weights_wanted else None
 
 
 def blocked_or_future(blocked, causal, q, k):
