@@ -25,7 +25,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference_gradients import attention_gradients
 
-from tf_transformer import AttentionPlan, create_look_ahead_mask
+from tf_transformer import (
+    AttentionPlan,
+    create_look_ahead_mask,
+    scaled_dot_product_attention,
+)
 
 SHAPES = ((2, 3, 7, 11, 4), (1, 2, 5, 5, 3), (2, 1, 1, 13, 2), (1, 1, 11, 2, 5))  # B, N, T, S, H
 MASKS = {
@@ -220,3 +224,23 @@ def test_batch_and_lengths_may_be_unknown_until_the_graph_runs(plan):
             near(output, expected.numpy(), "float32")
             for one, other in zip(gradients[:3], others[:3], strict=True):
                 near(one, other.numpy(), "float32")
+
+
+def test_gradients_through_the_weights_are_those_of_float64():
+    q, k, v, g = some_inputs()
+    up = normal(2, 3, 7, 11, seed=4)
+    mask = tf.constant(np.arange(11) % 3 == 1, tf.float32)[tf.newaxis]
+
+    def gradients(dtype, jit):
+        inputs = [tf.cast(x, dtype) for x in (q, k, v)]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output, weights = scaled_dot_product_attention(*inputs, mask, jit=jit)
+            pulls = output * tf.cast(g, dtype), weights * tf.cast(up, dtype)
+            total = sum(map(tf.reduce_sum, pulls))
+        return tape.gradient(total, inputs)
+
+    expected = gradients(tf.float64, jit=False)
+    for jit in (False, True):
+        for actual, exact in zip(gradients(tf.float32, jit), expected, strict=True):
+            near(actual, exact, "float32")
