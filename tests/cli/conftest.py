@@ -1,4 +1,4 @@
-"""Training runs that the tests of the translation commands share; none of them changes one."""
+"""Training runs that the tests of the translation commands share; no test may modify them."""
 
 import pytest
 from command_line import command, command_here

@@ -1,6 +1,7 @@
 """The commands export, evaluate and info of translators: output, files and exit codes."""
 
 import json
+import shutil
 
 import pytest
 from command_line import command, command_here
@@ -19,9 +20,10 @@ def test_info_evaluate_and_export(run, tmp_path):
     assert json.loads(again) == description
 
 
-def test_a_run_goes_on_from_another_folder(other_run, monkeypatch):
-    monkeypatch.chdir(other_run.parent)
-    done = command_here("export", other_run.name)
+def test_a_run_goes_on_from_another_folder(other_run, tmp_path, monkeypatch):
+    shutil.copytree(other_run, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    done = command_here("export", "run")
     assert done.returncode == 0, done.stderr.decode()
 
 

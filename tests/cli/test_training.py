@@ -1,13 +1,14 @@
 """The command train: output, files and exit codes."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from command_line import ENVIRONMENT, ROOT, START, command_here
+from command_line import ENVIRONMENT, ROOT, START, command, command_here
 
 
 def test_help_needs_no_tensorflow():
@@ -73,18 +74,18 @@ def test_several_files_and_a_validation_set_in_a_tree_that_moves(pairs, tmp_path
     assert command_here("train", "--resume", "first").returncode == 0
 
 
-def test_a_finished_run_is_not_overwritten(run, pairs):
-    folder, _ = run
-    done = command_here("train", "--tsv", pairs, "--preset", "tiny", "--output", folder)
+def test_a_finished_run_is_not_overwritten(run, pairs, tmp_path):
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    done = command("train", "--tsv", pairs, "--preset", "tiny", "--output", folder)
     assert done.returncode == 2 and b"--resume" in done.stderr
     assert done.stderr.startswith(b"tf-transformer: ") and done.stderr.count(b"\n") == 1
 
 
 @pytest.mark.fault
 def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
-    folder, settings = tmp_path / "run", ("--preset", "tiny", "--epochs", "500")
+    folder, options = tmp_path / "run", ("--preset", "tiny", "--epochs", "500")
     process = subprocess.Popen(
-        [*START, "train", "--tsv", pairs, *settings, "--output", folder],
+        [*START, "train", "--tsv", pairs, *options, "--output", folder],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=ENVIRONMENT,

@@ -50,7 +50,7 @@ def saved(models, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    """Return an encoder of all positions, whose `SentenceEncoder` nobody holds."""
+    """Return an encoder of all positions; nothing else references its `SentenceEncoder`."""
     return TextEncoder.from_pretrained(folder)
 
 

@@ -46,8 +46,9 @@ def command_here(*arguments, stdin=b""):
 
 
 def _load_once(path):
-    files = sorted(Path(path).rglob("*"))
-    return _load(str(path), tuple((file, file.stat().st_mtime_ns) for file in files))
+    path = Path(path).resolve()  # a relative path may name a copy, with the same times, elsewhere
+    files = sorted(path.rglob("*"))
+    return _load(path, tuple((file, file.stat().st_mtime_ns) for file in files))
 
 
 @functools.lru_cache(maxsize=4)

@@ -40,12 +40,12 @@ def test_a_second_profiler_is_refused():
         pass
 
 
-def test_training_on_sentences_of_any_length_builds_two_programs_a_bucket(tmp_path):
-    lines = [f"{source}\t{target}\n" for source, target in load_corpus("en-zh")[::20]]
-    file = tmp_path / "pairs.tsv"
-    file.write_text("".join(lines), encoding="utf-8")
+def test_training_on_the_embedded_corpus_builds_two_programs_a_bucket(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "tf_transformer.data.source.load_corpus", lambda name: load_corpus(name)[::20]
+    )
     preset = PRESETS["tiny"].with_changes({"tokens_per_batch": 384})
-    run = TrainingRun(tmp_path / "run", PairSource(tsv=str(file)), preset)
+    run = TrainingRun(tmp_path, PairSource(corpus="en-zh"), preset)
     with count_compilations() as built:
         run.train()
     # The loss and its gradient; everything else runs in graphs that accept any shape.

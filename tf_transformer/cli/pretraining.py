@@ -98,7 +98,7 @@ def _new_run(options):
     )
     source = TextSource(files=files) if files else TextSource(corpus="en-zh")
     folder = Path(options.output or f"runs/bert-{preset.name}")
-    check_new_run(folder, "pretraining.json", "pretrain", "choose another folder")
+    check_new_run(folder, "pretraining.json", "pretrain", "pretraining", "choose another folder")
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"--output: expected a new folder, got {folder}, which is not empty.")
     return PretrainingRun(folder, source, preset, vocabulary, start)

@@ -46,13 +46,14 @@ def refuse_beside_resume(options, allowed=()):
         )
 
 
-def check_new_run(folder, settings, command, otherwise):
+def check_new_run(folder, settings, command, kind, otherwise):
     """Check that a folder contains no run that a new one would overwrite.
 
     Args:
         folder: Path of the new run.
         settings: str, the file that every run of the command has.
         command: "train" or "pretrain".
+        kind: "training" or "pretraining", for the message.
         otherwise: str, what else the user can do.
 
     Raises:
@@ -60,7 +61,7 @@ def check_new_run(folder, settings, command, otherwise):
     """
     if (folder / settings).exists():
         raise ValueError(
-            f"--output: expected a new folder, got {folder}, which contains a {command}ing run. "
+            f"--output: expected a new folder, got {folder}, which contains a {kind} run. "
             f"Resume it: tf-transformer {command} --resume {folder}; or {otherwise}."
         )
 

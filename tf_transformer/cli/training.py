@@ -85,5 +85,6 @@ def _new_run(options):
     changes = {name: getattr(options, name) for name in PRESET_OPTIONS}
     preset = get_preset(options.preset or "small").with_changes(changes)
     folder = Path(options.output or f"runs/{source.name}-{preset.name}")
-    check_new_run(folder, "run.json", "train", "delete it, or choose another folder")
+    otherwise = "delete it, or choose another folder"
+    check_new_run(folder, "run.json", "train", "training", otherwise)
     return TrainingRun(folder, source, preset, validation_source(options))

@@ -32,7 +32,7 @@ def model():
 def warm(model):
     """A function: jit_compile -> an `IdTranslator`, and what decoding 1,000 sentences built.
 
-    What it compiles is also what the tests use that only look at results.
+    Tests that only compare results reuse these compiled translators.
     """
 
     @functools.cache
@@ -47,7 +47,7 @@ def warm(model):
 
 
 def built_by(decode):
-    """Decode 1,000 sentences twice; return the counts of both times, and the sizes of the parts."""
+    """Decode 1,000 sentences twice; return the counts of both passes and the sizes of the parts."""
     decode(tf.zeros((0, 5), tf.int32))  # traces, compiles nothing
     seen, sizes = set(), set()
     with count_compilations() as first:
@@ -170,12 +170,13 @@ def test_a_broken_model_is_named(model, warm):
     for jit_compile in (False, True):
         translator, _ = warm(jit_compile)
         for decode in (translator.greedy, translator.beam):
+            before = decode(ids)
             with (
                 nan_in(model),
                 pytest.raises(tf.errors.InvalidArgumentError, match=r"NaN(.|\n)*at step"),
             ):
                 decode(ids)
-            decode(ids)  # the weights are what they were
+            tf.nest.map_structure(np.testing.assert_array_equal, decode(ids), before)
 
 
 @pytest.mark.parametrize(
@@ -199,12 +200,15 @@ def test_what_fills_a_batch_up_is_over_at_once(model):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_an_empty_batch(warm, jit_compile):
-    translator, _ = warm(jit_compile)
+def test_an_empty_batch(model, warm, jit_compile):
+    one_best = IdTranslator(model, 1, END, jit_compile=jit_compile)
+    two_best, _ = warm(jit_compile)
     for shape in ((0, 5), (0, 0)):
-        ids, scores = translator.beam(tf.zeros(shape, tf.int32))
-        assert ids.shape[:2] == (0, 2) and scores.shape == (0, 2)
-        assert translator.greedy(tf.zeros(shape, tf.int32)).shape[0] == 0
+        empty = tf.zeros(shape, tf.int32)
+        for translator, n_best in ((one_best, 1), (two_best, 2)):
+            ids, scores = translator.beam(empty)
+            assert ids.shape[:2] == (0, n_best) and scores.shape == (0, n_best)
+            assert translator.greedy(empty).shape[0] == 0
 
 
 @pytest.mark.parametrize("name", DECODINGS)

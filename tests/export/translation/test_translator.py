@@ -276,7 +276,8 @@ def test_a_saved_model_of_another_kind_is_not_replaced(trained, saved, tmp_path)
     run, translator = trained
     other = tmp_path / "other"
     shutil.copytree(saved, other)
-    (other / "translator.json").unlink()  # saved_model.pb without a description
+    for name in ("translator.json", "README.md", "attention.svg"):  # leaves a bare SavedModel
+        (other / name).unlink()
     before = {path: path.stat().st_mtime_ns for path in other.rglob("*")}
     with pytest.raises(FileExistsError, match="or one with translator.json to replace"):
         save_translator(translator, other, run.description())

@@ -27,7 +27,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """Return a copy of it that a test may change."""
+    """Return a copy of the trained run that a test may modify."""
     shutil.copytree(trained.folder, tmp_path / "run")
     return TrainingRun(tmp_path / "run", trained.source, trained.preset)
 
@@ -41,9 +41,9 @@ def test_stopped_and_resumed_equals_straight_through(tmp_path):
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
     )
+    assert done.returncode == 0, done.stdout + done.stderr
     for kind in ("translation", "pretraining"):
-        assert f"{kind} equal\n" in done.stdout, done.stdout + done.stderr
-    assert done.returncode == 0
+        assert f"{kind} equal\n" in done.stdout
 
 
 def test_a_damaged_checkpoint_is_refused(run):

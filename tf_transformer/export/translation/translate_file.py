@@ -105,7 +105,7 @@ def translate_file(
 
 
 def _unfinished(source, target):
-    """The file to write before it becomes the target, once source and target are checked."""
+    """Check source and target; return the path of the unfinished target."""
     check_plain_text(source, "source")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"target: expected a file in a folder, got no folder for {target}.")

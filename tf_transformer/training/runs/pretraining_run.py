@@ -9,15 +9,12 @@ import numpy as np
 
 from tf_transformer.data import PretrainingBatches, TextSource, split_documents
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
+from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.fused_adam import FusedAdam
 from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
-from tf_transformer.training.runs.bert_vocabulary import (
-    read_bert_vocabulary,
-    write_bert_vocabulary,
-)
 from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings

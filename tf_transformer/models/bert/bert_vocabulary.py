@@ -1,4 +1,4 @@
-"""The vocabulary of a pretraining run, read and written in the formats of BERT's programs."""
+"""BERT's vocabulary, read and written in the formats of its programs."""
 
 import json
 from pathlib import Path
