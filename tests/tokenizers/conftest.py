@@ -82,7 +82,7 @@ def rewrite(file_of, tmp_path):
 def without_tracing():
     """Run every `tf.function` eagerly: tracing takes longer than a small vocabulary's few words.
 
-    Other tests run graphs: models with trained vocabularies, normalizers on fixed texts.
+    Graphs are tested with trained vocabularies, in `test_exactness.py`.
     """
     tf.config.run_functions_eagerly(True)
     yield
