@@ -244,3 +244,21 @@ def test_gradients_through_the_weights_are_those_of_float64():
     for jit in (False, True):
         for actual, exact in zip(gradients(tf.float32, jit), expected, strict=True):
             near(actual, exact, "float32")
+
+
+def test_second_gradients_by_xla_are_those_of_float64():
+    inputs = some_inputs()[:3]
+
+    def second(dtype, jit):
+        q, k, v = (tf.cast(x, dtype) for x in inputs)
+        with tf.GradientTape() as outer:
+            outer.watch(k)
+            with tf.GradientTape() as inner:
+                inner.watch([q, k, v])
+                output, _ = scaled_dot_product_attention(q, k, v, jit=jit)
+                total = tf.reduce_sum(output**2)
+            penalty = sum(tf.reduce_sum(g**2) for g in inner.gradient(total, [q, k, v]))
+        return outer.gradient(penalty, k)
+
+    exact = second(tf.float64, jit=False).numpy()
+    np.testing.assert_allclose(second(tf.float32, jit=True), exact, rtol=1e-4, atol=1e-4)

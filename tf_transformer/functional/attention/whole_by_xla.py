@@ -100,6 +100,11 @@ def _product_over_rows(x, y):
     On a CPU XLA multiplies slowly if a large left side is transposed, so the smaller matrix is
     transposed and copied first. The barriers keep XLA from turning both back into one product.
     """
-    (left,) = xla.optimization_barrier(tf.linalg.matrix_transpose(y))
-    (rows,) = xla.optimization_barrier(product(left, x))
-    return tf.linalg.matrix_transpose(rows)
+    left = _barrier(tf.linalg.matrix_transpose(y))  # (R, H, T)
+    return tf.linalg.matrix_transpose(_barrier(product(left, x)))
+
+
+@tf.custom_gradient
+def _barrier(x):
+    (same,) = xla.optimization_barrier(x)
+    return same, lambda upstream: upstream
