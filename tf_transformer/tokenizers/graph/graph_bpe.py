@@ -69,10 +69,11 @@ class GraphBPE(GraphTokenizer):
             return super()._words_of_tokens(file)
         return [bytes_of_letters(token) or b"" for token in file.vocabulary]
 
-    def _always_whole(self, file):
-        if not file.model.get("ignore_merges"):
-            return super()._always_whole(file)
-        return np.array([token in file.model["vocab"] for token in file.vocabulary])
+    def _is_whole(self, file, words):
+        is_whole = super()._is_whole(file, words)
+        if file.model.get("ignore_merges"):
+            is_whole |= [token in file.model["vocab"] for token in file.vocabulary]
+        return is_whole
 
     def _cut_words(self, words):
         num_words = tf.size(words)

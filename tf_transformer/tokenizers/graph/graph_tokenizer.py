@@ -272,23 +272,32 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """The text of each token as a word, in order of ids: list of bytes."""
         return [token.encode("utf-8") for token in file.vocabulary]
 
-    def _always_whole(self, file):
-        """bool `[vocab_size]`, the tokens whose words are never split."""
-        return np.zeros(len(file.vocabulary), bool)
+    def _is_whole(self, file, words):
+        """Whether each token's own text, as a word, is that token alone.
+
+        The model may split it differently: the merges of BPE may not lead to the token.
+
+        Args:
+            file: the `TokenizerFile`.
+            words: object array `[vocab_size]` of bytes, see `_words_of_tokens`.
+
+        Returns:
+            bool `[vocab_size]`; any value for the empty text.
+        """
+        ids = np.flatnonzero(words != b"")
+        cut = self._cut(tf.constant(words[ids]))
+        first = np.append(cut.values.numpy(), -1)[cut.row_starts().numpy()]
+        is_whole = np.zeros(len(words), bool)
+        is_whole[ids] = (cut.row_lengths().numpy() == 1) & (first == ids)
+        return is_whole
 
     def _build_words(self, file):
         """Builds the table of words that are a single token."""
-        texts = np.array(self._words_of_tokens(file), object)
-        ids = np.arange(len(texts), dtype=np.int32)
-        ids, texts = ids[texts != b""], texts[texts != b""]
-        cut = self._cut(tf.constant(texts))
-        # The model may split a token's own text differently: the merges may not lead to the token.
-        first = np.append(cut.values.numpy(), -1)[cut.row_starts().numpy()]
-        is_itself = (cut.row_lengths().numpy() == 1) & (first == ids)
-        is_itself |= self._always_whole(file)[ids]
+        words = np.array(self._words_of_tokens(file), object)
+        ids = np.flatnonzero(self._is_whole(file, words) & (words != b"")).astype(np.int32)
         self._id_of_word = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
-                tf.constant([b"", *texts[is_itself]]), tf.constant([-1, *ids[is_itself]])
+                tf.constant([b"", *words[ids]]), tf.constant([-1, *ids])
             ),
             default_value=-1,
         )

@@ -3,6 +3,7 @@
 W words, C code points of all those words, M matches of tokens in them.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.tokenizers.graph.follow import follow
@@ -52,6 +53,11 @@ class GraphWordPiece(GraphTokenizer):
         for tokens in (inside, vocabulary):
             tokens.pop("", None)
         self._trie = Trie(vocabulary, inside)
+
+    def _is_whole(self, file, words):
+        # The longest match at the start of a word that is a token: no need to run the model.
+        vocabulary, longest = file.model["vocab"], self._longest_word
+        return np.array([t in vocabulary and len(t) <= longest for t in file.vocabulary])
 
     def _cut_words(self, words):
         codes, owner, start, end = words_of_characters(words)

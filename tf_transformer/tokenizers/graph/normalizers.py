@@ -1,5 +1,8 @@
 """The normalizers of a `tokenizer.json` as functions of `Texts`. C code points."""
 
+import functools
+import json
+
 import numpy as np
 import tensorflow as tf
 
@@ -33,11 +36,7 @@ def build_normalizer(part):
         >>> lower(Texts.of(tf.constant(["Ärger"]))).strings.numpy()[0].decode()
         'ärger'
     """
-    steps = []
-    for step in _steps(part):
-        if steps and isinstance(step, CharacterMap) and isinstance(steps[-1], CharacterMap):
-            step = steps.pop().then(step)
-        steps.append(step)
+    steps = _fused_steps(json.dumps(part))
 
     def normalize(texts):
         for step in steps:
@@ -48,6 +47,17 @@ def build_normalizer(part):
         return texts
 
     return normalize
+
+
+# Fusing takes longer than all else in reading a small tokenizer, and the maps never change.
+@functools.lru_cache(maxsize=8)
+def _fused_steps(part):
+    steps = []
+    for step in _steps(json.loads(part)):
+        if steps and isinstance(step, CharacterMap) and isinstance(steps[-1], CharacterMap):
+            step = steps.pop().then(step)
+        steps.append(step)
+    return tuple(steps)
 
 
 class _OnStrings:
