@@ -24,7 +24,9 @@ def shape(t, s=None):
         ((128,), False, "whole", "whole"),
         ((16384,), True, "whole", "whole"),
         ((1448,), False, "whole", "whole"),  # 8 x 1448 x 1448 < 2 ** 24 < 8 x 1449 x 1449
-        ((1449,), False, "rowwise", "blockwise"),
+        ((1449,), False, "rowwise", "whole"),
+        ((2896,), False, "rowwise", "whole"),  # 8 x 2896 x 2896 < 2 ** 26 < 8 x 2897 x 2897
+        ((2897,), False, "rowwise", "blockwise"),
         ((16384,), False, "rowwise", "blockwise"),
         ((1, 16384), False, "whole", "whole"),
         ((None, 16384), False, "whole", "whole"),

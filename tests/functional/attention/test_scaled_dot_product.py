@@ -16,7 +16,6 @@ from loading import case, close, vectors
 from vector_checks import ATTENTION_CASES, LAYER_CHECKS, attention_case, check_attention
 
 from tf_transformer import scaled_dot_product_attention
-from tf_transformer.functional.attention.plan import use_xla
 from tf_transformer.layers import multi_head_attention
 
 JITS = (True, False, "auto")
@@ -355,11 +354,6 @@ def test_an_integer_mask_is_refused_and_both_conversions_named(dtype):
 def test_an_unknown_jit_is_refused(jit):
     with pytest.raises(ValueError, match=f'jit: expected True, False or "auto", got {jit!r}'):
         scaled_dot_product_attention(*[zeros(3, 4)] * 3, jit=jit)
-
-
-@pytest.mark.parametrize("jit", [True, False])
-def test_use_xla_obeys_an_explicit_choice(jit):
-    assert use_xla(jit) is jit
 
 
 def test_integer_inputs_are_refused():

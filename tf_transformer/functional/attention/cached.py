@@ -7,7 +7,7 @@ import functools
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.plan import use_xla
+from tf_transformer.functional.attention.use_xla import use_xla
 from tf_transformer.functional.attention.whole import whole_attention
 from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
 
@@ -50,7 +50,7 @@ def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit=
                 f"{name}: expected shape {tuple(expected)}, to match q and the cache, got "
                 f"{tuple(tensor.shape)}."
             )
-    core = _cached_by_xla if use_xla(jit) else _cached
+    core = _cached_by_xla if use_xla(jit, q.shape, cache[0].shape) else _cached
     return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias)
 
 

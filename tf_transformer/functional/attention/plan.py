@@ -1,4 +1,4 @@
-"""Chooses how attention is computed: whole or in blocks, with or without XLA.
+"""Chooses how attention is computed: whole or in blocks.
 
 Axes: T target (query) length, S source (key) length; leading axes (batch, heads) are "...".
 """
@@ -8,9 +8,10 @@ import contextvars
 import dataclasses
 import math
 
-# The most scores computed whole: up to 64 MiB, blocks gain nothing. A block of whole rows takes
-# 4 MiB, which fits into the caches of two cores (benchmarks/NOTES.md, attention core).
-MOST_SCORES = 2**24
+# The most scores computed whole in a plain graph and by XLA: up to 64 MiB, blocks gain nothing; XLA
+# has no fast ones and takes up to 256 MiB. A block of whole rows takes 4 MiB, which fits into the
+# caches of two cores (benchmarks/attention/NOTES.md).
+MOST_SCORES, MOST_SCORES_BY_XLA = 2**24, 2**26
 CACHED_SCORES = 2**20
 
 
@@ -85,7 +86,9 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
     | requested | scores | plain graph | XLA |
     |---|---|---|---|
     | weights | any | whole | whole |
-    | no weights | up to `MOST_SCORES`, or unknown lengths | whole | whole |
+    | no weights, unknown lengths | any | whole | whole |
+    | no weights | up to `MOST_SCORES` | whole | whole |
+    | no weights | up to `MOST_SCORES_BY_XLA` | rowwise | whole |
     | no weights | more | rowwise | blockwise |
 
     An unknown batch size counts as 1.
@@ -123,31 +126,9 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
         return preferred
     lengths = q_shape[-2], k_shape[-2]
     scores = math.prod(size or 1 for size in (*q_shape[:-1], k_shape[-2]))
-    if None in lengths or scores <= MOST_SCORES:
+    if None in lengths or scores <= (MOST_SCORES_BY_XLA if compiled else MOST_SCORES):
         return AttentionPlan("whole")
     return AttentionPlan("blockwise" if compiled else "rowwise")
-
-
-def use_xla(jit):
-    """Decide whether attention is compiled with XLA.
-
-    Args:
-        jit: True, False or "auto".
-
-    Returns:
-        bool.
-
-    Raises:
-        ValueError: If `jit` is none of the three.
-
-    Example:
-        >>> use_xla(True)
-        True
-    """
-    if jit not in (True, False, "auto"):
-        raise ValueError(f'jit: expected True, False or "auto", got {jit!r}.')
-    # Measured on CPUs only, where the plain graph is faster (benchmarks/NOTES.md).
-    return False if jit == "auto" else jit
 
 
 def _as_plan(plan):

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention.blockwise import blockwise_attention
 from tf_transformer.functional.attention.masks import blocked_scores
-from tf_transformer.functional.attention.plan import choose_plan, use_xla
+from tf_transformer.functional.attention.plan import choose_plan
 from tf_transformer.functional.attention.rowwise import rowwise_attention
+from tf_transformer.functional.attention.use_xla import use_xla
 from tf_transformer.functional.attention.whole import whole_attention
 from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
 
@@ -79,7 +80,7 @@ def scaled_dot_product_attention(
         bias = _full_bias(tf.convert_to_tensor(bias), scores_shape, q, k)
     if dropout is not None:
         _check_dropout(*dropout)
-    compiled = use_xla(jit)
+    compiled = use_xla(jit, q.shape, k.shape)
     plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, compiled)
     core = (_BY_XLA if compiled else _PLAIN)[plan.name]
     options = {"causal": causal, "dropout": dropout}

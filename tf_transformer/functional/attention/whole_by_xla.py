@@ -4,6 +4,8 @@ Axes: R heads of the whole batch, T target (query) length, S source (key) length
 Leading axes (batch, heads) are "...".
 """
 
+import itertools
+
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
@@ -11,6 +13,9 @@ from tf_transformer.functional.attention.product import as_factor, product
 from tf_transformer.functional.attention.rowwise_loops import merge_leading
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE, blocked_or_future
 from tf_transformer.functional.dropout import dropout_factors
+
+# Longer sums than the first are made of sums of at most the second (benchmarks/attention/NOTES.md).
+_LONGEST_SUM, _ROWS = 512, 384
 
 
 def whole_attention_by_xla(
@@ -99,9 +104,22 @@ def _product_over_rows(x, y):
 
     On a CPU XLA multiplies slowly if a large left side is transposed, so the smaller matrix is
     transposed and copied first. The barriers keep XLA from turning both back into one product.
+    That product is slow again if the sum is long, so it is made of shorter ones.
     """
-    left = _barrier(tf.linalg.matrix_transpose(y))  # (R, H, T)
-    return tf.linalg.matrix_transpose(_barrier(product(left, x)))
+
+    def over(rows):
+        left = _barrier(tf.linalg.matrix_transpose(y[:, rows]))  # (R, H, T)
+        return tf.linalg.matrix_transpose(_barrier(product(left, x[:, rows])))
+
+    return sum(over(rows) for rows in _short_sums(x.shape[1]))
+
+
+def _short_sums(length):
+    if length is None or length <= _LONGEST_SUM:
+        return [slice(None)]
+    count = -(-length // _ROWS)
+    ends = [length * i // count for i in range(count + 1)]
+    return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
 @tf.custom_gradient

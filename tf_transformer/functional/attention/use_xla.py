@@ -1,0 +1,67 @@
+"""Decides whether XLA compiles the attention core."""
+
+import logging
+
+import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+# Programs that "auto" compiles in one process: each new shape takes XLA 0.2 to 1 second.
+MOST_PROGRAMS = 64
+_shapes = set()
+
+
+def use_xla(jit, *shapes):
+    """Decide whether XLA compiles the attention core.
+
+    | where the core runs | "auto" |
+    |---|---|
+    | in a function that XLA compiles, `jit_compile=True` | part of that program, in XLA's form |
+    | on a GPU or TPU, all shapes known | compiled |
+    | on a GPU or TPU, a size unknown, or `MOST_PROGRAMS` shapes compiled before | plain graph |
+    | on a CPU | plain graph, which is the faster one there (benchmarks/attention/NOTES.md) |
+
+    Args:
+        jit: True, False or "auto".
+        *shapes: static shapes of the inputs, with which "auto" counts its programs.
+
+    Returns:
+        bool.
+
+    Raises:
+        ValueError: If `jit` is none of the three.
+
+    Example:
+        >>> use_xla(True), use_xla("auto", tf.TensorShape((2, 3)))
+        (True, False)
+        >>> bool(tf.function(lambda: use_xla("auto"), jit_compile=True)())
+        True
+    """
+    if jit not in (True, False, "auto"):
+        raise ValueError(f'jit: expected True, False or "auto", got {jit!r}.')
+    if jit != "auto":
+        return jit
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        return True
+    return _has_accelerator() and _is_admitted(shapes)
+
+
+def _has_accelerator():
+    return any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
+
+
+def _is_admitted(shapes):
+    if not all(shape.is_fully_defined() for shape in shapes):
+        return False
+    key = tuple(map(tuple, shapes))
+    if key in _shapes:
+        return True
+    if len(_shapes) == MOST_PROGRAMS:
+        return False
+    _shapes.add(key)
+    if len(_shapes) == MOST_PROGRAMS:
+        logging.getLogger("tf_transformer").warning(
+            "attention: compiled %d shapes; new shapes run as a plain graph from now on. Pad to "
+            "fewer lengths, or pass jit=True or jit=False.",
+            MOST_PROGRAMS,
+        )
+    return True
