@@ -21,6 +21,9 @@ from tf_transformer.training import PRESETS, TrainingRun, score_translations
 
 def hub_run(folder, source, preset):
     """A run with a model of keras-hub's layers."""
+    import tensorflow as tf
+
+    from benchmarks.decoding.peers.hub_samplers import Decoder
     from benchmarks.training.peers import hub
 
     class HubRun(TrainingRun):
@@ -31,13 +34,15 @@ def hub_run(folder, source, preset):
 
     def translate(run, model, texts):
         tokenizer = BPETokenizer.load(run.tokenizer_path)
-        decode = hub.decoder_with_cache(model)
+        decode = tf.function(Decoder(model, tokenizer.end_id).decode, autograph=False)
         translations = []
         for source in tokenizer.encode(texts):
             source = [*source, tokenizer.end_id]
             padded = source + [0] * (-len(source) % 8)  # few shapes, hence few traces
-            ids = decode(np.array([padded], np.int32), 2 * len(padded) + 10)[0]
-            ids = ids[: 2 * len(source) + 10].tolist()
+            prompt = np.zeros((1, 2 * len(padded) + 11), np.int32)
+            prompt[0, 0] = tokenizer.start_id
+            ids = decode(tf.constant([padded]), tf.constant(prompt))[0, 1:]
+            ids = ids[: 2 * len(source) + 10].numpy().tolist()
             ids = ids[: ids.index(tokenizer.end_id)] if tokenizer.end_id in ids else ids
             translations.extend(tokenizer.decode([ids]))
         return translations

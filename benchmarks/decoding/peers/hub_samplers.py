@@ -15,7 +15,7 @@ def variants(case, arrays):
     names["vocab"] = "input_vocab_size"
     made = hub_model({ours: sizes[name] for ours, name in names.items()}, 0.0)
     _load(made, arrays)
-    decoder = _Decoder(made, sizes, case["beam"])
+    decoder = Decoder(made, sizes["end_id"], case["beam"])
     sources = [(in_bucket(batch, case["batch"]), len(batch)) for batch in batches(case, arrays)]
 
     def variant(jit_compile):
@@ -33,14 +33,17 @@ def variants(case, arrays):
     return {"keras-hub": variant(False), "keras-hub, XLA": variant(True)}
 
 
-class _Decoder:
-    def __init__(self, made, sizes, beam):
+class Decoder:
+    """Greedy decoding or beam search with keras-hub's samplers and caches."""
+
+    def __init__(self, made, end_id, beam=1):
         samplers = keras_hub.samplers
-        self.made, self.beam, self.end_id = made, beam, sizes["end_id"]
+        self.made, self.beam, self.end_id = made, beam, end_id
         self.sampler = samplers.GreedySampler() if beam == 1 else samplers.BeamSampler(beam)
         self.positions = keras_hub.layers.SinePositionEncoding()
 
     def decode(self, source, prompt):
+        """The prompt (B, L), start tokens and room, with the tokens that follow."""
         made, memory = self.made, self.made.encode(source)
         (batch, length), heads = prompt.shape, made.sizes["heads"]
         shape = (batch, 2, length, heads, made.sizes["width"] // heads)
