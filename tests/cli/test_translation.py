@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 from command_line import command, command_here
 
+from tf_transformer.export.translation import saved_translator
+
 
 def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     folder, _ = run
@@ -22,6 +24,24 @@ def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     assert by_argument.stdout == by_file.stdout == by_input.stdout
     assert by_argument.stdout.count(b"\n") == 3
     assert by_argument.stderr == by_file.stderr == by_input.stderr == b""
+
+
+def test_graphs_are_optimized_for_files_only(run, tmp_path, monkeypatch):
+    folder, _ = run
+    chosen = []
+
+    def seen(path):
+        options = tf.config.optimizer.get_experimental_options()
+        chosen.append(not options["disable_meta_optimizer"])
+        raise ValueError("seen")
+
+    monkeypatch.setattr(saved_translator, "load_translator", seen)
+    file = tmp_path / "lines.txt"
+    file.write_text("Tom\n", encoding="utf-8")
+    command_here("translate", "--model", folder, "Tom")
+    command_here("translate", "--model", folder, "--file", file)
+    assert chosen == [False, True]
+    assert not tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
 
 
 def test_samples(run, tmp_path):

@@ -41,8 +41,16 @@ def command_here(*arguments, stdin=b""):
                 code = main(list(map(str, arguments)))
             except SystemExit as end:  # raised by argparse
                 code = end.code
+            finally:
+                _optimize_graphs()
         _, stdout, stderr = (file.read_bytes() for file in files)
     return subprocess.CompletedProcess(arguments, code, stdout, stderr)
+
+
+def _optimize_graphs():
+    """Undo what a short command sets for its process."""
+    if tf := sys.modules.get("tensorflow"):
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
 def _load_once(path):

@@ -12,8 +12,14 @@ def require(package, extra):
         raise ImportError(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 
-def import_tensorflow():
-    """Import TensorFlow without the lines it prints on import and at the first device query."""
+def import_tensorflow(optimize_graphs=True):
+    """Import TensorFlow without the lines it prints on import and at the first device query.
+
+    Args:
+        optimize_graphs: bool, whether TensorFlow rewrites graphs before it runs them. For a
+            translator that takes 0.8 s, more than it saves in a thousand sentences; a training step
+            is 6 to 8 % faster with it (benchmarks/decoding/NOTES.md).
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Batches allocate and free hundreds of megabytes: TensorFlow's own allocator keeps the memory,
     # where malloc returns it and page-faults again (benchmarks/training/NOTES.md).
@@ -27,6 +33,8 @@ def import_tensorflow():
     try:
         import tensorflow as tf
 
+        options = {"disable_meta_optimizer": not optimize_graphs}
+        tf.config.optimizer.set_experimental_options(options)
         tf.config.list_physical_devices()
         tf.zeros(())  # the first tensor prints more lines
     finally:

@@ -64,7 +64,7 @@ def _translate(options):
     file = options.file
     if file is not None:
         check_plain_text(file, "--file")
-    import_tensorflow()
+    import_tensorflow(optimize_graphs=file is not None)
     from tf_transformer.cli.translating import print_translations, translate_to_file
     from tf_transformer.export import Sampling
     from tf_transformer.export.translation import saved_translator as saved

@@ -122,7 +122,12 @@ def _short_sums(length):
     return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
-@tf.custom_gradient
 def _barrier(x):
     (same,) = xla.optimization_barrier(x)
-    return same, lambda upstream: upstream
+    return same
+
+
+# Registered for the operation: a gradient with a `tf.custom_gradient` inside cannot be exported.
+@tf.RegisterGradient("XlaOptimizationBarrier")
+def _gradient_of_barrier(operation, *upstream):
+    return upstream
