@@ -65,7 +65,14 @@ _HOMES = {
         "count_compilations",
     ),
     "visualize": ("attention_svg", "training_curves", "translation_attention"),
-    "export": ("TextClassifier", "TextEncoder", "Translator", "stablehlo", "warm_up"),
+    "export": (
+        "TextClassifier",
+        "TextEncoder",
+        "Translator",
+        "compile_for",
+        "stablehlo",
+        "warm_up",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

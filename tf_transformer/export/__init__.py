@@ -1,6 +1,7 @@
 """Exported models: SavedModels and their model cards, a folder for each thing that is served."""
 
 from tf_transformer.export.classification import TextClassifier
+from tf_transformer.export.compile_for import compile_for
 from tf_transformer.export.sentences import TextEncoder, embed_lines, nearest, write_vectors
 from tf_transformer.export.stablehlo import stablehlo
 from tf_transformer.export.translation import (
@@ -24,6 +25,7 @@ __all__ = [
     "TextClassifier",
     "TextEncoder",
     "Translator",
+    "compile_for",
     "embed_lines",
     "load_transformer",
     "load_translator",
