@@ -8,7 +8,7 @@ _REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
 
 
 def load_corpus(name):
-    """Reads an embedded corpus of sentence pairs from Tatoeba (CC-BY 2.0 FR).
+    """Read an embedded corpus of sentence pairs from Tatoeba (CC-BY 2.0 FR).
 
     Many sentences appear in several pairs with different translations: split the pairs with
     `split_pairs` to keep test sentences out of training.
@@ -34,7 +34,7 @@ def load_corpus(name):
 
 
 def load_attributions(name):
-    """Reads the attribution of each sentence pair of an embedded corpus.
+    """Read the attribution of each sentence pair of an embedded corpus.
 
     The licence requires this text wherever the sentences are redistributed; see
     `corpora/README.md`.

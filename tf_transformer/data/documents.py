@@ -7,7 +7,7 @@ from tf_transformer.data.readers import read_lines
 
 
 def read_documents(paths):
-    """Reads BERT's pretraining format: one sentence per line, a blank line between documents.
+    """Read BERT's pretraining format: one sentence per line, a blank line between documents.
 
     Devlin et al. 2019, in the authors' `create_pretraining_data.py`. The end of a file also ends a
     document.

@@ -169,7 +169,7 @@ _FETCH = {
 
 
 def _divided(rows, salt, share=0.1):
-    """Splits off a share of the rows by a hash of the text, so that equal texts stay together."""
+    """Split off a share of the rows by a hash of the text, so that equal texts stay together."""
     chosen, others = [], []
     for text, label in rows:
         digest = hashlib.sha256(f"{salt} {text}".encode()).digest()

@@ -2,7 +2,7 @@
 
 
 def prefetched(dataset):
-    """Prepares the next four batches while the model processes one.
+    """Prepare the next four batches while the model processes one.
 
     Args:
         dataset: `tf.data.Dataset` of batches.

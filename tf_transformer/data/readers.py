@@ -13,7 +13,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_files(source_file, target_file):
-    """Reads two line-aligned files, the layout of WMT and Multi30k.
+    """Read two line-aligned files, the layout of WMT and Multi30k.
 
     Args:
         source_file: string or path of a UTF-8 text file, one sentence per line; may be gzipped.
@@ -54,7 +54,7 @@ def read_files(source_file, target_file):
 
 
 def read_tsv(path):
-    """Reads a file of lines `source<TAB>target`; further columns are ignored.
+    """Read a file of lines `source<TAB>target`; further columns are ignored.
 
     Args:
         path: string or path of a UTF-8 text file; may be gzipped.
@@ -90,7 +90,7 @@ def read_tsv(path):
 
 
 def read_lines(path, argument):
-    """Reads the lines of one file.
+    """Read the lines of one file.
 
     Args:
         path: string or path of a UTF-8 text file; may be gzipped.
@@ -158,7 +158,7 @@ def check_plain_text(path, argument):
 
 
 def text_of_line(line, first=False):
-    """Decodes a raw line, whatever bytes it contains.
+    """Decode a raw line, whatever bytes it contains.
 
     Args:
         line: bytes, with or without the line ending.

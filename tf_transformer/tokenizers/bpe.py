@@ -35,7 +35,7 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts, vocab_size, pipeline=None, min_frequency=2):
-        """Learns a vocabulary.
+        """Learn a vocabulary.
 
         Args:
             texts: iterable of strings, or of `pathlib.Path`s of text files (UTF-8, one text per
@@ -73,7 +73,7 @@ class BPETokenizer(Tokenizer):
         return cls(TokenizerFile.of(train_content(texts, vocab_size, pipeline, model, trainer)))
 
     def _trace_word(self, word, model):
-        """Adds `merges`: for each merge, the pair, its rank, and the symbols after the merge."""
+        """Add `merges`: for each merge, the pair, its rank, and the symbols after the merge."""
         if model.get("ignore_merges") and word in model["vocab"]:
             return {"word": word, "merges": [], "tokens": [word]}
         cut = len(model.get("continuing_subword_prefix") or "")

@@ -177,7 +177,7 @@ def bert_pipeline(lowercase=True, strip_accents=None, chinese_characters=True):
 
 
 def tokenizer_json(model, pipeline, special_ids):
-    """Combines a model and its pipeline.
+    """Combine a model and its pipeline.
 
     Args:
         model: dict, the part "model".
@@ -259,7 +259,7 @@ def _sequence(name, *parts):
 
 
 def byte_alphabet():
-    """Returns the 256 characters that stand for the bytes 0 to 255 in a vocabulary.
+    """Return the 256 characters that stand for the bytes 0 to 255 in a vocabulary.
 
     Printable Latin-1 bytes stand for themselves; the others take the code points from U+0100 on,
     in order, as in GPT-2 (Radford et al. 2019, section 2.2).

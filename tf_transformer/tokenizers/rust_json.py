@@ -6,7 +6,7 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 def rust_json(text):
-    """Parses JSON with the numbers of the Rust package, whose last digit may differ from Python's.
+    """Parse JSON with the numbers of the Rust package, whose last digit may differ from Python's.
 
     Args:
         text: string.

@@ -58,7 +58,7 @@ class Tokenizer(SpecialTokenRoles):
 
     @classmethod
     def load(cls, path):
-        """Reads a `tokenizer.json`.
+        """Read a `tokenizer.json`.
 
         Args:
             path: string or path of the file.
@@ -81,7 +81,7 @@ class Tokenizer(SpecialTokenRoles):
             raise UnsupportedPart(f"path: {path} cannot be read. {error}") from error
 
     def save(self, path):
-        """Writes the tokenizer to a `tokenizer.json`, atomically.
+        """Write the tokenizer to a `tokenizer.json`, atomically.
 
         Args:
             path: string or path of the file to write; its folder must exist.
@@ -98,7 +98,7 @@ class Tokenizer(SpecialTokenRoles):
         return self._backend.get_vocab_size()
 
     def encode(self, texts, add_special_tokens=False):
-        """Turns texts into ids.
+        """Turn texts into ids.
 
         Args:
             texts: iterable of B strings. Special tokens in them are plain text.
@@ -117,7 +117,7 @@ class Tokenizer(SpecialTokenRoles):
         return [encoding.ids for encoding in encodings]
 
     def encode_with_offsets(self, texts):
-        """Turns texts into ids with their positions in the text.
+        """Turn texts into ids with their positions in the text.
 
         Args:
             texts: same as in `encode`.
@@ -133,7 +133,7 @@ class Tokenizer(SpecialTokenRoles):
         return [e.ids for e in encodings], [e.offsets for e in encodings]
 
     def decode(self, ids):
-        """Turns ids back into texts; special tokens are dropped.
+        """Turn ids back into texts; special tokens are dropped.
 
         Args:
             ids: iterable of B sequences of integers in `[0, vocab_size)`.
@@ -149,7 +149,7 @@ class Tokenizer(SpecialTokenRoles):
         return self._backend.decode_batch(rows, skip_special_tokens=True)
 
     def ids_to_tokens(self, ids):
-        """Converts ids to tokens.
+        """Convert ids to tokens.
 
         Args:
             ids: iterable of integers in `[0, vocab_size)`.
@@ -164,7 +164,7 @@ class Tokenizer(SpecialTokenRoles):
         return [self._backend.id_to_token(number) for number in self._check_ids(ids)]
 
     def tokens_to_ids(self, tokens):
-        """Converts tokens to ids.
+        """Convert tokens to ids.
 
         Args:
             tokens: iterable of strings, spelled as in the vocabulary.
@@ -185,7 +185,7 @@ class Tokenizer(SpecialTokenRoles):
         return [ids[token] for token in tokens]
 
     def trace(self, text):
-        """Shows how a text is tokenized: its words and the model's steps for each.
+        """Show how a text is tokenized: its words and the model's steps for each.
 
         Tokens that a file from another library adds to those of its model are not shown.
 

@@ -46,7 +46,7 @@ class TokenizerFile:
 
     @classmethod
     def read(cls, path):
-        """Reads a file.
+        """Read a file.
 
         Args:
             path: string or path of a `tokenizer.json`.
@@ -68,7 +68,7 @@ class TokenizerFile:
 
     @classmethod
     def of(cls, content):
-        """Creates a file from its content.
+        """Create a file from its content.
 
         Args:
             content: dict that JSON can represent.
@@ -83,7 +83,7 @@ class TokenizerFile:
 
     @classmethod
     def read_vocabulary(cls, path, pipeline):
-        """Reads BERT's `vocab.txt`: one token per line, with the line number as its id.
+        """Read BERT's `vocab.txt`: one token per line, with the line number as its id.
 
         Args:
             path: string or path of the text file.

@@ -14,7 +14,7 @@ _ALPHABET = "the special tokens and every character of the texts"
 
 
 def train_content(texts, vocab_size, pipeline, model, trainer):
-    """Trains a model with the Rust package.
+    """Train a model with the Rust package.
 
     Args:
         texts: iterable of strings, or of `pathlib.Path`s of text files, one text per line.
@@ -58,7 +58,7 @@ def train_content(texts, vocab_size, pipeline, model, trainer):
 
 
 def check_vocab_size(vocab_size, smallest, reason):
-    """Rejects an impossible vocabulary size before training starts.
+    """Reject an impossible vocabulary size before training starts.
 
     Args:
         vocab_size: integer.
@@ -81,7 +81,7 @@ def check_vocab_size(vocab_size, smallest, reason):
 
 
 def check_learned(size, pipeline):
-    """Rejects a vocabulary that contains only special tokens.
+    """Reject a vocabulary that contains only special tokens.
 
     Args:
         size: integer, the number of tokens.
@@ -104,7 +104,7 @@ def check_learned(size, pipeline):
 
 
 def checked_texts(texts):
-    """Yields texts one by one, reading the files that paths name; rejects input without text.
+    """Yield texts one by one, reading the files that paths name; reject input without text.
 
     Args:
         texts: iterable of strings and of `pathlib.Path`s.
@@ -160,7 +160,7 @@ def _lines_of_file(path):
 
 
 def count_words(texts, pipeline):
-    """Counts the words that a pipeline splits texts into.
+    """Count the words that a pipeline splits texts into.
 
     Args:
         texts, pipeline: same as in `train_content`.
@@ -191,7 +191,7 @@ def _untrained(model, pipeline):
 
 
 def import_tokenizers():
-    """Returns the module `tokenizers`; raises an ImportError with a hint if it is not installed.
+    """Return the module `tokenizers`; raise an ImportError with a hint if it is not installed.
 
     Example:
         >>> import_tokenizers().__name__
@@ -217,7 +217,7 @@ def is_watched():
 
 
 def check_string(text):
-    """Returns a text; raises TypeError if it is not a string, ValueError if UTF-8 cannot encode it.
+    """Return a text; raise TypeError if it is not a string, ValueError if UTF-8 cannot encode it.
 
     Example:
         >>> check_string(5)

@@ -38,7 +38,7 @@ class UnigramTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts, vocab_size, pipeline=None):
-        """Learns a vocabulary with a score for each token.
+        """Learn a vocabulary with a score for each token.
 
         Args:
             texts: iterable of strings, or of `pathlib.Path`s of text files (UTF-8, one text per
@@ -79,7 +79,7 @@ class UnigramTokenizer(Tokenizer):
         return cls(TokenizerFile.of(content))
 
     def _trace_word(self, word, model):
-        """Adds `paths`: the best segmentations with their scores, best first."""
+        """Add `paths`: the best segmentations with their scores, best first."""
         scores = dict(model["vocab"])
         unknown_score = min(scores.values()) - UNKNOWN_PENALTY
         longest = max(map(len, scores))
@@ -114,7 +114,7 @@ def _with_unknown(path, scores, model):
 
 
 def _settled(vocabulary):
-    """Makes the vocabulary reproducible: the same for every training on the same texts.
+    """Make the vocabulary reproducible: the same for every training on the same texts.
 
     The trainer sums in a random order, which affects the last digits of a score, and gives the
     characters it would have dropped scores in steps of 0.0001 above the lowest one, also in a

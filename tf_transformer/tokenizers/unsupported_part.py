@@ -11,5 +11,5 @@ class UnsupportedPart(ValueError):
 
     @classmethod
     def of(cls, part, expected, got):
-        """Creates the error for a part, given its name in the file."""
+        """Create the error for a part, given its name in the file."""
         return cls(f"The part {part!r} is not supported: expected {expected!r}, got {got!r}.")

@@ -34,7 +34,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts, vocab_size, pipeline=None, min_frequency=2):
-        """Learns a vocabulary by pair frequency, as BPE does.
+        """Learn a vocabulary by pair frequency, as BPE does.
 
         The Rust package, and thus BERT vocabularies trained with it, use this criterion. For the
         paper's criterion, mutual information, use `train_by_information`.
@@ -79,7 +79,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def train_by_information(cls, texts, vocab_size, pipeline=None, min_frequency=2):
-        """Learns a vocabulary by the mutual information of adjacent tokens; see `learn_wordpieces`.
+        """Learn a vocabulary by the mutual information of adjacent tokens; see `learn_wordpieces`.
 
         Arguments, return value and errors are the same as in `train`. Implemented in Python: takes
         seconds where `train` takes a fraction of a second.
@@ -103,7 +103,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def load_vocabulary(cls, path, lowercase=True):
-        """Reads BERT's `vocab.txt`.
+        """Read BERT's `vocab.txt`.
 
         Args:
             path: string or path of the text file.
@@ -120,7 +120,7 @@ class WordPieceTokenizer(Tokenizer):
         return cls(TokenizerFile.read_vocabulary(path, bert_pipeline(lowercase)))
 
     def _trace_word(self, word, model):
-        """Adds `matches`: for each token, its position and the longer candidates tried first."""
+        """Add `matches`: for each token, its position and the longer candidates tried first."""
         vocabulary = model["vocab"]
         unknown = {"word": word, "matches": [], "tokens": [model["unk_token"]]}
         if len(word) > model["max_input_chars_per_word"]:

@@ -78,7 +78,7 @@ class _Corpus:
         return min(self._pairs[equal].tolist(), key=lambda pair: [self.tokens[i] for i in pair])
 
     def merge(self, left, right):
-        """Merges a pair into one token everywhere."""
+        """Merge a pair into one token everywhere."""
         merged = self._add(self.tokens[left] + self.tokens[right].removeprefix(self._prefix))
         for index in sorted(self._words_of.pop((left, right))):
             self._count(index, -1)

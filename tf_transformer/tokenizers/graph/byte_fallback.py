@@ -6,7 +6,7 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 def ids_of_bytes(vocabulary):
-    """Finds the tokens `<0x00>` to `<0xFF>`.
+    """Find the tokens `<0x00>` to `<0xFF>`.
 
     Args:
         vocabulary: dict of token -> id, or tuple of tokens in order of their ids.

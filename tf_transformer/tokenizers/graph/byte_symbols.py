@@ -44,7 +44,7 @@ class ByteSymbols:
 
 
 def bytes_of_letters(text):
-    """Returns the bytes that a token of a byte-level vocabulary stands for.
+    """Return the bytes that a token of a byte-level vocabulary stands for.
 
     Args:
         text: string.

@@ -51,14 +51,14 @@ class CharacterMap:
 
     @classmethod
     def replacing(cls, is_replaced, code=None):
-        """Replaces each character of a class (bool `[0x110000]`) with `code`, or removes it."""
+        """Replace each character of a class (bool `[0x110000]`) with `code`, or remove it."""
         if code is None:
             return cls(np.where(is_replaced, 0, 1), _CODES[~is_replaced])
         return cls(np.ones_like(_CODES), np.where(is_replaced, np.int32(code), _CODES))
 
     @classmethod
     def surrounding(cls, is_surrounded, code):
-        """Inserts `code` before and after each character of a class (bool `[0x110000]`)."""
+        """Insert `code` before and after each character of a class (bool `[0x110000]`)."""
         lengths = np.where(is_surrounded, 3, 1)
         becomes = np.repeat(_CODES, lengths)
         first = _starts(lengths)[is_surrounded]
@@ -66,7 +66,7 @@ class CharacterMap:
         return cls(lengths, becomes)
 
     def then(self, other):
-        """Composes this map with `other`, which is applied second."""
+        """Compose this map with `other`, which is applied second."""
         sizes = other._lengths[self._becomes]
         becomes = other._becomes[_ranges(_starts(other._lengths)[self._becomes], sizes)]
         ends = np.cumsum(self._lengths)

@@ -58,7 +58,7 @@ class Composition:
         return tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
 
     def _take_next(self, classes, codes, place, end, starter, starter_code, last):
-        """Processes one character of each span.
+        """Process one character of each span.
 
         Args:
             classes, codes: int32 `[C]`.

@@ -32,7 +32,7 @@ _BYTE_TOKEN = re.compile(r"<0x(\+[0-9A-Fa-f]|[0-9A-Fa-f]{2})>", re.ASCII)
 
 
 def build_decoder(file):
-    """Builds the decoder of a file.
+    """Build the decoder of a file.
 
     Args:
         file: a `TokenizerFile`.
@@ -122,7 +122,7 @@ class Decoder:
         return is_kept * (_FIRST * is_first + _LAST * is_last)
 
     def _repair_runs_of_bytes(self, ids, pieces):
-        """Replaces each byte in a run of byte tokens that is not valid UTF-8 with U+FFFD."""
+        """Replace each byte in a run of byte tokens that is not valid UTF-8 with U+FFFD."""
         num_rows, length = tf.unstack(tf.shape(ids))
         is_byte = tf.gather(self._is_byte, ids)
         is_special = tf.gather(self._is_special, ids)  # these are ignored

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def follow(start, goal, jump_at):
-    """Jumps from position to position in every word until its goal.
+    """Jump from position to position in every word until its goal.
 
     Args:
         start, goal: int32 `[W]`.

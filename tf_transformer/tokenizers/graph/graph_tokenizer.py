@@ -73,7 +73,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     @classmethod
     def from_file(cls, path):
-        """Reads a `tokenizer.json` with the standard library only.
+        """Read a `tokenizer.json` with the standard library only.
 
         Args:
             path: string or path of the file.
@@ -96,7 +96,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             ) from error
 
     def encode(self, strings, add_special_tokens=False):
-        """Turns texts into ids.
+        """Turn texts into ids.
 
         Args:
             strings: UTF-8 string tensor `[B]`, or a value that converts to one. Invalid bytes are
@@ -120,7 +120,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return self.add_special_tokens(ids) if add_special_tokens else ids
 
     def encode_dense(self, strings, length=None, add_special_tokens=False):
-        """Turns texts into a matrix of ids, padded and truncated at the end.
+        """Turn texts into a matrix of ids, padded and truncated at the end.
 
         Args:
             strings, add_special_tokens: same as in `encode`; special tokens after the text are
@@ -149,7 +149,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return ids, tf.sequence_mask(rows.row_lengths(), tf.shape(ids)[1])
 
     def add_special_tokens(self, ids):
-        """Adds the file's special tokens around each row: int32 ragged `[B, (T)]`."""
+        """Add the file's special tokens around each row: int32 ragged `[B, (T)]`."""
         sides = (
             tf.tile(tf.constant([side], tf.int32, [1, len(side)]), [ids.nrows(), 1])
             for side in (self._before, self._after)
@@ -167,7 +167,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return words.with_values(ids).merge_dims(1, 2)  # [B, (T)]
 
     def decode(self, ids):
-        """Turns ids back into texts; special tokens are dropped.
+        """Turn ids back into texts; special tokens are dropped.
 
         Args:
             ids: integers in `[0, vocab_size)`, a `tf.RaggedTensor` `[B, (T)]` or a tensor `[B, T]`.
@@ -254,11 +254,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         )
 
     def _build_model(self, file):
-        """Builds the state that `_cut_words` needs."""
+        """Build the state that `_cut_words` needs."""
         raise NotImplementedError
 
     def _cut_words(self, words):
-        """Tokenizes words with the model.
+        """Tokenize words with the model.
 
         Args:
             words: string `[W]`, none empty.
@@ -292,7 +292,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return is_whole
 
     def _build_words(self, file):
-        """Builds the table of words that are a single token."""
+        """Build the table of words that are a single token."""
         words = np.array(self._words_of_tokens(file), object)
         ids = np.flatnonzero(self._is_whole(file, words) & (words != b"")).astype(np.int32)
         self._id_of_word = tf.lookup.StaticHashTable(

@@ -80,7 +80,7 @@ class GraphUnigram(GraphTokenizer):
         return tf.boolean_mask(ids, kept), tf.boolean_mask(owner, kept)
 
     def _with_bytes(self, codes, owner, ids, is_token):
-        """Replaces unknown tokens with the bytes of their characters.
+        """Replace unknown tokens with the bytes of their characters.
 
         Args:
             codes, owner: int32 `[C]`, characters and their words.

@@ -17,7 +17,7 @@ _SPACE = ord(" ")
 
 
 def build_normalizer(part):
-    """Builds the function that a "normalizer" describes.
+    """Build the function that a "normalizer" describes.
 
     Adjacent steps that map characters are fused into one step.
 

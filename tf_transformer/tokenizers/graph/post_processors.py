@@ -4,7 +4,7 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 def ids_around(part):
-    """Finds the special tokens that a file adds around a single text.
+    """Find the special tokens that a file adds around a single text.
 
     Args:
         part: None, or dict as in a `tokenizer.json`, its "post_processor".

@@ -23,7 +23,7 @@ _CUT = b"\xff"
 
 
 def build_pre_tokenizer(part, is_start_kept=False):
-    """Builds the function that a "pre_tokenizer" describes.
+    """Build the function that a "pre_tokenizer" describes.
 
     ByteLevel leaves the bytes unchanged: the model after it maps them to their letters.
 
@@ -73,7 +73,7 @@ def _sequence(part):
 
 
 def _not_empty(texts):
-    """Returns each non-empty text as one word."""
+    """Return each non-empty text as one word."""
     return _drop_empty(tf.RaggedTensor.from_uniform_row_length(texts.strings, 1))
 
 
@@ -118,7 +118,7 @@ def _metaspace(part):
 
 
 def _by_class(removed=None, isolated=None, run=None):
-    """Splits by classes of characters.
+    """Split by classes of characters.
 
     Args:
         removed: name of the class of characters that end a word and are dropped.

@@ -65,7 +65,7 @@ class Texts:
 
 
 def repair_utf8(strings):
-    r"""Replaces invalid bytes with U+FFFD, like Python's `decode("utf-8", errors="replace")`.
+    r"""Replace invalid bytes with U+FFFD, like Python's `decode("utf-8", errors="replace")`.
 
     Example:
         >>> repair_utf8(tf.constant([b"a\xff"])).numpy()[0].decode()
@@ -75,7 +75,7 @@ def repair_utf8(strings):
 
 
 def starts_where(differs, codes):
-    """Marks the first character and each that `differs` (bool `[C - 1]`) from the previous one.
+    """Mark the first character and each that `differs` (bool `[C - 1]`) from the previous one.
 
     Example:
         >>> codes = tf.constant([5, 5, 7])
@@ -86,7 +86,7 @@ def starts_where(differs, codes):
 
 
 def words_at(codes, rows, is_new, num_rows):
-    """Groups code points into words.
+    """Group code points into words.
 
     Args:
         codes, rows: int32 and int64 `[C]`, code points and the text of each.
@@ -148,7 +148,7 @@ def shared_pattern(part, name):
 
 
 def replaced(strings, pattern, content):
-    r"""Replaces all matches of a regular expression with a literal text (no group references).
+    r"""Replace all matches of a regular expression with a literal text (no group references).
 
     On an invalid reference TensorFlow would only log an error and replace nothing.
 
@@ -160,7 +160,7 @@ def replaced(strings, pattern, content):
 
 
 def words_of_characters(words):
-    """Splits words into characters.
+    """Split words into characters.
 
     Args:
         words: string `[W]`.
@@ -180,7 +180,7 @@ def words_of_characters(words):
 
 
 def bytes_of_words(words):
-    """Splits words into bytes. N bytes of all words.
+    """Split words into bytes. N bytes of all words.
 
     Args:
         words: string `[W]`.

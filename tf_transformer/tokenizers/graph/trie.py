@@ -46,7 +46,7 @@ class Trie(tf.Module):
         )
 
     def walk(self, codes, end, root):
-        """Walks down the tree from every code point.
+        """Walk down the tree from every code point.
 
         Args:
             codes: int32 `[C]`.

@@ -4,7 +4,7 @@ from tf_transformer.tokenizers.graph.texts import starts_where
 
 
 def first_of_unknown(is_unknown, owner):
-    """Drops all but the first of adjacent unknown symbols in a word.
+    """Drop all but the first of adjacent unknown symbols in a word.
 
     Args:
         is_unknown: bool `[M]`.

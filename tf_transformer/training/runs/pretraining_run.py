@@ -175,7 +175,7 @@ class PretrainingRun:
         )
 
     def _write_settings(self, tokenizer, config):
-        """Writes the vocabulary, then the settings."""
+        """Write the vocabulary, then the settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_bert_vocabulary(self.folder, tokenizer, config.max_position_embeddings)
         write_settings(
