@@ -37,7 +37,8 @@ class BucketedFunction:
         self._unknown = [[n is None for n in x.shape] for x in tf.nest.flatten(outputs)]
         self._ready, self._has_logged = set(), False
         self._check_padding()
-        self._thread = threading.Thread(target=self._warm_up, daemon=True)
+        # Not a daemon: a process must not end in the middle of a compilation.
+        self._thread = threading.Thread(target=self._warm_up)
         if background:
             self._thread.start()
         else:
@@ -97,6 +98,8 @@ class BucketedFunction:
 
     def _compile_all(self):
         for bucket in itertools.product(self._rows, self._lengths):
+            if not threading.main_thread().is_alive():  # the process wants to end
+                return
             for x in tf.nest.flatten(self._compiled(_ones(self._specs, bucket))):
                 x.numpy()  # wait for the result
             self._ready.add(bucket)
