@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
 
-from tf_transformer import TextClassifier, TextEncoder, bert
+from tf_transformer import TextClassifier, TextEncoder, bert, count_compilations
 from tf_transformer.export.loading import load_saved_model
 
 TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "\x00 \u2028 é", "bad"]
@@ -22,20 +22,25 @@ def folder(tmp_path_factory):
     return tiny_folder(tmp_path_factory.mktemp("model") / "bert")
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["padded", "unpad"])
+@pytest.fixture(scope="module", params=["padded", "unpad", "XLA"])
 def models(request, folder):
     """Return an encoder and a classifier with their expected outputs for `TEXTS`."""
+    options = {"unpad": request.param == "unpad"}
+    jit = {"jit_compile": request.param == "XLA"}
     tokenizer = bert.read_tokenizer(folder)
     inputs = bert.text_inputs(tokenizer, TEXTS, None, 11)
-    encoder = bert.SentenceEncoder.from_pretrained(folder, unpad=request.param)
+    encoder = bert.SentenceEncoder.from_pretrained(folder, **options)
     config = bert.BertConfig.of({**CONFIG.to_dict(), "labels": ("坏", "good", "so-so")})
-    classifier = randomised(bert.BertForSequenceClassification(config, unpad=request.param), seed=6)
+    classifier = randomised(bert.BertForSequenceClassification(config, **options), seed=6)
     # Centre the logits so that the model predicts more than one class.
     mean = tf.reduce_mean(classifier(inputs), axis=0)
     classifier.classifier.bias.assign_sub(mean)
     return {
-        "encoder": (TextEncoder(encoder, tokenizer), encoder(inputs)),
-        "classifier": (TextClassifier(classifier, tokenizer), tf.nn.softmax(classifier(inputs))),
+        "encoder": (TextEncoder(encoder, tokenizer, **jit), encoder(inputs)),
+        "classifier": (
+            TextClassifier(classifier, tokenizer, **jit),
+            tf.nn.softmax(classifier(inputs)),
+        ),
     }
 
 
@@ -66,6 +71,25 @@ def test_classes(models):
     names = np.array(["坏", "good", "so-so"])[np.argmax(expected, 1)]
     assert [label.decode() for label in answer["label"].numpy()] == names.tolist()
     assert len(set(names)) > 1
+
+
+def test_texts_in_one_bucket_share_a_program(folder):
+    encoder = TextEncoder.from_pretrained(folder, jit_compile=True)
+    plain = TextEncoder.from_pretrained(folder)
+    with count_compilations() as built:
+        for texts in (["a"], ["a film"], ["a bad film"]):  # 1 x 8
+            np.testing.assert_allclose(encoder.encode(texts), plain.encode(texts), atol=1e-5)
+    assert built.xla == 1
+    with count_compilations() as built:
+        for count in (3, 4):  # 4 x 11, the longest
+            texts = ["电影 好 " * 20] * count
+            np.testing.assert_allclose(encoder.encode(texts), plain.encode(texts), atol=1e-5)
+    assert built.xla == 1
+
+
+def test_xla_needs_padding(folder):
+    with pytest.raises(ValueError, match="jit_compile: expected a model with unpad=False"):
+        TextEncoder.from_pretrained(folder, jit_compile=True, unpad=True)
 
 
 def test_nobody_has_to_hold_the_encoder(folder, whole):

@@ -6,6 +6,7 @@ Axes: B batch, T length.
 import tensorflow as tf
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.export.buckets import in_bucket
 from tf_transformer.models.bert.text_inputs import text_inputs
 
 TEXTS = tf.TensorSpec((None,), tf.string, name="text")
@@ -22,10 +23,13 @@ class TextModel(tf.Module):
         model: a built model.
         tokenizer: its `GraphTokenizer`.
         max_length: int, maximum number of tokens; None for all positions of the model.
+        jit_compile: bool. True compiles the model with XLA for each bucket, when the first batch
+            falls into it: B is padded to a power of two, T to 8, 16, 32 and so on. That takes
+            seconds, and then small batches take half the time (benchmarks/bert/NOTES.md).
 
     Raises:
-        ValueError: If the vocabulary of the model is not the tokenizer's, or `max_length` exceeds
-            the position table.
+        ValueError: If the vocabulary of the model is not the tokenizer's, `max_length` exceeds the
+            position table, or `jit_compile` is used with `unpad=True`, which XLA cannot compile.
 
     Example:
         >>> import tempfile, pathlib
@@ -40,7 +44,7 @@ class TextModel(tf.Module):
         [1, 8]
     """
 
-    def __init__(self, model, tokenizer, max_length=None):
+    def __init__(self, model, tokenizer, max_length=None, jit_compile=False):
         super().__init__(name=type(self).__name__.lower())
         config = model.config
         if config.vocab_size != tokenizer.vocab_size:
@@ -54,6 +58,12 @@ class TextModel(tf.Module):
                 f"max_length: expected at most {config.max_position_embeddings} "
                 f"(max_position_embeddings), got {max_length}."
             )
+        if jit_compile and model.unpad:
+            raise ValueError(
+                "jit_compile: expected a model with unpad=False, got one with unpad=True, whose "
+                "shapes XLA cannot know. Create the model with unpad=False."
+            )
+        self._jit_compile = jit_compile
         self.tokenizer = tokenizer
         # Keep the variables and the bound call, not the model: a Keras model tracked here would
         # have its weights saved twice.
@@ -61,9 +71,14 @@ class TextModel(tf.Module):
         self._call = model.__call__
 
     def compute(self, text):
-        """Run the model on texts: string (B,) -> its outputs."""
+        """Run the model on texts: string (B,) -> its outputs, whose axis 0 is B."""
         inputs = text_inputs(self.tokenizer, text, None, self._max_length)
-        return self._call(inputs, training=False)
+        if not self._jit_compile:
+            return self._call(inputs, training=False)
+        inputs = {name: in_bucket(ids, self._max_length) for name, ids in inputs.items()}
+        compiled = tf.function(self._call, jit_compile=True, autograph=False)
+        rows = tf.shape(text)[0]
+        return tf.nest.map_structure(lambda x: x[:rows], compiled(inputs, training=False))
 
     def save(self, path):
         """Write a SavedModel.

@@ -13,7 +13,7 @@ class TextClassifier(TextModel):
 
     Args:
         model: `BertForSequenceClassification`; `unpad=True` makes it faster.
-        tokenizer, max_length: see `TextModel`.
+        tokenizer, max_length, jit_compile: see `TextModel`.
 
     Raises:
         ValueError: If there are fewer than two classes; see also `TextModel`.
@@ -33,8 +33,8 @@ class TextClassifier(TextModel):
         ([1, 2], [1])
     """
 
-    def __init__(self, model, tokenizer, max_length=None):
-        super().__init__(model, tokenizer, max_length)
+    def __init__(self, model, tokenizer, max_length=None, jit_compile=False):
+        super().__init__(model, tokenizer, max_length, jit_compile)
         self._labels = model.config.labels
         if len(self._labels) < 2:
             raise ValueError(

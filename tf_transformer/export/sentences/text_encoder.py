@@ -19,7 +19,7 @@ class TextEncoder(TextModel):
 
     Args:
         model: `SentenceEncoder`; `unpad=True` makes it faster.
-        tokenizer, max_length: see `TextModel`.
+        tokenizer, max_length, jit_compile: see `TextModel`.
         lowercase: bool, whether to lowercase texts before tokenization.
 
     Example:
@@ -35,21 +35,23 @@ class TextEncoder(TextModel):
         [2, 8]
     """
 
-    def __init__(self, model, tokenizer, max_length=None, lowercase=False):
-        super().__init__(model, tokenizer, max_length)
+    def __init__(self, model, tokenizer, max_length=None, lowercase=False, jit_compile=False):
+        super().__init__(model, tokenizer, max_length, jit_compile)
         self._lowercase = lowercase
         # Not a decorator, which would keep only a weak reference: `TextEncoder(...).encode(texts)`.
         self.encode = tf.function(self.encode, input_signature=[TEXTS], autograph=False)
 
     @classmethod
-    def from_pretrained(cls, path, **changes):
+    def from_pretrained(cls, path, *, jit_compile=False, **changes):
         """Load the encoder from the folder of a checkpoint.
 
         Args:
             path: str or Path: a folder with a vocabulary, see `SentenceEncoder.from_pretrained`.
                 The maximum length and lowercasing come from `sentence_bert_config.json`, if there
                 is one.
-            changes: see `SentenceEncoder.from_pretrained`.
+            jit_compile: see `TextModel`.
+            changes: see `SentenceEncoder.from_pretrained`; `unpad` is True by default, except with
+                `jit_compile`.
 
         Returns:
             `TextEncoder`.
@@ -60,14 +62,15 @@ class TextEncoder(TextModel):
         Warns:
             UserWarning: If the model expects a prompt before each text, which is not added.
         """
-        model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
+        model = SentenceEncoder.from_pretrained(path, **{"unpad": not jit_compile, **changes})
         settings = Path(path) / "sentence_bert_config.json"
         content = read_json(settings) if settings.is_file() else {}
         longest = content.get("max_seq_length")
         if not isinstance(longest, int | None):
             raise ValueError(f"max_seq_length: expected an integer in {settings}, got {longest!r}.")
         _warn_of_prompt(Path(path) / "config_sentence_transformers.json")
-        return cls(model, read_tokenizer(path), longest, bool(content.get("do_lower_case")))
+        lowercase = bool(content.get("do_lower_case"))
+        return cls(model, read_tokenizer(path), longest, lowercase, jit_compile)
 
     def encode(self, text):
         """string (B,) -> float32 (B, D)."""

@@ -7,6 +7,7 @@ import json
 
 import tensorflow as tf
 
+from tf_transformer.export.buckets import in_bucket
 from tf_transformer.export.translation.in_parts import in_parts
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.checks import check_range
@@ -19,7 +20,6 @@ CHANCE = (
     tf.TensorSpec((), tf.int32, name="top_k"),
     tf.TensorSpec((), tf.float32, name="top_p"),
 )
-_SHORTEST = 8
 
 
 class IdTranslator(tf.Module):
@@ -141,20 +141,16 @@ class IdTranslator(tf.Module):
         """
         chance = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         # Not in parts, which would all draw the same random numbers.
-        bucket = self._in_bucket(ids) if self._jit_compile else ids
+        bucket = in_bucket(ids, self._longest_source) if self._jit_compile else ids
         found = sample_decode(
             self._step, self._encode(bucket), tf.shape(bucket)[0], **self._bounds(bucket), **chance
         )
         return found[: tf.shape(ids)[0]]
 
     def _decode(self, decode, ids):
-        return in_parts(decode, self._in_bucket(ids)) if self._jit_compile else decode(ids)
-
-    def _in_bucket(self, ids):
-        rows, length = tf.unstack(tf.shape(ids))
-        longest = tf.maximum(self._longest_source, length)
-        wanted = tf.minimum(tf.maximum(_power_of_two(length), _SHORTEST), longest)
-        return tf.pad(ids, [[0, _power_of_two(rows) - rows], [0, wanted - length]])
+        if not self._jit_compile:
+            return decode(ids)
+        return in_parts(decode, in_bucket(ids, self._longest_source))
 
     def _decode_greedily(self, ids):
         bounds = self._bounds(ids)
@@ -184,10 +180,3 @@ class IdTranslator(tf.Module):
         limits = tf.where(tf.equal(lengths, 0), 1, tf.minimum(factor * lengths + offset, longest))
         leaving = {"resize": self._resize, "jit_compile": self._jit_compile}
         return {**self._ends, **self._rules, **leaving, "limits": limits, "max_length": longest}
-
-
-def _power_of_two(number):
-    """The smallest power of two that is at least `number`; 0 for 0."""
-    powers = 2 ** tf.range(31)
-    least = tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
-    return tf.where(number > 0, least, 0)

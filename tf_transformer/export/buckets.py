@@ -1,0 +1,38 @@
+"""Padding ids to few shapes, inside a graph.
+
+Axes: B batch, S length.
+"""
+
+import tensorflow as tf
+
+_SHORTEST = 8
+
+
+def in_bucket(ids, longest):
+    """Pad a batch with zeros to the next bucket, so that XLA compiles few programs.
+
+    B becomes a power of two; S becomes 8, 16, 32 and so on, at most `longest`.
+
+    Args:
+        ids: integer tensor (B, S).
+        longest: int, the largest bucket; a batch that is longer keeps its length.
+
+    Returns:
+        The padded tensor.
+
+    Example:
+        >>> in_bucket(tf.ones((3, 9), tf.int32), longest=20).shape.as_list()
+        [4, 16]
+        >>> in_bucket(tf.ones((5, 17), tf.int32), longest=20).shape.as_list()
+        [8, 20]
+    """
+    rows, length = tf.unstack(tf.shape(ids))
+    wanted = tf.minimum(tf.maximum(_power_of_two(length), _SHORTEST), tf.maximum(longest, length))
+    return tf.pad(ids, [[0, _power_of_two(rows) - rows], [0, wanted - length]])
+
+
+def _power_of_two(number):
+    """The smallest power of two that is at least `number`; 0 for 0."""
+    powers = 2 ** tf.range(31)
+    least = tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
+    return tf.where(number > 0, least, 0)
