@@ -56,7 +56,7 @@ def test_an_axis_of_the_results_is_cut_to_the_length():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_the_plain_graph_answers_until_a_program_is_ready(monkeypatch):
+def test_the_plain_graph_answers_until_a_program_is_ready():
     may_compile = threading.Event()
 
     def double(x):
