@@ -72,6 +72,7 @@ _HOMES = {
         "compile_for",
         "stablehlo",
         "warm_up",
+        "warm_up_in_background",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -87,9 +87,19 @@ def test_texts_in_one_bucket_share_a_program(folder):
     assert built.xla == 1
 
 
-def test_xla_needs_padding(folder):
-    with pytest.raises(ValueError, match="jit_compile: expected a model with unpad=False"):
-        TextEncoder.from_pretrained(folder, jit_compile=True, unpad=True)
+def test_a_warm_model_serves_from_its_programs(folder, tmp_path):
+    TextEncoder.from_pretrained(folder).save(tmp_path / "model")
+    loaded = load_saved_model(tmp_path / "model")
+    expected = loaded.encode(TEXTS).numpy()
+    with count_compilations() as built:
+        programs = [int(loaded.warm_up(2, length)) for length in (8, 11, 9)]
+    assert programs == [1, 2, 2] and built.xla == 2
+    with count_compilations() as built:
+        vectors = [loaded.encode(TEXTS[i : i + 2]) for i in range(0, 6, 2)]
+    assert built.xla == built.traces == 0
+    np.testing.assert_allclose(np.concatenate(vectors), expected, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 8 and 11"):
+        loaded.warm_up(9, 8)
 
 
 def test_nobody_has_to_hold_the_encoder(folder, whole):
@@ -131,7 +141,8 @@ def test_every_weight_is_stored_once_and_nothing_calls_python(models, saved):
     sizes = [int(np.prod(shape)) for name, shape in stored if name.startswith("weights/")]
     assert sum(sizes) == sum(int(np.prod(weight.shape)) for weight in encoder.weights)
     assert {name for name, _ in stored if not name.startswith("weights/")} == {
-        "_CHECKPOINTABLE_OBJECT_GRAPH"
+        "_CHECKPOINTABLE_OBJECT_GRAPH",
+        "_call/_ready/.ATTRIBUTES/VARIABLE_VALUE",
     }
     program = (saved / "encoder" / "saved_model.pb").read_bytes()
     assert b"PyFunc" not in program and b"GatherV2" in program

@@ -84,8 +84,3 @@ def test_a_broken_model_ends_it_at_once(resize):
     output, broken = count_up([9] * 20, resize, breaks_at=3)
     assert broken == 3
     np.testing.assert_array_equal(output, [4] * 20)
-
-
-def test_compiling_needs_a_way_to_leave():
-    with pytest.raises(ValueError, match="jit_compile: expected resize as well"):
-        count_up([1, 2], None, jit_compile=True)

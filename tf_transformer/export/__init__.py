@@ -16,7 +16,7 @@ from tf_transformer.export.translation import (
     translate_file,
     translate_texts,
 )
-from tf_transformer.export.warm_up import warm_up
+from tf_transformer.export.warm_up import warm_up, warm_up_in_background
 from tf_transformer.moved import keep_old_paths
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "translate_file",
     "translate_texts",
     "warm_up",
+    "warm_up_in_background",
     "write_vectors",
 ]
 

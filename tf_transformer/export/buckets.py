@@ -31,6 +31,25 @@ def in_bucket(ids, longest):
     return tf.pad(ids, [[0, _power_of_two(rows) - rows], [0, wanted - length]])
 
 
+def lengths_of_buckets(longest):
+    """The lengths that `in_bucket` pads to.
+
+    Args:
+        longest: int, see `in_bucket`.
+
+    Returns:
+        list of int, ascending.
+
+    Example:
+        >>> lengths_of_buckets(20), lengths_of_buckets(5)
+        ([8, 16, 20], [5])
+    """
+    lengths = []
+    while not lengths or lengths[-1] < longest:
+        lengths.append(min(longest, _SHORTEST * 2 ** len(lengths)))
+    return lengths
+
+
 def _power_of_two(number):
     """The smallest power of two that is at least `number`; 0 for 0."""
     powers = 2 ** tf.range(31)

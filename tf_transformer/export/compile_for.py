@@ -5,9 +5,10 @@ Axes: B batch, T length.
 
 import itertools
 import logging
-import threading
 
 import tensorflow as tf
+
+from tf_transformer.export.warm_up import warm_up, warm_up_in_background
 
 _log = logging.getLogger("tf_transformer")
 # Of the largest output: padding changes the last bits, a missing mask changes far more.
@@ -37,12 +38,10 @@ class BucketedFunction:
         self._unknown = [[n is None for n in x.shape] for x in tf.nest.flatten(outputs)]
         self._ready, self._has_logged = set(), False
         self._check_padding()
-        # Not a daemon: a process must not end in the middle of a compilation.
-        self._thread = threading.Thread(target=self._warm_up)
-        if background:
-            self._thread.start()
-        else:
-            self._compile_all()
+        buckets = itertools.product(self._rows, self._lengths)
+        self._thread = warm_up_in_background(self._compile, buckets) if background else None
+        if not background:
+            warm_up(self._compile, buckets)
 
     def __call__(self, inputs):
         """Run the function.
@@ -93,22 +92,13 @@ class BucketedFunction:
 
     def wait(self):
         """Wait for the programs that are compiled in the background."""
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
 
-    def _compile_all(self):
-        for bucket in itertools.product(self._rows, self._lengths):
-            if not threading.main_thread().is_alive():  # the process wants to end
-                return
-            for x in tf.nest.flatten(self._compiled(_ones(self._specs, bucket))):
-                x.numpy()  # wait for the result
-            self._ready.add(bucket)
-
-    def _warm_up(self):
-        try:
-            self._compile_all()
-        except Exception as error:  # the plain graph goes on serving
-            _log.warning("compile_for: XLA cannot compile the function: %s", error)
+    def _compile(self, *bucket):
+        outputs = self._compiled(_ones(self._specs, bucket))
+        self._ready.add(bucket)
+        return outputs
 
     def _check_padding(self):
         alone, bucket = (1, 1), (self._rows[-1], max(2, self._lengths[-1]))

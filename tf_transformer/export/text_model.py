@@ -3,13 +3,18 @@
 Axes: B batch, T length.
 """
 
+import functools
+
 import tensorflow as tf
 
-from tf_transformer.data.replacing import replacing
 from tf_transformer.export.buckets import in_bucket
+from tf_transformer.export.saving import save_module
+from tf_transformer.export.small_batches import SIZES, SmallBatches
 from tf_transformer.models.bert.text_inputs import text_inputs
 
 TEXTS = tf.TensorSpec((None,), tf.string, name="text")
+_NAMES = ("input_ids", "token_type_ids", "attention_mask")
+_INPUTS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in _NAMES}
 
 
 class TextModel(tf.Module):
@@ -23,14 +28,15 @@ class TextModel(tf.Module):
         model: a built model.
         tokenizer: its `GraphTokenizer`.
         max_length: int, maximum number of tokens; None for all positions of the model.
-        jit_compile: bool. True compiles the model with XLA for each bucket, when the first batch
-            falls into it: B is padded to a power of two, T to 8, 16, 32 and so on. That takes
-            seconds; then a single text takes 0.65 of the time with `unpad=False`, and 0.75 of that
-            with `unpad=True` (benchmarks/bert/NOTES.md).
+        jit_compile: bool. False uses XLA for the small batches that `warm_up` compiled for. True
+            compiles the model for each bucket, when the first batch falls into it: B is padded to a
+            power of two, T to 8, 16, 32 and so on. That takes seconds; then a single text takes
+            0.65 of the time with `unpad=False`, and 0.75 of that with `unpad=True`
+            (benchmarks/bert/NOTES.md).
 
     Raises:
-        ValueError: If the vocabulary of the model is not the tokenizer's, `max_length` exceeds the
-            position table, or `jit_compile` is used with `unpad=True`, which XLA cannot compile.
+        ValueError: If the vocabulary of the model is not the tokenizer's, or `max_length` exceeds
+            the position table.
 
     Example:
         >>> import tempfile, pathlib
@@ -59,30 +65,45 @@ class TextModel(tf.Module):
                 f"max_length: expected at most {config.max_position_embeddings} "
                 f"(max_position_embeddings), got {max_length}."
             )
-        if jit_compile and model.unpad:
-            raise ValueError(
-                "jit_compile: expected a model with unpad=False, got one with unpad=True, whose "
-                "shapes XLA cannot know. Create the model with unpad=False."
-            )
-        self._jit_compile = jit_compile
         self.tokenizer = tokenizer
         # Keep the variables and the bound call, not the model: a Keras model tracked here would
         # have its weights saved twice.
         self.weights = [weight.value for weight in model.weights]
-        self._call = model.__call__
+        call = functools.partial(model.__call__, training=False)
+        by_xla = tf.function(call, jit_compile=True, autograph=False)
+
+        def in_buckets(inputs):
+            padded = tf.nest.map_structure(lambda ids: in_bucket(ids, self._max_length), inputs)
+            rows = tf.shape(inputs["input_ids"])[0]
+            return tf.nest.map_structure(lambda x: x[:rows], by_xla(padded))
+
+        self._call = SmallBatches(
+            by_xla, in_buckets if jit_compile else call, _INPUTS, self._max_length, jit_compile
+        )
+        # Not a decorator, which would keep only a weak reference to the object.
+        self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
 
     def compute(self, text):
         """Run the model on texts: string (B,) -> its outputs, whose axis 0 is B."""
-        inputs = text_inputs(self.tokenizer, text, None, self._max_length)
-        if not self._jit_compile:
-            return self._call(inputs, training=False)
-        inputs = {name: in_bucket(ids, self._max_length) for name, ids in inputs.items()}
-        compiled = tf.function(self._call, jit_compile=True, autograph=False)
-        rows = tf.shape(text)[0]
-        return tf.nest.map_structure(lambda x: x[:rows], compiled(inputs, training=False))
+        return self._call(text_inputs(self.tokenizer, text, None, self._max_length))
+
+    def warm_up(self, rows, length):
+        """Compile the model for batches of at most these sizes, see `SmallBatches.warm_up`.
+
+        Args:
+            rows: scalar int32 tensor, B, 1 to 8.
+            length: scalar int32 tensor, T, at most `max_length`.
+
+        Returns:
+            scalar int32 tensor, the number of programs that are ready.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If a size is out of range.
+        """
+        return self._call.warm_up({name: tf.ones((rows, length), tf.int32) for name in _INPUTS})
 
     def save(self, path):
-        """Write a SavedModel.
+        """Write a SavedModel with the signatures of the class and `warm_up`.
 
         Args:
             path: str or Path of a folder; a SavedModel there is replaced at the end.
@@ -91,5 +112,7 @@ class TextModel(tf.Module):
             FileExistsError: If the folder holds something else.
             OSError: If the disk is full or the folder cannot be written.
         """
-        with replacing(path, only_with="saved_model.pb") as beside:
-            tf.saved_model.save(self, str(beside), self.signatures())
+        warm_up = tf.function(
+            lambda rows, length: {"programs": self.warm_up(rows, length)}, input_signature=SIZES
+        )
+        save_module(self, path, {**self.signatures(), "warm_up": warm_up})

@@ -43,7 +43,8 @@ def beam_search(
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (R,) int32, logits (R, V).
-        state: the first state for `step`, with R rows, see `repeat_rows`.
+        state: the first state for `step`, with R rows, see `repeat_rows`; or a function without
+            arguments that makes it, which `jit_compile` compiles too.
         batch_size: int or scalar int32 tensor, B.
         beam_size: int, K; the search is exhaustive if K is the number of possible sentences.
         start_id, end_id: see `greedy_decode`.
@@ -57,7 +58,7 @@ def beam_search(
         no_repeat_ngram: int n: no n-gram occurs twice in a sentence; 0 turns the rule off.
         reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was, always of
             the same sentence. By default, every tensor except scalars is gathered.
-        resize, jit_compile: see `decode_loop`: finished sentences are removed from the batch.
+        resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.
 
     Returns:
         `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, 0 after the end;
@@ -83,7 +84,7 @@ def beam_search(
     check_range("length_penalty", length_penalty, 0.0)
     check_range("n_best", n_best, 1, beam_size)
     rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram)
-    if reorder is gather_rows:
+    if reorder is gather_rows and not callable(state):
         check_rows(state, batch_size * beam_size)
 
     def extend(position, state, rows):

@@ -28,7 +28,8 @@ def greedy_decode(
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (B,) int32, logits (B, V).
-        state: the first state for `step`, any nest of tensors whose shapes do not change.
+        state: the first state for `step`, any nest of tensors whose shapes do not change; or a
+            function without arguments that makes it, which `jit_compile` compiles too.
         batch_size: int or scalar int32 tensor, B.
         start_id: int, the token fed first.
         end_id: int above 0, the token that ends a sentence; with an id outside the vocabulary,
@@ -38,8 +39,9 @@ def greedy_decode(
             at L.
         min_length: int, minimum number of tokens before the end token.
         no_repeat_ngram: int n: no n-gram occurs twice in a sentence; 0 turns the rule off.
-        resize, jit_compile: see `decode_loop`: finished sentences are removed from the batch. If
-            the state has rows, pass `lambda state, sentences, room: gather_rows(state, sentences)`.
+        resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.
+            If the state has rows, pass
+            `lambda state, sentences, room: gather_rows(state, sentences)`.
 
     Returns:
         int32 tensor (B, L), token ids without the end token, 0 after the end.

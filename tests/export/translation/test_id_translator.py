@@ -245,3 +245,29 @@ def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
     gc.unfreeze()
     # Allocators stop growing after the first rounds; a leak would continue.
     assert held[-1] - held[4] < 4, held
+
+
+@pytest.mark.parametrize("name", DECODINGS)
+def test_small_batches_by_xla_once_they_are_compiled(model, name):
+    translator = IdTranslator(model, 1, END, beam_size=3, n_best=2, length_limit=(1, 3))
+    decode, warm_up = (
+        getattr(translator, name),
+        getattr(translator, f"warm_up{'_beam' * (name == 'beam')}"),
+    )
+    ids = sources(5, 7)
+    ids = tf.constant(ids[:, : (ids != 0).sum(1).max()])
+    cold = tf.nest.flatten(decode(ids))
+    with count_compilations() as built:
+        assert int(warm_up(5, 7)) == 1
+    assert built.xla == 1
+    with count_compilations() as built:
+        warm = tf.nest.flatten(decode(ids))
+        with nan_in(model), pytest.raises(tf.errors.InvalidArgumentError, match="at step"):
+            decode(ids)
+    assert built.xla == built.traces == 0
+    width = ids.shape[1] + 3  # the limit of the longest; 11 is that of the bucket
+    assert cold[0].shape[-1] == width and warm[0].shape[-1] == 11
+    np.testing.assert_array_equal(warm[0][..., :width], cold[0])
+    assert not warm[0][..., width:].numpy().any()
+    for one, other in zip(warm[1:], cold[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)

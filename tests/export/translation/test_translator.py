@@ -261,6 +261,8 @@ def test_weights_are_stored_once(trained, saved):
     others = [name for name, _ in stored if not name.startswith("weights/")]
     assert sorted(others) == [
         "_CHECKPOINTABLE_OBJECT_GRAPH",
+        "decoding/_beams/_ready/.ATTRIBUTES/VARIABLE_VALUE",
+        "decoding/_greedy/_ready/.ATTRIBUTES/VARIABLE_VALUE",
         "settings/.ATTRIBUTES/VARIABLE_VALUE",
     ]
 

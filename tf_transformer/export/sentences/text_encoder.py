@@ -50,8 +50,7 @@ class TextEncoder(TextModel):
                 The maximum length and lowercasing come from `sentence_bert_config.json`, if there
                 is one.
             jit_compile: see `TextModel`.
-            changes: see `SentenceEncoder.from_pretrained`; `unpad` is True by default, except with
-                `jit_compile`.
+            changes: see `SentenceEncoder.from_pretrained`; `unpad` is True by default.
 
         Returns:
             `TextEncoder`.
@@ -62,7 +61,7 @@ class TextEncoder(TextModel):
         Warns:
             UserWarning: If the model expects a prompt before each text, which is not added.
         """
-        model = SentenceEncoder.from_pretrained(path, **{"unpad": not jit_compile, **changes})
+        model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
         settings = Path(path) / "sentence_bert_config.json"
         content = read_json(settings) if settings.is_file() else {}
         longest = content.get("max_seq_length")

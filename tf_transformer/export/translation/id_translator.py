@@ -3,11 +3,13 @@
 Axes: B batch, S source length, L maximum target length, n size of an n-best list.
 """
 
+import functools
 import json
 
 import tensorflow as tf
 
 from tf_transformer.export.buckets import in_bucket
+from tf_transformer.export.small_batches import SIZES, SmallBatches
 from tf_transformer.export.translation.in_parts import in_parts
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.checks import check_range
@@ -35,12 +37,13 @@ class IdTranslator(tf.Module):
         beam_size, length_penalty, n_best: see `beam_search`.
         min_length, no_repeat_ngram: see `greedy_decode`; they apply to every strategy.
         length_limit: two ints, a >= 0 and b >= 1.
-        jit_compile: False runs one TensorFlow graph for all shapes. True compiles one program with
-            XLA for each bucket, when the first batch falls into it: S is padded to 8, 16, 32 and so
-            on, B to a power of two, and the caches have room for 16 tokens, 32 and so on. Each
-            takes seconds to compile and then less time per token (benchmarks/decoding/NOTES.md).
-            Except for samples, 32 rows or more are decoded in parallel parts, see `in_parts`, and B
-            is that of a part.
+        jit_compile: False runs one TensorFlow graph for all shapes, except for the small batches
+            that `warm_up` or `warm_up_beam` compiled for. True compiles one program with XLA for
+            each bucket, when the first batch falls into it: S is padded to 8, 16, 32 and so on, B
+            to a power of two; above 8 rows, and for samples, the caches have room for 16 tokens, 32
+            and so on, each with its program. Each takes seconds to compile and then less time per
+            token (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are decoded in
+            parallel parts, see `in_parts`, and B is that of a part.
 
     Raises:
         ValueError: If a number is out of range.
@@ -90,15 +93,28 @@ class IdTranslator(tf.Module):
         # Keep the variables and bound methods, not the model: a Keras layer tracked here would have
         # its weights saved twice.
         self.weights = [weight.value for weight in model.weights]
-        self._start, self._step = model.start, model.step
         self._reorder, self._resize = model.reorder, model.resize
+        self._in_loops = _traced(model, jit_compile)
+        self._whole = _traced(model)  # apart, since XLA's form of the attention is another graph
         config = model.get_config()
         self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
         self._jit_compile = jit_compile
+        self._greedy, self._beams = (
+            SmallBatches(
+                functools.partial(decode, jit_compile=True),
+                functools.partial(self._decode_any, decode),
+                _IDS,
+                self._longest_source,
+                at_once=jit_compile,
+            )
+            for decode in (self._decode_greedily, self._decode_beams)
+        )
         # Not a decorator, which would keep only a weak reference to the object.
         self.greedy = tf.function(self.greedy, input_signature=[_IDS], autograph=False)
         self.beam = tf.function(self.beam, input_signature=[_IDS], autograph=False)
         self.sample = tf.function(self.sample, input_signature=[_IDS, *CHANCE], autograph=False)
+        self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
+        self.warm_up_beam = tf.function(self.warm_up_beam, input_signature=SIZES, autograph=False)
 
     def greedy(self, ids):
         """Translate greedily.
@@ -109,7 +125,7 @@ class IdTranslator(tf.Module):
         Returns:
             int32 tensor (B, L), without the end token, 0 after the end.
         """
-        return self._decode(self._decode_greedily, ids)[: tf.shape(ids)[0]]
+        return self._greedy(ids)
 
     def beam(self, ids):
         """Translate with `beam_search`.
@@ -120,8 +136,7 @@ class IdTranslator(tf.Module):
         Returns:
             `(ids, scores)`: int32 tensor (B, n, L) and float32 tensor (B, n), the best first.
         """
-        count = tf.shape(ids)[0]
-        return [result[:count] for result in self._decode(self._decode_beams, ids)]
+        return self._beams(ids)
 
     def sample(self, ids, seed, temperature, top_k, top_p):
         """Translate with `sample_decode`.
@@ -142,34 +157,75 @@ class IdTranslator(tf.Module):
         chance = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         # Not in parts, which would all draw the same random numbers.
         bucket = in_bucket(ids, self._longest_source) if self._jit_compile else ids
+        step, state = self._model(bucket, 1, self._resize)
         found = sample_decode(
-            self._step, self._encode(bucket), tf.shape(bucket)[0], **self._bounds(bucket), **chance
+            step,
+            state,
+            tf.shape(bucket)[0],
+            resize=self._resize,
+            jit_compile=self._jit_compile,
+            **self._bounds(bucket),
+            **chance,
         )
         return found[: tf.shape(ids)[0]]
 
-    def _decode(self, decode, ids):
+    def warm_up(self, rows, length):
+        """Compile `greedy` for batches of at most these sizes, each in its bucket.
+
+        Args:
+            rows: scalar int32 tensor, B, 1 to 8.
+            length: scalar int32 tensor, S, at most `pe_input`.
+
+        Returns:
+            scalar int32 tensor, the number of programs that are ready.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If a size is out of range.
+        """
+        return self._greedy.warm_up(tf.fill((rows, length), self._ends["end_id"]))
+
+    def warm_up_beam(self, rows, length):
+        """Compile `beam`, see `warm_up`."""
+        return self._beams.warm_up(tf.fill((rows, length), self._ends["end_id"]))
+
+    def _decode_any(self, decode, ids):
+        decode = functools.partial(decode, resize=self._resize, jit_compile=self._jit_compile)
         if not self._jit_compile:
             return decode(ids)
-        return in_parts(decode, in_bucket(ids, self._longest_source))
+        parts = in_parts(decode, in_bucket(ids, self._longest_source))
+        return tf.nest.map_structure(lambda x: x[: tf.shape(ids)[0]], parts)
 
-    def _decode_greedily(self, ids):
-        bounds = self._bounds(ids)
-        return greedy_decode(self._step, self._encode(ids), tf.shape(ids)[0], **bounds)
+    def _decode_greedily(self, ids, jit_compile, resize=None):
+        step, state = self._model(ids, 1, resize)
+        return greedy_decode(
+            step,
+            state,
+            tf.shape(ids)[0],
+            resize=resize,
+            jit_compile=jit_compile,
+            **self._bounds(ids),
+        )
 
-    def _decode_beams(self, ids):
-        bounds = self._bounds(ids)
+    def _decode_beams(self, ids, jit_compile, resize=None):
+        step, state = self._model(ids, self._beam["beam_size"], resize)
         return beam_search(
-            self._step,
-            self._encode(ids, self._beam["beam_size"]),
+            step,
+            state,
             tf.shape(ids)[0],
             reorder=self._reorder,
-            **bounds,
+            resize=resize,
+            jit_compile=jit_compile,
+            **self._bounds(ids),
             **self._beam,
         )
 
-    def _encode(self, ids, beam_size=1):
-        start = tf.function(self._start, jit_compile=self._jit_compile, autograph=False)
-        return start(ids, 0, beam_size)  # `resize` makes room in the caches
+    def _model(self, ids, beam_size, resize):
+        """`step`, and the first state or, without `resize`, a function that makes it."""
+        if resize:
+            start, step = self._in_loops
+            return step, start(ids, 0, beam_size)  # `resize` makes room in the caches
+        start, step = self._whole
+        return step, lambda: start(ids, self._bounds(ids)["max_length"], beam_size)
 
     def _bounds(self, ids):
         # The limit of each sentence, not of the batch: a result must not depend on the other rows.
@@ -178,5 +234,16 @@ class IdTranslator(tf.Module):
         longest = tf.minimum(factor * tf.shape(ids)[1] + offset, self._longest_target)
         # A row of padding, which fills up a bucket, ends at once.
         limits = tf.where(tf.equal(lengths, 0), 1, tf.minimum(factor * lengths + offset, longest))
-        leaving = {"resize": self._resize, "jit_compile": self._jit_compile}
-        return {**self._ends, **self._rules, **leaving, "limits": limits, "max_length": longest}
+        return {**self._ends, **self._rules, "limits": limits, "max_length": longest}
+
+
+def _traced(model, jit_compile=False):
+    """`start` and `step`, traced once for all strategies, which makes loading faster."""
+    start = tf.function(
+        model.start,
+        input_signature=[_IDS, *(tf.TensorSpec((), tf.int32) for _ in range(2))],
+        jit_compile=jit_compile,
+        autograph=False,
+    )
+    # In partials: of a function that it tracks, a tf.Module saves a copy for each trace.
+    return tuple(map(functools.partial, (start, tf.function(model.step, autograph=False))))

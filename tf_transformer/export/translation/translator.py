@@ -5,7 +5,8 @@ Axes: B batch, S source length, L maximum target length, D model width, n size o
 
 import tensorflow as tf
 
-from tf_transformer.data.replacing import replacing
+from tf_transformer.export.saving import save_module
+from tf_transformer.export.small_batches import SIZES
 from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE
 
@@ -74,6 +75,7 @@ class Translator(tf.Module):
         self.translate_sample = tf.function(
             self.translate_sample, input_signature=[_TEXTS, *CHANCE], autograph=False
         )
+        self.warm_up, self.warm_up_beam = self.decoding.warm_up, self.decoding.warm_up_beam
         self.encode = None
         if encoder is not None:  # an ensemble has one for each model
             self._encoder_call = encoder.__call__  # the method alone: see `IdTranslator`
@@ -122,7 +124,7 @@ class Translator(tf.Module):
 
     def save(self, path):
         """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
-        `translate_sample` and, except for an ensemble, `encode`.
+        `translate_sample`, `warm_up` and, except for an ensemble, `encode`.
 
         Args:
             path: str or Path of a folder; a SavedModel there is replaced at the end.
@@ -138,13 +140,16 @@ class Translator(tf.Module):
             lambda *inputs: {"translation": self.translate_sample(*inputs)},
             input_signature=[_TEXTS, *CHANCE],
         )
+        warm_up = tf.function(
+            lambda rows, length: {"programs": self.warm_up(rows, length)}, input_signature=SIZES
+        )
         signatures = {
             "serving_default": translate,
             "translate": translate,
             "translate_beam": self.translate_beam,
             "translate_sample": sample,
+            "warm_up": warm_up,
         }
         if self.encode is not None:
             signatures["encode"] = self.encode
-        with replacing(path, only_with="saved_model.pb") as beside:
-            tf.saved_model.save(self, str(beside), signatures=signatures)
+        save_module(self, path, signatures)

@@ -3,7 +3,8 @@
 import logging
 
 import tensorflow as tf
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from tf_transformer.functional.xla_context import in_xla_program
 
 # Programs that "auto" compiles in one process: each new shape takes XLA 0.2 to 1 second.
 MOST_PROGRAMS = 64
@@ -40,7 +41,7 @@ def use_xla(jit, *shapes):
         raise ValueError(f'jit: expected True, False or "auto", got {jit!r}.')
     if jit != "auto":
         return jit
-    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+    if in_xla_program():
         return True
     return _has_accelerator() and _is_admitted(shapes)
 

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.activations import get_activation
+from tf_transformer.functional.xla_context import in_xla_program
 from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
 from tf_transformer.models.bert.bert_encoder import BertEncoder
 from tf_transformer.models.bert.pretrained_bert import PretrainedBert
@@ -23,8 +24,8 @@ class Bert(PretrainedBert):
     Args:
         config: `BertConfig`, or its dict.
         unpad: bool, True skips padding, which saves the time spent on it; the output for padding
-            is then 0. This needs dynamic shapes, which XLA cannot compile, and only takes effect
-            if the mask has rank 2.
+            is then 0. It only takes effect if the mask has rank 2, and not in a program that XLA
+            compiles, whose shapes are fixed.
         jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Call arguments:
@@ -87,7 +88,7 @@ class Bert(PretrainedBert):
         ids, types, mask = _checked(inputs)
         embedded = self.embeddings(ids, types, training=training)
         layout = padded_layout(*tf.unstack(tf.shape(ids)))
-        if self.unpad and mask is not None and mask.shape.rank == 2:
+        if self.unpad and mask is not None and mask.shape.rank == 2 and not in_xla_program():
             layout = packed_layout(mask)
         outputs, attentions = self.encoder.forward(
             layout.to_rows(embedded), layout, mask, None, training, return_attentions

@@ -1,0 +1,118 @@
+"""Small batches by XLA, in a graph that answers at once while nothing is compiled yet.
+
+Axes: B batch, T length.
+"""
+
+import contextlib
+
+import tensorflow as tf
+
+from tf_transformer.export.buckets import in_bucket, lengths_of_buckets
+
+_ROWS = (1, 2, 4, 8)
+# The arguments of a function that compiles for a bucket.
+SIZES = tuple(tf.TensorSpec((), tf.int32, name=name) for name in ("rows", "length"))
+
+
+class SmallBatches(tf.Module):
+    """A function of ids that uses XLA for the small batches that it has compiled a program for.
+
+    `warm_up` compiles the program of a bucket: B is 1, 2, 4 or 8, and T 8, 16, 32 and so on. A
+    batch that fits is padded to its bucket; all others, and all before that, take the plain
+    function.
+
+    Args:
+        compiled: function `nest of integer tensors (B, T) -> nest of tensors (B, ...)`, which
+            calls XLA.
+        plain: function from and to the same for batches of any size; trailing axes may differ.
+        specs: nest of `tf.TensorSpec((None, None))`, the inputs.
+        longest: int, the largest T of a bucket.
+        at_once: bool. True compiles each bucket when the first batch falls into it.
+
+    Example:
+        >>> double = tf.function(lambda x: 2 * x, jit_compile=True, autograph=False)
+        >>> spec = tf.TensorSpec((None, None), tf.int32)
+        >>> function = SmallBatches(double, lambda x: 2 * x, spec, longest=16)
+        >>> function(tf.ones((1, 5), tf.int32)).shape.as_list()
+        [1, 5]
+        >>> int(function.warm_up(tf.ones((1, 8), tf.int32)))
+        1
+        >>> function(tf.ones((1, 5), tf.int32)).shape.as_list()
+        [1, 8]
+    """
+
+    def __init__(self, compiled, plain, specs, longest, at_once=False):
+        super().__init__(name="small_batches")
+        # Traced once, so that `warm_up` compiles the programs that serve.
+        self._compiled = tf.function(compiled, input_signature=[specs], autograph=False)
+        self._plain, self._longest = plain, longest
+        shape = len(_ROWS), len(lengths_of_buckets(longest))
+        self._new = tf.fill(shape, at_once)
+        self._ready = tf.Variable(self._new, trainable=False, name="ready")
+
+    def __call__(self, inputs):
+        """Compute the function in a graph: nest (B, T) -> nest (B, ...)."""
+        padded = self._padded(inputs)
+        rows, length = tf.unstack(tf.shape(tf.nest.flatten(inputs)[0]))
+        is_small = (rows > 0) & (rows <= _ROWS[-1]) & (length > 0) & (length <= self._longest)
+        return tf.cond(
+            is_small & tf.gather_nd(self._ready, self._bucket(padded)),
+            lambda: tf.nest.map_structure(lambda x: x[:rows], self._compiled(padded)),
+            lambda: self._plain(inputs),
+        )
+
+    def warm_up(self, inputs):
+        """Compile the program for the bucket of a batch.
+
+        Args:
+            inputs: nest of integer tensors (B, T).
+
+        Returns:
+            scalar int32, the number of programs that are ready.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If B is above 8, T above `longest`, or one of them 0.
+        """
+        shape = tf.shape(tf.nest.flatten(inputs)[0])
+        tf.debugging.Assert(
+            tf.reduce_all((shape >= 1) & (shape <= [_ROWS[-1], self._longest])),
+            [f"rows, length: expected at least 1, at most {_ROWS[-1]} and {self._longest}", shape],
+        )
+        padded = self._padded(inputs)
+        # Of its results, or TensorFlow would leave a call without side effects out.
+        is_done = tf.size(tf.nest.flatten(self._compiled(padded))[0]) >= 0
+        ready = self._ready.scatter_nd_update([self._bucket(padded)], [is_done])
+        return tf.math.count_nonzero(ready, dtype=tf.int32)
+
+    def _padded(self, inputs):
+        return tf.nest.map_structure(lambda ids: in_bucket(ids, self._longest), inputs)
+
+    def _bucket(self, padded):
+        rows, length = tf.unstack(tf.shape(tf.nest.flatten(padded)[0]))
+        return tf.stack([_place(rows, _ROWS), _place(length, lengths_of_buckets(self._longest))])
+
+
+def _place(size, sizes):
+    return tf.math.count_nonzero(size > tf.constant(sizes[:-1], tf.int32), dtype=tf.int32)
+
+
+@contextlib.contextmanager
+def as_new(module):
+    """Within this context no program of a module is ready, as in a process that loads it.
+
+    Args:
+        module: `tf.Module` with `SmallBatches` in it.
+
+    Example:
+        >>> with as_new(tf.Module()):
+        ...     pass
+    """
+    parts = [part for part in module.submodules if isinstance(part, SmallBatches)]
+    ready = [part._ready.numpy() for part in parts]
+    for part in parts:
+        part._ready.assign(part._new)
+    try:
+        yield
+    finally:
+        for part, value in zip(parts, ready, strict=True):
+            part._ready.assign(value)
