@@ -25,6 +25,9 @@ PEERS = [
     ("tf_transformer", "attention.peers.plain_tensorflow"),
     ("tf_transformer", "attention.peers.keras_ops"),
     ("torch", "attention.peers.torch_core"),
+    ("tf_transformer", "attention.peers.by_xla"),
+    ("jax", "attention.peers.jax_core"),
+    ("onnxruntime", "attention.peers.onnx_core"),
 ]
 FLAG = [("tf_transformer", "attention.peers.ours_causal")]  # with and without
 SHAPES = [(32, 128), (8, 512), (1, 2048), (1, 8192)]
@@ -97,7 +100,7 @@ def main(parser, arguments):
                 part = times(run(task, batch, length), OWN)
                 parts.append(f"## {title}, B = {batch}, T = {length}\n\n{part}")
                 print(parts[-1], flush=True)
-    causal = run("forward", 1, 4096, [PEERS[0], PEERS[1], PEERS[3]], causal=True)
+    causal = run("forward", 1, 4096, causal=True)
     parts.append(f"## Forward, causal, B = 1, T = 4096\n\n{times(causal, OWN)}")
     flag = []
     for task in ("forward", "both"):

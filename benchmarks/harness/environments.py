@@ -14,6 +14,8 @@ LIBRARIES = {
     "keras-hub": [f"{ROOT}[train,bert]", "keras-hub==0.32.0"],
     "tensorflow-text": [f"{ROOT}[train]", "tensorflow-text==2.21.1", "sentencepiece"],
     "torch": ["torch==2.13.0", "numpy"],
+    "jax": ["jax==0.10.2", "numpy"],
+    "onnxruntime": ["onnx==1.23.2", "onnxruntime==1.32.0", "numpy"],
     "CTranslate2": ["ctranslate2==4.8.5", "numpy"],
     "scikit-learn": ["scikit-learn", "numpy"],
     "huggingface": [
