@@ -120,7 +120,7 @@ def load_translator(path):
         >>> from tf_transformer.export.translation.shipped_models import shipped_model
         >>> translator = load_translator(shipped_model("en-zh"))
         >>> sorted(translator.signatures)
-        ['encode', 'serving_default', 'translate', 'translate_beam', 'translate_sample']
+        ['encode', 'serving_default', 'translate', 'translate_beam', 'translate_sample', 'warm_up']
     """
     read_description(path)
     return load_saved_model(path)

@@ -98,13 +98,11 @@ _PLAIN = {
     "rowwise": rowwise_attention,
     "blockwise": blockwise_attention,
 }
+_compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
 _BY_XLA = {
     "whole": whole_attention_by_xla,
-    "rowwise": rowwise_attention,
-    "blockwise": functools.partial(blockwise_attention, compiled=True),
-}
-_BY_XLA = {
-    name: tf.function(core, jit_compile=True, autograph=False) for name, core in _BY_XLA.items()
+    "rowwise": _compiled(rowwise_attention),
+    "blockwise": _compiled(functools.partial(blockwise_attention, compiled=True)),
 }
 
 

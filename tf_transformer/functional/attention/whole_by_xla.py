@@ -4,6 +4,7 @@ Axes: R heads of the whole batch, T target (query) length, S source (key) length
 Leading axes (batch, heads) are "...".
 """
 
+import functools
 import itertools
 
 import tensorflow as tf
@@ -21,12 +22,13 @@ _LONGEST_SUM, _ROWS = 512, 384
 def whole_attention_by_xla(
     q, k, v, blocked=None, bias=None, *, causal=False, dropout=None, weights_wanted=True
 ):
-    """`whole_attention` with its own gradient, for a function that XLA compiles.
+    """`whole_attention` as two programs that XLA compiles, one forward and one backward.
 
-    Three things make XLA's programs for a CPU fast. The softmax divides at the end, T x H times
-    instead of T x S times. The backward pass starts from exp(score - maximum) and the sums of its
-    rows, so that it has no second softmax. And no product has a large transposed left side, see
-    `_product_over_rows`.
+    In a function that XLA compiles as a whole they are parts of its program. Three things make them
+    fast on a CPU. The softmax divides at the end, T x H times instead of T x S times. The backward
+    pass starts from exp(score - maximum) and the sums of its rows, so that it has no second
+    softmax; nothing else of the forward pass is kept. And no product has a large transposed left
+    side, see `_product_over_rows`.
 
     Args:
         q, k, v, blocked, bias, causal, dropout: see `whole_attention`.
@@ -37,66 +39,99 @@ def whole_attention_by_xla(
 
     Example:
         >>> q = tf.constant([[0.0, 1.0], [1.0, 0.0]])
-        >>> compiled = tf.function(whole_attention_by_xla, jit_compile=True)
-        >>> compiled(q, q, q, causal=True)[1][0].numpy().tolist()
+        >>> whole_attention_by_xla(q, q, q, causal=True)[1][0].numpy().tolist()
         [1.0, 0.0]
     """
-    dtype, wide = q.dtype, tf.float64 if q.dtype == tf.float64 else tf.float32
-    shape = tf.concat([tf.shape(q)[:-1], tf.shape(k)[-2:-1]], 0)  # of the scores, (..., T, S)
-
-    def full(x):
-        return merge_leading(tf.broadcast_to(x, shape))  # (R, T, S); XLA makes no copy
-
-    blocked = blocked_or_future(blocked, causal, q, k)
-    blocked = None if blocked is None else full(blocked)
-    factors = None if dropout is None else full(dropout_factors(shape, wide, *dropout))
-    inputs = [merge_leading(as_factor(x, compiled=True)) for x in (q, k, v)]
-    if bias is not None:
-        inputs.append(full(tf.cast(bias, wide)))
-    output, *weights = _attend(inputs, blocked, factors, weights_wanted)
-    output = tf.reshape(output, tf.concat([shape[:-1], tf.shape(v)[-1:]], 0))  # (..., T, H_v)
-    weights = tf.cast(tf.reshape(weights[0], shape), dtype) if weights_wanted else None
-    return tf.cast(output, dtype), weights
-
-
-def _attend(inputs, blocked, factors, weights_wanted):
-    """The same for q (R, T, H), k (R, S, H), v (R, S, H_v), bias, mask and factors (R, T, S)."""
+    rate, seed = (0.0, None) if dropout is None else dropout
+    options = {"blocked": blocked, "seed": seed, "causal": causal, "rate": rate}
 
     @tf.custom_gradient
-    def attend(q, k, v, bias=None):
-        wide = tf.float64 if q.dtype == tf.float64 else tf.float32
-        scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], wide))
-        scores, steepness = product(q, k, transpose_b=True), scale  # (R, T, S)
-        if bias is not None or blocked is not None:
-            scores, steepness = scores * scale, tf.ones((), wide)
-        scores = scores if bias is None else scores + bias
-        scores = scores if blocked is None else tf.where(blocked, BLOCKED_SCORE, scores)
-        highest = tf.reduce_max(scores, -1, keepdims=True)  # (R, T, 1)
-        # Scaling the difference, not the scores, saves a pass over them.
-        powers = tf.exp((scores - highest) * steepness)
-        sums = tf.reduce_sum(powers, -1, keepdims=True)  # (R, T, 1)
-        dropped = powers if factors is None else powers * factors
-        output = product(dropped, v) / sums  # (R, T, H_v)
+    def attend(*inputs):
+        *outputs, powers, sums = _forward(*inputs, **options, weights_wanted=weights_wanted)
 
-        def gradient(up, *up_weights):
-            slope = product(up, v, transpose_b=True)  # with respect to the weights, (R, T, S)
-            slope = slope if factors is None else slope * factors
-            mean = tf.reduce_sum(up * output, -1, keepdims=True)  # (R, T, 1)
-            for more in up_weights:
-                slope += more
-                mean += tf.reduce_sum(more * powers, -1, keepdims=True) / sums
-            dscores = powers * ((slope - mean) / sums)
-            if blocked is not None:  # a row without a free key has nonzero weights
-                dscores = tf.where(blocked, 0.0, dscores)
-            dq = product(dscores, k) * scale
-            dk = _product_over_rows(dscores, q) * scale
-            dv = _product_over_rows(dropped, tf.cast(up / sums, v.dtype))
-            gradients = [tf.cast(g, x.dtype) for g, x in zip((dq, dk, dv), (q, k, v), strict=True)]
-            return gradients if bias is None else [*gradients, dscores]
+        def gradient(*upstream):
+            return _backward(outputs[0], powers, sums, upstream, *inputs, **options)
 
-        return (output, powers / sums) if weights_wanted else (output,), gradient
+        # The gradient needs the output before it is rounded.
+        return [tf.cast(x, q.dtype) for x in outputs], gradient
 
-    return attend(*inputs)
+    output, *weights = attend(*(x for x in (q, k, v, bias) if x is not None))
+    return output, weights[0] if weights_wanted else None
+
+
+@functools.partial(tf.function, jit_compile=True, autograph=False)
+def _forward(q, k, v, bias=None, *, blocked, seed, causal, rate, weights_wanted):
+    """Output, weights if wanted, exp(score - maximum) (R, T, S), and their sums (R, T, 1)."""
+    case = _Case(q, k, v, bias, blocked, seed, causal, rate)
+    scores, steepness = product(case.q, case.k, transpose_b=True), case.scale  # (R, T, S)
+    if bias is not None or case.blocked is not None:
+        scores, steepness = scores * case.scale, tf.ones((), case.wide)
+    if bias is not None:
+        scores += case.full(tf.cast(bias, case.wide))
+    if case.blocked is not None:
+        scores = tf.where(case.blocked, BLOCKED_SCORE, scores)
+    highest = tf.reduce_max(scores, -1, keepdims=True)  # (R, T, 1)
+    # Scaling the difference, not the scores, saves a pass over them.
+    powers = tf.exp((scores - highest) * steepness)
+    sums = tf.reduce_sum(powers, -1, keepdims=True)
+    output = product(case.dropped(powers), case.v) / sums  # (R, T, H_v)
+    results = [tf.reshape(output, tf.concat([case.shape[:-1], tf.shape(v)[-1:]], 0))]
+    if weights_wanted:
+        results.append(tf.reshape(powers / sums, case.shape))
+    return *results, powers, sums
+
+
+@functools.partial(tf.function, jit_compile=True, autograph=False)
+def _backward(output, powers, sums, upstream, q, k, v, bias=None, **options):
+    """The gradients of q, k, v and, if there is one, bias."""
+    case = _Case(q, k, v, bias, **options)
+    up, *up_weights = (merge_leading(tf.cast(x, case.v.dtype)) for x in upstream)
+    slope = case.dropped(product(up, case.v, transpose_b=True))  # of the weights, (R, T, S)
+    mean = tf.reduce_sum(tf.cast(up, case.wide) * merge_leading(output), -1, keepdims=True)
+    for more in up_weights:
+        more = tf.cast(more, case.wide)
+        slope += more
+        mean += tf.reduce_sum(more * powers, -1, keepdims=True) / sums
+    dscores = powers * ((slope - mean) / sums)
+    if case.blocked is not None:  # a row without a free key has nonzero weights
+        dscores = tf.where(case.blocked, 0.0, dscores)
+    dq = product(dscores, case.k) * case.scale
+    dk = _product_over_rows(dscores, case.q) * case.scale
+    up = tf.cast(tf.cast(up, case.wide) / sums, up.dtype)
+    dv = _product_over_rows(case.dropped(powers), up)
+    gradients = [
+        tf.cast(tf.reshape(g, tf.shape(x)), x.dtype)
+        for g, x in zip((dq, dk, dv), (q, k, v), strict=True)
+    ]
+    return gradients if bias is None else [*gradients, case.of_bias(dscores)]
+
+
+class _Case:
+    """What both passes make of the arguments, with all leading axes merged into one."""
+
+    def __init__(self, q, k, v, bias, blocked, seed, causal, rate):
+        self.wide = tf.float64 if q.dtype == tf.float64 else tf.float32
+        self.shape = tf.concat([tf.shape(q)[:-1], tf.shape(k)[-2:-1]], 0)  # of the scores
+        self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], self.wide))
+        self.q, self.k, self.v = (merge_leading(as_factor(x, compiled=True)) for x in (q, k, v))
+        blocked = blocked_or_future(blocked, causal, q, k)
+        self.blocked = None if blocked is None else self.full(blocked)
+        self.factors = None
+        if seed is not None:
+            self.factors = self.full(dropout_factors(self.shape, self.wide, rate, seed))
+        self.bias = bias
+
+    def full(self, x):
+        return merge_leading(tf.broadcast_to(x, self.shape))  # (R, T, S); XLA makes no copy
+
+    def dropped(self, x):
+        return x if self.factors is None else x * self.factors
+
+    def of_bias(self, dscores):
+        shape = tf.shape(self.bias)
+        axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=self.shape)
+        total = tf.reduce_sum(tf.reshape(dscores, self.shape), axes)
+        return tf.cast(tf.reshape(total, shape), self.bias.dtype)
 
 
 def _product_over_rows(x, y):
