@@ -84,7 +84,7 @@ class TextModel(tf.Module):
         self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
 
     def compute(self, text):
-        """Run the model on texts: string (B,) -> its outputs, (B, ...); T may be that of a bucket."""
+        """Run the model on texts: string (B,) -> its outputs (B, ...); T may be a bucket's."""
         return self._call(text_inputs(self.tokenizer, text, None, self._max_length))
 
     def warm_up(self, rows, length):
