@@ -63,8 +63,9 @@ model.translate(tf.constant(["..."]))
 Signatures: `translate` and `serving_default` (`text` string -> `translation` string), greedily;
 `translate_beam` (`text` -> `translations`, `scores`); `translate_sample` (`text`, `seed`,
 `temperature`, `top_k`, `top_p` -> `translation`); `encode` (`text` -> `ids`, `vectors`); `warm_up`
-(`rows`, `length` -> `programs`), which compiles small batches of these sizes with XLA. A source
-longer than the model's position table is truncated; unknown characters are read byte by byte.
+and `warm_up_beam` (`rows`, `length` -> `programs`), which compile small batches of these sizes with
+XLA. A source longer than the model's position table is truncated; unknown characters are read byte
+by byte.
 
 It was trained on the sentences above; expect poor translations of other kinds of text, and do not
 rely on it where mistakes are costly.

@@ -96,6 +96,25 @@ def _place(size, sizes):
     return tf.math.count_nonzero(size > tf.constant(sizes[:-1], tf.int32), dtype=tf.int32)
 
 
+def warm_up_signature(warm_up):
+    """Turn a function that compiles for a bucket into a signature of a SavedModel.
+
+    Args:
+        warm_up: function `(rows, length) -> programs`, of scalar int32 tensors.
+
+    Returns:
+        `tf.function` `(rows, length) -> {"programs": ...}`.
+
+    Example:
+        >>> signature = warm_up_signature(lambda rows, length: tf.constant(1))
+        >>> int(signature(1, 8)["programs"])
+        1
+    """
+    return tf.function(
+        lambda rows, length: {"programs": warm_up(rows, length)}, input_signature=SIZES
+    )
+
+
 @contextlib.contextmanager
 def as_new(module):
     """Within this context no program of a module is ready, as in a process that loads it.

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.export.buckets import in_bucket
 from tf_transformer.export.saving import save_module
-from tf_transformer.export.small_batches import SIZES, SmallBatches
+from tf_transformer.export.small_batches import SIZES, SmallBatches, warm_up_signature
 from tf_transformer.models.bert.text_inputs import text_inputs
 
 TEXTS = tf.TensorSpec((None,), tf.string, name="text")
@@ -112,7 +112,5 @@ class TextModel(tf.Module):
             FileExistsError: If the folder holds something else.
             OSError: If the disk is full or the folder cannot be written.
         """
-        warm_up = tf.function(
-            lambda rows, length: {"programs": self.warm_up(rows, length)}, input_signature=SIZES
-        )
-        save_module(self, path, {**self.signatures(), "warm_up": warm_up})
+        signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
+        save_module(self, path, signatures)

@@ -6,7 +6,7 @@ Axes: B batch, S source length, L maximum target length, D model width, n size o
 import tensorflow as tf
 
 from tf_transformer.export.saving import save_module
-from tf_transformer.export.small_batches import SIZES
+from tf_transformer.export.small_batches import warm_up_signature
 from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE
 
@@ -124,7 +124,7 @@ class Translator(tf.Module):
 
     def save(self, path):
         """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
-        `translate_sample`, `warm_up` and, except for an ensemble, `encode`.
+        `translate_sample`, `warm_up`, `warm_up_beam` and, except for an ensemble, `encode`.
 
         Args:
             path: str or Path of a folder; a SavedModel there is replaced at the end.
@@ -140,15 +140,13 @@ class Translator(tf.Module):
             lambda *inputs: {"translation": self.translate_sample(*inputs)},
             input_signature=[_TEXTS, *CHANCE],
         )
-        warm_up = tf.function(
-            lambda rows, length: {"programs": self.warm_up(rows, length)}, input_signature=SIZES
-        )
         signatures = {
             "serving_default": translate,
             "translate": translate,
             "translate_beam": self.translate_beam,
             "translate_sample": sample,
-            "warm_up": warm_up,
+            "warm_up": warm_up_signature(self.warm_up),
+            "warm_up_beam": warm_up_signature(self.warm_up_beam),
         }
         if self.encode is not None:
             signatures["encode"] = self.encode
