@@ -84,7 +84,7 @@ def test_what_xla_cannot_compile_is_served_as_a_plain_graph_in_the_background(ca
     with caplog.at_level(logging.WARNING, "tf_transformer"):
         lengths = compile_for(unfit, IDS, [1], [2], background=True)
         lengths.wait()
-    assert "warm_up: " in caplog.text
+    assert "a call failed" in caplog.text and "unsupported operations" in caplog.text
     assert lengths(tf.constant([[7, 123]])).numpy().tolist() == [[1, 3]]
     assert lengths.programs == 0
 

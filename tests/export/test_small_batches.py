@@ -7,7 +7,7 @@ from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 from tf_transformer import count_compilations, warm_up_in_background
 from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.saving import save_module
-from tf_transformer.export.small_batches import SIZES, SmallBatches
+from tf_transformer.export.small_batches import SmallBatches
 
 _IDS = tf.TensorSpec((None, None), tf.int32)
 
@@ -20,13 +20,10 @@ class Doubled(tf.Module):
         by_xla = tf.function(lambda x: 2 * x, jit_compile=True, autograph=False)
         self._small = SmallBatches(by_xla, lambda x: 3 * x, _IDS, 20, at_once)
         self.compute = tf.function(self.compute, input_signature=[_IDS], autograph=False)
-        self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
+        self.warm_up = self._small.warm_up
 
     def compute(self, ids):
         return self._small(ids)
-
-    def warm_up(self, rows, length):
-        return self._small.warm_up(tf.ones((rows, length), tf.int32))
 
 
 def form(model, rows, length):

@@ -35,7 +35,7 @@ class SmallBatches(tf.Module):
         >>> function = SmallBatches(double, lambda x: 2 * x, spec, longest=16)
         >>> function(tf.ones((1, 5), tf.int32)).shape.as_list()
         [1, 5]
-        >>> int(function.warm_up(tf.ones((1, 8), tf.int32)))
+        >>> int(function.warm_up(1, 8))
         1
         >>> function(tf.ones((1, 5), tf.int32)).shape.as_list()
         [1, 8]
@@ -43,12 +43,15 @@ class SmallBatches(tf.Module):
 
     def __init__(self, compiled, plain, specs, longest, at_once=False):
         super().__init__(name="small_batches")
+        self._specs = specs
         # Traced once, so that `warm_up` compiles the programs that serve.
         self._compiled = tf.function(compiled, input_signature=[specs], autograph=False)
         self._plain, self._longest = plain, longest
         shape = len(_ROWS), len(lengths_of_buckets(longest))
         self._new = tf.fill(shape, at_once)
         self._ready = tf.Variable(self._new, trainable=False, name="ready")
+        # Not a decorator, which would keep only a weak reference to the object.
+        self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
 
     def __call__(self, inputs):
         """Compute the function in a graph: nest (B, T) -> nest (B, ...)."""
@@ -61,24 +64,29 @@ class SmallBatches(tf.Module):
             lambda: self._plain(inputs),
         )
 
-    def warm_up(self, inputs):
+    def warm_up(self, rows, length):
         """Compile the program for the bucket of a batch.
 
         Args:
-            inputs: nest of integer tensors (B, T).
+            rows: scalar int32 tensor, B, 1 to 8.
+            length: scalar int32 tensor, T, at most `longest`.
 
         Returns:
-            scalar int32, the number of programs that are ready.
+            scalar int32 tensor, the number of programs that are ready.
 
         Raises:
             tf.errors.InvalidArgumentError: If B is above 8, T above `longest`, or one of them 0.
         """
-        shape = tf.shape(tf.nest.flatten(inputs)[0])
+        shape = tf.stack([rows, length])
         tf.debugging.Assert(
             tf.reduce_all((shape >= 1) & (shape <= [_ROWS[-1], self._longest])),
-            [f"rows, length: expected at least 1, at most {_ROWS[-1]} and {self._longest}", shape],
+            [
+                f"rows, length: expected at least 1, at most {_ROWS[-1]} and {self._longest}, got",
+                shape,
+            ],
         )
-        padded = self._padded(inputs)
+        ones = tf.nest.map_structure(lambda spec: tf.ones(shape, spec.dtype), self._specs)
+        padded = self._padded(ones)
         # Of its results, or TensorFlow would leave a call without side effects out.
         is_done = tf.size(tf.nest.flatten(self._compiled(padded))[0]) >= 0
         ready = self._ready.scatter_nd_update([self._bucket(padded)], [is_done])

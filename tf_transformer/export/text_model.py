@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.export.buckets import in_bucket
 from tf_transformer.export.saving import save_module
-from tf_transformer.export.small_batches import SIZES, SmallBatches, warm_up_signature
+from tf_transformer.export.small_batches import SmallBatches, warm_up_signature
 from tf_transformer.models.bert.text_inputs import text_inputs
 
 TEXTS = tf.TensorSpec((None,), tf.string, name="text")
@@ -21,8 +21,9 @@ class TextModel(tf.Module):
     """A model of `tf_transformer.bert` with its tokenizer, made of core TensorFlow operations.
 
     Saved with `save`, it loads in a process that has only TensorFlow. Texts longer than the model's
-    position table are truncated. A subclass adds functions, and a method `signatures` that returns
-    the signatures of the SavedModel.
+    position table are truncated. `warm_up(rows, length)` compiles it for small batches, see
+    `SmallBatches.warm_up`. A subclass adds functions, and a method `signatures` that returns the
+    signatures of the SavedModel.
 
     Args:
         model: a built model.
@@ -80,27 +81,11 @@ class TextModel(tf.Module):
         self._call = SmallBatches(
             by_xla, in_buckets if jit_compile else call, _INPUTS, self._max_length, jit_compile
         )
-        # Not a decorator, which would keep only a weak reference to the object.
-        self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
+        self.warm_up = self._call.warm_up
 
     def compute(self, text):
         """Run the model on texts: string (B,) -> its outputs (B, ...); T may be a bucket's."""
         return self._call(text_inputs(self.tokenizer, text, None, self._max_length))
-
-    def warm_up(self, rows, length):
-        """Compile the model for batches of at most these sizes, see `SmallBatches.warm_up`.
-
-        Args:
-            rows: scalar int32 tensor, B, 1 to 8.
-            length: scalar int32 tensor, T, at most `max_length`.
-
-        Returns:
-            scalar int32 tensor, the number of programs that are ready.
-
-        Raises:
-            tf.errors.InvalidArgumentError: If a size is out of range.
-        """
-        return self._call.warm_up({name: tf.ones((rows, length), tf.int32) for name in _INPUTS})
 
     def save(self, path):
         """Write a SavedModel with the signatures of the class and `warm_up`.

@@ -63,7 +63,7 @@ def warm_up_in_background(function, calls):
                     return
                 warm_up(function, [arguments])
         except Exception as error:  # what serves goes on
-            _log.warning("warm_up: %s", error)
+            _log.warning("warm_up: a call failed, those after it are left out: %s", error)
 
     # Not a daemon: a process must not end in the middle of a compilation.
     thread = threading.Thread(target=run)

@@ -247,6 +247,45 @@ def test_gradients_through_the_weights_are_those_of_float64():
             near(actual, exact, "float32")
 
 
+@pytest.mark.parametrize("name", ["eager", "graph", "xla", "core_xla"])
+@pytest.mark.parametrize("plan", sorted(PLANS))
+def test_float64_stays_float64_next_to_a_mask(plan, name):
+    rng = np.random.default_rng(7)
+    b, n, t, s, h = SHAPES[0]
+    shapes = (b, n, t, h), (b, n, s, h), (b, n, s, h), (b, n, t, h)
+    q, k, v, g = map(rng.standard_normal, shapes)
+    bias, mask = rng.standard_normal((1, n, t, s)), (rng.random((b, 1, 1, s)) < 0.4) * 1.0
+    run = path(name, plan, causal=True)
+    output, gradients = run(*map(tf.constant, (q, k, v, mask, bias, g)))
+    blocked = np.maximum(mask, np.arange(s) > np.arange(t)[:, None])
+    expected, _ = ref.scaled_dot_product_attention(q, k, v, blocked, bias)
+    assert output.dtype == tf.float64
+    np.testing.assert_allclose(output, expected, atol=1e-13, rtol=1e-12)
+    exact = attention_gradients(q, k, v, g, blocked, bias)
+    for x, gradient in zip(("q", "k", "v", "bias"), gradients, strict=True):
+        assert gradient.dtype == tf.float64
+        np.testing.assert_allclose(
+            gradient, exact[x].reshape(gradient.shape), atol=1e-12, rtol=1e-12
+        )
+
+
+@every_plan
+def test_a_compiled_core_has_gradients_wherever_it_was_traced_first(plan):
+    """In a graph, in a program of XLA, in eager mode: one shape after the other."""
+    inputs = [*some_inputs(t=13)[:3], normal(1, 1, 13, 11) > 1, None, some_inputs(t=13)[3]]
+    run = functools.partial(attend_with_gradients, plan=PLANS[plan], jit=True)
+    expected = attend_with_gradients(*inputs, plan="whole", jit=False)
+    for wrap in (
+        functools.partial(tf.function, autograph=False),
+        functools.partial(tf.function, autograph=False, jit_compile=True),
+        functools.partial(tf.function, autograph=False),
+        lambda function: function,
+    ):
+        actual = wrap(functools.partial(run))(*inputs)
+        for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
+            near(one, other, "float32")
+
+
 def test_second_gradients_by_xla_are_those_of_float64():
     inputs = some_inputs()[:3]
 

@@ -9,7 +9,7 @@ import json
 import tensorflow as tf
 
 from tf_transformer.export.buckets import in_bucket
-from tf_transformer.export.small_batches import SIZES, SmallBatches
+from tf_transformer.export.small_batches import SmallBatches
 from tf_transformer.export.translation.in_parts import in_parts
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.checks import check_range
@@ -30,6 +30,9 @@ class IdTranslator(tf.Module):
     A translation has at most a S + b tokens, where S includes the end token of the source, and at
     most as many as the model has positions. Except when sampling, the result of a row does not
     depend on the other rows.
+
+    `warm_up(rows, length)` compiles `greedy` for small batches and `warm_up_beam` compiles `beam`,
+    see `SmallBatches.warm_up`.
 
     Args:
         model: a built `Transformer` or an `Ensemble`.
@@ -113,8 +116,7 @@ class IdTranslator(tf.Module):
         self.greedy = tf.function(self.greedy, input_signature=[_IDS], autograph=False)
         self.beam = tf.function(self.beam, input_signature=[_IDS], autograph=False)
         self.sample = tf.function(self.sample, input_signature=[_IDS, *CHANCE], autograph=False)
-        self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
-        self.warm_up_beam = tf.function(self.warm_up_beam, input_signature=SIZES, autograph=False)
+        self.warm_up, self.warm_up_beam = self._greedy.warm_up, self._beams.warm_up
 
     def greedy(self, ids):
         """Translate greedily.
@@ -168,25 +170,6 @@ class IdTranslator(tf.Module):
             **chance,
         )
         return found[: tf.shape(ids)[0]]
-
-    def warm_up(self, rows, length):
-        """Compile `greedy` for batches of at most these sizes, each in its bucket.
-
-        Args:
-            rows: scalar int32 tensor, B, 1 to 8.
-            length: scalar int32 tensor, S, at most `pe_input`.
-
-        Returns:
-            scalar int32 tensor, the number of programs that are ready.
-
-        Raises:
-            tf.errors.InvalidArgumentError: If a size is out of range.
-        """
-        return self._greedy.warm_up(tf.fill((rows, length), self._ends["end_id"]))
-
-    def warm_up_beam(self, rows, length):
-        """Compile `beam`, see `warm_up`."""
-        return self._beams.warm_up(tf.fill((rows, length), self._ends["end_id"]))
 
     def _decode_any(self, decode, ids):
         decode = functools.partial(decode, resize=self._resize, jit_compile=self._jit_compile)

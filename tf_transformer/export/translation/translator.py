@@ -19,7 +19,8 @@ class Translator(tf.Module):
     Saved with `save`, it loads in a process that has only TensorFlow. Sources longer than the
     model's position table are truncated. A translation has at most twice as many tokens as the
     source, including its end token, plus 10, unless `length_limit` is set. A blank text gives an
-    empty translation.
+    empty translation. `warm_up(rows, length)` compiles `translate` for small batches and
+    `warm_up_beam` compiles `translate_beam`, see `SmallBatches.warm_up`.
 
     Args:
         model: a built `Transformer` whose vocabularies are the tokenizer's, or an `Ensemble` of

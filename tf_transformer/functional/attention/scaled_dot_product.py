@@ -14,6 +14,7 @@ from tf_transformer.functional.attention.rowwise import rowwise_attention
 from tf_transformer.functional.attention.use_xla import use_xla
 from tf_transformer.functional.attention.whole import whole_attention
 from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
+from tf_transformer.functional.xla_context import in_xla_program
 
 
 def scaled_dot_product_attention(
@@ -82,7 +83,7 @@ def scaled_dot_product_attention(
         _check_dropout(*dropout)
     compiled = use_xla(jit, q.shape, k.shape)
     plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, compiled)
-    core = (_BY_XLA if compiled else _PLAIN)[plan.name]
+    core = (_cores_by_xla() if compiled else _PLAIN)[plan.name]
     options = {"causal": causal, "dropout": dropout}
     if plan.name == "whole":
         return core(q, k, v, blocked, bias, **options, weights_wanted=return_attention_weights)
@@ -98,12 +99,28 @@ _PLAIN = {
     "rowwise": rowwise_attention,
     "blockwise": blockwise_attention,
 }
-_compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
-_BY_XLA = {
+_IN_XLA = {
     "whole": whole_attention_by_xla,
-    "rowwise": _compiled(rowwise_attention),
-    "blockwise": _compiled(functools.partial(blockwise_attention, compiled=True)),
+    "rowwise": rowwise_attention,
+    "blockwise": functools.partial(blockwise_attention, compiled=True),
 }
+
+
+def _compiled(core):
+    return tf.function(core, jit_compile=True, autograph=False)
+
+
+# A function with loops that was traced in a graph has no gradient in eager mode (TensorFlow 2.21).
+_IN_GRAPHS, _EAGER = (
+    {name: core if name == "whole" else _compiled(core) for name, core in _IN_XLA.items()}
+    for _ in range(2)
+)
+
+
+def _cores_by_xla():
+    if in_xla_program():
+        return _IN_XLA
+    return _EAGER if tf.executing_eagerly() else _IN_GRAPHS
 
 
 def _check_inputs(q, k, v):

@@ -69,7 +69,7 @@ def _forward(q, k, v, bias=None, *, blocked, seed, causal, rate, weights_wanted)
     if bias is not None:
         scores += case.full(tf.cast(bias, case.wide))
     if case.blocked is not None:
-        scores = tf.where(case.blocked, BLOCKED_SCORE, scores)
+        scores = tf.where(case.blocked, tf.cast(BLOCKED_SCORE, case.wide), scores)
     highest = tf.reduce_max(scores, -1, keepdims=True)  # (R, T, 1)
     # Scaling the difference, not the scores, saves a pass over them.
     powers = tf.exp((scores - highest) * steepness)
@@ -94,7 +94,7 @@ def _backward(output, powers, sums, upstream, q, k, v, bias=None, **options):
         mean += tf.reduce_sum(more * powers, -1, keepdims=True) / sums
     dscores = powers * ((slope - mean) / sums)
     if case.blocked is not None:  # a row without a free key has nonzero weights
-        dscores = tf.where(case.blocked, 0.0, dscores)
+        dscores = tf.where(case.blocked, tf.zeros((), case.wide), dscores)
     dq = product(dscores, case.k) * case.scale
     dk = _product_over_rows(dscores, case.q) * case.scale
     up = tf.cast(tf.cast(up, case.wide) / sums, up.dtype)
