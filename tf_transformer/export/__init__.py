@@ -2,6 +2,7 @@
 
 from tf_transformer.export.classification import TextClassifier
 from tf_transformer.export.compile_for import compile_for
+from tf_transformer.export.freeze import freeze
 from tf_transformer.export.sentences import TextEncoder, embed_lines, nearest, write_vectors
 from tf_transformer.export.stablehlo import stablehlo
 from tf_transformer.export.translation import (
@@ -27,6 +28,7 @@ __all__ = [
     "Translator",
     "compile_for",
     "embed_lines",
+    "freeze",
     "load_transformer",
     "load_translator",
     "n_best_translations",

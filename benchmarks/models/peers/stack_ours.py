@@ -4,10 +4,11 @@ import tensorflow as tf
 
 from benchmarks.models.peers.stack_weights import DFF, EPSILON, HEADS, WIDTH, stack_weights
 from tf_transformer import EncoderLayer
+from tf_transformer.export import freeze
 
 
 def variants(case, arrays):
-    """A plain graph, and the whole stack with XLA."""
+    """A plain graph, with its weights as variables and as constants, and the stack with XLA."""
     layers = []
     for weights in stack_weights():
         layer = EncoderLayer(
@@ -27,14 +28,14 @@ def variants(case, arrays):
             x = layer(x, False)
         return x
 
-    return {
-        "tf_transformer": timed(stack, case, arrays),
-        "tf_transformer, XLA": timed(stack, case, arrays, jit_compile=True),
+    x = tf.cast(tf.constant(arrays["x"]), case["dtype"])
+    functions = {
+        "tf_transformer": tf.function(stack, autograph=False),
+        "tf_transformer, frozen": freeze(stack, tf.TensorSpec.from_tensor(x)),
+        "tf_transformer, XLA": tf.function(stack, autograph=False, jit_compile=True),
     }
 
+    def timed(run):
+        return lambda: [tf.cast(run(x), tf.float32).numpy()]
 
-def timed(stack, case, arrays, **options):
-    """A function that runs the stack on the case's input."""
-    x = tf.cast(tf.constant(arrays["x"]), case["dtype"])
-    run = tf.function(stack, autograph=False, **options)
-    return lambda: [tf.cast(run(x), tf.float32).numpy()]
+    return {name: timed(run) for name, run in functions.items()}

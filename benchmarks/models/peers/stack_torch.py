@@ -1,5 +1,6 @@
-"""Hugging Face's BERT encoder in torch, eager and compiled, and exported to ONNX Runtime."""
+"""Hugging Face's BERT encoder in torch: eager, compiled, with packed weights; in ONNX Runtime."""
 
+import copy
 import os
 import tempfile
 
@@ -68,7 +69,12 @@ def variants(case, arrays):
 
         return run
 
-    functions = {"torch": timed(model), "torch, compiled": timed(torch.compile(model))}
+    packed = torch.compile(copy.deepcopy(model), options={"freezing": True})
+    functions = {
+        "torch": timed(model),
+        "torch, compiled": timed(torch.compile(model)),
+        "torch, compiled, frozen": timed(packed),
+    }
     if case["dtype"] == "float32":
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "stack.onnx")

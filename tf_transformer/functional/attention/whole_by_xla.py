@@ -74,10 +74,11 @@ def _forward(q, k, v, bias=None, *, blocked, seed, causal, rate, weights_wanted)
     # Scaling the difference, not the scores, saves a pass over them.
     powers = tf.exp((scores - highest) * steepness)
     sums = tf.reduce_sum(powers, -1, keepdims=True)
+    powers = tf.cast(powers, case.v.dtype)  # the product would round them; half the memory
     output = product(case.dropped(powers), case.v) / sums  # (R, T, H_v)
     results = [tf.reshape(output, tf.concat([case.shape[:-1], tf.shape(v)[-1:]], 0))]
     if weights_wanted:
-        results.append(tf.reshape(powers / sums, case.shape))
+        results.append(tf.reshape(tf.cast(powers, case.wide) / sums, case.shape))
     return *results, powers, sums
 
 
@@ -88,11 +89,12 @@ def _backward(output, powers, sums, upstream, q, k, v, bias=None, **options):
     up, *up_weights = (merge_leading(tf.cast(x, case.v.dtype)) for x in upstream)
     slope = case.dropped(product(up, case.v, transpose_b=True))  # of the weights, (R, T, S)
     mean = tf.reduce_sum(tf.cast(up, case.wide) * merge_leading(output), -1, keepdims=True)
+    wide_powers = tf.cast(powers, case.wide)
     for more in up_weights:
         more = tf.cast(more, case.wide)
         slope += more
-        mean += tf.reduce_sum(more * powers, -1, keepdims=True) / sums
-    dscores = powers * ((slope - mean) / sums)
+        mean += tf.reduce_sum(more * wide_powers, -1, keepdims=True) / sums
+    dscores = wide_powers * ((slope - mean) / sums)
     if case.blocked is not None:  # a row without a free key has nonzero weights
         dscores = tf.where(case.blocked, tf.zeros((), case.wide), dscores)
     dq = product(dscores, case.k) * case.scale
@@ -125,7 +127,7 @@ class _Case:
         return merge_leading(tf.broadcast_to(x, self.shape))  # (R, T, S); XLA makes no copy
 
     def dropped(self, x):
-        return x if self.factors is None else x * self.factors
+        return x if self.factors is None else tf.cast(x, self.wide) * self.factors
 
     def of_bias(self, dscores):
         shape = tf.shape(self.bias)
