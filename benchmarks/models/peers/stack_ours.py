@@ -28,14 +28,17 @@ def variants(case, arrays):
             x = layer(x, False)
         return x
 
-    x = tf.cast(tf.constant(arrays["x"]), case["dtype"])
-    functions = {
-        "tf_transformer": tf.function(stack, autograph=False),
-        "tf_transformer, frozen": freeze(stack, tf.TensorSpec.from_tensor(x)),
-        "tf_transformer, XLA": tf.function(stack, autograph=False, jit_compile=True),
+    return {
+        "tf_transformer": timed(stack, case, arrays),
+        "tf_transformer, frozen": timed(stack, case, arrays, frozen=True),
+        "tf_transformer, XLA": timed(stack, case, arrays, jit_compile=True),
     }
 
-    def timed(run):
-        return lambda: [tf.cast(run(x), tf.float32).numpy()]
 
-    return {name: timed(run) for name, run in functions.items()}
+def timed(stack, case, arrays, frozen=False, **options):
+    """A function that runs the stack on the case's input."""
+    x = tf.cast(tf.constant(arrays["x"]), case["dtype"])
+    run = tf.function(stack, autograph=False, **options)
+    if frozen:
+        run = freeze(stack, tf.TensorSpec.from_tensor(x))
+    return lambda: [tf.cast(run(x), tf.float32).numpy()]
