@@ -9,6 +9,13 @@ import math
 import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import Blocks
+from tf_transformer.functional.attention.blockwise_terms import tile_term
+from tf_transformer.functional.attention.by_distance import (
+    ByDistance,
+    collect,
+    shares_of_distances,
+    spread,
+)
 from tf_transformer.functional.attention.product import as_factor, product
 from tf_transformer.functional.attention.whole import (
     BLOCKED_SCORE,
@@ -43,7 +50,8 @@ def blockwise_attention(
         k: float tensor (..., S, H).
         v: float tensor (..., S, H_v).
         blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, or a float tensor that broadcasts to (..., T, S), added to the scores.
+        bias: None, a float tensor that broadcasts to (..., T, S), added to the scores, or
+            `ByDistance`.
         causal: bool, True also blocks key s for query t if s > t.
         dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
             forward and backward; seed is an integer tensor (2,).
@@ -62,31 +70,39 @@ def blockwise_attention(
         >>> blockwise_attention(q, q, q, causal=True, query_block=2, key_block=3).shape.as_list()
         [1, 2, 7, 4]
     """
+    wide = tf.float64 if q.dtype == tf.float64 else tf.float32
+    term = tile_term(bias, tf.shape(q)[:-2], wide)
+    table, first = None, 0
+    if isinstance(bias, ByDistance):
+        table, first = bias.cast(wide).values, bias.first
     options = (blocked, causal, dropout, query_block, key_block, compiled)
+    tensors = [] if term is None else term.tensors
+    count = len(tensors)
 
     @tf.custom_gradient
-    def attend(*inputs):
-        tiles = _Tiles(inputs, *options)
+    def attend(q, k, v, *others):
+        terms = term, others[:count], others[count] if others[count:] else None, first
+        tiles = _Tiles(q, k, v, terms, *options)
         output, log_sums = tiles.forward()
 
         def gradient(upstream):
             gradients = tiles.backward(as_factor(upstream, compiled), output, log_sums)
+            inputs = (q, k, v, *others)
             return [tf.cast(g, x.dtype) for g, x in zip(gradients, inputs, strict=True)]
 
         return tf.cast(output, q.dtype), gradient
 
-    return attend(q, k, v) if bias is None else attend(q, k, v, bias)
+    return attend(q, k, v, *tensors, *([] if table is None else [table]))
 
 
 class _Tiles:
     """The inputs of one attention call, and the forward and backward loops over its tiles."""
 
-    def __init__(self, inputs, blocked, causal, dropout, query_block, key_block, compiled):
-        self.dtype = tf.float64 if inputs[0].dtype == tf.float64 else tf.float32
-        q, k, v, *bias = (as_factor(tensor, compiled) for tensor in inputs)
-        self.q, self.k, self.v = q, k, v
+    def __init__(self, q, k, v, terms, blocked, causal, dropout, query_block, key_block, compiled):
+        self.dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
+        self.q, self.k, self.v = (as_factor(tensor, compiled) for tensor in (q, k, v))
         self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], self.dtype))
-        self.bias = bias[0] if bias else None
+        self.term, self.tensors, self.table, self.from_first_query = terms
         self.blocked, self.causal, self.dropout = blocked, causal, dropout
         self.queries = Blocks.of(q, -2, query_block)
         self.keys = Blocks.of(k, -2, key_block)
@@ -95,6 +111,8 @@ class _Tiles:
         """Return the output (..., T, H_v) and the log-sum-exp of each row, (..., T, 1)."""
         values = tf.cast(self.v, self.dtype)
         average = tf.reduce_mean(values, axis=-2, keepdims=True)  # (..., 1, H_v)
+        if self.table is not None:
+            average += tf.matmul(self._shares(), self.table)  # (..., T, H_v)
 
         def rows(i, outputs, log_sums):
             q = self.queries.cut(self.q, -2, i)  # (..., t, H)
@@ -106,19 +124,21 @@ class _Tiles:
                 total = total * shrink + tf.reduce_sum(weights, -1, keepdims=True)
                 if self.dropout is not None:
                     weights *= self._dropout_factors(weights, i, j)
-                output = output * shrink + product(weights, self.keys.cut(self.v, -2, j))
-                return j + 1, higher, total, output
+                more = product(weights, self.keys.cut(self.v, -2, j))
+                if self.table is not None:
+                    more += tf.matmul(self._by_distance(weights, i, j), self.table)
+                return j + 1, higher, total, output * shrink + more
 
             column = tf.zeros_like(q[..., :1], self.dtype)  # (..., t, 1)
-            state = column - math.inf, column, column + tf.zeros_like(average)
+            state = column - math.inf, column, column + tf.zeros_like(average[..., :1, :])
             highest, total, output = self._over_keys(i, add_keys, state)
             free = highest > BLOCKED_SCORE
             # exp(score - inf) = 0: in the backward pass, a row without a free key has no scores.
             log_sum = tf.where(free, highest + tf.math.log(total), self._number(math.inf))
-            output = tf.where(free, output / total, average)
+            output = tf.where(free, output / total, self.queries.cut(average, -2, i))
             return i + 1, outputs.write(i, output), log_sums.write(i, log_sum)
 
-        state = self._rows(self.queries, self.v.shape[-1]), self._rows(self.queries, 1)
+        state = self.rows(self.queries, self.v.shape[-1]), self.rows(self.queries, 1)
         outputs, log_sums = self._over_queries(rows, state)
         return self.queries.join(outputs.stack()), self.queries.join(log_sums.stack())
 
@@ -127,18 +147,23 @@ class _Tiles:
         wide = tf.cast(upstream, self.dtype)
         slopes = tf.reduce_sum(wide * output, -1, keepdims=True)  # (..., T, 1)
 
-        def rows(i, dq, dk, dv, *dbias):
+        def rows(i, dq, dk, dv, dterm, dtable):
             q, up, slope, log_sum = (
                 self.queries.cut(x, -2, i) for x in (self.q, upstream, slopes, log_sums)
             )
             # Rows already counted by the previous block.
-            seen = tf.expand_dims(self.queries.seen(i), 1)  # (t, 1)
+            seen, up_wide = tf.expand_dims(self.queries.seen(i), 1), tf.cast(up, self.dtype)
             log_sum = tf.where(seen, self._number(math.inf), log_sum)
 
-            def add_keys(j, dq_rows, dk, dv, *dbias):
+            def add_keys(j, dq_rows, dk, dv, dterm, dtable):
                 k, v = (self.keys.cut(x, -2, j) for x in (self.k, self.v))
                 weights = tf.exp(self._scores(q, i, j) - log_sum)  # (..., t, s)
                 dropped, dweights = weights, product(up, v, transpose_b=True)
+                if self.table is not None:
+                    by_distance = tf.matmul(up_wide, self.table, transpose_b=True)  # (..., t, D)
+                    dweights += spread(
+                        by_distance, self.first(i, j), self.queries.size, self.keys.size
+                    )
                 if self.dropout is not None:
                     factors = self._dropout_factors(weights, i, j)
                     dropped, dweights = weights * factors, dweights * factors
@@ -146,29 +171,34 @@ class _Tiles:
                 dq_rows += product(dscores, k)
                 dk = dk.write(j, dk.read(j) + product(dscores, q, transpose_a=True))
                 dv = dv.write(j, dv.read(j) + product(dropped, up, transpose_a=True))
-                dbias = [
-                    tiles.write(i * self.keys.count + j, _sum_to(dscores, self.bias))
-                    for tiles in dbias
+                if self.term is not None:
+                    dterm = self.term.add(self, i, j, dscores, dterm)
+                dtable = [
+                    total + _over_rows(self._by_distance(dropped, i, j), up_wide)
+                    for total in dtable
                 ]
-                return j + 1, dq_rows, dk, dv, *dbias
+                return j + 1, dq_rows, dk, dv, dterm, dtable
 
-            dq_rows, *others = self._over_keys(
-                i, add_keys, (tf.zeros_like(q, self.dtype), dk, dv, *dbias)
-            )
+            state = tf.zeros_like(q, self.dtype), dk, dv, dterm, dtable
+            dq_rows, *others = self._over_keys(i, add_keys, state)
             return i + 1, dq.write(i, dq_rows), *others
 
         width = self.k.shape[-1]
-        state = self._rows(self.queries, width), self._rows(self.keys, width, zeros=True)
-        state += (self._rows(self.keys, self.v.shape[-1], zeros=True),)
-        if self.bias is not None:
-            state += (self._bias_tiles(),)
-        dq, dk, dv, *dbias = self._over_queries(rows, state)
+        state = self.rows(self.queries, width), self.rows(self.keys, width, zeros=True)
+        state += (
+            self.rows(self.keys, self.v.shape[-1], zeros=True),
+            [] if self.term is None else self.term.start(self),
+            [] if self.table is None else [tf.zeros_like(self.table)],
+        )
+        dq, dk, dv, dterm, dtable = self._over_queries(rows, state)
         dv = self.keys.join(dv.stack())  # (..., S, H_v)
         # Rows without a free key spread their gradient evenly over all values.
         shared = tf.where(tf.math.is_inf(log_sums), wide, self._number(0))
         dv += tf.reduce_sum(shared, -2, keepdims=True) / self._number(self.keys.length)
         dq, dk = self.queries.join(dq.stack()), self.keys.join(dk.stack())
-        return [dq * self.scale, dk * self.scale, dv, *(self._join_tiles(tiles) for tiles in dbias)]
+        dterm = [] if self.term is None else self.term.finish(self, dterm)
+        dtable = [total + _over_rows(self._shares(), shared) for total in dtable]
+        return [dq * self.scale, dk * self.scale, dv, *dterm, *dtable]
 
     def _over_queries(self, body, state):
         _, *state = tf.while_loop(
@@ -182,25 +212,26 @@ class _Tiles:
         if self.causal:
             rows_end = self.queries.start(i) + self.queries.size
             last = tf.minimum(last, -(-rows_end // self.keys.size))
-        elif last == 1:
+        elif isinstance(last, int) and last == 1:
             return body(tf.constant(0), *state)[1:]
         _, *state = tf.while_loop(lambda j, *_: j < last, body, (tf.constant(0), *state))
         return state
 
     def _scores(self, q, i, j):
         """Scores of query block `i` against key block `j`, (..., t, s)."""
-        blocked = None if self.blocked is None else self._cut(self.blocked, i, j)
+        blocked = None if self.blocked is None else self.cut(self.blocked, i, j)
         if self.causal:
             future = self.keys.indices(j) > tf.expand_dims(self.queries.indices(i), 1)
             blocked = future if blocked is None else blocked | future
-        bias = None if self.bias is None else self._cut(self.bias, i, j)
-        scores = attention_scores(q, self.keys.cut(self.k, -2, j), blocked, bias)
+        term = None if self.term is None else self.term.block(self, self.tensors, i, j)
+        scores = attention_scores(q, self.keys.cut(self.k, -2, j), blocked, term)
         if not isinstance(self.keys.overlap, int) or self.keys.overlap:
             # Keys already counted by the previous block.
             scores = tf.where(self.keys.seen(j), self._number(-math.inf), scores)
         return scores
 
-    def _cut(self, x, i, j):
+    def cut(self, x, i, j):
+        """Slice one tile, (..., t, s)."""
         return self.keys.cut(self.queries.cut(x, -2, i), -1, j)
 
     def _dropout_factors(self, weights, i, j):
@@ -211,7 +242,7 @@ class _Tiles:
     def _number(self, number):
         return tf.cast(number, self.dtype)
 
-    def _rows(self, blocks, width, zeros=False):
+    def rows(self, blocks, width, zeros=False):
         """A TensorArray of row blocks, each (..., block, width)."""
         size = blocks.size if isinstance(blocks.size, int) else None
         rows = tf.TensorArray(
@@ -225,26 +256,23 @@ class _Tiles:
             rows = rows.unstack(tf.zeros(shape, self.dtype))
         return rows
 
-    def _bias_tiles(self):
-        """A TensorArray with zeros for each tile of the bias, including future tiles."""
-        tile = tf.stack([self.queries.size, self.keys.size])
-        count = self.queries.count * self.keys.count
-        shape = tf.concat([[count], tf.shape(self.bias)[:-2], tile], 0)
-        tiles = tf.TensorArray(self.dtype, count, clear_after_read=False)
-        return tiles.unstack(tf.zeros(shape, self.dtype))
+    def first(self, i, j):
+        """Position of the first key of a tile minus that of its first query."""
+        return self.from_first_query + self.keys.start(j) - self.queries.start(i)
 
-    def _join_tiles(self, tiles):
-        """Join the tiles of the bias into (..., T, S)."""
-        tiles = tiles.stack()  # (count, ..., t, s)
-        shape = tf.concat([[self.queries.count, self.keys.count], tf.shape(tiles)[1:]], 0)
-        tiles = tf.reshape(tiles, shape)  # (T / t, S / s, ..., t, s)
-        rank = self.bias.shape.rank
-        axes = [1, 0, *range(2, rank), rank + 1, rank]
-        rows = self.keys.join(tf.transpose(tiles, axes))  # (T / t, ..., S, t)
-        return self.queries.join(tf.linalg.matrix_transpose(rows))  # (..., T, S)
+    def _by_distance(self, weights, i, j):
+        return collect(weights, self.first(i, j), self.table.shape[0] // 2)  # (..., t, D)
+
+    def _shares(self):
+        most = self.table.shape[0] // 2
+        shares = shares_of_distances(
+            self.from_first_query, self.queries.length, self.keys.length, most
+        )
+        return tf.cast(shares, self.dtype)  # (T, D)
 
 
-def _sum_to(dscores, bias):
-    """Sum over the leading axes along which the bias was broadcast."""
-    sizes = {"s0": tf.shape(bias)[:-2], "s1": tf.shape(dscores)[:-2]}
-    return tf.reduce_sum(dscores, tf.raw_ops.BroadcastGradientArgs(**sizes).r0, keepdims=True)
+def _over_rows(x, y):
+    """x^T y, summed over the leading axes, (D, H)."""
+    x = tf.broadcast_to(x, tf.concat([tf.shape(y)[:-1], tf.shape(x)[-1:]], 0))
+    flat = (tf.reshape(m, (-1, m.shape[-1])) for m in (x, y))
+    return tf.matmul(*flat, transpose_a=True)

@@ -7,7 +7,13 @@ are "...".
 import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import shape_of
-from tf_transformer.functional.attention.rowwise_loops import Rows, merge_leading
+from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.attention.rowwise_loops import Rows
+from tf_transformer.functional.attention.rowwise_terms import (
+    DistanceTerm,
+    TensorTerm,
+    merge_leading,
+)
 from tf_transformer.functional.attention.whole import blocked_or_future
 from tf_transformer.functional.dropout import fold_in
 
@@ -31,7 +37,8 @@ def rowwise_attention(
         k: float tensor (..., S, H).
         v: float tensor (..., S, H_v).
         blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, or a float tensor of the rank of `q` that broadcasts to (..., T, S).
+        bias: None, a float tensor of the rank of `q` that broadcasts to (..., T, S), or
+            `ByDistance`.
         causal: bool, True also blocks key s for query t if s > t.
         dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
             forward and backward; seed is an integer tensor (2,).
@@ -59,7 +66,7 @@ def rowwise_attention(
             _part(k, -2, *seen),
             _part(v, -2, *seen),
             None if blocked is None else _part(_part(blocked, -2, *rows), -1, *seen),
-            None if bias is None else _part(_part(bias, -2, *rows), -1, *seen),
+            _part_of_bias(bias, rows, seen),
             None if dropout is None else (dropout[0], fold_in(dropout[1], start)),
             most_scores,
             past=min(start, source),
@@ -72,21 +79,34 @@ def rowwise_attention(
     queries, keys = tf.range(length), tf.range(source)
     first_free = tf.reduce_min(tf.where(blocked, source, keys), axis=-1, keepdims=True)
     lonely = first_free > tf.expand_dims(queries, 1)  # (..., T, 1)
-    return tf.where(lonely, tf.reduce_mean(v, axis=-2, keepdims=True), output)
+    average = tf.reduce_mean(v, axis=-2, keepdims=True)
+    if isinstance(bias, ByDistance):
+        average += tf.cast(bias.mean_values(length, source), average.dtype)
+    return tf.where(lonely, average, output)
 
 
 def _attend(q, k, v, blocked, bias, *options, **more):
     """Run both loops, with merged leading axes and a hand-written gradient."""
     lead, dtype = tf.shape(q)[:-2], q.dtype
+    wide = tf.float64 if dtype == tf.float64 else tf.float32
+    term = table = None
+    if isinstance(bias, ByDistance):
+        bias = bias.cast(wide)
+        term, table = DistanceTerm(bias, lead), bias.values
+    elif bias is not None:
+        term = TensorTerm(tf.cast(bias, wide), lead)
+    tensors = [] if term is None else term.tensors
+    count = len(tensors)
 
     @tf.custom_gradient
-    def attend(*inputs):
-        rows = Rows(inputs, lead, blocked, bias, *options, **more)
-        output = rows.forward()
-        return output, lambda upstream: rows.backward(upstream, output)
+    def attend(q, k, v, *others):
+        tensors, table = others[:count], others[count] if others[count:] else None
+        rows = Rows(q, k, v, lead, blocked, term, table, *options, **more)
+        output = rows.forward(tensors)
+        return output, lambda upstream: rows.backward(upstream, output, tensors)
 
-    wide = tf.float64 if dtype == tf.float64 else tf.float32
-    output = attend(*(merge_leading(tf.cast(x, wide)) for x in (q, k, v, bias) if x is not None))
+    others = tensors if table is None else [*tensors, table]
+    output = attend(*(merge_leading(tf.cast(x, wide)) for x in (q, k, v)), *others)
     output = tf.reshape(output, tf.concat([lead, tf.shape(output)[1:]], 0))  # (..., T, H_v)
     output.set_shape((*q.shape[:-1], v.shape[-1]))
     return tf.cast(output, dtype)
@@ -99,3 +119,13 @@ def _part(x, axis, start, size):
     starts, sizes = [0] * x.shape.rank, shape_of(x)
     starts[axis], sizes[axis] = start, size
     return tf.slice(x, starts, sizes)  # not x[...], whose gradient runs on one thread
+
+
+def _part_of_bias(bias, rows, seen):
+    if bias is None:
+        return None
+    return (
+        bias.part(*rows)
+        if isinstance(bias, ByDistance)
+        else _part(_part(bias, -2, *rows), -1, *seen)
+    )

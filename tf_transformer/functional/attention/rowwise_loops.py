@@ -7,6 +7,8 @@ r and t are the sizes of a block of heads and a block of queries.
 import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import Blocks, shape_of
+from tf_transformer.functional.attention.by_distance import collect, spread
+from tf_transformer.functional.attention.rowwise_terms import merge_leading, places
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE, attention_scores
 from tf_transformer.functional.dropout import dropout_factors, fold_in
 
@@ -15,94 +17,107 @@ class Rows:
     """The inputs of one attention call, and the two loops over its blocks.
 
     Args:
-        inputs: q (R, T, H), k (R, S, H), v (R, S, H_v) and, if given, the bias with its own
-            leading axes merged; float32 or float64.
+        q, k, v: (R, T, H), (R, S, H) and (R, S, H_v), float32 or float64.
         lead: int tensor, the sizes of the leading axes merged into R.
         blocked: None, or a bool tensor that broadcasts to (*lead, T, S), True = blocked.
-        bias: None, or the original bias; its shape tells which heads share it.
+        term: None, or what is added to the scores: a `TensorTerm` or `DistanceTerm`.
+        table: None, or the values of `ByDistance`, (D, H_v).
         dropout: None, or `(rate, seed)`.
         most_scores: int, maximum number of scores in a block of more than one row.
         past: None, or with `causal` an int, the number of keys before the first query.
 
     Example:
         >>> q = tf.zeros((2, 5, 4))
-        >>> rows = Rows((q, q, q), tf.constant([2]), None, None, None, most_scores=10)
-        >>> (rows.queries.size, rows.heads.size, rows.forward().shape.as_list())
+        >>> rows = Rows(q, q, q, tf.constant([2]), None, None, None, None, most_scores=10)
+        >>> (rows.queries.size, rows.heads.size, rows.forward([]).shape.as_list())
         (2, 1, [2, 5, 4])
     """
 
-    def __init__(self, inputs, lead, blocked, bias, dropout, most_scores, past=None):
-        self.q, self.k, self.v, *others = inputs  # (R, T, H), (R, S, H), (R, S, H_v)
-        self.bias = others[0] if others else None  # (its own leading axes merged, T, S)
+    def __init__(self, q, k, v, lead, blocked, term, table, dropout, most_scores, past=None):
+        self.q, self.k, self.v = q, k, v
         self.blocked = None if blocked is None else merge_leading(blocked)
-        self.bias_at, self.blocked_at = (_places(x, lead) for x in (bias, blocked))
+        self.blocked_at = None if blocked is None else places(blocked, lead)
+        self.term, self.table = term, table
         self.dropout, self.past = dropout, past
-        (heads, length, _), self.source = shape_of(self.q), shape_of(self.k)[1]
+        (heads, length, _), self.source = shape_of(q), shape_of(k)[1]
         self.queries = Blocks(length, _even(length, most_scores // self.source))
-        # With a bias, a block holds one head only, which tells where the gradient belongs.
-        together = most_scores // (self.queries.size * self.source) if bias is None else 1
+        together = most_scores // (self.queries.size * self.source)
+        if term is not None and term.one_head:
+            together = 1
         self.heads = Blocks(heads, _even(heads, together))
 
-    def forward(self):
+    def forward(self, tensors):
         """Compute the output.
+
+        Args:
+            tensors: list, those of `term`.
 
         Returns:
             (R, T, H_v).
         """
 
         def block(i, j, future, outputs):
-            _, _, v, weights, factors = self._block(i, j, future)
+            _, _, v, weights, factors = self._block(tensors, i, j, future)
             dropped = weights if factors is None else weights * factors
-            return [outputs.write(self._number(i, j), tf.matmul(dropped, v))]
+            output = tf.matmul(dropped, v)
+            if self.table is not None:
+                output += tf.matmul(self._by_distance(dropped, j), self.table)
+            return [outputs.write(self.number(i, j), output)]
 
-        (outputs,) = self._over_blocks(block, self._query_rows(self.v))
-        return self._join_queries(outputs, self.v)
+        width = self.v.shape[-1]
+        (outputs,) = self._over_blocks(block, self.query_rows(width))
+        return self.join_queries(outputs, width)
 
-    def backward(self, upstream, output):
+    def backward(self, upstream, output, tensors):
         """Compute the gradients with respect to the inputs; each block is recomputed.
 
         Args:
             upstream: (R, T, H_v), the gradient with respect to the output.
             output: what `forward` returned.
+            tensors: list, those of `term`.
 
         Returns:
-            list with one tensor per input, of the same shape.
+            list with one tensor for each of q, k, v, `tensors` and, if given, `table`.
         """
         scale = tf.math.rsqrt(tf.cast(tf.shape(self.q)[-1], self.q.dtype))
         zero = tf.zeros((), self.q.dtype)
 
-        def block(i, j, future, dq, dk, dv, *dbias):
-            q, k, v, weights, factors = self._block(i, j, future)
-            up, out = (self._rows_of(x, i, j) for x in (upstream, output))
-            if not isinstance(self.queries.overlap, int) or self.queries.overlap:
-                # Rows already counted by the previous block.
-                seen = tf.expand_dims(self.queries.seen(j), 1)  # (t, 1)
-                up = tf.where(seen, zero, up)
+        def block(i, j, future, dq, dk, dv, dterm, dtable):
+            q, k, v, weights, factors = self._block(tensors, i, j, future)
+            up, out = self._not_seen(self.rows_of(upstream, i, j), i, j), self.rows_of(output, i, j)
             dropped, dweights = weights, tf.matmul(up, v, transpose_b=True)  # (r, t, S)
+            if self.table is not None:
+                dweights += self._over_distances(tf.matmul(up, self.table, transpose_b=True), j)
             if factors is not None:
                 dropped, dweights = weights * factors, dweights * factors
             dscores = weights * (dweights - tf.reduce_sum(up * out, axis=-1, keepdims=True))
             if self.blocked is not None:  # a row without a free key has nonzero weights
-                dscores = tf.where(self._cut(self.blocked, self.blocked_at, i, j), zero, dscores)
-            dq = dq.write(self._number(i, j), tf.matmul(dscores, k) * scale)
+                dscores = tf.where(self._blocked(i, j), zero, dscores)
+            dq = dq.write(self.number(i, j), tf.matmul(dscores, k) * scale)
             dk = dk.write(i, dk.read(i) + tf.matmul(dscores, q * scale, transpose_a=True))
             dv = dv.write(i, dv.read(i) + tf.matmul(dropped, up, transpose_a=True))
-            at = None if self.bias is None else self.bias_at[i] * self.queries.count + j
-            dbias = [tiles.write(at, tiles.read(at) + dscores[0]) for tiles in dbias]
-            return [dq, dk, dv, *dbias]
+            if self.term is not None:
+                dterm = self.term.add(self, i, j, dscores, dterm)
+            dtable = [
+                total + tf.einsum("rtd,rth->dh", self._by_distance(dropped, j), up)
+                for total in dtable
+            ]
+            return [dq, dk, dv, dterm, dtable]
 
-        state = [self._query_rows(self.q), self._key_rows(self.k), self._key_rows(self.v)]
-        if self.bias is not None:
-            count = shape_of(self.bias)[0] * self.queries.count
-            state.append(self._array(count, self.queries.size, self.source))
-        dq, dk, dv, *dbias = self._over_blocks(block, *state)
+        width = self.k.shape[-1]
+        state = [self.query_rows(width), self._key_rows(width), self._key_rows(self.v.shape[-1])]
+        state.append([] if self.term is None else self.term.start(self))
+        state.append([] if self.table is None else [tf.zeros_like(self.table)])
+        dq, dk, dv, dterm, dtable = self._over_blocks(block, *state)
         # One after the other, since joining holds the blocks and a copy of them in memory.
-        gradients = [self._join_queries(dq, self.q)]
+        gradients = [self.join_queries(dq, width)]
         with tf.control_dependencies(gradients):
-            gradients.append(self._join_keys(dk, self.k))
+            gradients.append(self._join_keys(dk, width))
         with tf.control_dependencies(gradients):
-            gradients.append(self._join_keys(dv, self.v))
-        return [*gradients, *(self._join_bias(x) for x in dbias)]
+            gradients.append(self._join_keys(dv, self.v.shape[-1]))
+        if self.term is not None:
+            gradients += self.term.finish(self, dterm)
+        return [*gradients, *dtable]
 
     def _over_blocks(self, body, *state):
         """Run `body(i, j, future, ...)` for block `j` of the queries, block `i` of the heads."""
@@ -119,63 +134,78 @@ class Rows:
         blocked = tf.cast(BLOCKED_SCORE, self.q.dtype)
         return tf.where(tf.range(self.source) > queries, blocked, tf.zeros_like(blocked))
 
-    def _block(self, i, j, future):
+    def _block(self, tensors, i, j, future):
         """Queries, keys, values, weights and dropout factors of one block."""
-        q, k, v = self._rows_of(self.q, i, j), *(self.heads.cut(x, 0, i) for x in (self.k, self.v))
-        blocked = self._cut(self.blocked, self.blocked_at, i, j)
-        scores = attention_scores(q, k, blocked, self._cut(self.bias, self.bias_at, i, j))
+        q, k, v = self.rows_of(self.q, i, j), *(self.heads.cut(x, 0, i) for x in (self.k, self.v))
+        term = None if self.term is None else self.term.block(self, tensors, i, j)
+        scores = attention_scores(q, k, self._blocked(i, j), term)
         weights = tf.nn.softmax(scores if future is None else scores + future)  # (r, t, S)
         if self.dropout is None:
             return q, k, v, weights, None
         rate, seed = self.dropout
-        seed = fold_in(seed, self._number(i, j))
+        seed = fold_in(seed, self.number(i, j))
         return q, k, v, weights, dropout_factors(tf.shape(weights), weights.dtype, rate, seed)
 
-    def _number(self, i, j):
+    def _blocked(self, i, j):
+        """The mask of one block; heads may share its rows."""
+        if self.blocked is None:
+            return None
+        rows = self.heads.cut(self.blocked_at, 0, i)
+        return tf.gather(self.queries.cut(self.blocked, 1, j), rows)
+
+    def _not_seen(self, up, i, j):
+        """Zeros for rows that an earlier block has counted."""
+        for blocks, at, shape in ((self.queries, j, (-1, 1)), (self.heads, i, (-1, 1, 1))):
+            if not isinstance(blocks.overlap, int) or blocks.overlap:
+                up = tf.where(tf.reshape(blocks.seen(at), shape), tf.zeros((), up.dtype), up)
+        return up
+
+    def _by_distance(self, weights, j):
+        return collect(weights, self.first(j), self.table.shape[0] // 2)  # (r, t, D)
+
+    def _over_distances(self, x, j):
+        return spread(x, self.first(j), self.queries.size, self.source)  # (r, t, S)
+
+    def first(self, j):
+        """Position of the first key minus that of the first query of block `j`."""
+        return self.term.from_first_query - self.queries.start(j)
+
+    def number(self, i, j):
+        """The number of a block, in the order in which they are joined."""
         return i * self.queries.count + j
 
-    def _rows_of(self, x, i, j):
+    def rows_of(self, x, i, j):
         """Query block `j` of head block `i`, (r, t, width)."""
         return self.queries.cut(self.heads.cut(x, 0, i), 1, j)
 
-    def _cut(self, x, at, i, j):
-        """The same for a mask or bias that heads may share; `at` maps heads to its rows."""
-        if x is None:
-            return None
-        return self.queries.cut(tf.gather(x, self.heads.cut(at, 0, i)), 1, j)
-
-    def _array(self, count, *shape):
+    def array(self, count, *shape):
         """A TensorArray of zeros; unwritten elements read as zeros if their shape is static."""
         static = [size if isinstance(size, int) else None for size in shape]
         array = tf.TensorArray(self.q.dtype, count, element_shape=static, clear_after_read=False)
         return array.unstack(tf.zeros((count, *shape), self.q.dtype)) if None in static else array
 
-    def _query_rows(self, like):
+    def query_rows(self, width):
+        """A TensorArray for the blocks of a tensor (R, T, width)."""
         count = self.heads.count * self.queries.count
-        return self._array(count, self.heads.size, self.queries.size, like.shape[-1])
+        return self.array(count, self.heads.size, self.queries.size, width)
 
-    def _key_rows(self, like):
-        shape = self.heads.size, self.source, like.shape[-1]
-        return self._array(self.heads.count, *shape)
+    def _key_rows(self, width):
+        return self.array(self.heads.count, self.heads.size, self.source, width)
 
-    def _join_queries(self, blocks, like):
+    def join_queries(self, blocks, width):
         """Join blocks, in the order they were computed, into (R, T, width)."""
         counts, sizes = (self.heads.count, self.queries.count), (self.heads.size, self.queries.size)
-        blocks = tf.reshape(blocks.stack(), (*counts, *sizes, like.shape[-1]))
+        blocks = tf.reshape(blocks.stack(), (*counts, *sizes, width))
         rows = self.queries.join(blocks, axis=1)  # (R / r, r, T, width)
-        return self._join_heads(rows, self.queries.length, like.shape[-1])
+        return self._join_heads(rows, self.queries.length, width)
 
-    def _join_keys(self, blocks, like):
-        return self._join_heads(blocks.stack(), self.source, like.shape[-1])  # (R, S, width)
+    def _join_keys(self, blocks, width):
+        return self._join_heads(blocks.stack(), self.source, width)  # (R, S, width)
 
     def _join_heads(self, blocks, length, width):
         """(R / r, r, length, width) -> (R, length, width)."""
         blocks = tf.reshape(blocks, (self.heads.count, self.heads.size, length * width))
         return tf.reshape(self.heads.join(blocks), (self.heads.length, length, width))
-
-    def _join_bias(self, tiles):
-        shape = shape_of(self.bias)[0], self.queries.count, self.queries.size, self.source
-        return self.queries.join(tf.reshape(tiles.stack(), shape), axis=1)  # (.., T, S)
 
 
 def _loop(count, body, state):
@@ -198,32 +228,3 @@ def _even(length, size):
     most = max if isinstance(length, int) and isinstance(size, int) else tf.maximum
     count = most(1, -(-length // most(1, size)))
     return most(1, -(-length // count))
-
-
-def merge_leading(x):
-    """Merge all axes but the last two.
-
-    Args:
-        x: tensor (..., T, S).
-
-    Returns:
-        (R, T, S).
-
-    Example:
-        >>> merge_leading(tf.zeros((2, 3, 5, 7))).shape.as_list()
-        [6, 5, 7]
-    """
-    leading = [tf.reduce_prod(tf.shape(x)[:-2])]
-    flat = tf.reshape(x, tf.concat([leading, tf.shape(x)[-2:]], 0))
-    flat.set_shape((x.shape[:-2].num_elements(), *x.shape[-2:]))
-    return flat
-
-
-def _places(x, lead):
-    """int32 (R,): for each head of the whole batch, the row of `merge_leading(x)` it uses."""
-    if x is None:
-        return None
-    missing = tf.fill((tf.size(lead) - tf.rank(x) + 2,), 1)
-    own = tf.concat([missing, tf.shape(x)[:-2]], 0)
-    numbers = tf.reshape(tf.range(tf.reduce_prod(own)), own)
-    return tf.reshape(tf.broadcast_to(numbers, lead), (-1,))

@@ -8,6 +8,7 @@ import functools
 import tensorflow as tf
 
 from tf_transformer.functional.attention.blockwise import blockwise_attention
+from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.plan import choose_plan
 from tf_transformer.functional.attention.rowwise import rowwise_attention
@@ -40,8 +41,8 @@ def scaled_dot_product_attention(
         v: float tensor (..., S, H_v).
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
             (..., T, S); see `functional.attention.masks.blocked_scores`.
-        bias: None, or a float tensor that broadcasts to (B, N, T, S), added to the scores; for
-            example relative positions.
+        bias: None, a float tensor that broadcasts to (B, N, T, S), added to the scores, or
+            `ByDistance`, what relative positions add, which no plan spreads over T x S at once.
         causal: bool, True also blocks key s for query t if s > t, as `create_look_ahead_mask`
             does, without a T x S mask.
         dropout: None, or `(rate, seed)`: each weight is dropped with probability rate and the
@@ -77,7 +78,9 @@ def scaled_dot_product_attention(
     batch = tf.broadcast_static_shape(q.shape[:-2], k.shape[:-2])
     scores_shape = batch.concatenate((q.shape[-2], k.shape[-2]))
     blocked = blocked_scores(mask, scores_shape)
-    if bias is not None:
+    if isinstance(bias, ByDistance):
+        _check_by_distance(bias, scores_shape, v.shape[-1])
+    elif bias is not None:
         bias = _full_bias(tf.convert_to_tensor(bias), scores_shape, q, k)
     if dropout is not None:
         _check_dropout(*dropout)
@@ -168,6 +171,23 @@ def _full_bias(bias, scores_shape, q, k):
         return bias
     lengths = tf.shape(q)[-2:-1], tf.shape(k)[-2:-1]
     return tf.broadcast_to(bias, tf.concat([tf.shape(bias)[:-2], *lengths], 0))  # (..., T, S)
+
+
+def _check_by_distance(bias, scores_shape, width):
+    shape = bias.scores.shape
+    sizes = zip(reversed(shape[:-1]), reversed(scores_shape[:-1]), strict=False)
+    if shape.rank > scores_shape.rank or any(
+        b not in (1, s) and None not in (b, s) for b, s in sizes
+    ):
+        raise ValueError(
+            f"bias: expected ByDistance with scores (batch, heads, queries or 1, distances) for "
+            f"{tuple(scores_shape)} = (batch, heads, queries, keys), got {tuple(shape)}."
+        )
+    if bias.values is not None and bias.values.shape[1] != width:
+        raise ValueError(
+            f"bias: expected ByDistance with values of width {width}, that of v, got "
+            f"{tuple(bias.values.shape)}."
+        )
 
 
 def _check_dropout(rate, seed):

@@ -6,6 +6,7 @@ are "...".
 
 import tensorflow as tf
 
+from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.product import as_factor, product
 from tf_transformer.functional.dropout import dropout_factors
 
@@ -34,7 +35,8 @@ def whole_attention(
         k: float tensor (..., S, H).
         v: float tensor (..., S, H_v).
         blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, or a float tensor that broadcasts to (..., T, S), added to the scores.
+        bias: None, a float tensor that broadcasts to (..., T, S), added to the scores, or
+            `ByDistance`.
         causal: bool, True also blocks key s for query t if s > t.
         dropout: None, or `(rate, seed)`: weights are dropped with probability rate; seed is an
             integer tensor (2,).
@@ -58,6 +60,8 @@ def whole_attention(
     if dropout is not None:
         dropped = weights * dropout_factors(tf.shape(weights), weights.dtype, *dropout)
     output = product(dropped, v)  # (..., T, H_v)
+    if isinstance(bias, ByDistance) and bias.values is not None:
+        output += bias.output(dropped)
     return tf.cast(output, dtype), tf.cast(weights, dtype) if weights_wanted else None
 
 
@@ -96,6 +100,8 @@ def attention_scores(q, k, blocked, bias):
         scores = product(q * scale, k, transpose_b=True)  # (..., T, S)
     else:
         scores = product(q, k, transpose_b=True) * scale
+    if isinstance(bias, ByDistance):
+        bias = bias.tensor(tf.shape(q)[-2], tf.shape(k)[-2])
     if bias is not None:
         scores += tf.cast(bias, dtype)
     if blocked is not None:

@@ -10,9 +10,15 @@ import itertools
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
+from tf_transformer.functional.attention.blocks import shape_of
+from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.product import as_factor, product
-from tf_transformer.functional.attention.rowwise_loops import merge_leading
-from tf_transformer.functional.attention.whole import BLOCKED_SCORE, blocked_or_future
+from tf_transformer.functional.attention.rowwise_terms import merge_leading
+from tf_transformer.functional.attention.whole import (
+    BLOCKED_SCORE,
+    blocked_or_future,
+    whole_attention,
+)
 from tf_transformer.functional.dropout import dropout_factors
 
 # Longer sums than the first are made of sums of at most the second (benchmarks/attention/NOTES.md).
@@ -43,6 +49,11 @@ def whole_attention_by_xla(
         [1.0, 0.0]
     """
     rate, seed = (0.0, None) if dropout is None else dropout
+    if isinstance(bias, ByDistance):
+        if bias.values is not None:
+            options = {"causal": causal, "dropout": dropout, "weights_wanted": weights_wanted}
+            return _with_values(q, k, v, blocked, bias, **options)
+        bias = bias.tensor(*(shape_of(x)[-2] for x in (q, k)))  # (..., T, S)
     options = {"blocked": blocked, "seed": seed, "causal": causal, "rate": rate}
 
     @tf.custom_gradient
@@ -57,6 +68,10 @@ def whole_attention_by_xla(
 
     output, *weights = attend(*(x for x in (q, k, v, bias) if x is not None))
     return output, weights[0] if weights_wanted else None
+
+
+# Terms of the values have no gradient by hand.
+_with_values = tf.function(whole_attention, jit_compile=True, autograph=False)
 
 
 @functools.partial(tf.function, jit_compile=True, autograph=False)

@@ -1,0 +1,244 @@
+"""Terms of the distance between key and query, in every plan.
+
+Axes: B batch, N heads, T target length, S source length, H head width, D distances.
+"""
+
+import numpy as np
+import pytest
+import reference_numpy as ref
+import tensorflow as tf
+from attention_plans import PLANS, near, normal, some_inputs
+
+from tf_transformer import AttentionPlan, scaled_dot_product_attention
+from tf_transformer.functional.attention.by_distance import ByDistance, collect, spread
+
+B, N, T, S, H, MOST = 2, 3, 7, 11, 4, 3
+D = 2 * MOST + 1
+SCORES = {"shared": (N, 1, D), "batch": (B, 1, 1, D), "rows": (B, N, T, D), "rows of all": (T, D)}
+
+
+def columns(first, queries, keys, most):
+    """The column that each pair reads, (queries, keys), by the definition."""
+    distances = first + np.arange(keys) - np.arange(queries)[:, None]
+    return np.clip(distances, -most, most) + most
+
+
+def reference_spread(table, first, queries, keys):
+    at = columns(first, queries, keys, table.shape[-1] // 2)
+    table = np.broadcast_to(table, (*table.shape[:-2], queries, table.shape[-1]))
+    return np.take_along_axis(table, np.broadcast_to(at, (*table.shape[:-1], keys)), -1)
+
+
+@pytest.mark.parametrize("first", [0, 3, -5, 40, -40])
+@pytest.mark.parametrize(
+    ("queries", "keys", "most"), [(7, 11, 3), (5, 2, 9), (1, 1, 1), (3, 13, 1)]
+)
+def test_spread_and_collect_are_their_definitions(first, queries, keys, most):
+    table, x = normal(2, queries, 2 * most + 1), normal(2, queries, keys)
+    for rows in (table, table[:, :1]):
+        actual = spread(rows, first, queries, keys)
+        np.testing.assert_array_equal(actual, reference_spread(rows.numpy(), first, queries, keys))
+    one_hot = np.eye(2 * most + 1)[columns(first, queries, keys, most)]  # (T, S, D)
+    expected = np.einsum("bts,tsd->btd", x, one_hot)
+    np.testing.assert_allclose(collect(x, first, most), expected, atol=1e-5)
+    together = expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(collect(x, first, most, True), together, atol=1e-5)
+
+
+def attend(q, k, v, scores, values, cotangent, first, **options):
+    """Output and gradients with respect to q, k, v, the table of scores and that of values."""
+    inputs = [x for x in (q, k, v, scores, values) if x is not None]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        bias = ByDistance(scores, values, first)
+        output, _ = scaled_dot_product_attention(
+            q, k, v, bias=bias, return_attention_weights=False, **options
+        )
+        total = tf.reduce_sum(output * cotangent)
+    return output, tape.gradient(total, inputs)
+
+
+def reference(q, k, v, scores, values, cotangent, first, mask=None, causal=False):
+    """The same from the equations in float64, with all terms as T x S tensors."""
+    q, k, v, scores, cotangent = (np.asarray(x, np.float64) for x in (q, k, v, scores, cotangent))
+    t, s = q.shape[2], k.shape[2]
+    at, most = columns(first, t, s, scores.shape[-1] // 2), scores.shape[-1] // 2
+    bias = reference_spread(scores, first, t, s)
+    blocked = np.zeros((1, 1, t, s)) if mask is None else np.broadcast_to(mask, (B, N, t, s)).copy()
+    if causal:
+        blocked = np.maximum(blocked, np.arange(s) > np.arange(t)[:, None])
+    output, w = ref.scaled_dot_product_attention(q, k, v, blocked, bias)
+    dw = cotangent @ np.swapaxes(v, -1, -2)
+    if values is not None:
+        by_pair = np.asarray(values, np.float64)[at]  # (T, S, H)
+        output = output + np.einsum("bnts,tsh->bnth", w, by_pair)
+        dw = dw + np.einsum("bnth,tsh->bnts", cotangent, by_pair)
+    dscores = w * (dw - (w * dw).sum(-1, keepdims=True)) * (blocked == 0)
+    scale = 1 / np.sqrt(q.shape[-1])
+    one_hot = np.eye(2 * most + 1)[at]
+    dtable = np.einsum("bnts,tsd->bntd", dscores, one_hot)
+    missing = 4 - scores.ndim
+    full = (1,) * missing + scores.shape
+    for axis, size in enumerate(full):
+        if size == 1:
+            dtable = dtable.sum(axis, keepdims=True)
+    gradients = [
+        dscores @ k * scale,
+        np.swapaxes(dscores, -1, -2) @ q * scale,
+        np.swapaxes(w, -1, -2) @ cotangent,
+        dtable.reshape(scores.shape),
+    ]
+    if values is not None:
+        gradients.append(np.einsum("bnts,tsd,bnth->dh", w, one_hot, cotangent))
+    return output, gradients
+
+
+def inputs(kind, with_values):
+    q, k, v, cotangent = some_inputs()
+    values = normal(D, H, seed=5) if with_values else None
+    return q, k, v, normal(*SCORES[kind], seed=4), values, cotangent
+
+
+def run(name, plan, *arguments, **options):
+    jit = {"xla": "auto", "core_xla": True}.get(name, False)
+
+    def function(*tensors):
+        return attend(*tensors, *arguments, plan=PLANS[plan], jit=jit, **options)
+
+    if name in ("eager", "core_xla"):
+        return function
+    return tf.function(function, autograph=False, jit_compile=name == "xla")
+
+
+def compare(actual, expected):
+    (output, gradients), (true_output, true_gradients) = actual, expected
+    near(output, true_output, "float32")
+    for one, other in zip(gradients, true_gradients, strict=True):
+        near(one, other, "float32")
+
+
+THREE_PLANS = ["whole", "rowwise 30", "blockwise 2x3"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "with_values", "first"),
+    [("shared", True, -2), ("rows", True, 3), ("batch", False, 0), ("rows of all", False, 0)],
+)
+@pytest.mark.parametrize("plan", THREE_PLANS)
+def test_every_table_is_near_float64(plan, kind, with_values, first):
+    given = inputs(kind, with_values)
+    compare(run("graph", plan, first)(*given), reference(*given, first))
+
+
+@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan not in THREE_PLANS])
+def test_every_plan_is_near_float64(plan):
+    given = inputs("rows", True)
+    compare(run("graph", plan, -2)(*given), reference(*given, -2))
+
+
+@pytest.mark.parametrize("name", ["eager", "xla", "core_xla"])
+@pytest.mark.parametrize("kind", ["shared", "rows"])
+@pytest.mark.parametrize("plan", THREE_PLANS)
+def test_every_path_is_near_float64(name, plan, kind):
+    given = inputs(kind, True)
+    compare(run(name, plan, 1)(*given), reference(*given, 1))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("plan", THREE_PLANS)
+def test_masks_and_rows_without_a_free_key(plan, causal):
+    given = inputs("rows", True)
+    mask = (np.random.default_rng(6).random((B, 1, T, S)) < 0.4).astype(np.float32)
+    mask[1, :, 4] = 1
+    actual = run("graph", plan, 0, mask=tf.constant(mask), causal=causal)(*given)
+    compare(actual, reference(*given, 0, mask, causal))
+
+
+@pytest.mark.parametrize("plan", THREE_PLANS)
+def test_dropout_drops_the_terms_of_the_values_too(plan):
+    q, k, v, scores, values, cotangent = inputs("shared", True)
+    ones = tf.ones_like(values)  # an output of ones, if no weight were dropped
+    seed = tf.constant([3, 5])
+    output, _ = run("graph", plan, 0, dropout=(0.4, seed))(
+        q, k, tf.zeros_like(v), scores, ones, cotangent
+    )
+    other, _ = run("graph", plan, 0, dropout=(0.4, seed))(
+        q, k, tf.ones_like(v), scores, tf.zeros_like(values), cotangent
+    )
+    np.testing.assert_allclose(output, other, atol=1e-5)
+    assert np.std(output) > 0.05
+
+
+@pytest.mark.parametrize("plan", THREE_PLANS)
+def test_constant_scores_have_no_gradient(plan):
+    q, k, v, scores, _, _ = inputs("shared", False)
+    with tf.GradientTape() as tape:
+        tape.watch((q, scores))
+        bias = ByDistance(scores, has_gradient=False)
+        output, _ = scaled_dot_product_attention(
+            q, k, v, bias=bias, return_attention_weights=False, plan=PLANS[plan]
+        )
+    near(output, reference(q, k, v, scores, None, output, 0)[0], "float32")
+    dq, dscores = tape.gradient(output, (q, scores))
+    assert np.any(dq) and dscores is None
+
+
+def test_unknown_lengths():
+    given = inputs("rows", True)
+    loose = [
+        tf.TensorSpec((None, N, None, x.shape[-1]) if x.shape.rank == 4 else x.shape) for x in given
+    ]
+    for plan in THREE_PLANS:
+        function = tf.function(
+            lambda *x, plan=plan: attend(*x, 0, plan=PLANS[plan]),
+            input_signature=loose,
+            autograph=False,
+        )
+        compare(function(*given), reference(*given, 0))
+
+
+def test_no_plan_in_blocks_spreads_the_terms():
+    """No tensor of the graph has T x S elements or more."""
+    length = 512
+    q, scores, values = tf.zeros((1, 2, length, H)), tf.zeros((2, 1, D)), tf.zeros((D, H))
+    for plan in (AttentionPlan("rowwise", 2**12), AttentionPlan("blockwise", 64, 64)):
+        function = tf.function(
+            lambda *x, plan=plan: attend(*x, 0, plan=plan), autograph=False
+        ).get_concrete_function(q, q, q, scores, values, q)
+        graphs = [function.graph, *(f.graph for f in function.graph._functions.values())]
+        sizes = [
+            tensor.shape.num_elements() or 0
+            for graph in graphs
+            for operation in graph.get_operations()
+            for tensor in operation.outputs
+            if tensor.shape.rank is not None
+        ]
+        assert max(sizes) < length * length
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((tf.zeros((N, 1, 4)),), "scores: expected an odd number of distances"),
+        ((tf.zeros((N, 1, 1)),), "scores: expected an odd number of distances of at least 3"),
+        ((tf.zeros((N, 1, 5)), tf.zeros((3, H))), "values: expected one row for each of the 5"),
+    ],
+)
+def test_wrong_tables(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ByDistance(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("scores", "values", "message"),
+    [
+        ((N + 1, 1, 5), None, r"bias: expected ByDistance with scores .* got \(4, 1, 5\)"),
+        ((T + 1, 5), None, r"got \(8, 5\)"),
+        ((N, 1, 5), (5, H + 1), r"bias: expected ByDistance with values of width 4"),
+    ],
+)
+def test_tables_that_do_not_fit(scores, values, message):
+    q, k, v, _ = some_inputs()
+    bias = ByDistance(tf.zeros(scores), None if values is None else tf.zeros(values))
+    with pytest.raises(ValueError, match=message):
+        scaled_dot_product_attention(q, k, v, bias=bias)
