@@ -10,9 +10,19 @@ from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.positional_encoding import Positional_Encoding
+from tf_transformer.layers.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    NoPositions,
+    RotaryPositions,
+    ShawPositions,
+    SinusoidalPositions,
+    T5Positions,
+)
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [
+    "AlibiPositions",
     "Decoder",
     "DecoderLayer",
     "Dropout",
@@ -20,8 +30,14 @@ __all__ = [
     "EncoderLayer",
     "FlatDense",
     "LayerNorm",
+    "LearnedPositions",
     "MultiHeadAttention",
+    "NoPositions",
     "Positional_Encoding",
+    "RotaryPositions",
+    "ShawPositions",
+    "SinusoidalPositions",
+    "T5Positions",
     "TokenEmbedding",
     "point_wise_feed_forward_network",
 ]

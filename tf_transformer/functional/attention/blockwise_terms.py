@@ -6,6 +6,7 @@ Leading axes (batch, heads) are "...".
 
 import tensorflow as tf
 
+from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance, collect, spread
 
 
@@ -67,7 +68,7 @@ class DistanceTile:
 
     def __init__(self, by_distance, lead):
         table = by_distance.scores
-        self.most, self._shared = table.shape[-1] // 2, table.shape[-2] == 1
+        self.most, self._shared = shape_of(table)[-1] // 2, table.shape[-2] == 1
         if not self._shared:  # a row for each query, so a table for each head
             table = tf.broadcast_to(table, tf.concat([lead, tf.shape(table)[-2:]], 0))
         self.tensors = [table] if by_distance.has_gradient else []

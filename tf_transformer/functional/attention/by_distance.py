@@ -41,7 +41,7 @@ class ByDistance(tf.experimental.ExtensionType):
 
     def __validate__(self):
         distances = self.scores.shape[-1]
-        if distances is None or distances < 3 or distances % 2 == 0:
+        if distances is not None and (distances < 3 or distances % 2 == 0):
             raise ValueError(
                 f"scores: expected an odd number of distances of at least 3, -m to m, got shape "
                 f"{tuple(self.scores.shape)}."
@@ -56,6 +56,22 @@ class ByDistance(tf.experimental.ExtensionType):
         """All terms of the scores, (..., queries, keys)."""
         scores = self.scores if self.has_gradient else tf.stop_gradient(self.scores)
         return spread(scores, self.first, queries, keys)
+
+    def at(self, distances):
+        """Terms of the scores for given distances, int32 (T, S): (..., T, S)."""
+        most = shape_of(self.scores)[-1] // 2
+        places = tf.clip_by_value(distances, -most, most) + most
+        if self.scores.shape[-2] == 1:
+            return tf.gather(self.scores[..., 0, :], places, axis=-1)
+        shape = tf.concat([tf.shape(self.scores)[:-2], tf.shape(places)], 0)
+        places = tf.broadcast_to(places, shape)
+        return tf.gather(self.scores, places, batch_dims=self.scores.shape.rank - 1)
+
+    def output_at(self, weights, distances):
+        """Terms of the values for weights (B, N, T, S) and distances (T, S): (B, N, T, H_v)."""
+        most = self.values.shape[0] // 2
+        values = tf.gather(self.values, tf.clip_by_value(distances, -most, most) + most)
+        return tf.einsum("bnts,tsh->bnth", weights, tf.cast(values, weights.dtype))
 
     def output(self, weights):
         """The terms of the values for attention weights (..., T, S): (..., T, H_v)."""
@@ -117,7 +133,7 @@ def spread(table, first, queries, keys):
         >>> spread(tf.constant([[3.0, 5.0, 7.0]]), 0, 2, 2).numpy().tolist()
         [[5.0, 7.0], [3.0, 5.0]]
     """
-    most = table.shape[-1] // 2
+    most = shape_of(table)[-1] // 2
 
     @tf.custom_gradient
     def read(table):

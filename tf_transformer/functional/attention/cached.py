@@ -7,12 +7,15 @@ import functools
 
 import tensorflow as tf
 
+from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.use_xla import use_xla
 from tf_transformer.functional.attention.whole import whole_attention
 from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
 
 
-def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit="auto"):
+def cached_attention(
+    q, keys, values, cache, slot, mask=None, bias=None, distances=None, *, jit="auto"
+):
     """One decoding step: write new keys and values to the cache and attend to its contents.
 
     Without a mask, this gives rows `slot` to `slot + T - 1` of `scaled_dot_product_attention` with
@@ -26,7 +29,10 @@ def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit=
         cache: two tensors (B, N, C, H), the keys and values written so far.
         slot: scalar int32 tensor, 0 <= slot <= C - T, the first slot to write to.
         mask: None, or a bool tensor that broadcasts to (B, N, T, C), True = may attend.
-        bias: None, or a float tensor that broadcasts to (B, N, T, C), added to the scores.
+        bias: None, a float tensor that broadcasts to (B, N, T, C), added to the scores, or
+            `ByDistance`.
+        distances: for `ByDistance`, an int32 tensor (T, C): position of the token in a slot minus
+            that of a query. By default a token's position is its slot.
         jit: True, False or "auto", see `use_xla`.
 
     Returns:
@@ -51,15 +57,22 @@ def cached_attention(q, keys, values, cache, slot, mask=None, bias=None, *, jit=
                 f"{tuple(tensor.shape)}."
             )
     core = _cached_by_xla if use_xla(jit, q.shape, cache[0].shape) else _cached
-    return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias)
+    return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias, distances)
 
 
-def _cached(q, keys, values, cache, slot, mask, bias, attend=whole_attention):
+def _cached(q, keys, values, cache, slot, mask, bias, distances, attend=whole_attention):
     cache = tuple(_put(old, new, slot) for new, old in zip((keys, values), cache, strict=True))
     if mask is None:
         new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)  # (T, 1)
         mask = tf.range(tf.shape(cache[0])[2]) <= new  # (T, C)
-    return attend(q, *cache, ~mask, bias, weights_wanted=False)[0], cache
+    if not isinstance(bias, ByDistance):
+        return attend(q, *cache, ~mask, bias, weights_wanted=False)[0], cache
+    if distances is None:
+        queries = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)
+        distances = tf.range(tf.shape(cache[0])[2]) - queries  # (T, C)
+    wanted = bias.values is not None
+    output, weights = attend(q, *cache, ~mask, bias.at(distances), weights_wanted=wanted)
+    return output + bias.output_at(weights, distances) if wanted else output, cache
 
 
 def _put(cache, new, slot):

@@ -114,7 +114,7 @@ class DistanceTerm:
         table = merge_leading(scores)  # (.., T or 1, D)
         self.tensors = [table] if by_distance.has_gradient else []
         self._constant = [] if by_distance.has_gradient else [table]
-        self.most, self._shared = table.shape[-1] // 2, table.shape[-2] == 1
+        self.most, self._shared = shape_of(table)[-1] // 2, table.shape[-2] == 1
 
     def block(self, rows, tensors, i, j):
         (table,) = [*tensors, *self._constant]

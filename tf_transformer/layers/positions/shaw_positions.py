@@ -1,0 +1,60 @@
+"""Relative positions as vectors that are added to keys and values.
+
+Axes: B batch, N heads, T query length, H head width, D distances.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.layers.positions.positions import Positions
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ShawPositions(Positions):
+    """Add a learned vector to each key and another to each value, for their distance to the query.
+
+    e_ts = q_t (k_s + a^K_{s-t}) / sqrt(H), z_t = sum_s w_ts (v_s + a^V_{s-t}), with distances
+    clipped to -m..m. Shaw et al. 2018, "Self-Attention with Relative Position Representations",
+    equations 3 to 5. The heads of a layer share the vectors; every layer has its own.
+
+    Args:
+        max_distance: int m, at least 1.
+
+    Raises:
+        ValueError: If `max_distance` is below 1.
+
+    Example:
+        >>> part = ShawPositions(max_distance=3)
+        >>> part.build((None, 2, None, 4))
+        >>> terms = part.by_distance(tf.ones((1, 2, 5, 4)), 5, causal=False)
+        >>> terms.scores.shape.as_list(), terms.values.shape.as_list()
+        ([1, 2, 5, 7], [7, 4])
+    """
+
+    def __init__(self, max_distance, **kwargs):
+        super().__init__(**kwargs)
+        if max_distance < 1:
+            raise ValueError(f"max_distance: expected at least 1, got {max_distance}.")
+        self.max_distance = max_distance
+
+    def build(self, heads_shape):
+        shape = 2 * self.max_distance + 1, heads_shape[-1]
+        self.keys, self.values = (
+            self.add_weight(shape=shape, initializer="glorot_uniform", name=name)
+            for name in ("keys", "values")
+        )
+
+    def by_distance(self, q, keys, causal):
+        del keys, causal
+        wide = tf.float64 if q.dtype == tf.float64 else tf.float32
+        scale = tf.math.rsqrt(tf.cast(q.shape[-1], wide))
+        table = tf.cast(self.keys, wide)
+        scores = tf.matmul(tf.cast(q, wide) * scale, table, transpose_b=True)  # (B, N, T, D)
+        return ByDistance(scores, tf.convert_to_tensor(self.values))
+
+    def for_layer(self):
+        return type(self).from_config({**self.get_config(), "name": None})
+
+    def get_config(self):
+        return {**super().get_config(), "max_distance": self.max_distance}
