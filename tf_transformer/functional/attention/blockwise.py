@@ -9,7 +9,8 @@ import math
 import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import Blocks
-from tf_transformer.functional.attention.blockwise_terms import tile_term
+from tf_transformer.functional.attention.blockwise_distance_term import DistanceTile
+from tf_transformer.functional.attention.blockwise_tensor_term import TensorTile
 from tf_transformer.functional.attention.by_distance import (
     ByDistance,
     collect,
@@ -71,10 +72,12 @@ def blockwise_attention(
         [1, 2, 7, 4]
     """
     wide = tf.float64 if q.dtype == tf.float64 else tf.float32
-    term = tile_term(bias, tf.shape(q)[:-2], wide)
-    table, first = None, 0
+    term, table, first = None, None, 0
     if isinstance(bias, ByDistance):
-        table, first = bias.cast(wide).values, bias.first
+        bias = bias.cast(wide)
+        term, table, first = DistanceTile(bias, tf.shape(q)[:-2]), bias.values, bias.first
+    elif bias is not None:
+        term = TensorTile(tf.cast(bias, wide))
     options = (blocked, causal, dropout, query_block, key_block, compiled)
     tensors = [] if term is None else term.tensors
     count = len(tensors)

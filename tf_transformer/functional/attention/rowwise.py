@@ -8,12 +8,10 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.attention.leading_axes import merge_leading
+from tf_transformer.functional.attention.rowwise_distance_term import DistanceTerm
 from tf_transformer.functional.attention.rowwise_loops import Rows
-from tf_transformer.functional.attention.rowwise_terms import (
-    DistanceTerm,
-    TensorTerm,
-    merge_leading,
-)
+from tf_transformer.functional.attention.rowwise_tensor_term import TensorTerm
 from tf_transformer.functional.attention.whole import blocked_or_future
 from tf_transformer.functional.dropout import fold_in
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import Blocks, shape_of
 from tf_transformer.functional.attention.by_distance import collect, spread
-from tf_transformer.functional.attention.rowwise_terms import merge_leading, places
+from tf_transformer.functional.attention.leading_axes import merge_leading, places
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE, attention_scores
 from tf_transformer.functional.dropout import dropout_factors, fold_in
 

@@ -12,8 +12,8 @@ from tensorflow.compiler.tf2xla.python import xla
 
 from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.attention.leading_axes import merge_leading
 from tf_transformer.functional.attention.product import as_factor, product
-from tf_transformer.functional.attention.rowwise_terms import merge_leading
 from tf_transformer.functional.attention.whole import (
     BLOCKED_SCORE,
     blocked_or_future,

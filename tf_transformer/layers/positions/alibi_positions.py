@@ -24,10 +24,11 @@ class AlibiPositions(Positions):
     Example:
         >>> terms = AlibiPositions().by_distance(tf.ones((1, 2, 3, 4)), 3, causal=False)
         >>> terms.scores[0].numpy().tolist()
-        [[-0.125, -0.0625, 0.0, -0.0625, -0.125]]
+        [[-0.125, -0.0625, -0.0, -0.0625, -0.125]]
     """
 
     def by_distance(self, q, keys, causal):
+        """See `Positions`: a constant table, as long as the text."""
         del causal
         queries = tf.shape(q)[2] if q.shape[2] is None else q.shape[2]
         either = tf.maximum if tf.is_tensor(queries) or tf.is_tensor(keys) else max

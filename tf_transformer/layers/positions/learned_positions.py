@@ -42,6 +42,7 @@ class LearnedPositions(Positions):
         )
 
     def add(self, x, start=0):
+        """See `Positions`: the rows of the table from `start` on."""
         with tf.control_dependencies(self._length_checks(x, start)):
             table = tf.convert_to_tensor(self.table)
             codes = tf.slice(table, (start, 0), (tf.shape(x)[1], -1))  # (T, D)

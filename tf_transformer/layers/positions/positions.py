@@ -8,6 +8,7 @@ import keras
 from tf_transformer.layers.notes_layer import NotesLayer
 
 
+@keras.saving.register_keras_serializable(package="tf_transformer")
 class Positions(NotesLayer, keras.layers.Layer):
     """Base class of the parts that tell a model the order of its tokens.
 

@@ -39,6 +39,7 @@ class RotaryPositions(Positions):
         self.base, self.stretch, self.pairing = base, stretch, pairing
 
     def rotate(self, heads, positions):
+        """See `Positions`: the heads, turned."""
         width = heads.shape[-1]
         if width % 2:
             raise ValueError(

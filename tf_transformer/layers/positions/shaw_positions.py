@@ -46,6 +46,7 @@ class ShawPositions(Positions):
         )
 
     def by_distance(self, q, keys, causal):
+        """See `Positions`: queries times the vectors of keys, and the vectors of values."""
         del keys, causal
         wide = tf.float64 if q.dtype == tf.float64 else tf.float32
         scale = tf.math.rsqrt(tf.cast(q.shape[-1], wide))
@@ -54,6 +55,7 @@ class ShawPositions(Positions):
         return ByDistance(scores, tf.convert_to_tensor(self.values))
 
     def for_layer(self):
+        """Return a new part of the same size: every layer has its own vectors."""
         return type(self).from_config({**self.get_config(), "name": None})
 
     def get_config(self):

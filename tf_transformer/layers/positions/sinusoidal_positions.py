@@ -26,6 +26,7 @@ class SinusoidalPositions(Positions):
     """
 
     def add(self, x, start=0):
+        """See `Positions`: sines and cosines of the positions from `start` on."""
         width = x.shape[-1]
         if width % 2:
             raise ValueError(f"SinusoidalPositions: expected an even model width, got {width}.")

@@ -51,6 +51,7 @@ class T5Positions(Positions):
         )
 
     def by_distance(self, q, keys, causal):
+        """See `Positions`: the numbers of the buckets, up to `max_distance`."""
         del q, keys
         distances = np.arange(-self.max_distance, self.max_distance + 1)
         buckets = t5_buckets(distances, self.num_buckets, self.max_distance, causal)
