@@ -24,6 +24,7 @@ _HOMES = {
     ),
     "layers": (
         "AlibiPositions",
+        "Architecture",
         "Decoder",
         "DecoderLayer",
         "Dropout",

@@ -12,6 +12,7 @@ import tensorflow as tf
 from layer_harness import Case
 
 from tf_transformer.layers import (
+    Architecture,
     Decoder,
     DecoderLayer,
     Dropout,
@@ -21,6 +22,8 @@ from tf_transformer.layers import (
     LayerNorm,
     MultiHeadAttention,
     Positional_Encoding,
+    ShawPositions,
+    T5Positions,
     TokenEmbedding,
 )
 from tf_transformer.models import Transformer
@@ -162,6 +165,14 @@ CASES = {
     ),
     "Transformer": Case(
         transformer,
+        tuple(transformer_call(*lengths) for lengths in LENGTHS),
+    ),
+    "Transformer, Shaw's positions": Case(
+        lambda **kwargs: transformer(architecture=Architecture(ShawPositions(2)), **kwargs),
+        tuple(transformer_call(*lengths) for lengths in LENGTHS),
+    ),
+    "Transformer, T5's positions": Case(
+        lambda **kwargs: transformer(architecture=Architecture(T5Positions(4, 5)), **kwargs),
         tuple(transformer_call(*lengths) for lengths in LENGTHS),
     ),
     "Transformer, shared embeddings": Case(

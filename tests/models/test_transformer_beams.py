@@ -10,18 +10,31 @@ import pytest
 import tensorflow as tf
 from random_weights import randomize
 
-from tf_transformer import Transformer, beam_search, greedy_decode, repeat_rows
+from tf_transformer import (
+    AlibiPositions,
+    Architecture,
+    LearnedPositions,
+    NoPositions,
+    RotaryPositions,
+    ShawPositions,
+    SinusoidalPositions,
+    T5Positions,
+    Transformer,
+    beam_search,
+    greedy_decode,
+    repeat_rows,
+)
 
 SIZES = {"num_layers": 2, "d_model": 14, "num_heads": 7, "dff": 11, "pe_input": 9, "pe_target": 9}
 INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
 L, END = 8, 2
 
 
-def made(vocabularies=(11, 13), **options):
+def made(vocabularies=(11, 13), seed=6, **options):
     sizes = {"input_vocab_size": vocabularies[0], "target_vocab_size": vocabularies[1]}
     model = Transformer(**{**SIZES, **sizes, **options})
     model.build()
-    return randomize(model, 6)
+    return randomize(model, seed)
 
 
 MODELS = {
@@ -29,6 +42,18 @@ MODELS = {
     "shared embeddings": lambda: made((13, 13), share_embeddings=True),
     "no XLA inside": lambda: made(jit=False),
     "XLA inside": lambda: made(jit=True),
+    **{
+        type(part).__name__: lambda part=part: made(architecture=Architecture(part), seed=10)
+        for part in (
+            AlibiPositions(),
+            LearnedPositions(9),
+            NoPositions(),
+            RotaryPositions(),
+            ShawPositions(2),
+            SinusoidalPositions(),
+            T5Positions(4, 5),
+        )
+    },
 }
 
 
@@ -92,9 +117,11 @@ def test_padding_is_irrelevant():
     np.testing.assert_allclose(longer_scores, scores, atol=1e-5, rtol=1e-5)
 
 
-def test_finished_sentences_leave_and_nothing_changes():
+@pytest.mark.parametrize("positions", [None, ShawPositions(2), T5Positions(4, 5)])
+def test_finished_sentences_leave_and_nothing_changes(positions):
     longest = 41  # the caches grow twice
-    model, inp = made(pe_target=longest), tf.tile(INP, (7, 1))
+    choice = None if positions is None else Architecture(positions)
+    model, inp = made(pe_target=longest, architecture=choice), tf.tile(INP, (7, 1))
     limits = tf.constant(np.random.default_rng(1).integers(1, longest + 1, 21), tf.int32)
     options = {"start_id": 1, "end_id": END, "max_length": longest, "limits": limits}
     options["min_length"] = longest

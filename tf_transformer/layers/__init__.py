@@ -1,5 +1,6 @@
 """Keras layers, one public class per file, with the names used in the notes."""
 
+from tf_transformer.layers.architecture import Architecture
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.dropout import Dropout
@@ -23,6 +24,7 @@ from tf_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [
     "AlibiPositions",
+    "Architecture",
     "Decoder",
     "DecoderLayer",
     "Dropout",

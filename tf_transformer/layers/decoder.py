@@ -7,6 +7,7 @@ D model width, N heads, H = D / N head width.
 import keras
 import tensorflow as tf
 
+from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
@@ -25,6 +26,8 @@ class Decoder(NotesLayer, keras.layers.Layer):
         maximum_position_encoding: int, the longest target sentence in tokens.
         jit: True, False or "auto", whether to compile the attention core with XLA.
         embedding: None, or a `keras.layers.Embedding` to share.
+        architecture: None for that of the paper, with positions up to
+            `maximum_position_encoding`; or an `Architecture`.
 
     Call arguments:
         x: integer tensor (B, T), target ids shifted right, 0 = padding.
@@ -61,6 +64,7 @@ class Decoder(NotesLayer, keras.layers.Layer):
         *,
         jit="auto",
         embedding=None,
+        architecture=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -70,18 +74,28 @@ class Decoder(NotesLayer, keras.layers.Layer):
         self.dff = dff
         self.rate = rate
         self.jit = jit
+        self.architecture = architecture
+        positions = None if architecture is None else architecture.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(
             target_vocab_size,
             d_model,
             maximum_position_encoding,
             rate,
             embedding,
+            positions,
             name="embedding",
             dtype=self.dtype_policy,
         )
         self.dec_layers = [
             DecoderLayer(
-                d_model, num_heads, dff, rate, jit=jit, name=f"layer{i}", dtype=self.dtype_policy
+                d_model,
+                num_heads,
+                dff,
+                rate,
+                jit=jit,
+                positions=positions and positions.for_layer(),
+                name=f"layer{i}",
+                dtype=self.dtype_policy,
             )
             for i in range(num_layers)
         ]
@@ -162,9 +176,11 @@ class Decoder(NotesLayer, keras.layers.Layer):
         x = self.embedding(tf.reshape(tokens, (-1, 1)), training=False, start=position)
         x = tf.reshape(x, (shape[0], shape[1], self.d_model))
         slot = position * shape[1]
+        slots = tf.range(tf.shape(caches[0][0])[2])
+        at = tf.fill((shape[1],), position), slots // shape[1]
         filled = []
         for layer, cache, memory in zip(self.dec_layers, caches, memories, strict=True):
-            x, cache = layer.step(x, cache, memory, slot, mask, padding_mask)
+            x, cache = layer.step(x, cache, memory, slot, mask, padding_mask, at)
             filled.append(cache)
         return x, filled
 
@@ -180,4 +196,9 @@ class Decoder(NotesLayer, keras.layers.Layer):
             "maximum_position_encoding": embedding["max_position"],
             "rate": self.rate,
             "jit": self.jit,
+            "architecture": self.architecture and self.architecture.to_dict(),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_architecture(config))

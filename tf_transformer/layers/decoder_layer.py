@@ -11,6 +11,7 @@ from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forw
 from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.positions.positions import part_config, with_part
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -25,6 +26,8 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
         jit: True, False or "auto", whether to compile the attention core with XLA.
+        positions: None, or the part of self-attention that tells the order of tokens, see
+            `layers.positions`.
 
     Call arguments:
         x: float tensor (B, T, D).
@@ -50,7 +53,7 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         ([1, 3, 8], [1, 2, 3, 5])
     """
 
-    def __init__(self, d_model, num_heads, dff, rate=0.1, *, jit="auto", **kwargs):
+    def __init__(self, d_model, num_heads, dff, rate=0.1, *, jit="auto", positions=None, **kwargs):
         super().__init__(**kwargs)
         dtype = self.dtype_policy
         self.d_model = d_model
@@ -58,7 +61,9 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         self.dff = dff
         self.rate = rate
         self.jit = jit
-        self.mha1 = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha1", dtype=dtype)
+        self.mha1 = MultiHeadAttention(
+            d_model, num_heads, jit=jit, positions=positions, name="mha1", dtype=dtype
+        )
         self.mha2 = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha2", dtype=dtype)
         self.ffn = point_wise_feed_forward_network(d_model, dff, name="ffn", dtype=dtype)
         self.layernorm1 = LayerNorm(name="layernorm1", dtype=dtype)
@@ -96,7 +101,7 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             training,
         )
 
-    def step(self, x, cache, memory, slot, mask=None, padding_mask=None):
+    def step(self, x, cache, memory, slot, mask=None, padding_mask=None, at=None):
         """Decode new positions against cached keys and values, with the same result as `call`.
 
         Args:
@@ -105,11 +110,12 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             memory: two tensors (B, N, S, H), the encoder's output through `mha2.keys_values`.
             slot, mask: see `cached_attention`.
             padding_mask: mask of the attention to the encoder.
+            at: see `MultiHeadAttention.step`.
 
         Returns:
             `(out3, cache)`: (B, T, D) and the cache with the new keys and values.
         """
-        attn1, cache = self.mha1.step(x, cache, slot, mask)
+        attn1, cache = self.mha1.step(x, cache, slot, mask, at)
         out, _, _ = self._three_sublayers(
             x,
             lambda q: (attn1, None),
@@ -135,4 +141,9 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             "dff": self.dff,
             "rate": self.rate,
             "jit": self.jit,
+            "positions": part_config(self.mha1.positions),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_part(config))

@@ -5,6 +5,7 @@ Axes: B batch, S source length, D model width.
 
 import keras
 
+from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.encoder_layer import EncoderLayer
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
@@ -23,6 +24,8 @@ class Encoder(NotesLayer, keras.layers.Layer):
         maximum_position_encoding: int, the longest source sentence in tokens.
         jit: True, False or "auto", whether to compile the attention core with XLA.
         embedding: None, or a `keras.layers.Embedding` to share.
+        architecture: None for that of the paper, with positions up to
+            `maximum_position_encoding`; or an `Architecture`.
 
     Call arguments:
         x: integer tensor (B, S), token ids, 0 = padding.
@@ -53,6 +56,7 @@ class Encoder(NotesLayer, keras.layers.Layer):
         *,
         jit="auto",
         embedding=None,
+        architecture=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -62,18 +66,28 @@ class Encoder(NotesLayer, keras.layers.Layer):
         self.dff = dff
         self.rate = rate
         self.jit = jit
+        self.architecture = architecture
+        positions = None if architecture is None else architecture.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(
             input_vocab_size,
             d_model,
             maximum_position_encoding,
             rate,
             embedding,
+            positions,
             name="embedding",
             dtype=self.dtype_policy,
         )
         self.enc_layers = [
             EncoderLayer(
-                d_model, num_heads, dff, rate, jit=jit, name=f"layer{i}", dtype=self.dtype_policy
+                d_model,
+                num_heads,
+                dff,
+                rate,
+                jit=jit,
+                positions=positions and positions.for_layer(),
+                name=f"layer{i}",
+                dtype=self.dtype_policy,
             )
             for i in range(num_layers)
         ]
@@ -101,4 +115,9 @@ class Encoder(NotesLayer, keras.layers.Layer):
             "maximum_position_encoding": embedding["max_position"],
             "rate": self.rate,
             "jit": self.jit,
+            "architecture": self.architecture and self.architecture.to_dict(),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_architecture(config))

@@ -10,6 +10,7 @@ from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forw
 from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.positions.positions import part_config, with_part
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -27,6 +28,8 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         activation: Keras activation of the feed-forward network; BERT uses "gelu".
         epsilon: float, added to the variance in layer normalisation; BERT uses 1e-12.
         jit: True, False or "auto", whether to compile the attention core with XLA.
+        positions: None, or the part of self-attention that tells the order of tokens, see
+            `layers.positions`.
 
     Call arguments:
         x: float tensor (B, T, D).
@@ -55,6 +58,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         activation="relu",
         epsilon=1e-6,
         jit="auto",
+        positions=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -66,7 +70,9 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         self.activation = keras.activations.get(activation)
         self.epsilon = epsilon
         self.jit = jit
-        self.mha = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha", dtype=dtype)
+        self.mha = MultiHeadAttention(
+            d_model, num_heads, jit=jit, positions=positions, name="mha", dtype=dtype
+        )
         self.ffn = point_wise_feed_forward_network(
             d_model, dff, self.activation, name="ffn", dtype=dtype
         )
@@ -97,4 +103,9 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             "activation": keras.activations.serialize(self.activation),
             "epsilon": self.epsilon,
             "jit": self.jit,
+            "positions": part_config(self.mha.positions),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_part(config))

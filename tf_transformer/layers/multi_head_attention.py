@@ -11,6 +11,7 @@ from tf_transformer.functional.attention.cached import cached_attention
 from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.positions.positions import part_config, with_part
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -189,18 +190,14 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         return self.dense(heads)
 
     def get_config(self):
-        positions = keras.saving.serialize_keras_object(self.positions)
-        if positions is not None:
-            positions.pop("build_config", None)  # `build` builds it
         return {
             **super().get_config(),
             "d_model": self.d_model,
             "num_heads": self.num_heads,
             "jit": self.jit,
-            "positions": positions,
+            "positions": part_config(self.positions),
         }
 
     @classmethod
     def from_config(cls, config):
-        positions = keras.saving.deserialize_keras_object(config.get("positions"))
-        return cls(**{**config, "positions": positions})
+        return cls(**with_part(config))

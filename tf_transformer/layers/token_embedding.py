@@ -9,11 +9,12 @@ import tensorflow as tf
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positional_encoding import Positional_Encoding
+from tf_transformer.layers.positions.positions import part_config, with_part
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenEmbedding(NotesLayer, keras.layers.Layer):
-    """Embedding scaled by sqrt(D), plus positional encoding, then dropout.
+    """Embedding scaled by sqrt(D), plus positions, then dropout.
 
     "Attention Is All You Need", sections 3.4, 3.5 and 5.4.
 
@@ -24,6 +25,7 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         rate: float, dropout rate.
         embedding: None, or a `keras.layers.Embedding` (V, D) to share. It is not in the config: a
             model that shares a table (`Transformer`) shares it again when it is re-created.
+        positions: None for sinusoids up to `max_position`; or a part of `layers.positions`.
 
     Call arguments:
         ids: integer tensor (B, T).
@@ -41,7 +43,9 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         [1, 3, 8]
     """
 
-    def __init__(self, vocab_size, d_model, max_position, rate=0.1, embedding=None, **kwargs):
+    def __init__(
+        self, vocab_size, d_model, max_position, rate=0.1, embedding=None, positions=None, **kwargs
+    ):
         super().__init__(**kwargs)
         if embedding is None:
             embedding = keras.layers.Embedding(
@@ -58,21 +62,32 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
                 f"({embedding.input_dim}, {embedding.output_dim})."
             )
         self.embedding = embedding
-        self.pos_encoding = Positional_Encoding(
-            max_position, name="pos_encoding", dtype=self.dtype_policy
-        )
+        self.max_position = max_position
+        self.positions = positions
+        self.pos_encoding = None
+        if positions is None:
+            self.pos_encoding = Positional_Encoding(
+                max_position, name="pos_encoding", dtype=self.dtype_policy
+            )
         self.dropout = Dropout(rate, name="dropout", dtype=self.dtype_policy)
 
     def build(self, ids_shape):
         if not self.embedding.built:
             self.embedding.build(ids_shape)
         hidden_shape = (*ids_shape, self.embedding.output_dim)
-        self.pos_encoding.build(hidden_shape)
+        if self.pos_encoding is not None:
+            self.pos_encoding.build(hidden_shape)
+        elif self.positions.in_embeddings:
+            self.positions.build(hidden_shape)
         self.dropout.build(hidden_shape)
 
     def call(self, ids, training=None, start=0):
         x = self.embedding(ids) * self.embedding.output_dim**0.5
-        return self.dropout(self.pos_encoding(x, start=start), training=training)
+        if self.pos_encoding is not None:
+            x = self.pos_encoding(x, start=start)
+        else:
+            x = self.positions.add(x, start)
+        return self.dropout(x, training=training)
 
     def logits(self, x):
         """Project to vocabulary logits with the embedding table, without a bias (section 3.4).
@@ -93,6 +108,11 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
             **super().get_config(),
             "vocab_size": self.embedding.input_dim,
             "d_model": self.embedding.output_dim,
-            "max_position": self.pos_encoding.max_position,
+            "max_position": self.max_position,
             "rate": self.dropout.rate,
+            "positions": part_config(self.positions),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_part(config))

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.notes_layer import NotesLayer
@@ -31,6 +32,9 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
         share_embeddings: True uses one table as source embedding, target embedding and output
             projection (paper section 3.4); this requires a joint vocabulary.
         jit: True, False or "auto", whether to compile the attention core with XLA.
+        architecture: None for that of the paper; or an `Architecture`, for example
+            `Architecture(positions=RotaryPositions())`. `pe_input` and `pe_target` then limit only
+            what is decoded.
 
     Call arguments:
         inputs: `(inp, tar)`, integer tensors (B, S) and (B, T), 0 = padding; `tar` begins with
@@ -68,6 +72,7 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
         *,
         share_embeddings=False,
         jit="auto",
+        architecture=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -88,9 +93,10 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
             "rate": rate,
             "share_embeddings": share_embeddings,
             "jit": jit,
+            "architecture": architecture and architecture.to_dict(),
         }
         sizes = (num_layers, d_model, num_heads, dff)
-        options = {"jit": jit, "dtype": self.dtype_policy}
+        options = {"jit": jit, "architecture": architecture, "dtype": self.dtype_policy}
         self.encoder = Encoder(*sizes, input_vocab_size, pe_input, rate, name="encoder", **options)
         table = self.encoder.embedding.embedding
         self.decoder = Decoder(
@@ -240,3 +246,7 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
 
     def get_config(self):
         return {**super().get_config(), **self._arguments}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_architecture(config))

@@ -66,8 +66,64 @@ class Positions(NotesLayer, keras.layers.Layer):
         return None
 
     def for_layer(self):
-        """Return the part for one more layer of a stack: this one, unless each has its own."""
-        return self
+        """Return what attention in one more layer of a stack holds: None, this part, or a new one."""
+        return self if self.in_attention else None
+
+    def copy(self, dtype=None):
+        """Return a new part with the same settings.
+
+        Args:
+            dtype: None, or the dtype policy of the copy.
+        """
+        config = {**self.get_config(), "name": None}
+        return type(self).from_config(config if dtype is None else {**config, "dtype": dtype})
+
+    @property
+    def in_embeddings(self):
+        """bool, whether the part adds codes to embeddings."""
+        return type(self).add is not Positions.add
+
+    @property
+    def in_attention(self):
+        """bool, whether the part acts inside self-attention."""
+        mine = type(self)
+        return mine.rotate is not Positions.rotate or mine.by_distance is not Positions.by_distance
 
     def call(self, x, start=0):
         return self.add(x, start)
+
+
+def part_config(part):
+    """Serialize a part for the config of the layer that holds and builds it.
+
+    Args:
+        part: None or a `Positions`.
+
+    Returns:
+        None or a dict.
+
+    Example:
+        >>> part_config(None) is None
+        True
+    """
+    config = keras.saving.serialize_keras_object(part)
+    if config is not None:
+        config.pop("build_config", None)
+    return config
+
+
+def with_part(config):
+    """Return a layer's config with its `positions` deserialized, for `from_config`.
+
+    Args:
+        config: dict; `positions` may be missing.
+
+    Returns:
+        dict.
+
+    Example:
+        >>> with_part({"units": 3})
+        {'units': 3, 'positions': None}
+    """
+    part = keras.saving.deserialize_keras_object(config.get("positions"))
+    return {**config, "positions": part}

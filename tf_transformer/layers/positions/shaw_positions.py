@@ -56,7 +56,7 @@ class ShawPositions(Positions):
 
     def for_layer(self):
         """Return a new part of the same size: every layer has its own vectors."""
-        return type(self).from_config({**self.get_config(), "name": None})
+        return self.copy()
 
     def get_config(self):
         return {**super().get_config(), "max_distance": self.max_distance}
