@@ -64,6 +64,7 @@ def test_settings_are_kept():
         ({"position": {}}, "architecture: expected fields among positions, got 'position'"),
         ({"position": {}}, r"did you mean 'positions'\?"),
         ({"positions": {"part": "RotaryPosition"}}, r"did you mean 'RotaryPositions'\?"),
+        ({"positions": "rotary"}, 'positions: expected {"part": NAME, ...}, got .rotary.'),
         ({"positions": {}}, "positions: expected a part among AlibiPositions, .* got None"),
         ({"positions": {"part": "NoPositions", "base": 3}}, "NoPositions among none, got 'base'"),
         ({"positions": {"part": "RotaryPositions", "bas": 3}}, r"did you mean 'base'\?"),
@@ -73,6 +74,11 @@ def test_settings_are_kept():
 def test_wrong_configs(config, message):
     with pytest.raises(ValueError, match=message):
         Architecture.from_dict(config)
+
+
+def test_fewer_learned_positions_than_the_model_may_decode():
+    with pytest.raises(ValueError, match="positions: expected at least 7 positions.* got 5 of Le"):
+        model_of(LearnedPositions(5))
 
 
 def test_what_is_not_a_part():

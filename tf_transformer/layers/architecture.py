@@ -96,6 +96,8 @@ class Architecture:
 
 
 def _part(field, config):
+    if not isinstance(config, dict):
+        raise ValueError(f'{field}: expected {{"part": NAME, ...}}, got {config!r}.')
     config = dict(config)
     name = config.pop("part", None)
     if name not in _NAMES:

@@ -36,7 +36,8 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         (B, T, D).
 
     Raises:
-        ValueError: If T is larger than `max_position`, or `embedding` has a different size.
+        ValueError: If T is larger than `max_position`, `embedding` has a different size, or
+            `positions` has fewer positions.
 
     Example:
         >>> TokenEmbedding(11, 8, 16)(tf.constant([[1, 2, 0]])).shape.as_list()
@@ -62,6 +63,12 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
                 f"({embedding.input_dim}, {embedding.output_dim})."
             )
         self.embedding = embedding
+        if positions is not None and (positions.max_position or max_position) < max_position:
+            raise ValueError(
+                f"positions: expected at least {max_position} positions, the longest text "
+                f"(max_position, pe_input, pe_target), got {positions.max_position} of "
+                f"{type(positions).__name__}."
+            )
         self.max_position = max_position
         self.positions = positions
         self.pos_encoding = None

@@ -6,6 +6,7 @@ are "...".
 
 import tensorflow as tf
 
+from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.product import as_factor, product
 from tf_transformer.functional.dropout import dropout_factors
@@ -101,7 +102,7 @@ def attention_scores(q, k, blocked, bias):
     else:
         scores = product(q, k, transpose_b=True) * scale
     if isinstance(bias, ByDistance):
-        bias = bias.tensor(tf.shape(q)[-2], tf.shape(k)[-2])
+        bias = bias.tensor(*(shape_of(x)[-2] for x in (q, k)))
     if bias is not None:
         scores += tf.cast(bias, dtype)
     if blocked is not None:

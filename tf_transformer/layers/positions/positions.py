@@ -17,6 +17,9 @@ class Positions(NotesLayer, keras.layers.Layer):
     nothing. A stack of layers has one part; attention builds it with the shape of its heads,
     (B, N, T, H), and embeddings build one that overrides `add` with theirs, (B, T, D).
 
+    Attributes:
+        max_position: None, or an int, the number of positions that the part can tell.
+
     Example:
         >>> class Reversed(Positions):
         ...     def add(self, x, start=0):
@@ -24,6 +27,8 @@ class Positions(NotesLayer, keras.layers.Layer):
         >>> Reversed().add(tf.constant([[1, 2]])).numpy().tolist()
         [[2, 1]]
     """
+
+    max_position = None
 
     def add(self, x, start=0):
         """Add codes to embeddings.
@@ -66,7 +71,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         return None
 
     def for_layer(self):
-        """Return what attention in one more layer of a stack holds: None, this part, or a new one."""
+        """Return what attention in one more layer holds: None, this part or a new one."""
         return self if self.in_attention else None
 
     def copy(self, dtype=None):

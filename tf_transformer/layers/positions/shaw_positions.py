@@ -41,7 +41,7 @@ class ShawPositions(Positions):
     def build(self, heads_shape):
         shape = 2 * self.max_distance + 1, heads_shape[-1]
         self.keys, self.values = (
-            self.add_weight(shape=shape, initializer="glorot_uniform", name=name)
+            self.add_weight(shape=shape, initializer="glorot_uniform", autocast=False, name=name)
             for name in ("keys", "values")
         )
 

@@ -43,10 +43,11 @@ class T5Positions(Positions):
         self.num_buckets, self.max_distance = num_buckets, max_distance
 
     def build(self, heads_shape):
-        # The model's width is not known here; T5 draws with a deviation of its inverse root.
+        # No autocast, here and in other parts: scores stay float32 under a mixed-precision policy.
         self.table = self.add_weight(
             shape=(heads_shape[1], self.num_buckets),
             initializer=keras.initializers.RandomNormal(stddev=0.02),
+            autocast=False,
             name="table",
         )
 
