@@ -14,7 +14,16 @@ from tf_transformer.functional.attention.by_distance import ByDistance, collect,
 
 B, N, T, S, H, MOST = 2, 3, 7, 11, 4, 3
 D = 2 * MOST + 1
-SCORES = {"shared": (N, 1, D), "batch": (B, 1, 1, D), "rows": (B, N, T, D), "rows of all": (T, D)}
+# Shapes of the three tables.
+TABLES = {
+    "scores": ((N, D), None, None),
+    "scores of a batch": ((B, 1, D), None, None),
+    "scores of all heads": ((D,), None, None),
+    "keys": (None, (D, H), None),
+    "values": (None, None, (D, H)),
+    "keys and values": (None, (D, H), (D, H)),
+    "all": ((N, D), (D, H), (D, H)),
+}
 
 
 def columns(first, queries, keys, most):
@@ -45,12 +54,12 @@ def test_spread_and_collect_are_their_definitions(first, queries, keys, most):
     np.testing.assert_allclose(collect(x, first, most, True), together, atol=1e-5)
 
 
-def attend(q, k, v, scores, values, cotangent, first, **options):
-    """Output and gradients with respect to q, k, v, the table of scores and that of values."""
-    inputs = [x for x in (q, k, v, scores, values) if x is not None]
+def attend(q, k, v, cotangent, scores, keys, values, first, **options):
+    """Output and gradients with respect to q, k, v and the tables."""
+    inputs = [x for x in (q, k, v, scores, keys, values) if x is not None]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        bias = ByDistance(scores, values, first)
+        bias = ByDistance(scores, keys, values, first)
         output, _ = scaled_dot_product_attention(
             q, k, v, bias=bias, return_attention_weights=False, **options
         )
@@ -58,12 +67,18 @@ def attend(q, k, v, scores, values, cotangent, first, **options):
     return output, tape.gradient(total, inputs)
 
 
-def reference(q, k, v, scores, values, cotangent, first, mask=None, causal=False):
+def reference(q, k, v, cotangent, scores, keys, values, first, mask=None, causal=False):
     """The same from the equations in float64, with all terms as T x S tensors."""
-    q, k, v, scores, cotangent = (np.asarray(x, np.float64) for x in (q, k, v, scores, cotangent))
+    q, k, v, cotangent = (np.asarray(x, np.float64) for x in (q, k, v, cotangent))
     t, s = q.shape[2], k.shape[2]
-    at, most = columns(first, t, s, scores.shape[-1] // 2), scores.shape[-1] // 2
-    bias = reference_spread(scores, first, t, s)
+    at, scale, bias = columns(first, t, s, MOST), 1 / np.sqrt(q.shape[-1]), 0.0
+    one_hot = np.eye(D)[at]  # (T, S, D)
+    if scores is not None:
+        scores = np.asarray(scores, np.float64)
+        bias = np.einsum("...d,tsd->...ts", scores, one_hot)
+    if keys is not None:
+        keys = np.asarray(keys, np.float64)
+        bias = bias + np.einsum("bnth,tsh->bnts", q, keys[at]) * scale
     blocked = np.zeros((1, 1, t, s)) if mask is None else np.broadcast_to(mask, (B, N, t, s)).copy()
     if causal:
         blocked = np.maximum(blocked, np.arange(s) > np.arange(t)[:, None])
@@ -74,36 +89,40 @@ def reference(q, k, v, scores, values, cotangent, first, mask=None, causal=False
         output = output + np.einsum("bnts,tsh->bnth", w, by_pair)
         dw = dw + np.einsum("bnth,tsh->bnts", cotangent, by_pair)
     dscores = w * (dw - (w * dw).sum(-1, keepdims=True)) * (blocked == 0)
-    scale = 1 / np.sqrt(q.shape[-1])
-    one_hot = np.eye(2 * most + 1)[at]
-    dtable = np.einsum("bnts,tsd->bntd", dscores, one_hot)
-    missing = 4 - scores.ndim
-    full = (1,) * missing + scores.shape
-    for axis, size in enumerate(full):
-        if size == 1:
-            dtable = dtable.sum(axis, keepdims=True)
+    dq = dscores @ k * scale
+    if keys is not None:
+        dq = dq + np.einsum("bnts,tsh->bnth", dscores, keys[at]) * scale
     gradients = [
-        dscores @ k * scale,
+        dq,
         np.swapaxes(dscores, -1, -2) @ q * scale,
         np.swapaxes(w, -1, -2) @ cotangent,
-        dtable.reshape(scores.shape),
     ]
+    if scores is not None:
+        dtable = np.einsum("bnts,tsd->bnd", dscores, one_hot)
+        for axis, size in enumerate((1,) * (3 - scores.ndim) + scores.shape):
+            dtable = dtable.sum(axis, keepdims=True) if size == 1 else dtable
+        gradients.append(dtable.reshape(scores.shape))
+    if keys is not None:
+        gradients.append(np.einsum("bnts,tsd,bnth->dh", dscores, one_hot, q) * scale)
     if values is not None:
         gradients.append(np.einsum("bnts,tsd,bnth->dh", w, one_hot, cotangent))
     return output, gradients
 
 
-def inputs(kind, with_values):
+def inputs(kind):
     q, k, v, cotangent = some_inputs()
-    values = normal(D, H, seed=5) if with_values else None
-    return q, k, v, normal(*SCORES[kind], seed=4), values, cotangent
+    tables = (
+        None if shape is None else normal(*shape, seed=seed)
+        for seed, shape in enumerate(TABLES[kind], start=4)
+    )
+    return q, k, v, cotangent, *tables
 
 
-def run(name, plan, *arguments, **options):
+def run(name, plan, first, **options):
     jit = {"xla": "auto", "core_xla": True}.get(name, False)
 
-    def function(*tensors):
-        return attend(*tensors, *arguments, plan=PLANS[plan], jit=jit, **options)
+    def function(*given):
+        return attend(*given, first, plan=PLANS[plan], jit=jit, **options)
 
     if name in ("eager", "core_xla"):
         return function
@@ -121,33 +140,39 @@ THREE_PLANS = ["whole", "rowwise 30", "blockwise 2x3"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "with_values", "first"),
-    [("shared", True, -2), ("rows", True, 3), ("batch", False, 0), ("rows of all", False, 0)],
+    ("kind", "first"),
+    [
+        ("scores of a batch", 0),
+        ("scores of all heads", -2),
+        ("keys", 3),
+        ("values", 0),
+        ("all", 3),
+    ],
 )
 @pytest.mark.parametrize("plan", THREE_PLANS)
-def test_every_table_is_near_float64(plan, kind, with_values, first):
-    given = inputs(kind, with_values)
+def test_every_table_is_near_float64(plan, kind, first):
+    given = inputs(kind)
     compare(run("graph", plan, first)(*given), reference(*given, first))
 
 
 @pytest.mark.parametrize("plan", [plan for plan in PLANS if plan not in THREE_PLANS])
 def test_every_plan_is_near_float64(plan):
-    given = inputs("rows", True)
+    given = inputs("all")
     compare(run("graph", plan, -2)(*given), reference(*given, -2))
 
 
 @pytest.mark.parametrize("name", ["eager", "xla", "core_xla"])
-@pytest.mark.parametrize("kind", ["shared", "rows"])
+@pytest.mark.parametrize("kind", ["scores", "keys and values"])
 @pytest.mark.parametrize("plan", THREE_PLANS)
 def test_every_path_is_near_float64(name, plan, kind):
-    given = inputs(kind, True)
+    given = inputs(kind)
     compare(run(name, plan, 1)(*given), reference(*given, 1))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("plan", THREE_PLANS)
 def test_masks_and_rows_without_a_free_key(plan, causal):
-    given = inputs("rows", True)
+    given = inputs("all")
     mask = (np.random.default_rng(6).random((B, 1, T, S)) < 0.4).astype(np.float32)
     mask[1, :, 4] = 1
     actual = run("graph", plan, 0, mask=tf.constant(mask), causal=causal)(*given)
@@ -156,35 +181,33 @@ def test_masks_and_rows_without_a_free_key(plan, causal):
 
 @pytest.mark.parametrize("plan", THREE_PLANS)
 def test_dropout_drops_the_terms_of_the_values_too(plan):
-    q, k, v, scores, values, cotangent = inputs("shared", True)
-    ones = tf.ones_like(values)  # an output of ones, if no weight were dropped
-    seed = tf.constant([3, 5])
-    output, _ = run("graph", plan, 0, dropout=(0.4, seed))(
-        q, k, tf.zeros_like(v), scores, ones, cotangent
-    )
-    other, _ = run("graph", plan, 0, dropout=(0.4, seed))(
-        q, k, tf.ones_like(v), scores, tf.zeros_like(values), cotangent
-    )
+    q, k, v, cotangent, scores, _, values = inputs("all")
+    none, seed = None, tf.constant([3, 5])
+    attention = run("graph", plan, 0, dropout=(0.4, seed))
+    # An output of ones, if no weight were dropped.
+    ones, zeros = tf.ones_like, tf.zeros_like
+    output, _ = attention(q, k, zeros(v), cotangent, scores, none, ones(values))
+    other, _ = attention(q, k, ones(v), cotangent, scores, none, zeros(values))
     np.testing.assert_allclose(output, other, atol=1e-5)
     assert np.std(output) > 0.05
 
 
 @pytest.mark.parametrize("plan", THREE_PLANS)
 def test_constant_scores_have_no_gradient(plan):
-    q, k, v, scores, _, _ = inputs("shared", False)
+    q, k, v, _, scores, *_ = inputs("scores")
     with tf.GradientTape() as tape:
         tape.watch((q, scores))
         bias = ByDistance(scores, has_gradient=False)
         output, _ = scaled_dot_product_attention(
             q, k, v, bias=bias, return_attention_weights=False, plan=PLANS[plan]
         )
-    near(output, reference(q, k, v, scores, None, output, 0)[0], "float32")
+    near(output, reference(q, k, v, output, scores, None, None, 0)[0], "float32")
     dq, dscores = tape.gradient(output, (q, scores))
     assert np.any(dq) and dscores is None
 
 
 def test_unknown_lengths():
-    given = inputs("rows", True)
+    given = inputs("all")
     loose = [
         tf.TensorSpec((None, N, None, x.shape[-1]) if x.shape.rank == 4 else x.shape) for x in given
     ]
@@ -200,11 +223,11 @@ def test_unknown_lengths():
 def test_no_plan_in_blocks_spreads_the_terms():
     """No tensor of the graph has T x S elements or more."""
     length = 512
-    q, scores, values = tf.zeros((1, 2, length, H)), tf.zeros((2, 1, D)), tf.zeros((D, H))
+    q, scores, table = tf.zeros((1, 2, length, H)), tf.zeros((2, D)), tf.zeros((D, H))
     for plan in (AttentionPlan("rowwise", 2**12), AttentionPlan("blockwise", 64, 64)):
         function = tf.function(
             lambda *x, plan=plan: attend(*x, 0, plan=plan), autograph=False
-        ).get_concrete_function(q, q, q, scores, values, q)
+        ).get_concrete_function(q, q, q, q, scores, table, table)
         graphs = [function.graph, *(f.graph for f in function.graph._functions.values())]
         sizes = [
             tensor.shape.num_elements() or 0
@@ -217,28 +240,30 @@ def test_no_plan_in_blocks_spreads_the_terms():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("tables", "message"),
     [
-        ((tf.zeros((N, 1, 4)),), "scores: expected an odd number of distances"),
-        ((tf.zeros((N, 1, 1)),), "scores: expected an odd number of distances of at least 3"),
-        ((tf.zeros((N, 1, 5)), tf.zeros((3, H))), "values: expected one row for each of the 5"),
+        ({}, "scores, keys, values: expected at least one table, got none"),
+        ({"scores": (N, 4)}, "scores: expected an odd number of distances of at least 3.* got 4"),
+        ({"keys": (1, H)}, "keys: expected an odd number of distances of at least 3"),
+        ({"scores": (N, 5), "values": (3, H)}, r"scores, values: .* same number.* got \[5, 3\]"),
     ],
 )
-def test_wrong_tables(arguments, message):
+def test_wrong_tables(tables, message):
     with pytest.raises(ValueError, match=message):
-        ByDistance(*arguments)
+        ByDistance(**{name: tf.zeros(shape) for name, shape in tables.items()})
 
 
 @pytest.mark.parametrize(
-    ("scores", "values", "message"),
+    ("tables", "message"),
     [
-        ((N + 1, 1, 5), None, r"bias: expected ByDistance with scores .* got \(4, 1, 5\)"),
-        ((T + 1, 5), None, r"got \(8, 5\)"),
-        ((N, 1, 5), (5, H + 1), r"bias: expected ByDistance with values of width 4"),
+        ({"scores": (N + 1, 5)}, r"bias: expected ByDistance with scores .* got \(4, 5\)"),
+        ({"scores": (1, B, N, 5)}, r"got \(1, 2, 3, 5\)"),
+        ({"keys": (5, H + 1)}, "bias: expected ByDistance with keys of width 4, that of k"),
+        ({"values": (5, H + 1)}, "bias: expected ByDistance with values of width 4, that of v"),
     ],
 )
-def test_tables_that_do_not_fit(scores, values, message):
+def test_tables_that_do_not_fit(tables, message):
     q, k, v, _ = some_inputs()
-    bias = ByDistance(tf.zeros(scores), None if values is None else tf.zeros(values))
+    bias = ByDistance(**{name: tf.zeros(shape) for name, shape in tables.items()})
     with pytest.raises(ValueError, match=message):
         scaled_dot_product_attention(q, k, v, bias=bias)

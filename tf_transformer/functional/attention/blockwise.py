@@ -72,20 +72,23 @@ def blockwise_attention(
         [1, 2, 7, 4]
     """
     wide = tf.float64 if q.dtype == tf.float64 else tf.float32
-    term, table, first = None, None, 0
-    if isinstance(bias, ByDistance):
-        bias = bias.cast(wide)
-        term, table, first = DistanceTile(bias, tf.shape(q)[:-2]), bias.values, bias.first
-    elif bias is not None:
+    by_distance = bias.cast(wide) if isinstance(bias, ByDistance) else None
+    term = None
+    if by_distance is None and bias is not None:
         term = TensorTile(tf.cast(bias, wide))
+    elif by_distance is not None and by_distance.scores is not None:
+        term = DistanceTile(by_distance)
+    terms = [] if term is None else term.tensors
+    tables = [] if by_distance is None else by_distance.tables
     options = (blocked, causal, dropout, query_block, key_block, compiled)
-    tensors = [] if term is None else term.tensors
-    count = len(tensors)
 
     @tf.custom_gradient
     def attend(q, k, v, *others):
-        terms = term, others[:count], others[count] if others[count:] else None, first
-        tiles = _Tiles(q, k, v, terms, *options)
+        mine, rest = others[: len(terms)], others[len(terms) :]
+        given = (None, None, 0)
+        if by_distance is not None:
+            given = (*by_distance.unpack(rest), by_distance.first)
+        tiles = _Tiles(q, k, v, term, mine, given, *options)
         output, log_sums = tiles.forward()
 
         def gradient(upstream):
@@ -95,17 +98,19 @@ def blockwise_attention(
 
         return tf.cast(output, q.dtype), gradient
 
-    return attend(q, k, v, *tensors, *([] if table is None else [table]))
+    return attend(q, k, v, *terms, *tables)
 
 
 class _Tiles:
     """The inputs of one attention call, and the forward and backward loops over its tiles."""
 
-    def __init__(self, q, k, v, terms, blocked, causal, dropout, query_block, key_block, compiled):
+    def __init__(self, q, k, v, term, terms, tables, blocked, causal, dropout, *sizes):
+        query_block, key_block, compiled = sizes
         self.dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
         self.q, self.k, self.v = (as_factor(tensor, compiled) for tensor in (q, k, v))
         self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], self.dtype))
-        self.term, self.tensors, self.table, self.from_first_query = terms
+        self.term, self.terms = term, terms
+        self.key_table, self.value_table, self.from_first_query = tables
         self.blocked, self.causal, self.dropout = blocked, causal, dropout
         self.queries = Blocks.of(q, -2, query_block)
         self.keys = Blocks.of(k, -2, key_block)
@@ -114,8 +119,8 @@ class _Tiles:
         """Return the output (..., T, H_v) and the log-sum-exp of each row, (..., T, 1)."""
         values = tf.cast(self.v, self.dtype)
         average = tf.reduce_mean(values, axis=-2, keepdims=True)  # (..., 1, H_v)
-        if self.table is not None:
-            average += tf.matmul(self._shares(), self.table)  # (..., T, H_v)
+        if self.value_table is not None:
+            average += tf.matmul(self._shares(), self.value_table)  # (..., T, H_v)
 
         def rows(i, outputs, log_sums):
             q = self.queries.cut(self.q, -2, i)  # (..., t, H)
@@ -128,8 +133,9 @@ class _Tiles:
                 if self.dropout is not None:
                     weights *= self._dropout_factors(weights, i, j)
                 more = product(weights, self.keys.cut(self.v, -2, j))
-                if self.table is not None:
-                    more += tf.matmul(self._by_distance(weights, i, j), self.table)
+                if self.value_table is not None:
+                    by_distance = self._collect(weights, i, j, self.value_table)
+                    more += tf.matmul(by_distance, self.value_table)
                 return j + 1, higher, total, output * shrink + more
 
             column = tf.zeros_like(q[..., :1], self.dtype)  # (..., t, 1)
@@ -150,7 +156,7 @@ class _Tiles:
         wide = tf.cast(upstream, self.dtype)
         slopes = tf.reduce_sum(wide * output, -1, keepdims=True)  # (..., T, 1)
 
-        def rows(i, dq, dk, dv, dterm, dtable):
+        def rows(i, dq, dk, dv, *others):
             q, up, slope, log_sum = (
                 self.queries.cut(x, -2, i) for x in (self.q, upstream, slopes, log_sums)
             )
@@ -158,31 +164,32 @@ class _Tiles:
             seen, up_wide = tf.expand_dims(self.queries.seen(i), 1), tf.cast(up, self.dtype)
             log_sum = tf.where(seen, self._number(math.inf), log_sum)
 
-            def add_keys(j, dq_rows, dk, dv, dterm, dtable):
+            def add_keys(j, dq_rows, dk, dv, dterm, dkeys, dvalues):
                 k, v = (self.keys.cut(x, -2, j) for x in (self.k, self.v))
                 weights = tf.exp(self._scores(q, i, j) - log_sum)  # (..., t, s)
                 dropped, dweights = weights, product(up, v, transpose_b=True)
-                if self.table is not None:
-                    by_distance = tf.matmul(up_wide, self.table, transpose_b=True)  # (..., t, D)
-                    dweights += spread(
-                        by_distance, self.first(i, j), self.queries.size, self.keys.size
-                    )
+                if self.value_table is not None:
+                    dweights += self._spread(up_wide, self.value_table, i, j)
                 if self.dropout is not None:
                     factors = self._dropout_factors(weights, i, j)
                     dropped, dweights = weights * factors, dweights * factors
                 dscores = weights * (dweights - slope)
                 dq_rows += product(dscores, k)
+                if self.key_table is not None:
+                    by_distance = self._collect(dscores, i, j, self.key_table)
+                    dq_rows += tf.matmul(by_distance, self.key_table)
+                    scaled = tf.cast(q, self.dtype) * self.scale
+                    dkeys = [x + _over_rows(by_distance, scaled) for x in dkeys]
                 dk = dk.write(j, dk.read(j) + product(dscores, q, transpose_a=True))
                 dv = dv.write(j, dv.read(j) + product(dropped, up, transpose_a=True))
                 if self.term is not None:
                     dterm = self.term.add(self, i, j, dscores, dterm)
-                dtable = [
-                    total + _over_rows(self._by_distance(dropped, i, j), up_wide)
-                    for total in dtable
+                dvalues = [
+                    x + _over_rows(self._collect(dropped, i, j, x), up_wide) for x in dvalues
                 ]
-                return j + 1, dq_rows, dk, dv, dterm, dtable
+                return j + 1, dq_rows, dk, dv, dterm, dkeys, dvalues
 
-            state = tf.zeros_like(q, self.dtype), dk, dv, dterm, dtable
+            state = tf.zeros_like(q, self.dtype), dk, dv, *others
             dq_rows, *others = self._over_keys(i, add_keys, state)
             return i + 1, dq.write(i, dq_rows), *others
 
@@ -191,17 +198,17 @@ class _Tiles:
         state += (
             self.rows(self.keys, self.v.shape[-1], zeros=True),
             [] if self.term is None else self.term.start(self),
-            [] if self.table is None else [tf.zeros_like(self.table)],
+            *([] if x is None else [tf.zeros_like(x)] for x in (self.key_table, self.value_table)),
         )
-        dq, dk, dv, dterm, dtable = self._over_queries(rows, state)
+        dq, dk, dv, dterm, dkeys, dvalues = self._over_queries(rows, state)
         dv = self.keys.join(dv.stack())  # (..., S, H_v)
         # Rows without a free key spread their gradient evenly over all values.
         shared = tf.where(tf.math.is_inf(log_sums), wide, self._number(0))
         dv += tf.reduce_sum(shared, -2, keepdims=True) / self._number(self.keys.length)
         dq, dk = self.queries.join(dq.stack()), self.keys.join(dk.stack())
         dterm = [] if self.term is None else self.term.finish(self, dterm)
-        dtable = [total + _over_rows(self._shares(), shared) for total in dtable]
-        return [dq * self.scale, dk * self.scale, dv, *dterm, *dtable]
+        dvalues = [x + _over_rows(self._shares(), shared) for x in dvalues]
+        return [dq * self.scale, dk * self.scale, dv, *dterm, *dkeys, *dvalues]
 
     def _over_queries(self, body, state):
         _, *state = tf.while_loop(
@@ -226,7 +233,10 @@ class _Tiles:
         if self.causal:
             future = self.keys.indices(j) > tf.expand_dims(self.queries.indices(i), 1)
             blocked = future if blocked is None else blocked | future
-        term = None if self.term is None else self.term.block(self, self.tensors, i, j)
+        term = None if self.term is None else self.term.block(self, self.terms, i, j)
+        if self.key_table is not None:
+            of_keys = self._spread(tf.cast(q, self.dtype) * self.scale, self.key_table, i, j)
+            term = of_keys if term is None else term + of_keys
         scores = attention_scores(q, self.keys.cut(self.k, -2, j), blocked, term)
         if not isinstance(self.keys.overlap, int) or self.keys.overlap:
             # Keys already counted by the previous block.
@@ -263,11 +273,16 @@ class _Tiles:
         """Position of the first key of a tile minus that of its first query."""
         return self.from_first_query + self.keys.start(j) - self.queries.start(i)
 
-    def _by_distance(self, weights, i, j):
-        return collect(weights, self.first(i, j), self.table.shape[0] // 2)  # (..., t, D)
+    def _collect(self, x, i, j, table):
+        return collect(x, self.first(i, j), table.shape[0] // 2)  # (..., t, D)
+
+    def _spread(self, x, table, i, j):
+        """Products of rows (..., t, H) with a table (D, H), for each pair, (..., t, s)."""
+        products = tf.matmul(x, table, transpose_b=True)  # (..., t, D)
+        return spread(products, self.first(i, j), self.queries.size, self.keys.size)
 
     def _shares(self):
-        most = self.table.shape[0] // 2
+        most = self.value_table.shape[0] // 2
         shares = shares_of_distances(
             self.from_first_query, self.queries.length, self.keys.length, most
         )

@@ -14,87 +14,129 @@ from tf_transformer.functional.attention.blocks import shape_of
 class ByDistance(tf.experimental.ExtensionType):
     """Terms of the distance s - t between key s and query t, for the `bias` of attention.
 
-    The distances -m to m have one column each, and longer ones that of -m or m. The tables are
-    linear in T, and every plan reads them block by block.
+    Query t and key s have the score (q_t (k_s + keys[d]) / sqrt(H)) + scores[d], and the value
+    v_s + values[d], where d is the column of their distance. There is one for each of the distances
+    -m to m, and longer ones have that of -m or m. Every plan reads the tables block by block.
 
     Args:
-        scores: float tensor (..., T, D) or, for all queries alike, (..., 1, D), with D = 2 m + 1;
-            the leading axes broadcast to those of the scores.
-        values: None, or a float tensor (D, H_v), added to the values.
+        scores: None, or a float tensor (..., D), D = 2 m + 1, whose leading axes broadcast to those
+            of the scores, such as (N, D).
+        keys: None, or a float tensor (D, H).
+        values: None, or a float tensor (D, H_v).
         first: int, position of key 0 minus that of query 0.
         has_gradient: False treats `scores` as constant, which saves time.
 
     Raises:
-        ValueError: If D is not an odd number of at least 3, or is not the same in both.
+        ValueError: If no table is given, or D is not an odd number of at least 3, the same for all.
 
     Example:
-        >>> nearer_first = ByDistance(tf.constant([[-1.0, 0.0, -1.0]]))
-        >>> nearer_first.tensor(2, 3).numpy().tolist()
+        >>> nearer_first = ByDistance(tf.constant([-1.0, 0.0, -1.0]))
+        >>> nearer_first.tensor(tf.zeros((2, 4)), 3).numpy().tolist()
         [[0.0, -1.0, -1.0], [-1.0, 0.0, -1.0]]
     """
 
     __name__ = "tf_transformer.ByDistance"
-    scores: tf.Tensor
-    values: typing.Optional[tf.Tensor] = None  # noqa: UP045, which TensorFlow does not read
+    # Not `tf.Tensor | None`, which TensorFlow does not read.
+    scores: typing.Optional[tf.Tensor] = None  # noqa: UP045
+    keys: typing.Optional[tf.Tensor] = None  # noqa: UP045
+    values: typing.Optional[tf.Tensor] = None  # noqa: UP045
     first: int = 0
     has_gradient: bool = True
 
     def __validate__(self):
-        distances = self.scores.shape[-1]
-        if distances is not None and (distances < 3 or distances % 2 == 0):
+        sizes = {"scores": self.scores, "keys": self.keys, "values": self.values}
+        sizes = {
+            name: x.shape[-1 if name == "scores" else 0]
+            for name, x in sizes.items()
+            if x is not None
+        }
+        if not sizes:
+            raise ValueError("scores, keys, values: expected at least one table, got none.")
+        for name, size in sizes.items():
+            if size is not None and (size < 3 or size % 2 == 0):
+                raise ValueError(
+                    f"{name}: expected an odd number of distances of at least 3, -m to m, got "
+                    f"{size}."
+                )
+        if len(set(sizes.values())) > 1:
             raise ValueError(
-                f"scores: expected an odd number of distances of at least 3, -m to m, got shape "
-                f"{tuple(self.scores.shape)}."
-            )
-        if self.values is not None and self.values.shape[0] != distances:
-            raise ValueError(
-                f"values: expected one row for each of the {distances} distances of scores, got "
-                f"shape {tuple(self.values.shape)}."
+                f"{', '.join(sizes)}: expected tables of the same number of distances, got "
+                f"{list(sizes.values())}."
             )
 
-    def tensor(self, queries, keys):
-        """All terms of the scores, (..., queries, keys)."""
-        scores = self.scores if self.has_gradient else tf.stop_gradient(self.scores)
-        return spread(scores, self.first, queries, keys)
+    @property
+    def most(self):
+        """The largest distance m, an int or a scalar tensor."""
+        table = self.scores if self.scores is not None else self.tables[0]
+        return shape_of(table)[-1 if self.scores is not None else 0] // 2
 
-    def at(self, distances):
-        """Terms of the scores for given distances, int32 (T, S): (..., T, S)."""
-        most = shape_of(self.scores)[-1] // 2
-        places = tf.clip_by_value(distances, -most, most) + most
-        if self.scores.shape[-2] == 1:
-            return tf.gather(self.scores[..., 0, :], places, axis=-1)
-        shape = tf.concat([tf.shape(self.scores)[:-2], tf.shape(places)], 0)
-        places = tf.broadcast_to(places, shape)
-        return tf.gather(self.scores, places, batch_dims=self.scores.shape.rank - 1)
+    @property
+    def tables(self):
+        """list, those of `keys` and `values` that are given."""
+        return [x for x in (self.keys, self.values) if x is not None]
+
+    def unpack(self, tables):
+        """`(keys, values)` from a list like `tables`, None for what is not given."""
+        keys = None if self.keys is None else tables[0]
+        return keys, None if self.values is None else tables[-1]
+
+    def tensor(self, q, length):
+        """All terms of the scores of queries (..., T, H) and `length` keys, (..., T, length)."""
+        total = 0.0
+        if self.scores is not None:
+            scores = self.scores if self.has_gradient else tf.stop_gradient(self.scores)
+            total += spread(tf.expand_dims(scores, -2), self.first, shape_of(q)[-2], length)
+        if self.keys is not None:
+            total += spread(self._of_keys(q), self.first, shape_of(q)[-2], length)
+        return total
+
+    def at(self, q, distances):
+        """The same for given distances, int32 (T, S), of queries (B, N, T, H): (B, N, T, S)."""
+        places, total = tf.clip_by_value(distances, -self.most, self.most) + self.most, 0.0
+        if self.scores is not None:
+            total += tf.gather(self.scores, places, axis=-1)
+        if self.keys is not None:
+            of_keys = self._of_keys(q)
+            shape = tf.concat([tf.shape(of_keys)[:-1], tf.shape(places)[-1:]], 0)
+            total += tf.gather(of_keys, tf.broadcast_to(places, shape), batch_dims=3)
+        return total
 
     def output_at(self, weights, distances):
         """Terms of the values for weights (B, N, T, S) and distances (T, S): (B, N, T, H_v)."""
-        most = self.values.shape[0] // 2
-        values = tf.gather(self.values, tf.clip_by_value(distances, -most, most) + most)
+        places = tf.clip_by_value(distances, -self.most, self.most) + self.most
+        values = tf.gather(self.values, places)  # (T, S, H_v)
         return tf.einsum("bnts,tsh->bnth", weights, tf.cast(values, weights.dtype))
 
     def output(self, weights):
         """The terms of the values for attention weights (..., T, S): (..., T, H_v)."""
         values = tf.cast(self.values, weights.dtype)
-        return tf.matmul(collect(weights, self.first, values.shape[0] // 2), values)
+        return tf.matmul(collect(weights, self.first, self.most), values)
 
     def mean_values(self, queries, keys):
         """The terms of the values, averaged over all keys, (queries, H_v); 0 without any."""
         if self.values is None:
             return tf.zeros(())
-        shares = shares_of_distances(self.first, queries, keys, self.values.shape[0] // 2)
+        shares = shares_of_distances(self.first, queries, keys, self.most)
         return tf.matmul(tf.cast(shares, self.values.dtype), self.values)
 
     def cast(self, dtype):
         """The same tables in another dtype."""
-        values = None if self.values is None else tf.cast(self.values, dtype)
-        return ByDistance(tf.cast(self.scores, dtype), values, self.first, self.has_gradient)
+        tables = (
+            x if x is None else tf.cast(x, dtype) for x in (self.scores, self.keys, self.values)
+        )
+        return ByDistance(*tables, self.first, self.has_gradient)
 
-    def part(self, start, size):
-        """The same for the queries `start` to `start + size - 1`."""
-        rows = self.scores
-        rows = rows if rows.shape[-2] == 1 else rows[..., start : start + size, :]
-        return ByDistance(rows, self.values, self.first - start, self.has_gradient)
+    def from_query(self, start):
+        """The same for the queries from `start` on."""
+        tables = self.scores, self.keys, self.values
+        return ByDistance(*tables, self.first - start, self.has_gradient)
+
+    def _of_keys(self, q):
+        dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
+        q, table = tf.cast(q, dtype), tf.cast(self.keys, dtype)
+        return tf.matmul(
+            q * tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype)), table, transpose_b=True
+        )
 
 
 def shares_of_distances(first, queries, keys, most):

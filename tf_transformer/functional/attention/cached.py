@@ -71,7 +71,7 @@ def _cached(q, keys, values, cache, slot, mask, bias, distances, attend=whole_at
         queries = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)
         distances = tf.range(tf.shape(cache[0])[2]) - queries  # (T, C)
     wanted = bias.values is not None
-    output, weights = attend(q, *cache, ~mask, bias.at(distances), weights_wanted=wanted)
+    output, weights = attend(q, *cache, ~mask, bias.at(q, distances), weights_wanted=wanted)
     return output + bias.output_at(weights, distances) if wanted else output, cache
 
 

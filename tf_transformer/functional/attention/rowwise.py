@@ -87,24 +87,26 @@ def _attend(q, k, v, blocked, bias, *options, **more):
     """Run both loops, with merged leading axes and a hand-written gradient."""
     lead, dtype = tf.shape(q)[:-2], q.dtype
     wide = tf.float64 if dtype == tf.float64 else tf.float32
-    term = table = None
-    if isinstance(bias, ByDistance):
-        bias = bias.cast(wide)
-        term, table = DistanceTerm(bias, lead), bias.values
-    elif bias is not None:
+    by_distance = bias.cast(wide) if isinstance(bias, ByDistance) else None
+    term = None
+    if by_distance is None and bias is not None:
         term = TensorTerm(tf.cast(bias, wide), lead)
-    tensors = [] if term is None else term.tensors
-    count = len(tensors)
+    elif by_distance is not None and by_distance.scores is not None:
+        term = DistanceTerm(by_distance, lead)
+    terms = [] if term is None else term.tensors
+    tables = [] if by_distance is None else by_distance.tables
 
     @tf.custom_gradient
     def attend(q, k, v, *others):
-        tensors, table = others[:count], others[count] if others[count:] else None
-        rows = Rows(q, k, v, lead, blocked, term, table, *options, **more)
-        output = rows.forward(tensors)
-        return output, lambda upstream: rows.backward(upstream, output, tensors)
+        mine, rest = others[: len(terms)], others[len(terms) :]
+        given = (None, None, 0)
+        if by_distance is not None:
+            given = (*by_distance.unpack(rest), by_distance.first)
+        rows = Rows(q, k, v, lead, blocked, term, mine, given, *options, **more)
+        output = rows.forward()
+        return output, lambda upstream: rows.backward(upstream, output)
 
-    others = tensors if table is None else [*tensors, table]
-    output = attend(*(merge_leading(tf.cast(x, wide)) for x in (q, k, v)), *others)
+    output = attend(*(merge_leading(tf.cast(x, wide)) for x in (q, k, v)), *terms, *tables)
     output = tf.reshape(output, tf.concat([lead, tf.shape(output)[1:]], 0))  # (..., T, H_v)
     output.set_shape((*q.shape[:-1], v.shape[-1]))
     return tf.cast(output, dtype)
@@ -123,7 +125,7 @@ def _part_of_bias(bias, rows, seen):
     if bias is None:
         return None
     return (
-        bias.part(*rows)
+        bias.from_query(rows[0])
         if isinstance(bias, ByDistance)
         else _part(_part(bias, -2, *rows), -1, *seen)
     )

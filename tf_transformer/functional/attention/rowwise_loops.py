@@ -4,6 +4,8 @@ Axes: R heads of the whole batch, T target (query) length, S source (key) length
 r and t are the sizes of a block of heads and a block of queries.
 """
 
+import itertools
+
 import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import Blocks, shape_of
@@ -21,23 +23,28 @@ class Rows:
         lead: int tensor, the sizes of the leading axes merged into R.
         blocked: None, or a bool tensor that broadcasts to (*lead, T, S), True = blocked.
         term: None, or what is added to the scores: a `TensorTerm` or `DistanceTerm`.
-        table: None, or the values of `ByDistance`, (D, H_v).
+        terms: list, the tensors of `term`.
+        tables: `(keys, values, first)` of `ByDistance`; keys and values may be None.
         dropout: None, or `(rate, seed)`.
         most_scores: int, maximum number of scores in a block of more than one row.
         past: None, or with `causal` an int, the number of keys before the first query.
 
     Example:
         >>> q = tf.zeros((2, 5, 4))
-        >>> rows = Rows(q, q, q, tf.constant([2]), None, None, None, None, most_scores=10)
-        >>> (rows.queries.size, rows.heads.size, rows.forward([]).shape.as_list())
+        >>> rows = Rows(q, q, q, tf.constant([2]), None, None, [], (None, None, 0), None, 10)
+        >>> (rows.queries.size, rows.heads.size, rows.forward().shape.as_list())
         (2, 1, [2, 5, 4])
     """
 
-    def __init__(self, q, k, v, lead, blocked, term, table, dropout, most_scores, past=None):
+    def __init__(
+        self, q, k, v, lead, blocked, term, terms, tables, dropout, most_scores, past=None
+    ):
         self.q, self.k, self.v = q, k, v
         self.blocked = None if blocked is None else merge_leading(blocked)
         self.blocked_at = None if blocked is None else places(blocked, lead)
-        self.term, self.table = term, table
+        self.term, self.terms = term, terms
+        self.key_table, self.value_table, self.from_first_query = tables
+        self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], q.dtype))
         self.dropout, self.past = dropout, past
         (heads, length, _), self.source = shape_of(q), shape_of(k)[1]
         self.queries = Blocks(length, _even(length, most_scores // self.source))
@@ -46,69 +53,67 @@ class Rows:
             together = 1
         self.heads = Blocks(heads, _even(heads, together))
 
-    def forward(self, tensors):
+    def forward(self):
         """Compute the output.
-
-        Args:
-            tensors: list, those of `term`.
 
         Returns:
             (R, T, H_v).
         """
 
         def block(i, j, future, outputs):
-            _, _, v, weights, factors = self._block(tensors, i, j, future)
+            _, _, v, weights, factors = self._block(i, j, future)
             dropped = weights if factors is None else weights * factors
             output = tf.matmul(dropped, v)
-            if self.table is not None:
-                output += tf.matmul(self._by_distance(dropped, j), self.table)
+            if self.value_table is not None:
+                output += tf.matmul(self._collect(dropped, j, self.value_table), self.value_table)
             return [outputs.write(self.number(i, j), output)]
 
         width = self.v.shape[-1]
         (outputs,) = self._over_blocks(block, self.query_rows(width))
         return self.join_queries(outputs, width)
 
-    def backward(self, upstream, output, tensors):
+    def backward(self, upstream, output):
         """Compute the gradients with respect to the inputs; each block is recomputed.
 
         Args:
             upstream: (R, T, H_v), the gradient with respect to the output.
             output: what `forward` returned.
-            tensors: list, those of `term`.
 
         Returns:
-            list with one tensor for each of q, k, v, `tensors` and, if given, `table`.
+            list with one tensor for each of q, k, v, `terms` and the tables that are given.
         """
-        scale = tf.math.rsqrt(tf.cast(tf.shape(self.q)[-1], self.q.dtype))
         zero = tf.zeros((), self.q.dtype)
 
-        def block(i, j, future, dq, dk, dv, dterm, dtable):
-            q, k, v, weights, factors = self._block(tensors, i, j, future)
+        def block(i, j, future, dq, dk, dv, dterm, dkeys, dvalues):
+            q, k, v, weights, factors = self._block(i, j, future)
             up, out = self._not_seen(self.rows_of(upstream, i, j), i, j), self.rows_of(output, i, j)
             dropped, dweights = weights, tf.matmul(up, v, transpose_b=True)  # (r, t, S)
-            if self.table is not None:
-                dweights += self._over_distances(tf.matmul(up, self.table, transpose_b=True), j)
+            if self.value_table is not None:
+                dweights += self._spread(up, self.value_table, j)
             if factors is not None:
                 dropped, dweights = weights * factors, dweights * factors
             dscores = weights * (dweights - tf.reduce_sum(up * out, axis=-1, keepdims=True))
             if self.blocked is not None:  # a row without a free key has nonzero weights
                 dscores = tf.where(self._blocked(i, j), zero, dscores)
-            dq = dq.write(self.number(i, j), tf.matmul(dscores, k) * scale)
-            dk = dk.write(i, dk.read(i) + tf.matmul(dscores, q * scale, transpose_a=True))
+            dq_rows = tf.matmul(dscores, k)
+            if self.key_table is not None:
+                by_distance = self._collect(dscores, j, self.key_table)
+                dq_rows += tf.matmul(by_distance, self.key_table)
+                dkeys = [x + _over_rows(by_distance, q * self.scale) for x in dkeys]
+            dq = dq.write(self.number(i, j), dq_rows * self.scale)
+            dk = dk.write(i, dk.read(i) + tf.matmul(dscores, q * self.scale, transpose_a=True))
             dv = dv.write(i, dv.read(i) + tf.matmul(dropped, up, transpose_a=True))
             if self.term is not None:
                 dterm = self.term.add(self, i, j, dscores, dterm)
-            dtable = [
-                total + tf.einsum("rtd,rth->dh", self._by_distance(dropped, j), up)
-                for total in dtable
-            ]
-            return [dq, dk, dv, dterm, dtable]
+            dvalues = [x + _over_rows(self._collect(dropped, j, x), up) for x in dvalues]
+            return [dq, dk, dv, dterm, dkeys, dvalues]
 
         width = self.k.shape[-1]
         state = [self.query_rows(width), self._key_rows(width), self._key_rows(self.v.shape[-1])]
         state.append([] if self.term is None else self.term.start(self))
-        state.append([] if self.table is None else [tf.zeros_like(self.table)])
-        dq, dk, dv, dterm, dtable = self._over_blocks(block, *state)
+        for table in (self.key_table, self.value_table):
+            state.append([] if table is None else [tf.zeros_like(table)])
+        dq, dk, dv, dterm, *dtables = self._over_blocks(block, *state)
         # One after the other, since joining holds the blocks and a copy of them in memory.
         gradients = [self.join_queries(dq, width)]
         with tf.control_dependencies(gradients):
@@ -117,7 +122,7 @@ class Rows:
             gradients.append(self._join_keys(dv, self.v.shape[-1]))
         if self.term is not None:
             gradients += self.term.finish(self, dterm)
-        return [*gradients, *dtable]
+        return [*gradients, *itertools.chain(*dtables)]
 
     def _over_blocks(self, body, *state):
         """Run `body(i, j, future, ...)` for block `j` of the queries, block `i` of the heads."""
@@ -134,10 +139,13 @@ class Rows:
         blocked = tf.cast(BLOCKED_SCORE, self.q.dtype)
         return tf.where(tf.range(self.source) > queries, blocked, tf.zeros_like(blocked))
 
-    def _block(self, tensors, i, j, future):
+    def _block(self, i, j, future):
         """Queries, keys, values, weights and dropout factors of one block."""
         q, k, v = self.rows_of(self.q, i, j), *(self.heads.cut(x, 0, i) for x in (self.k, self.v))
-        term = None if self.term is None else self.term.block(self, tensors, i, j)
+        term = None if self.term is None else self.term.block(self, self.terms, i, j)
+        if self.key_table is not None:
+            of_keys = self._spread(q * self.scale, self.key_table, j)
+            term = of_keys if term is None else term + of_keys
         scores = attention_scores(q, k, self._blocked(i, j), term)
         weights = tf.nn.softmax(scores if future is None else scores + future)  # (r, t, S)
         if self.dropout is None:
@@ -160,15 +168,17 @@ class Rows:
                 up = tf.where(tf.reshape(blocks.seen(at), shape), tf.zeros((), up.dtype), up)
         return up
 
-    def _by_distance(self, weights, j):
-        return collect(weights, self.first(j), self.table.shape[0] // 2)  # (r, t, D)
+    def _collect(self, x, j, table):
+        return collect(x, self.first(j), table.shape[0] // 2)  # (r, t, D)
 
-    def _over_distances(self, x, j):
-        return spread(x, self.first(j), self.queries.size, self.source)  # (r, t, S)
+    def _spread(self, x, table, j):
+        """Products of rows (r, t, H) with a table (D, H), for each pair, (r, t, S)."""
+        products = tf.matmul(x, table, transpose_b=True)  # (r, t, D)
+        return spread(products, self.first(j), self.queries.size, self.source)
 
     def first(self, j):
         """Position of the first key minus that of the first query of block `j`."""
-        return self.term.from_first_query - self.queries.start(j)
+        return self.from_first_query - self.queries.start(j)
 
     def number(self, i, j):
         """The number of a block, in the order in which they are joined."""
@@ -221,6 +231,11 @@ def _loop(count, body, state):
         parallel_iterations=2,
     )
     return state
+
+
+def _over_rows(x, y):
+    """x^T y, summed over heads and queries, (D, H)."""
+    return tf.einsum("rtd,rth->dh", x, y)
 
 
 def _even(length, size):

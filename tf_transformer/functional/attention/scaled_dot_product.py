@@ -79,7 +79,7 @@ def scaled_dot_product_attention(
     scores_shape = batch.concatenate((q.shape[-2], k.shape[-2]))
     blocked = blocked_scores(mask, scores_shape)
     if isinstance(bias, ByDistance):
-        _check_by_distance(bias, scores_shape, v.shape[-1])
+        _check_by_distance(bias, scores_shape, k.shape[-1], v.shape[-1])
     elif bias is not None:
         bias = _full_bias(tf.convert_to_tensor(bias), scores_shape, q, k)
     if dropout is not None:
@@ -173,21 +173,25 @@ def _full_bias(bias, scores_shape, q, k):
     return tf.broadcast_to(bias, tf.concat([tf.shape(bias)[:-2], *lengths], 0))  # (..., T, S)
 
 
-def _check_by_distance(bias, scores_shape, width):
-    shape = bias.scores.shape
-    sizes = zip(reversed(shape[:-1]), reversed(scores_shape[:-1]), strict=False)
-    if shape.rank > scores_shape.rank or any(
-        b not in (1, s) and None not in (b, s) for b, s in sizes
+def _check_by_distance(bias, scores_shape, width, value_width):
+    shape = None if bias.scores is None else bias.scores.shape[:-1]
+    sizes = zip(reversed(shape or ()), reversed(scores_shape[:-2]), strict=False)
+    too_long = shape is not None and shape.rank > scores_shape.rank - 2
+    if too_long or any(b not in (1, s) and None not in (b, s) for b, s in sizes):
+        raise ValueError(
+            f"bias: expected ByDistance with scores (batch, heads, distances), or fewer axes, for "
+            f"{tuple(scores_shape)} = (batch, heads, queries, keys), got "
+            f"{tuple(bias.scores.shape)}."
+        )
+    for name, table, needed in (
+        ("keys", bias.keys, width),
+        ("values", bias.values, value_width),
     ):
-        raise ValueError(
-            f"bias: expected ByDistance with scores (batch, heads, queries or 1, distances) for "
-            f"{tuple(scores_shape)} = (batch, heads, queries, keys), got {tuple(shape)}."
-        )
-    if bias.values is not None and bias.values.shape[1] != width:
-        raise ValueError(
-            f"bias: expected ByDistance with values of width {width}, that of v, got "
-            f"{tuple(bias.values.shape)}."
-        )
+        if table is not None and table.shape[1] != needed:
+            raise ValueError(
+                f"bias: expected ByDistance with {name} of width {needed}, that of "
+                f"{name[0]}, got {tuple(table.shape)}."
+            )
 
 
 def _check_dropout(rate, seed):

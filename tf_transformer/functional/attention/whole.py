@@ -102,7 +102,7 @@ def attention_scores(q, k, blocked, bias):
     else:
         scores = product(q, k, transpose_b=True) * scale
     if isinstance(bias, ByDistance):
-        bias = bias.tensor(*(shape_of(x)[-2] for x in (q, k)))
+        bias = bias.tensor(q, shape_of(k)[-2])
     if bias is not None:
         scores += tf.cast(bias, dtype)
     if blocked is not None:

@@ -50,10 +50,10 @@ def whole_attention_by_xla(
     """
     rate, seed = (0.0, None) if dropout is None else dropout
     if isinstance(bias, ByDistance):
-        if bias.values is not None:
+        if bias.tables:
             options = {"causal": causal, "dropout": dropout, "weights_wanted": weights_wanted}
-            return _with_values(q, k, v, blocked, bias, **options)
-        bias = bias.tensor(*(shape_of(x)[-2] for x in (q, k)))  # (..., T, S)
+            return _with_tables(q, k, v, blocked, bias, **options)
+        bias = bias.tensor(q, shape_of(k)[-2])  # (..., T, S)
     options = {"blocked": blocked, "seed": seed, "causal": causal, "rate": rate}
 
     @tf.custom_gradient
@@ -70,8 +70,8 @@ def whole_attention_by_xla(
     return output, weights[0] if weights_wanted else None
 
 
-# Terms of the values have no gradient by hand.
-_with_values = tf.function(whole_attention, jit_compile=True, autograph=False)
+# Terms of keys and values have no gradient by hand.
+_with_tables = tf.function(whole_attention, jit_compile=True, autograph=False)
 
 
 @functools.partial(tf.function, jit_compile=True, autograph=False)

@@ -24,7 +24,7 @@ class AlibiPositions(Positions):
     Example:
         >>> terms = AlibiPositions().by_distance(tf.ones((1, 2, 3, 4)), 3, causal=False)
         >>> terms.scores[0].numpy().tolist()
-        [[-0.125, -0.0625, -0.0, -0.0625, -0.125]]
+        [-0.125, -0.0625, -0.0, -0.0625, -0.125]
     """
 
     def by_distance(self, q, keys, causal):
@@ -34,6 +34,6 @@ class AlibiPositions(Positions):
         either = tf.maximum if tf.is_tensor(queries) or tf.is_tensor(keys) else max
         most = either(either(queries, keys) - 1, 1)
         distances = tf.abs(tf.range(-most, most + 1))
-        slopes = alibi_slopes(q.shape[1])[:, None, None]  # (N, 1, 1)
-        scores = -slopes * tf.cast(distances, tf.float32)  # (N, 1, D)
+        slopes = alibi_slopes(q.shape[1])[:, None]  # (N, 1)
+        scores = -slopes * tf.cast(distances, tf.float32)  # (N, D)
         return ByDistance(scores, has_gradient=False)

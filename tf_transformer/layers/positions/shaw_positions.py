@@ -28,8 +28,8 @@ class ShawPositions(Positions):
         >>> part = ShawPositions(max_distance=3)
         >>> part.build((None, 2, None, 4))
         >>> terms = part.by_distance(tf.ones((1, 2, 5, 4)), 5, causal=False)
-        >>> terms.scores.shape.as_list(), terms.values.shape.as_list()
-        ([1, 2, 5, 7], [7, 4])
+        >>> terms.keys.shape.as_list(), terms.values.shape.as_list()
+        ([7, 4], [7, 4])
     """
 
     def __init__(self, max_distance, **kwargs):
@@ -46,13 +46,10 @@ class ShawPositions(Positions):
         )
 
     def by_distance(self, q, keys, causal):
-        """See `Positions`: queries times the vectors of keys, and the vectors of values."""
-        del keys, causal
-        wide = tf.float64 if q.dtype == tf.float64 else tf.float32
-        scale = tf.math.rsqrt(tf.cast(q.shape[-1], wide))
-        table = tf.cast(self.keys, wide)
-        scores = tf.matmul(tf.cast(q, wide) * scale, table, transpose_b=True)  # (B, N, T, D)
-        return ByDistance(scores, tf.convert_to_tensor(self.values))
+        """See `Positions`: the vectors of keys and of values."""
+        del q, keys, causal
+        keys, values = (tf.convert_to_tensor(table) for table in (self.keys, self.values))
+        return ByDistance(keys=keys, values=values)
 
     def for_layer(self):
         """Return a new part of the same size: every layer has its own vectors."""

@@ -30,7 +30,7 @@ class T5Positions(Positions):
         >>> part = T5Positions(num_buckets=8, max_distance=16)
         >>> part.build((None, 2, None, 4))
         >>> part.by_distance(tf.ones((1, 2, 3, 4)), 5, causal=True).scores.shape.as_list()
-        [2, 1, 33]
+        [2, 33]
     """
 
     def __init__(self, num_buckets=32, max_distance=128, **kwargs):
@@ -56,8 +56,8 @@ class T5Positions(Positions):
         del q, keys
         distances = np.arange(-self.max_distance, self.max_distance + 1)
         buckets = t5_buckets(distances, self.num_buckets, self.max_distance, causal)
-        scores = tf.gather(tf.convert_to_tensor(self.table), buckets, axis=1)  # (N, D)
-        return ByDistance(tf.expand_dims(scores, 1))
+        table = tf.convert_to_tensor(self.table)
+        return ByDistance(tf.gather(table, buckets, axis=1))  # (N, D)
 
     def get_config(self):
         config = {"num_buckets": self.num_buckets, "max_distance": self.max_distance}
