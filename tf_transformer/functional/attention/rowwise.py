@@ -124,8 +124,6 @@ def _part(x, axis, start, size):
 def _part_of_bias(bias, rows, seen):
     if bias is None:
         return None
-    return (
-        bias.from_query(rows[0])
-        if isinstance(bias, ByDistance)
-        else _part(_part(bias, -2, *rows), -1, *seen)
-    )
+    if isinstance(bias, ByDistance):
+        return bias.from_query(rows[0])
+    return _part(_part(bias, -2, *rows), -1, *seen)
