@@ -71,3 +71,10 @@ def test_loops_and_tables_stay():
 def test_what_is_not_a_spec_is_refused():
     with pytest.raises(ValueError, match="specs: expected a tf.TensorSpec.*got 3"):
         freeze(lambda x: x, 3)
+
+
+def test_another_number_of_arguments_is_refused():
+    double = freeze(lambda x: 2 * x, tf.TensorSpec((None,)))
+    np.testing.assert_array_equal(double([1.0, 2.0]), [2.0, 4.0])
+    with pytest.raises(ValueError, match="inputs: expected 1 arguments.*got 2"):
+        double([1.0], [2.0])

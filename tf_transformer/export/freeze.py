@@ -21,7 +21,7 @@ def freeze(function, *specs):
         A function of the same arguments, given by position as tensors or arrays.
 
     Raises:
-        ValueError: If a spec is not a `tf.TensorSpec`.
+        ValueError: If a spec is not a `tf.TensorSpec`, or a call has another number of arguments.
 
     Example:
         >>> layer = keras.layers.Dense(3)
@@ -42,6 +42,10 @@ def freeze(function, *specs):
     others = [x for x, inside in traced.graph.captures if inside.name in kept]
 
     def call(*inputs):
+        if len(inputs) != len(specs):
+            raise ValueError(
+                f"inputs: expected {len(specs)} arguments, one for each spec, got {len(inputs)}."
+            )
         inputs = [
             tf.convert_to_tensor(x, spec.dtype) for x, spec in zip(inputs, specs, strict=True)
         ]

@@ -42,8 +42,8 @@ class Decoder(NotesLayer, keras.layers.Layer):
         i = 1..num_layers.
 
     Raises:
-        ValueError: If a sequence is longer than `maximum_position_encoding`; see also
-            `MultiHeadAttention`.
+        ValueError: If a sequence is longer than `maximum_position_encoding` and there is no
+            `architecture`; see also `MultiHeadAttention`.
 
     Example:
         >>> decoder = Decoder(2, 8, 2, 32, 11, 16)

@@ -36,8 +36,8 @@ class Encoder(NotesLayer, keras.layers.Layer):
         float tensor (B, S, D).
 
     Raises:
-        ValueError: If a sequence is longer than `maximum_position_encoding`; see also
-            `MultiHeadAttention`.
+        ValueError: If a sequence is longer than `maximum_position_encoding` and there is no
+            `architecture`; see also `MultiHeadAttention`.
 
     Example:
         >>> Encoder(2, 8, 2, 32, 11, 16)(tf.constant([[5, 6, 2]])).shape.as_list()

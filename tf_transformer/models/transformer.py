@@ -33,8 +33,8 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
             projection (paper section 3.4); this requires a joint vocabulary.
         jit: True, False or "auto", whether to compile the attention core with XLA.
         architecture: None for that of the paper; or an `Architecture`, for example
-            `Architecture(positions=RotaryPositions())`. `pe_input` and `pe_target` then limit only
-            what is decoded.
+            `Architecture(positions=RotaryPositions())`. Texts may then be as long as its positions
+            allow, and `pe_target` only limits what is decoded.
 
     Call arguments:
         inputs: `(inp, tar)`, integer tensors (B, S) and (B, T), 0 = padding; `tar` begins with

@@ -20,11 +20,14 @@ class T5Positions(Positions):
     Transformer", section 2.1. All layers of a stack share the numbers.
 
     Args:
-        num_buckets: int, at least 4.
+        num_buckets: int, even, at least 4.
         max_distance: int, more than half of the buckets: longer distances share a bucket.
 
     Raises:
         ValueError: If a number is out of range.
+
+    Differs from T5: attention here divides the products of queries and keys by sqrt(H), T5 does
+    not.
 
     Example:
         >>> part = T5Positions(num_buckets=8, max_distance=16)
