@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "data": "lazy tokenizers",
     "functional": "moved",
     "functional.attention": "functional",
-    "layers": "tokenizers data functional",
+    "layers": "moved tokenizers data functional",
     "models": "tokenizers data functional layers",
     "bert": "models",
     "training": "moved tokenizers data functional layers models",

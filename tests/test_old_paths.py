@@ -14,11 +14,14 @@ functional.blocks Blocks
 functional.blockwise_attention blockwise_attention
 functional.cached_attention cached_attention
 functional.check_mask check_mask
+functional.layer_norm layer_norm
 functional.masks create_masks
 functional.product product
 functional.rows Rows
 functional.rowwise_attention rowwise_attention
 functional.whole_attention whole_attention
+layers.feed_forward point_wise_feed_forward_network
+layers.layer_norm LayerNorm
 training.base_preset BasePreset
 training.best_weights BestWeights
 training.fine_tuning fine_tune
@@ -62,14 +65,14 @@ def test_an_old_path_is_the_new_module(module, name):
 
 
 def test_every_moved_path_is_tested():
-    from tf_transformer import export, functional, training
+    from tf_transformer import export, functional, layers, training
 
     listed = {f"tf_transformer.{module}" for module, _ in ROWS} - {
         "tf_transformer.functional.attention"  # now a folder of the same name
     }
     moved = {
         name
-        for package in (functional, training, export)
+        for package in (functional, layers, training, export)
         for name, module in sys.modules.items()
         if name.startswith(f"{package.__name__}.") and module.__name__ != name
     }

@@ -9,9 +9,13 @@ import tensorflow as tf
 from tf_transformer import (
     AlibiPositions,
     Architecture,
+    EncoderLayer,
+    GatedFeedForward,
     LearnedPositions,
+    MultiHeadAttention,
     NoPositions,
     Positional_Encoding,
+    PreNorm,
     RotaryPositions,
     ShawPositions,
     SinusoidalPositions,
@@ -55,25 +59,60 @@ def test_settings_are_kept():
         "stretch": 2.0,
         "pairing": "halves",
     }
+    other = Architecture(residual=PreNorm(), feed_forward=GatedFeedForward("gelu"), window=3)
+    assert json.loads(other.to_json())["feed_forward"] == {
+        "part": "GatedFeedForward",
+        "activation": "gelu",
+    }
+    assert Architecture.from_json(other.to_json()) == other
     assert Architecture.from_dict({}) == Architecture(SinusoidalPositions())
+
+
+FIELDS = "positions, norm, residual, feed_forward, key_dim, num_key_value_heads, share_qk, window"
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"position": {}}, "architecture: expected fields among positions, got 'position'"),
+        ({"position": {}}, f"architecture: expected fields among {FIELDS}, got 'position'"),
         ({"position": {}}, r"did you mean 'positions'\?"),
         ({"positions": {"part": "RotaryPosition"}}, r"did you mean 'RotaryPositions'\?"),
+        ({"norm": {"part": "LayerNormalization"}}, r"norm: .*did you mean 'LayerNorm'\?"),
         ({"positions": "rotary"}, 'positions: expected {"part": NAME, ...}, got .rotary.'),
         ({"positions": {}}, "positions: expected a part among AlibiPositions, .* got None"),
+        ({"residual": {"part": "Residual"}}, "among NoResidual, PostNorm, PreNorm, got 'Residual'"),
         ({"positions": {"part": "NoPositions", "base": 3}}, "NoPositions among none, got 'base'"),
         ({"positions": {"part": "RotaryPositions", "bas": 3}}, r"did you mean 'base'\?"),
         ({"positions": {"part": "ShawPositions", "max_distance": 0}}, "at least 1, got 0"),
+        ({"feed_forward": {"part": "FeedForward", "activation": "glu"}}, "activation: .* 'glu'"),
+        ({"window": 0}, "window: expected None or a positive int, got 0"),
+        ({"key_dim": 2.5}, "key_dim: expected None or a positive int, got 2.5"),
+        ({"share_qk": 1}, "share_qk: expected True or False, got 1"),
     ],
 )
 def test_wrong_configs(config, message):
     with pytest.raises(ValueError, match=message):
         Architecture.from_dict(config)
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ({"num_key_value_heads": 3}, "expected a divisor of num_heads=4, .* got 3"),
+        ({"num_key_value_heads": 2, "share_qk": True}, "share_qk: expected as many heads"),
+    ],
+)
+def test_heads_that_do_not_fit(heads, message):
+    with pytest.raises(ValueError, match=message):
+        EncoderLayer(8, 4, 16, architecture=Architecture(**heads))
+
+
+def test_sizes_of_heads():
+    with pytest.raises(ValueError, match="d_model to be a multiple of num_heads, .* set key_dim"):
+        EncoderLayer(8, 3, 16)
+    assert EncoderLayer(8, 3, 16, architecture=Architecture(key_dim=2)).mha.key_dim == 2
+    with pytest.raises(ValueError, match="key_dim: expected at least 1, got 0"):
+        MultiHeadAttention(8, 2, key_dim=0)
 
 
 def test_fewer_learned_positions_than_the_model_may_decode():
@@ -86,6 +125,8 @@ def test_what_is_not_a_part():
         Architecture(positions="rotary")
     with pytest.raises(ValueError, match="positions: expected a part"):
         Architecture(Positional_Encoding())
+    with pytest.raises(ValueError, match="residual: expected a part of layers.residuals"):
+        Architecture(residual="pre")
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,21 @@ from layer_harness import Case
 
 from tf_transformer.layers import (
     Architecture,
+    BatchNorm,
     Decoder,
     DecoderLayer,
     Dropout,
     Encoder,
     EncoderLayer,
     FlatDense,
+    GatedDense,
+    GatedFeedForward,
     LayerNorm,
+    MacaronFeedForward,
     MultiHeadAttention,
     Positional_Encoding,
+    PreNorm,
+    RMSNorm,
     ShawPositions,
     T5Positions,
     TokenEmbedding,
@@ -94,6 +100,14 @@ def shared_transformer(**kwargs):
     return Transformer(1, D, N, F, 13, 13, pe_input=8, pe_target=9, share_embeddings=True, **kwargs)
 
 
+MODERN = Architecture(
+    norm=RMSNorm(),
+    residual=PreNorm(),
+    feed_forward=GatedFeedForward(),
+    key_dim=3,
+    num_key_value_heads=1,
+)
+MACARON = Architecture(norm=BatchNorm(), feed_forward=MacaronFeedForward("gelu"))
 LENGTHS = ((2, 3, 5), (1, 1, 4), (3, 6, 2))
 SELF_LENGTHS = ((2, 5), (1, 1), (3, 7))
 
@@ -119,6 +133,18 @@ CASES = {
         lambda **kwargs: LayerNorm(0.1, **kwargs),
         tuple({"inputs": floats(*lengths, D)} for lengths in SELF_LENGTHS),
     ),
+    "GatedDense": Case(
+        lambda **kwargs: GatedDense(F, activation="gelu", **kwargs),
+        tuple({"inputs": floats(*lengths, D)} for lengths in SELF_LENGTHS),
+    ),
+    "RMSNorm": Case(
+        lambda **kwargs: RMSNorm(0.1, **kwargs),
+        tuple({"inputs": floats(*lengths, D)} for lengths in SELF_LENGTHS),
+    ),
+    "BatchNorm": Case(
+        lambda **kwargs: BatchNorm(epsilon=0.1, **kwargs),
+        tuple({"inputs": floats(*x, D), "tokens": ids(*x) != 0} for x in SELF_LENGTHS),
+    ),
     "MultiHeadAttention": Case(
         lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
         tuple(attention_call(*lengths) for lengths in LENGTHS),
@@ -127,6 +153,10 @@ CASES = {
         lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
         tuple(attention_call(*lengths) for lengths in LENGTHS),
         {"return_attention_weights": False},
+    ),
+    "MultiHeadAttention, multi-query": Case(
+        lambda **kwargs: MultiHeadAttention(D, N, num_key_value_heads=1, key_dim=3, **kwargs),
+        tuple(attention_call(*lengths) for lengths in LENGTHS),
     ),
     "MultiHeadAttention, a bias and causal": Case(
         lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
@@ -140,6 +170,18 @@ CASES = {
     "EncoderLayer, like BERT's": Case(
         lambda **kwargs: EncoderLayer(D, N, F, activation="gelu", epsilon=1e-12, **kwargs),
         tuple(encoder_layer_call(*lengths) for lengths in SELF_LENGTHS),
+    ),
+    "EncoderLayer, grouped, gated, pre-norm": Case(
+        lambda **kwargs: EncoderLayer(D, N, F, architecture=MODERN, **kwargs),
+        tuple(encoder_layer_call(*lengths) for lengths in SELF_LENGTHS),
+        {"causal": True},
+    ),
+    "EncoderLayer, Macaron, batch norm": Case(
+        lambda **kwargs: EncoderLayer(D, N, F, architecture=MACARON, **kwargs),
+        tuple(
+            encoder_layer_call(*lengths) | {"tokens": ids(*lengths) != 0}
+            for lengths in SELF_LENGTHS
+        ),
     ),
     "DecoderLayer": Case(
         lambda **kwargs: DecoderLayer(D, N, F, **kwargs),
@@ -173,6 +215,14 @@ CASES = {
     ),
     "Transformer, T5's positions": Case(
         lambda **kwargs: transformer(architecture=Architecture(T5Positions(4, 5)), **kwargs),
+        tuple(transformer_call(*lengths) for lengths in LENGTHS),
+    ),
+    "Transformer, grouped, gated, pre-norm": Case(
+        lambda **kwargs: transformer(architecture=MODERN, **kwargs),
+        tuple(transformer_call(*lengths) for lengths in LENGTHS),
+    ),
+    "Transformer, Macaron, batch norm": Case(
+        lambda **kwargs: transformer(architecture=MACARON, **kwargs),
         tuple(transformer_call(*lengths) for lengths in LENGTHS),
     ),
     "Transformer, shared embeddings": Case(

@@ -19,6 +19,7 @@ CONFIG = {"vocab_size": 13, "hidden_size": D, "num_attention_heads": N, "interme
 STACK = {"num_layers": 1, "d_model": D, "num_heads": N, "dff": F, "maximum_position_encoding": 7}
 HIDDEN = (2, 5, D)
 CASES = {
+    "BatchNorm": ({}, HIDDEN),
     "Decoder": (
         STACK | {"target_vocab_size": 13},
         {"x_shape": (2, 3), "enc_output_shape": HIDDEN},
@@ -31,14 +32,17 @@ CASES = {
     "Encoder": (STACK | {"input_vocab_size": 13}, (2, 5)),
     "EncoderLayer": ({"d_model": D, "num_heads": N, "dff": F}, HIDDEN),
     "FlatDense": ({"units": F, "activation": "gelu"}, HIDDEN),
+    "GatedDense": ({"units": F, "activation": "gelu"}, HIDDEN),
     "LayerNorm": ({}, HIDDEN),
     "LearnedPositions": ({"max_position": 7}, HIDDEN),
     "MultiHeadAttention": (
         {"d_model": D, "num_heads": N},
         {"q_shape": (2, 3, D), "k_shape": HIDDEN, "v_shape": HIDDEN},
     ),
+    "NaiveBatchNorm": ({}, HIDDEN),
     "NoPositions": ({}, HIDDEN),
     "Positional_Encoding": ({"max_position": 7}, HIDDEN),
+    "RMSNorm": ({}, HIDDEN),
     "SinusoidalPositions": ({}, HIDDEN),
     "TokenEmbedding": ({"vocab_size": 13, "d_model": D, "max_position": 7}, (2, 5)),
     "BERTLayerNorm": ({"config": CONFIG}, HIDDEN),

@@ -13,8 +13,11 @@ from random_weights import randomize
 from tf_transformer import (
     AlibiPositions,
     Architecture,
+    BatchNorm,
     LearnedPositions,
+    MacaronFeedForward,
     NoPositions,
+    PreNorm,
     RotaryPositions,
     ShawPositions,
     SinusoidalPositions,
@@ -53,6 +56,17 @@ MODELS = {
             SinusoidalPositions(),
             T5Positions(4, 5),
         )
+    },
+    **{
+        name: lambda choice=choice: made(architecture=choice, num_heads=6, d_model=12, seed=11)
+        for name, choice in {
+            "pre-norm": Architecture(residual=PreNorm(), feed_forward=MacaronFeedForward()),
+            "batch norm": Architecture(norm=BatchNorm()),
+            "grouped, rotary": Architecture(RotaryPositions(), num_key_value_heads=2, key_dim=4),
+            "multi-query, T5": Architecture(T5Positions(4, 5), num_key_value_heads=1),
+            "grouped, Shaw": Architecture(ShawPositions(2), num_key_value_heads=3, key_dim=5),
+            "shared": Architecture(share_qk=True),
+        }.items()
     },
 }
 

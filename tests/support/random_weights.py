@@ -8,5 +8,6 @@ def randomize(model, seed):
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         values = rng.normal(0, 0.1 if weight.shape.rank == 1 else 0.7, weight.shape)
-        weight.assign(values + weight.path.endswith("gamma"))
+        values = values + weight.path.endswith(("gamma", "variance"))
+        weight.assign(values)
     return model

@@ -33,6 +33,7 @@ keep_old_paths(
         "blockwise_attention": "attention.blockwise",
         "cached_attention": "attention.cached",
         "check_mask": "attention.check_mask",
+        "layer_norm": "norms",
         "masks": "attention.masks",
         "product": "attention.product",
         "rows": "attention.rowwise_loops",

@@ -6,10 +6,12 @@ from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.encoder_layer import EncoderLayer
-from tf_transformer.layers.feed_forward import point_wise_feed_forward_network
+from tf_transformer.layers.feed_forwards import FeedForward, GatedFeedForward, MacaronFeedForward
+from tf_transformer.layers.feed_forwards.gated_dense import GatedDense
+from tf_transformer.layers.feed_forwards.network import point_wise_feed_forward_network
 from tf_transformer.layers.flat_dense import FlatDense
-from tf_transformer.layers.layer_norm import LayerNorm
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.norms import BatchNorm, LayerNorm, NaiveBatchNorm, RMSNorm
 from tf_transformer.layers.positional_encoding import Positional_Encoding
 from tf_transformer.layers.positions import (
     AlibiPositions,
@@ -20,22 +22,34 @@ from tf_transformer.layers.positions import (
     SinusoidalPositions,
     T5Positions,
 )
+from tf_transformer.layers.residuals import NoResidual, PostNorm, PreNorm
 from tf_transformer.layers.token_embedding import TokenEmbedding
+from tf_transformer.moved import keep_old_paths
 
 __all__ = [
     "AlibiPositions",
     "Architecture",
+    "BatchNorm",
     "Decoder",
     "DecoderLayer",
     "Dropout",
     "Encoder",
     "EncoderLayer",
+    "FeedForward",
     "FlatDense",
+    "GatedDense",
+    "GatedFeedForward",
     "LayerNorm",
     "LearnedPositions",
+    "MacaronFeedForward",
     "MultiHeadAttention",
+    "NaiveBatchNorm",
     "NoPositions",
+    "NoResidual",
     "Positional_Encoding",
+    "PostNorm",
+    "PreNorm",
+    "RMSNorm",
     "RotaryPositions",
     "ShawPositions",
     "SinusoidalPositions",
@@ -43,3 +57,7 @@ __all__ = [
     "TokenEmbedding",
     "point_wise_feed_forward_network",
 ]
+
+keep_old_paths(
+    __name__, {"feed_forward": "feed_forwards.network", "layer_norm": "norms.layer_norm"}
+)

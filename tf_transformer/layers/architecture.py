@@ -5,42 +5,115 @@ import difflib
 import inspect
 import json
 
-from tf_transformer.layers import positions as parts
+import keras
+
+from tf_transformer.layers import feed_forwards, norms, positions, residuals
+from tf_transformer.layers.feed_forwards.feed_forward import FeedForward
+from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.norms.layer_norm import LayerNorm
 from tf_transformer.layers.positions.positions import Positions
 from tf_transformer.layers.positions.sinusoidal_positions import SinusoidalPositions
+from tf_transformer.layers.residuals.post_norm import PostNorm
+from tf_transformer.layers.residuals.residual import Residual
 
-_NAMES = [name for name in parts.__all__ if name != "Positions"]
+# Where the parts of each field are, and what they are instances of.
+_PARTS = {
+    "positions": (positions, Positions),
+    "norm": (norms, keras.layers.Layer),
+    "residual": (residuals, Residual),
+    "feed_forward": (feed_forwards, FeedForward),
+}
+_BASES = (Positions, Residual)  # no parts themselves
 # Of the instance of a layer, not of the choice.
 _OF_INSTANCE = ("name", "trainable", "dtype")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Architecture:
-    """The choices that a Transformer leaves open, each a part.
+    """The choices that a Transformer leaves open, each a part. The defaults are the paper's.
 
     A model copies the parts, so one architecture can serve many models.
 
     Args:
-        positions: a part of `layers.positions`.
+        positions: a part of `layers.positions`, how a model knows the order of tokens.
+        norm: a part of `layers.norms`.
+        residual: a part of `layers.residuals`, how a sublayer is joined to its input.
+        feed_forward: a part of `layers.feed_forwards`.
+        key_dim: None or int, see `MultiHeadAttention`, as the next three.
+        num_key_value_heads: None or int.
+        share_qk: bool, in self-attention alone.
+        window: None or int, in self-attention alone.
 
     Raises:
-        ValueError: If `positions` is not a part.
+        ValueError: If a part is of another kind.
 
     Example:
         >>> from tf_transformer.layers.positions import RotaryPositions
-        >>> choice = Architecture(positions=RotaryPositions(base=500.0))
+        >>> choice = Architecture(positions=RotaryPositions(base=500.0), num_key_value_heads=1)
         >>> Architecture.from_json(choice.to_json()) == choice
         True
     """
 
     positions: Positions = dataclasses.field(default_factory=SinusoidalPositions)
+    norm: keras.layers.Layer = dataclasses.field(default_factory=LayerNorm)
+    residual: Residual = dataclasses.field(default_factory=PostNorm)
+    feed_forward: FeedForward = dataclasses.field(default_factory=FeedForward)
+    key_dim: int | None = None
+    num_key_value_heads: int | None = None
+    share_qk: bool = False
+    window: int | None = None
 
     def __post_init__(self):
-        if not isinstance(self.positions, Positions):
-            raise ValueError(
-                f"positions: expected a part of layers.positions, such as RotaryPositions(), got "
-                f"{self.positions!r}."
-            )
+        for field, (home, kind) in _PARTS.items():
+            part = getattr(self, field)
+            if not isinstance(part, kind):
+                raise ValueError(
+                    f"{field}: expected a part of {home.__name__.removeprefix('tf_transformer.')}, "
+                    f"such as {home.__all__[0]}(), got {part!r}."
+                )
+        for field in ("key_dim", "num_key_value_heads", "window"):
+            size = getattr(self, field)
+            if size is not None and (type(size) is not int or size < 1):
+                raise ValueError(f"{field}: expected None or a positive int, got {size!r}.")
+        if not isinstance(self.share_qk, bool):
+            raise ValueError(f"share_qk: expected True or False, got {self.share_qk!r}.")
+
+    def new_norm(self, name, dtype=None):
+        """Create a layer like `norm`.
+
+        Args:
+            name: str.
+            dtype: None, or the dtype policy of the layer.
+
+        Returns:
+            A Keras layer.
+
+        Example:
+            >>> Architecture().new_norm("layernorm1").epsilon
+            1e-06
+        """
+        config = {**self.norm.get_config(), "name": name}
+        return type(self.norm).from_config(config if dtype is None else {**config, "dtype": dtype})
+
+    def attention(self, d_model, num_heads, *, to_self=True, **options):
+        """Create an attention layer.
+
+        Args:
+            d_model, num_heads: see `MultiHeadAttention`.
+            to_self: bool, False for attention to another sequence.
+            options: `jit`, `positions`, `name` and `dtype` of the layer.
+
+        Returns:
+            `MultiHeadAttention`.
+
+        Example:
+            >>> Architecture(key_dim=3).attention(8, 2, name="mha").key_dim
+            3
+        """
+        heads = {"key_dim": self.key_dim, "num_key_value_heads": self.num_key_value_heads}
+        if to_self:
+            heads |= {"share_qk": self.share_qk, "window": self.window}
+        return MultiHeadAttention(d_model, num_heads, **heads, **options)
 
     def __eq__(self, other):
         return isinstance(other, Architecture) and self.to_dict() == other.to_dict()
@@ -52,12 +125,11 @@ class Architecture:
         """Return the choices as a dict that JSON can hold.
 
         Example:
-            >>> Architecture().to_dict()
-            {'positions': {'part': 'SinusoidalPositions'}}
+            >>> Architecture(window=64).to_dict()["residual"], Architecture().to_dict()["window"]
+            ({'part': 'PostNorm'}, None)
         """
-        config = self.positions.get_config()
-        settings = {k: v for k, v in config.items() if k not in _OF_INSTANCE}
-        return {"positions": {"part": type(self.positions).__name__, **settings}}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: _described(v) if name in _PARTS else v for name, v in values.items()}
 
     def to_json(self):
         """Return the choices as a JSON text."""
@@ -77,8 +149,8 @@ class Architecture:
             ValueError: If a field, a part or a setting of a part is unknown.
 
         Example:
-            >>> Architecture.from_dict({"positions": {"part": "NoPositions"}}).to_json()
-            '{"positions": {"part": "NoPositions"}}'
+            >>> Architecture.from_dict({"positions": {"part": "NoPositions"}}).positions.name
+            'no_positions'
         """
         fields = [field.name for field in dataclasses.fields(cls)]
         for name in config:
@@ -87,7 +159,7 @@ class Architecture:
                     f"architecture: expected fields among {', '.join(fields)}, got "
                     f"{name!r}{_nearest(name, fields)}."
                 )
-        return cls(**{name: _part(name, value) for name, value in config.items()})
+        return cls(**{k: _part(k, v) if k in _PARTS else v for k, v in config.items()})
 
     @classmethod
     def from_json(cls, text):
@@ -95,17 +167,28 @@ class Architecture:
         return cls.from_dict(json.loads(text))
 
 
+def _described(part):
+    """The name and the settings of a part."""
+    kind = type(part)
+    if isinstance(part, keras.layers.Layer):
+        config = {k: v for k, v in part.get_config().items() if k not in _OF_INSTANCE}
+    else:
+        config = dataclasses.asdict(part)
+    return {"part": kind.__name__, **config}
+
+
 def _part(field, config):
     if not isinstance(config, dict):
         raise ValueError(f'{field}: expected {{"part": NAME, ...}}, got {config!r}.')
     config = dict(config)
-    name = config.pop("part", None)
-    if name not in _NAMES:
+    name, (home, _) = config.pop("part", None), _PARTS[field]
+    names = [name for name in home.__all__ if getattr(home, name) not in _BASES]
+    if name not in names:
         raise ValueError(
-            f"{field}: expected a part among {', '.join(_NAMES)}, got {name!r}"
-            f"{_nearest(str(name), _NAMES)}."
+            f"{field}: expected a part among {', '.join(names)}, got {name!r}"
+            f"{_nearest(str(name), names)}."
         )
-    part = getattr(parts, name)
+    part = getattr(home, name)
     settings = [x for x in inspect.signature(part).parameters if x not in ("args", "kwargs")]
     for setting in config:
         if setting not in settings:
@@ -131,8 +214,8 @@ def with_architecture(config):
         dict.
 
     Example:
-        >>> with_architecture({"architecture": Architecture().to_dict()})["architecture"].to_json()
-        '{"positions": {"part": "SinusoidalPositions"}}'
+        >>> with_architecture({"architecture": Architecture().to_dict()})["architecture"].residual
+        PostNorm()
     """
     choice = config.get("architecture")
     return {**config, "architecture": choice and Architecture.from_dict(choice)}

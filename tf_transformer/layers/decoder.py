@@ -1,13 +1,13 @@
 """The decoder: embedding, positions, N layers.
 
 Axes: B batch, T target length, S source length, K rows per sentence, C cache slots,
-D model width, N heads, H = D / N head width.
+D model width, N heads, G heads of keys and values, H head width.
 """
 
 import keras
 import tensorflow as tf
 
-from tf_transformer.layers.architecture import with_architecture
+from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
@@ -75,7 +75,8 @@ class Decoder(NotesLayer, keras.layers.Layer):
         self.rate = rate
         self.jit = jit
         self.architecture = architecture
-        positions = None if architecture is None else architecture.positions.copy(self.dtype_policy)
+        parts = architecture or Architecture()
+        positions = None if architecture is None else parts.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(
             target_vocab_size,
             d_model,
@@ -93,17 +94,23 @@ class Decoder(NotesLayer, keras.layers.Layer):
                 dff,
                 rate,
                 jit=jit,
+                architecture=architecture,
                 positions=positions and positions.for_layer(),
                 name=f"layer{i}",
                 dtype=self.dtype_policy,
             )
             for i in range(num_layers)
         ]
+        self.final_norm = None
+        if parts.residual.final_norm:
+            self.final_norm = parts.new_norm("final_norm", self.dtype_policy)
 
     def build(self, x_shape, enc_output_shape):
         self.embedding.build(x_shape)
         for layer in self.dec_layers:
             layer.build((*x_shape, self.d_model), enc_output_shape)
+        if self.final_norm is not None:
+            self.final_norm.build((*x_shape, self.d_model))
 
     def call(
         self,
@@ -115,6 +122,7 @@ class Decoder(NotesLayer, keras.layers.Layer):
         return_attention_weights=True,
         causal=False,
     ):
+        tokens = tf.not_equal(x, 0)
         x = self.embedding(x, training=training)
         attention_weights = {}
         for i, layer in enumerate(self.dec_layers, start=1):
@@ -126,10 +134,13 @@ class Decoder(NotesLayer, keras.layers.Layer):
                 padding_mask,
                 return_attention_weights,
                 causal,
+                tokens=tokens,
             )
             if return_attention_weights:
                 attention_weights[f"decoder_layer{i}_block1"] = block1
                 attention_weights[f"decoder_layer{i}_block2"] = block2
+        if self.final_norm is not None:
+            x = self.final_norm(x, training=training, tokens=tokens)
         return x, attention_weights
 
     def start(self, enc_output, slots):
@@ -142,19 +153,11 @@ class Decoder(NotesLayer, keras.layers.Layer):
 
         Returns:
             `(caches, memories)`, each a list with one `(keys, values)` per layer: zeros
-            (B, N, C, H), and (B, N, S, H).
+            (B, G, C, H), and (B, G, S, H).
         """
-        shape = (
-            tf.shape(enc_output)[0],
-            self.num_heads,
-            slots,
-            self.d_model // self.num_heads,
-        )
-        caches, memories = [], []
-        for layer in self.dec_layers:
-            empty = tf.zeros(shape, layer.compute_dtype)
-            caches.append((empty, empty))
-            memories.append(layer.mha2.keys_values(enc_output, enc_output))
+        batch_size = tf.shape(enc_output)[0]
+        caches = [layer.mha1.empty_cache(batch_size, slots) for layer in self.dec_layers]
+        memories = [layer.mha2.keys_values(enc_output, enc_output) for layer in self.dec_layers]
         return caches, memories
 
     def step(self, tokens, caches, memories, position, mask=None, padding_mask=None):
@@ -182,6 +185,8 @@ class Decoder(NotesLayer, keras.layers.Layer):
         for layer, cache, memory in zip(self.dec_layers, caches, memories, strict=True):
             x, cache = layer.step(x, cache, memory, slot, mask, padding_mask, at)
             filled.append(cache)
+        if self.final_norm is not None:
+            x = self.final_norm(x, training=False)
         return x, filled
 
     def get_config(self):

@@ -1,15 +1,16 @@
 """One layer of the decoder.
 
-Axes: B batch, T target length, S source length, C cache slots, D model width, N heads, H = D / N
-head width.
+Axes: B batch, T target length, S source length, D model width, N heads, G heads of keys and values,
+H head width.
 """
+
+import functools
 
 import keras
 
+from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
-from tf_transformer.layers.layer_norm import LayerNorm
-from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.feed_forwards.network import check_width
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positions.positions import part_config, with_part
 
@@ -18,7 +19,7 @@ from tf_transformer.layers.positions.positions import part_config, with_part
 class DecoderLayer(NotesLayer, keras.layers.Layer):
     """Self-attention, attention to the encoder, feed-forward; each followed by "add and norm".
 
-    "Attention Is All You Need", section 3.1, post-norm. Layer normalisation has epsilon 1e-6.
+    "Attention Is All You Need", section 3.1, post-norm.
 
     Args:
         d_model: int, model width D.
@@ -26,8 +27,9 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
         jit: True, False or "auto", whether to compile the attention core with XLA.
-        positions: None, or the part of self-attention that tells the order of tokens, see
-            `layers.positions`.
+        architecture: None for that of the paper, or an `Architecture`.
+        positions: the part of self-attention that tells the order of tokens, see
+            `layers.positions`; None for a new one of the architecture.
 
     Call arguments:
         x: float tensor (B, T, D).
@@ -38,6 +40,7 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         return_attention_weights: False returns None in place of both weights.
         causal: True blocks the future in the self-attention without a T x T mask;
             `look_ahead_mask` then only needs to block padding.
+        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
 
     Returns:
         `(out3, weights_block1, weights_block2)`: (B, T, D), (B, N, T, T), (B, N, T, S).
@@ -53,7 +56,18 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         ([1, 3, 8], [1, 2, 3, 5])
     """
 
-    def __init__(self, d_model, num_heads, dff, rate=0.1, *, jit="auto", positions=None, **kwargs):
+    def __init__(
+        self,
+        d_model,
+        num_heads,
+        dff,
+        rate=0.1,
+        *,
+        jit="auto",
+        architecture=None,
+        positions=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         dtype = self.dtype_policy
         self.d_model = d_model
@@ -61,17 +75,24 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         self.dff = dff
         self.rate = rate
         self.jit = jit
-        self.mha1 = MultiHeadAttention(
-            d_model, num_heads, jit=jit, positions=positions, name="mha1", dtype=dtype
+        self.architecture = architecture
+        parts = architecture or Architecture()
+        if positions is None:
+            positions = parts.positions.copy(dtype).for_layer()
+        self.residual = parts.residual
+        options = {"jit": jit, "dtype": dtype}
+        self.mha1 = parts.attention(d_model, num_heads, positions=positions, name="mha1", **options)
+        self.mha2 = parts.attention(d_model, num_heads, to_self=False, name="mha2", **options)
+        self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
+        self.layernorm1, self.layernorm2, self.layernorm3 = (
+            parts.new_norm(f"layernorm{n}", dtype) for n in (1, 2, 3)
         )
-        self.mha2 = MultiHeadAttention(d_model, num_heads, jit=jit, name="mha2", dtype=dtype)
-        self.ffn = point_wise_feed_forward_network(d_model, dff, name="ffn", dtype=dtype)
-        self.layernorm1 = LayerNorm(name="layernorm1", dtype=dtype)
-        self.layernorm2 = LayerNorm(name="layernorm2", dtype=dtype)
-        self.layernorm3 = LayerNorm(name="layernorm3", dtype=dtype)
-        self.dropout1 = Dropout(rate, name="dropout1", dtype=dtype)
-        self.dropout2 = Dropout(rate, name="dropout2", dtype=dtype)
-        self.dropout3 = Dropout(rate, name="dropout3", dtype=dtype)
+        self.dropout1, self.dropout2, self.dropout3 = (
+            Dropout(rate, name=f"dropout{n}", dtype=dtype) for n in (1, 2, 3)
+        )
+        if self.ffn_before is not None:
+            self.layernorm0 = parts.new_norm("layernorm0", dtype)
+            self.dropout0 = Dropout(rate, name="dropout0", dtype=dtype)
 
     def build(self, x_shape, enc_output_shape):
         check_width(x_shape, self.d_model)
@@ -82,6 +103,9 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             layer.build(x_shape)
         for layer in (self.dropout1, self.dropout2, self.dropout3):
             layer.build(x_shape)
+        if self.ffn_before is not None:
+            for layer in (self.ffn_before, self.layernorm0, self.dropout0):
+                layer.build(x_shape)
 
     def call(
         self,
@@ -92,13 +116,16 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         padding_mask=None,
         return_attention_weights=True,
         causal=False,
+        *,
+        tokens=None,
     ):
         wanted = return_attention_weights
-        return self._three_sublayers(
+        return self._sublayers(
             x,
             lambda q: self.mha1(q, q, q, look_ahead_mask, wanted, causal=causal),
             lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted),
             training,
+            tokens,
         )
 
     def step(self, x, cache, memory, slot, mask=None, padding_mask=None, at=None):
@@ -106,8 +133,8 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
 
         Args:
             x: float tensor (B, T, D), the new positions.
-            cache: two tensors (B, N, C, H), keys and values in C slots.
-            memory: two tensors (B, N, S, H), the encoder's output through `mha2.keys_values`.
+            cache: from `mha1.empty_cache`, then from the last `step`.
+            memory: two tensors (B, G, S, H), the encoder's output through `mha2.keys_values`.
             slot, mask: see `cached_attention`.
             padding_mask: mask of the attention to the encoder.
             at: see `MultiHeadAttention.step`.
@@ -115,23 +142,21 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         Returns:
             `(out3, cache)`: (B, T, D) and the cache with the new keys and values.
         """
-        attn1, cache = self.mha1.step(x, cache, slot, mask, at)
-        out, _, _ = self._three_sublayers(
+        out, cache, _ = self._sublayers(
             x,
-            lambda q: (attn1, None),
+            lambda q: self.mha1.step(q, cache, slot, mask, at),
             lambda q: self.mha2.attend(q, *memory, padding_mask, return_attention_weights=False),
-            training=False,
         )
         return out, cache
 
-    def _three_sublayers(self, x, attend_to_self, attend_to_encoder, training):
-        attn1, weights_block1 = attend_to_self(x)
-        out1 = self.layernorm1(x + self.dropout1(attn1, training=training))
-        attn2, weights_block2 = attend_to_encoder(out1)
-        out2 = self.layernorm2(out1 + self.dropout2(attn2, training=training))
-        ffn_output = self.ffn(out2)
-        out3 = self.layernorm3(out2 + self.dropout3(ffn_output, training=training))
-        return out3, weights_block1, weights_block2
+    def _sublayers(self, x, attend_to_self, attend_to_encoder, training=False, tokens=None):
+        join = functools.partial(self.residual, training=training, tokens=tokens)
+        if self.ffn_before is not None:
+            x, _ = join(x, lambda y: (self.ffn_before(y), None), self.layernorm0, self.dropout0)
+        x, other1 = join(x, attend_to_self, self.layernorm1, self.dropout1)
+        x, other2 = join(x, attend_to_encoder, self.layernorm2, self.dropout2)
+        x, _ = join(x, lambda y: (self.ffn(y), None), self.layernorm3, self.dropout3)
+        return x, other1, other2
 
     def get_config(self):
         return {
@@ -141,9 +166,10 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             "dff": self.dff,
             "rate": self.rate,
             "jit": self.jit,
+            "architecture": self.architecture and self.architecture.to_dict(),
             "positions": part_config(self.mha1.positions),
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_part(config))
+        return cls(**with_part(with_architecture(config)))

@@ -4,8 +4,9 @@ Axes: B batch, S source length, D model width.
 """
 
 import keras
+import tensorflow as tf
 
-from tf_transformer.layers.architecture import with_architecture
+from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.encoder_layer import EncoderLayer
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
@@ -67,7 +68,8 @@ class Encoder(NotesLayer, keras.layers.Layer):
         self.rate = rate
         self.jit = jit
         self.architecture = architecture
-        positions = None if architecture is None else architecture.positions.copy(self.dtype_policy)
+        parts = architecture or Architecture()
+        positions = None if architecture is None else parts.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(
             input_vocab_size,
             d_model,
@@ -85,22 +87,31 @@ class Encoder(NotesLayer, keras.layers.Layer):
                 dff,
                 rate,
                 jit=jit,
+                architecture=architecture,
                 positions=positions and positions.for_layer(),
                 name=f"layer{i}",
                 dtype=self.dtype_policy,
             )
             for i in range(num_layers)
         ]
+        self.final_norm = None
+        if parts.residual.final_norm:
+            self.final_norm = parts.new_norm("final_norm", self.dtype_policy)
 
     def build(self, x_shape):
         self.embedding.build(x_shape)
         for layer in self.enc_layers:
             layer.build((*x_shape, self.d_model))
+        if self.final_norm is not None:
+            self.final_norm.build((*x_shape, self.d_model))
 
     def call(self, x, training=None, mask=None):
+        tokens = tf.not_equal(x, 0)
         x = self.embedding(x, training=training)
         for layer in self.enc_layers:
-            x = layer(x, training, mask)
+            x = layer(x, training, mask, tokens=tokens)
+        if self.final_norm is not None:
+            x = self.final_norm(x, training=training, tokens=tokens)
         return x
 
     def get_config(self):

@@ -3,12 +3,15 @@
 Axes: B batch, T length, D model width.
 """
 
+import functools
+
 import keras
 
+from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.feed_forward import check_width, point_wise_feed_forward_network
-from tf_transformer.layers.layer_norm import LayerNorm
-from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.feed_forwards.feed_forward import FeedForward
+from tf_transformer.layers.feed_forwards.network import check_width
+from tf_transformer.layers.norms.layer_norm import LayerNorm
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positions.positions import part_config, with_part
 
@@ -18,7 +21,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
     """Self-attention, then a feed-forward network, each followed by "add and norm".
 
     out = LayerNorm(x + Dropout(Sublayer(x))) twice (post-norm), "Attention Is All You Need",
-    section 3.1.
+    section 3.1. With `causal` and `step` it is the layer of a decoder-only model.
 
     Args:
         d_model: int, model width D.
@@ -28,13 +31,17 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         activation: Keras activation of the feed-forward network; BERT uses "gelu".
         epsilon: float, added to the variance in layer normalisation; BERT uses 1e-12.
         jit: True, False or "auto", whether to compile the attention core with XLA.
-        positions: None, or the part of self-attention that tells the order of tokens, see
-            `layers.positions`.
+        architecture: None for that of the paper, with `activation` and `epsilon`; or an
+            `Architecture`, which has its own.
+        positions: the part of self-attention that tells the order of tokens, see
+            `layers.positions`; None for a new one of the architecture.
 
     Call arguments:
         x: float tensor (B, T, D).
         training: bool or None; dropout is only applied if true.
         mask: None, float (1.0 = blocked) or bool (True = may attend), see `MultiHeadAttention`.
+        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
+        causal: bool, True also blocks the future.
 
     Returns:
         (B, T, D).
@@ -58,6 +65,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         activation="relu",
         epsilon=1e-6,
         jit="auto",
+        architecture=None,
         positions=None,
         **kwargs,
     ):
@@ -70,28 +78,61 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         self.activation = keras.activations.get(activation)
         self.epsilon = epsilon
         self.jit = jit
-        self.mha = MultiHeadAttention(
+        self.architecture = architecture
+        parts = architecture or Architecture(
+            norm=LayerNorm(epsilon), feed_forward=FeedForward(self.activation)
+        )
+        if positions is None:
+            positions = parts.positions.copy(dtype).for_layer()
+        self.residual = parts.residual
+        self.mha = parts.attention(
             d_model, num_heads, jit=jit, positions=positions, name="mha", dtype=dtype
         )
-        self.ffn = point_wise_feed_forward_network(
-            d_model, dff, self.activation, name="ffn", dtype=dtype
+        self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
+        self.layernorm1, self.layernorm2 = (
+            parts.new_norm(name, dtype) for name in ("layernorm1", "layernorm2")
         )
-        self.layernorm1 = LayerNorm(epsilon, name="layernorm1", dtype=dtype)
-        self.layernorm2 = LayerNorm(epsilon, name="layernorm2", dtype=dtype)
         self.dropout1 = Dropout(rate, name="dropout1", dtype=dtype)
         self.dropout2 = Dropout(rate, name="dropout2", dtype=dtype)
+        if self.ffn_before is not None:
+            self.layernorm0 = parts.new_norm("layernorm0", dtype)
+            self.dropout0 = Dropout(rate, name="dropout0", dtype=dtype)
 
     def build(self, x_shape):
         check_width(x_shape, self.d_model)
         self.mha.build(x_shape, x_shape, x_shape)
         for layer in (self.ffn, self.layernorm1, self.layernorm2, self.dropout1, self.dropout2):
             layer.build(x_shape)
+        if self.ffn_before is not None:
+            for layer in (self.ffn_before, self.layernorm0, self.dropout0):
+                layer.build(x_shape)
 
-    def call(self, x, training=None, mask=None):
-        attn_output, _ = self.mha(x, x, x, mask, return_attention_weights=False)
-        out1 = self.layernorm1(x + self.dropout1(attn_output, training=training))
-        ffn_output = self.ffn(out1)
-        return self.layernorm2(out1 + self.dropout2(ffn_output, training=training))
+    def call(self, x, training=None, mask=None, *, tokens=None, causal=False):
+        def attend(y):
+            return self.mha(y, y, y, mask, return_attention_weights=False, causal=causal)
+
+        return self._sublayers(x, attend, training, tokens)[0]
+
+    def step(self, x, cache, slot, mask=None, at=None):
+        """Compute new positions against cached keys and values, as `call` with `causal=True`.
+
+        Args:
+            x: float tensor (B, T, D), the new positions.
+            cache: from `mha.empty_cache`, then from the last `step`.
+            slot, mask, at: see `MultiHeadAttention.step`.
+
+        Returns:
+            `(output, cache)`: (B, T, D) and the cache with the new keys and values.
+        """
+        return self._sublayers(x, lambda y: self.mha.step(y, cache, slot, mask, at))
+
+    def _sublayers(self, x, attend, training=False, tokens=None):
+        join = functools.partial(self.residual, training=training, tokens=tokens)
+        if self.ffn_before is not None:
+            x, _ = join(x, lambda y: (self.ffn_before(y), None), self.layernorm0, self.dropout0)
+        x, other = join(x, attend, self.layernorm1, self.dropout1)
+        x, _ = join(x, lambda y: (self.ffn(y), None), self.layernorm2, self.dropout2)
+        return x, other
 
     def get_config(self):
         return {
@@ -103,9 +144,10 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             "activation": keras.activations.serialize(self.activation),
             "epsilon": self.epsilon,
             "jit": self.jit,
+            "architecture": self.architecture and self.architecture.to_dict(),
             "positions": part_config(self.mha.positions),
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_part(config))
+        return cls(**with_part(with_architecture(config)))

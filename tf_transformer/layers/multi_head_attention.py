@@ -1,17 +1,50 @@
 """Multi-head attention.
 
-Axes: B batch, T target (query) length, S source (key) length, D model width, N heads,
-H = D / N head width.
+Axes: B batch, T target (query) length, S source (key) length, D model width, N heads, G heads of
+keys and values, H head width, C cache slots.
 """
 
 import keras
 import tensorflow as tf
 
 from tf_transformer.functional.attention.cached import cached_attention
-from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
+from tf_transformer.functional.attention.grouped import grouped_attention
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positions.positions import part_config, with_part
+
+
+def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
+    """Check the sizes of the heads of attention.
+
+    Args:
+        d_model, num_heads, key_dim, num_key_value_heads, share_qk: see `MultiHeadAttention`.
+
+    Raises:
+        ValueError: If they do not fit together.
+
+    Example:
+        >>> check_heads(8, 2, None, 1, False)
+    """
+    if num_heads < 1 or (key_dim is None and d_model % num_heads):
+        raise ValueError(
+            f"d_model, num_heads: expected d_model to be a multiple of num_heads, got "
+            f"d_model={d_model} and num_heads={num_heads}. Change one, or set key_dim, the width "
+            f"of a head."
+        )
+    if key_dim is not None and key_dim < 1:
+        raise ValueError(f"key_dim: expected at least 1, got {key_dim}.")
+    groups = num_heads if num_key_value_heads is None else num_key_value_heads
+    if groups < 1 or num_heads % groups:
+        raise ValueError(
+            f"num_key_value_heads: expected a divisor of num_heads={num_heads}, so that each head "
+            f"of keys serves the same number of queries, got {num_key_value_heads}."
+        )
+    if share_qk and groups != num_heads:
+        raise ValueError(
+            f"share_qk: expected as many heads of keys as of queries, got num_heads={num_heads} "
+            f"and num_key_value_heads={num_key_value_heads}."
+        )
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -23,10 +56,18 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
 
     Args:
         d_model: int, the width D of queries and output.
-        num_heads: int, N; must divide `d_model`.
+        num_heads: int, N; must divide `d_model` unless `key_dim` is set.
         jit: True, False or "auto", whether to compile the attention core with XLA.
         positions: None, or the part of self-attention that tells the order of tokens, for example
             `RotaryPositions()`; see `layers.positions`.
+        key_dim: None for D / N, or int, the width H of a head.
+        num_key_value_heads: None for N, or int G, which divides N: each head of keys and values
+            serves N / G heads of queries. Ainslie et al. 2023, "GQA"; with 1, Shazeer 2019, "Fast
+            Transformer Decoding" (multi-query attention). The cache of a decoder has G heads.
+        share_qk: bool, True projects queries and keys with the same weights, as in Kitaev et al.
+            2020, "Reformer", section 2, without their normalisation of keys.
+        window: None, or int r: keys more than r positions away from a query are blocked, at a cost
+            linear in T; "Attention Is All You Need", section 4.
 
     Call arguments:
         v, k, q as in the paper: q (B, T, D), k and v (B, S, any width); float.
@@ -41,9 +82,9 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         `(output, attention_weights)`: (B, T, D) and (B, N, T, S) or None.
 
     Raises:
-        ValueError: If `d_model` is not divisible by `num_heads`, an input is not of rank 3, the
-            mask has an integer dtype or does not broadcast, or both `bias` and `positions` add to
-            the scores.
+        ValueError: If the numbers of heads do not divide as they must, `share_qk` meets different
+            numbers of heads, an input is not of rank 3, the mask has an integer dtype or does not
+            broadcast, or both `bias` and `positions` add to the scores.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -52,30 +93,44 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         ([1, 3, 8], [1, 2, 3, 5])
     """
 
-    def __init__(self, d_model, num_heads, *, jit="auto", positions=None, **kwargs):
+    def __init__(
+        self,
+        d_model,
+        num_heads,
+        *,
+        jit="auto",
+        positions=None,
+        key_dim=None,
+        num_key_value_heads=None,
+        share_qk=False,
+        window=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        if num_heads < 1 or d_model % num_heads:
-            raise ValueError(
-                f"d_model, num_heads: expected d_model to be a multiple of num_heads, got "
-                f"d_model={d_model} and num_heads={num_heads}."
-            )
+        check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk)
         self.d_model = d_model
         self.num_heads = num_heads
         self.jit = jit
         self.positions = positions
-        self.wq = FlatDense(d_model, name="wq", dtype=self.dtype_policy)
-        self.wk = FlatDense(d_model, name="wk", dtype=self.dtype_policy)
-        self.wv = FlatDense(d_model, name="wv", dtype=self.dtype_policy)
-        self.dense = FlatDense(d_model, name="dense", dtype=self.dtype_policy)
+        self.key_dim = key_dim or d_model // num_heads
+        self.num_key_value_heads = num_key_value_heads or num_heads
+        self.share_qk = share_qk
+        self.window = window
+        width, shared = num_heads * self.key_dim, self.num_key_value_heads * self.key_dim
+        dtype = self.dtype_policy
+        self.wq = FlatDense(width, name="wq", dtype=dtype)
+        self.wk = self.wq if share_qk else FlatDense(shared, name="wk", dtype=dtype)
+        self.wv = FlatDense(shared, name="wv", dtype=dtype)
+        self.dense = FlatDense(d_model, name="dense", dtype=dtype)
 
     def build(self, q_shape, k_shape, v_shape):
         self.wq.build(q_shape)
-        self.wk.build(k_shape)
+        if not self.share_qk:
+            self.wk.build(k_shape)
         self.wv.build(v_shape)
-        self.dense.build((*q_shape[:-1], self.d_model))
+        self.dense.build((*q_shape[:-1], self.num_heads * self.key_dim))
         if self.positions is not None and not self.positions.built:
-            depth = self.d_model // self.num_heads
-            self.positions.build((None, self.num_heads, None, depth))
+            self.positions.build((None, self.num_heads, None, self.key_dim))
 
     def call(self, q, k, v, mask=None, return_attention_weights=True, bias=None, causal=False):
         # Here, not in `build`: once built, a layer no longer checks shapes.
@@ -99,7 +154,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             k, v: float tensors (B, S, width).
 
         Returns:
-            Two tensors (B, N, S, H).
+            Two tensors (B, G, S, H).
         """
         batch_size = tf.shape(k)[0]
         keys = self._placed(self.split_heads(self.wk(k), batch_size), tf.range(tf.shape(k)[1]))
@@ -112,7 +167,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
 
         Args:
             q: float tensor (B, T, D).
-            keys, values: (B, N, S, H).
+            keys, values: (B, G, S, H).
             mask, return_attention_weights, bias, causal: same as in `call`.
 
         Returns:
@@ -120,24 +175,38 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         """
         batch_size, length = tf.unstack(tf.shape(q)[:2])
         queries = self._placed(self.split_heads(self.wq(q), batch_size), tf.range(length))
-        heads, weights = scaled_dot_product_attention(
+        heads, weights = grouped_attention(
             queries,
             keys,
             values,
             mask,
             bias=self._bias(queries, keys, bias, causal),
             causal=causal,
+            **({} if self.window is None else {"window": self.window}),
             return_attention_weights=return_attention_weights,
             jit=self.jit,
         )
         return self._join_heads(heads, batch_size), weights
+
+    def empty_cache(self, batch_size, slots):
+        """Create the cache of `step`.
+
+        Args:
+            batch_size, slots: int or scalar int32 tensors, B and C.
+
+        Returns:
+            Two tensors of zeros (B, G, C, H).
+        """
+        shape = (batch_size, self.num_key_value_heads, slots, self.key_dim)
+        empty = tf.zeros(shape, self.compute_dtype)
+        return empty, empty
 
     def step(self, x, cache, slot, mask=None, at=None):
         """Attend from new positions to themselves and to cached ones.
 
         Args:
             x: float tensor (B, T, D), the new positions.
-            cache: two tensors (B, N, C, H), keys and values in C slots.
+            cache: from `empty_cache`, then from the last `step`: two tensors (B, G, C, H).
             slot, mask: see `cached_attention`.
             at: the positions of the new tokens and of those in the slots, int32 (T,) and (C,); by
                 default a token's position is its slot.
@@ -156,7 +225,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         )
         values = self.split_heads(self.wv(x), batch_size)
         bias = self._bias(q, cache[0], None, causal=True)
-        distances = None if bias is None else old - tf.expand_dims(new, 1)  # (T, C)
+        distances = old - tf.expand_dims(new, 1)  # (T, C)
         heads, cache = cached_attention(
             q, keys, values, cache, slot, mask, bias, distances, jit=self.jit
         )
@@ -178,16 +247,16 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         return bias if by_distance is None else by_distance
 
     def split_heads(self, x, batch_size):
-        """Split the last axis into heads: (B, T, D) -> (B, N, T, H)."""
-        depth = self.d_model // self.num_heads
+        """Split the last axis into heads: (B, T, N * H) -> (B, N, T, H)."""
+        num_heads = x.shape[-1] // self.key_dim  # fewer of keys and values than of queries
         # T is explicit where the notes use -1, which cannot be inferred for an empty batch.
-        x = tf.reshape(x, (batch_size, tf.shape(x)[1], self.num_heads, depth))
+        x = tf.reshape(x, (batch_size, tf.shape(x)[1], num_heads, self.key_dim))
         return tf.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
 
     def _join_heads(self, heads, batch_size):
         heads = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
-        heads = tf.reshape(heads, (batch_size, tf.shape(heads)[1], self.d_model))  # (B, T, D)
-        return self.dense(heads)
+        width = self.num_heads * self.key_dim
+        return self.dense(tf.reshape(heads, (batch_size, tf.shape(heads)[1], width)))  # (B, T, D)
 
     def get_config(self):
         return {
@@ -196,6 +265,10 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             "num_heads": self.num_heads,
             "jit": self.jit,
             "positions": part_config(self.positions),
+            "key_dim": self.key_dim,
+            "num_key_value_heads": self.num_key_value_heads,
+            "share_qk": self.share_qk,
+            "window": self.window,
         }
 
     @classmethod

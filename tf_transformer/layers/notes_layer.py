@@ -4,6 +4,8 @@ import inspect
 
 import tensorflow as tf
 
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+
 
 class NotesLayer:
     """Mixin that allows positional arguments and stops the propagation of Keras masks.
@@ -31,7 +33,8 @@ class NotesLayer:
         self.supports_masking = True
 
     def __call__(self, *args, **kwargs):
-        names = list(inspect.signature(self.call).parameters)
+        parameters = inspect.signature(self.call).parameters.values()
+        names = [parameter.name for parameter in parameters if parameter.kind != KEYWORD_ONLY]
         if len(args) > len(names):
             raise TypeError(
                 f"{type(self).__name__}: expected at most {len(names)} arguments "

@@ -1,6 +1,6 @@
 """Attention from new positions to cached keys and values.
 
-Axes: B batch, N heads, T new positions, C cache slots, H head width.
+Axes: B batch, N heads, G heads of keys and values, T new positions, C cache slots, H head width.
 """
 
 import functools
@@ -8,6 +8,7 @@ import functools
 import tensorflow as tf
 
 from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.attention.grouped import fold_heads, unfold_heads
 from tf_transformer.functional.attention.use_xla import use_xla
 from tf_transformer.functional.attention.whole import whole_attention
 from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
@@ -25,8 +26,9 @@ def cached_attention(
 
     Args:
         q: float tensor (B, N, T, H), the queries of the new positions.
-        keys, values: (B, N, T, H), their keys and values.
-        cache: two tensors (B, N, C, H), the keys and values written so far.
+        keys, values: (B, G, T, H), their keys and values; each of the G heads serves N / G heads of
+            queries.
+        cache: two tensors (B, G, C, H), the keys and values written so far.
         slot: scalar int32 tensor, 0 <= slot <= C - T, the first slot to write to.
         mask: None, or a bool tensor that broadcasts to (B, N, T, C), True = may attend.
         bias: None, a float tensor that broadcasts to (B, N, T, C), added to the scores, or
@@ -49,11 +51,15 @@ def cached_attention(
         >>> output.numpy().max(), keys.numpy().sum()
         (np.float32(1.0), np.float32(8.0))
     """
-    expected = (*cache[0].shape[:2], q.shape[-2], cache[0].shape[-1])
-    for name, tensor in (("q", q), ("keys", keys), ("values", values)):
+    batch, groups, _, width = cache[0].shape
+    for name, tensor in (("keys", keys), ("values", values), ("q", q)):
+        heads = groups
+        if name == "q" and None not in (groups, q.shape[1]):
+            heads = max(1, q.shape[1] // groups) * groups
+        expected = (batch, heads, q.shape[-2], width)
         if not tensor.shape.is_compatible_with(expected):
             raise ValueError(
-                f"{name}: expected shape {tuple(expected)}, to match q and the cache, got "
+                f"{name}: expected shape {expected}, to match q and the cache, got "
                 f"{tuple(tensor.shape)}."
             )
     core = _cached_by_xla if use_xla(jit, q.shape, cache[0].shape) else _cached
@@ -62,17 +68,29 @@ def cached_attention(
 
 def _cached(q, keys, values, cache, slot, mask, bias, distances, attend=whole_attention):
     cache = tuple(_put(old, new, slot) for new, old in zip((keys, values), cache, strict=True))
-    if mask is None:
-        new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)  # (T, 1)
-        mask = tf.range(tf.shape(cache[0])[2]) <= new  # (T, C)
-    if not isinstance(bias, ByDistance):
-        return attend(q, *cache, ~mask, bias, weights_wanted=False)[0], cache
-    if distances is None:
-        queries = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)
-        distances = tf.range(tf.shape(cache[0])[2]) - queries  # (T, C)
-    wanted = bias.values is not None
-    output, weights = attend(q, *cache, ~mask, bias.at(q, distances), weights_wanted=wanted)
-    return output + bias.output_at(weights, distances) if wanted else output, cache
+    slots = tf.range(tf.shape(cache[0])[2])
+    new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)  # (T, 1)
+    mask = slots <= new if mask is None else mask  # (T, C)
+    distances = slots - new if distances is None else distances  # (T, C)
+    by_distance = bias if isinstance(bias, ByDistance) else None
+    bias = bias if by_distance is None else by_distance.at(q, distances)
+    wanted = by_distance is not None and by_distance.values is not None
+    output, weights = _grouped(attend, q.shape[1] // keys.shape[1], q, *cache, ~mask, bias, wanted)
+    return output + by_distance.output_at(weights, distances) if wanted else output, cache
+
+
+def _grouped(attend, times, q, k, v, blocked, bias, weights_wanted):
+    """Attention of N heads to G = N / times heads of keys and values; see `whole_attention`."""
+    if times == 1:
+        return attend(q, k, v, blocked, bias, weights_wanted=weights_wanted)
+    scores = tf.concat([tf.shape(q)[:-1], tf.shape(k)[-2:-1]], 0)  # (B, N, T, C)
+    blocked, bias = (
+        x if x is None else fold_heads(tf.broadcast_to(x, scores), times) for x in (blocked, bias)
+    )
+    output, weights = attend(
+        fold_heads(q, times), k, v, blocked, bias, weights_wanted=weights_wanted
+    )
+    return unfold_heads(output, times), weights if weights is None else unfold_heads(weights, times)
 
 
 def _put(cache, new, slot):

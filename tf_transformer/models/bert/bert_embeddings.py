@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.layer_norm import LayerNorm
+from tf_transformer.layers.norms.layer_norm import LayerNorm
 from tf_transformer.models.bert.configured_layer import ConfiguredLayer
 from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 

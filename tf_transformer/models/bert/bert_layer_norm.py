@@ -2,7 +2,7 @@
 
 import keras
 
-from tf_transformer.layers.layer_norm import LayerNorm
+from tf_transformer.layers.norms.layer_norm import LayerNorm
 from tf_transformer.models.bert.bert_config import BertConfig
 
 

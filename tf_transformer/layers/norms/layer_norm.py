@@ -6,7 +6,7 @@ Axes: D model width; the leading axes are "...".
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.layer_norm import layer_norm
+from tf_transformer.functional.norms import layer_norm
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -22,6 +22,7 @@ class LayerNorm(keras.layers.Layer):
 
     Call arguments:
         inputs: float tensor (..., D).
+        training, tokens: unused; as in `BatchNorm`.
 
     Returns:
         (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
@@ -42,7 +43,8 @@ class LayerNorm(keras.layers.Layer):
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
 
-    def call(self, inputs):
+    def call(self, inputs, training=None, tokens=None):
+        del training, tokens
         dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
         x, gamma, beta = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
         return tf.cast(layer_norm(x, gamma, beta, self.epsilon), self.compute_dtype)

@@ -1,11 +1,11 @@
-"""First and second gradients of layer normalisation against finite differences."""
+"""First and second gradients of normalisations against finite differences."""
 
 import numpy as np
 import pytest
 import reference_numpy as ref
 import tensorflow as tf
 
-from tf_transformer.functional.layer_norm import layer_norm
+from tf_transformer.functional.norms import layer_norm
 
 EPSILON = 0.1
 

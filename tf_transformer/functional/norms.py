@@ -1,4 +1,4 @@
-"""Layer normalisation.
+"""Normalisation of each position.
 
 Axes: D model width; the leading axes are "...", or M when flattened.
 """
@@ -39,8 +39,45 @@ def layer_norm(x, gamma, beta, epsilon):
 
         return normal * gamma + beta, gradient
 
-    rows = normalise(tf.reshape(x, (-1, x.shape[-1])), gamma, beta)
-    outputs = tf.reshape(rows, tf.shape(x))
+    return _by_rows(normalise, x, gamma, beta)
+
+
+def rms_norm(x, gamma, epsilon):
+    """gamma x / sqrt(mean(x^2) + epsilon) over the last axis.
+
+    Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4. With n the
+    normalised x, s the denominator and g = gamma * upstream, the gradient with respect to x is
+    (g - n mean(g n)) / s, written out for the same reason as in `layer_norm`.
+
+    Args:
+        x: float32 or float64 tensor (..., D).
+        gamma: tensor (D,) with the dtype of `x`.
+        epsilon: float.
+
+    Returns:
+        Tensor like `x`.
+
+    Example:
+        >>> rms_norm(tf.constant([[3.0, 4.0]]), tf.ones(2), 0.0).numpy().round(3).tolist()
+        [[0.849, 1.131]]
+    """
+
+    @tf.custom_gradient
+    def normalise(x, gamma):
+        scale = tf.math.rsqrt(_row_mean(tf.square(x)) + epsilon)  # (M, 1)
+        normal = x * scale  # (M, D)
+
+        def gradient(upstream):
+            g = upstream * gamma
+            return (g - normal * _row_mean(g * normal)) * scale, _column_sum(upstream * normal)
+
+        return normal * gamma, gradient
+
+    return _by_rows(normalise, x, gamma)
+
+
+def _by_rows(normalise, x, *weights):
+    outputs = tf.reshape(normalise(tf.reshape(x, (-1, x.shape[-1])), *weights), tf.shape(x))
     outputs.set_shape(x.shape)
     return outputs
 

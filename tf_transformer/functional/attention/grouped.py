@@ -1,0 +1,83 @@
+"""Attention in which groups of query heads share keys and values.
+
+Axes: B batch, N query heads, G heads of keys and values, T queries, S keys, W any width.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.functional.attention.blocks import shape_of
+from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
+
+
+def grouped_attention(q, k, v, mask=None, *, bias=None, causal=False, window=None, **options):
+    """Attention with fewer heads of keys and values than of queries.
+
+    Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
+    Checkpoints", section 2.2.
+
+    Args:
+        q: float tensor (B, N, T, H).
+        k, v: float tensors (B, G, S, H); G divides N.
+        mask, bias, causal, window, options: see `scaled_dot_product_attention`.
+
+    Returns:
+        See `scaled_dot_product_attention`, with N heads.
+
+    Example:
+        >>> q, k = tf.ones((1, 6, 3, 4)), tf.ones((1, 2, 5, 4))
+        >>> grouped_attention(q, k, k)[1].shape.as_list()
+        [1, 6, 3, 5]
+    """
+    times = q.shape[1] // k.shape[1]
+    options |= {"bias": bias, "causal": causal}
+    if times == 1:
+        return scaled_dot_product_attention(q, k, v, mask, **options)
+    if bias is None and window is None and not causal and _same_for_all_queries(mask):
+        output, weights = scaled_dot_product_attention(fold_heads(q, times), k, v, mask, **options)
+        return unfold_heads(output, times), weights if weights is None else unfold_heads(
+            weights, times
+        )
+    k, v = (tf.repeat(x, times, axis=1) for x in (k, v))
+    return scaled_dot_product_attention(q, k, v, mask, **options)
+
+
+def _same_for_all_queries(mask):
+    if mask is None or (mask.dtype == tf.bool and mask.shape.rank == 2):
+        return True
+    return mask.shape.rank == 4 and mask.shape[1] == mask.shape[2] == 1
+
+
+def fold_heads(x, times):
+    """Put the rows of the heads that share keys one after another, so that keys are read once.
+
+    Args:
+        x: tensor (..., N, T, W).
+        times: int, N / G.
+
+    Returns:
+        (..., G, N / G * T, W).
+
+    Example:
+        >>> fold_heads(tf.zeros((2, 6, 5, 7)), 3).shape.as_list()
+        [2, 2, 15, 7]
+    """
+    *lead, heads, rows, width = shape_of(x)
+    return tf.reshape(x, (*lead, heads // times, times * rows, width))
+
+
+def unfold_heads(x, times):
+    """The inverse of `fold_heads`.
+
+    Args:
+        x: tensor (..., G, N / G * T, W).
+        times: int, N / G.
+
+    Returns:
+        (..., N, T, W).
+
+    Example:
+        >>> unfold_heads(tf.zeros((2, 2, 15, 7)), 3).shape.as_list()
+        [2, 6, 5, 7]
+    """
+    *lead, heads, rows, width = shape_of(x)
+    return tf.reshape(x, (*lead, heads * times, rows // times, width))
