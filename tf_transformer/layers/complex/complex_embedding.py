@@ -135,15 +135,15 @@ def check_ids(ids):
     """Check that token ids are integers.
 
     Args:
-        ids: tensor, array, symbolic tensor or nested list.
+        ids: tensor, array or symbolic tensor.
 
     Raises:
         ValueError: If they are not.
 
     Example:
-        >>> check_ids([[5, 6, 2]])
+        >>> check_ids(np.array([[5, 6, 2]]))
     """
-    dtype = keras.backend.standardize_dtype(getattr(ids, "dtype", None) or np.asarray(ids).dtype)
+    dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
         raise ValueError(
             f"ids: expected integers, got {dtype}. Cast them: tf.cast(ids, tf.int32); a "
