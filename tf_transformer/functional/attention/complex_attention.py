@@ -42,9 +42,10 @@ def complex_attention(q, k, v, mask=None, *, return_attention_weights=True, plan
         ValueError: If an input is not complex, shapes do not match, the mask has an integer dtype
             or does not broadcast, or the plan cannot return the requested weights.
 
-    Differs from the paper: its equation 14 divides by n, which it does not define there; like the
-    published code for text classification, this divides by the head width. That code leaves out
-    the conjugation, in contrast to the equation.
+    Differs from the paper: in equation 14 the divisor is the root of n, the number of words; here
+    it is that of the head width, as in the code published for text classification. Like that code,
+    this takes the softmax of the scores themselves, which the equation first divides by their sum.
+    The conjugation is that of the equation; the code leaves it out.
 
     Example:
         >>> q = tf.constant([[10 + 0j, 0]])

@@ -10,6 +10,7 @@ from tf_transformer.functional.complex_numbers import to_real
 from tf_transformer.layers.notes_layer import NotesLayer
 
 
+@keras.saving.register_keras_serializable(package="tf_transformer")
 class ComplexLayer(NotesLayer, keras.layers.Layer):
     """Base of the layers that return complex tensors.
 
