@@ -6,7 +6,7 @@ Axes: B batch, T length, D model width.
 import keras
 
 from tf_transformer.layers.complex.complex_dense import ComplexDense
-from tf_transformer.layers.complex.complex_layer import ComplexLayer
+from tf_transformer.layers.complex.complex_layer import ComplexLayer, check_sizes
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -37,6 +37,7 @@ class ComplexFeedForward(ComplexLayer):
 
     def __init__(self, d_model, dff, activation="relu", **kwargs):
         super().__init__(**kwargs)
+        check_sizes(d_model=d_model, dff=dff)
         self.d_model = d_model
         self.dff = dff
         self.hidden = ComplexDense(dff, activation, name="hidden", dtype=self.dtype_policy)
