@@ -14,6 +14,15 @@ from layer_harness import Case
 from tf_transformer.layers import (
     Architecture,
     BatchNorm,
+    ComplexDense,
+    ComplexDropout,
+    ComplexEmbedding,
+    ComplexEncoder,
+    ComplexEncoderLayer,
+    ComplexFeedForward,
+    ComplexLayerNorm,
+    ComplexMultiHeadAttention,
+    ComplexToReal,
     Decoder,
     DecoderLayer,
     Dropout,
@@ -41,6 +50,10 @@ def floats(*shape):
     return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
+def complexes(*shape):
+    return (floats(*shape) + 1j * floats(*shape, 1)[..., 0]).astype(np.complex64)
+
+
 def ids(batch, length):
     """Token ids below 13, with padding inside the first row and at the end of the last."""
     tokens = np.random.default_rng((batch, length)).integers(1, 13, (batch, length), np.int32)
@@ -56,6 +69,25 @@ def attention_call(batch, target, source):
         "v": floats(batch, source, D + 2),
         "mask": ref.padding_mask(ids(batch, source)),
     }
+
+
+def complex_attention_call(batch, target, source):
+    return {
+        "q": complexes(batch, target, D),
+        "k": complexes(batch, source, D),
+        "v": complexes(batch, source, D + 2),
+        "mask": ref.padding_mask(ids(batch, source)),
+    }
+
+
+def complex_encoder_layer_call(batch, length):
+    return {"x": complexes(batch, length, D), "mask": ids(batch, length) != 0}
+
+
+def complex_case(make):
+    """A case of a layer that returns complex tensors, with one complex input."""
+    calls = tuple({"x": complexes(*lengths, D)} for lengths in SELF_LENGTHS)
+    return Case(make, calls, full_precision=True)
 
 
 def bias(batch, target, source):
@@ -204,6 +236,48 @@ CASES = {
         lambda **kwargs: Decoder(1, D, N, F, 19, 8, **kwargs),
         tuple(decoder_call(*lengths) for lengths in LENGTHS),
         {"return_attention_weights": False, "causal": True},
+    ),
+    "ComplexEmbedding": Case(
+        lambda **kwargs: ComplexEmbedding(13, D, **kwargs),
+        tuple({"ids": ids(*lengths)} for lengths in SELF_LENGTHS),
+        {"start": 3},
+        full_precision=True,
+    ),
+    "ComplexEmbedding, shared": Case(
+        lambda **kwargs: ComplexEmbedding(
+            13, D, "word-sharing", "word-sharing", "dimension-sharing", **kwargs
+        ),
+        tuple({"ids": ids(*lengths)} for lengths in SELF_LENGTHS),
+        full_precision=True,
+    ),
+    "ComplexDense": complex_case(lambda **kwargs: ComplexDense(F, "gelu", **kwargs)),
+    "ComplexDropout": complex_case(lambda **kwargs: ComplexDropout(0.3, **kwargs)),
+    "ComplexFeedForward": complex_case(lambda **kwargs: ComplexFeedForward(D, F, **kwargs)),
+    "ComplexLayerNorm": complex_case(lambda **kwargs: ComplexLayerNorm(0.1, **kwargs)),
+    "ComplexToReal": Case(
+        lambda **kwargs: ComplexToReal(F, "tanh", **kwargs),
+        tuple({"x": complexes(*lengths, D)} for lengths in SELF_LENGTHS),
+    ),
+    "ComplexMultiHeadAttention": Case(
+        lambda **kwargs: ComplexMultiHeadAttention(D, N, **kwargs),
+        tuple(complex_attention_call(*lengths) for lengths in LENGTHS),
+        full_precision=True,
+    ),
+    "ComplexMultiHeadAttention, no weights": Case(
+        lambda **kwargs: ComplexMultiHeadAttention(D, N, **kwargs),
+        tuple(complex_attention_call(*lengths) for lengths in LENGTHS),
+        {"return_attention_weights": False},
+        full_precision=True,
+    ),
+    "ComplexEncoderLayer": Case(
+        lambda **kwargs: ComplexEncoderLayer(D, N, F, activation="gelu", **kwargs),
+        tuple(complex_encoder_layer_call(*lengths) for lengths in SELF_LENGTHS),
+        full_precision=True,
+    ),
+    "ComplexEncoder": Case(
+        lambda **kwargs: ComplexEncoder(1, D, N, F, 13, phases="zero", **kwargs),
+        tuple(encoder_call(*lengths) for lengths in SELF_LENGTHS),
+        full_precision=True,
     ),
     "Transformer": Case(
         transformer,

@@ -20,6 +20,21 @@ STACK = {"num_layers": 1, "d_model": D, "num_heads": N, "dff": F, "maximum_posit
 HIDDEN = (2, 5, D)
 CASES = {
     "BatchNorm": ({}, HIDDEN),
+    "ComplexDense": ({"units": F, "activation": "gelu"}, HIDDEN),
+    "ComplexDropout": ({"rate": 0.3}, HIDDEN),
+    "ComplexEmbedding": ({"vocab_size": 13, "d_model": D}, (2, 5)),
+    "ComplexEncoder": (
+        {"num_layers": 1, "d_model": D, "num_heads": N, "dff": F, "input_vocab_size": 13},
+        (2, 5),
+    ),
+    "ComplexEncoderLayer": ({"d_model": D, "num_heads": N, "dff": F}, HIDDEN),
+    "ComplexFeedForward": ({"d_model": D, "dff": F}, HIDDEN),
+    "ComplexLayerNorm": ({}, HIDDEN),
+    "ComplexMultiHeadAttention": (
+        {"d_model": D, "num_heads": N},
+        {"q_shape": (2, 3, D), "k_shape": HIDDEN, "v_shape": HIDDEN},
+    ),
+    "ComplexToReal": ({"units": F}, HIDDEN),
     "Decoder": (
         STACK | {"target_vocab_size": 13},
         {"x_shape": (2, 3), "enc_output_shape": HIDDEN},
@@ -48,7 +63,13 @@ CASES = {
     "BERTLayerNorm": ({"config": CONFIG}, HIDDEN),
     "BERTSelfAttention": ({"config": CONFIG}, HIDDEN),
 }
-WITHOUT_WEIGHTS = ("Dropout", "NoPositions", "Positional_Encoding", "SinusoidalPositions")
+WITHOUT_WEIGHTS = (
+    "ComplexDropout",
+    "Dropout",
+    "NoPositions",
+    "Positional_Encoding",
+    "SinusoidalPositions",
+)
 # Called by `MultiHeadAttention` alone: tests/layers/positions/ checks them there.
 INSIDE_ATTENTION = {"AlibiPositions", "RotaryPositions", "ShawPositions", "T5Positions"}
 PUBLIC = {

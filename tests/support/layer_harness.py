@@ -22,14 +22,16 @@ class Case:
 
     Attributes:
         make: `make(**kwargs)` -> a new layer; the keywords (`dtype`) go to the constructor.
-        calls: call arguments by name, arrays of float32, int32 or bool; several sets of
+        calls: call arguments by name, arrays of float32, complex64, int32 or bool; several sets of
             different batch sizes and lengths. Most checks use only the first.
         options: call arguments that are not tensors, the same in every call.
+        full_precision: whether outputs are complex64 and float32 under half-precision policies too.
     """
 
     make: Callable[..., keras.layers.Layer]
     calls: tuple[dict[str, Any], ...]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    full_precision: bool = False
 
     def apply(self, layer, arguments):
         """Call the layer, its first argument by position; return a flat list of tensors."""
@@ -85,6 +87,18 @@ class Case:
 def assert_same(actual, expected, tolerance=1e-5):
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+def floats(tensor):
+    """Return a complex tensor as its two parts, a float one as it is."""
+    if tensor.dtype.is_complex:
+        tensor = tf.stack([tf.math.real(tensor), tf.math.imag(tensor)], axis=-1)
+    return tf.cast(tensor, tf.float32)
+
+
+def floats_of(dtype):
+    """Return the name of a float dtype, or of the parts of a complex one."""
+    return {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
 
 
 def check_compiled(case):
@@ -154,8 +168,8 @@ def check_gradients(case, layer=None):
     with tf.GradientTape() as tape:
         # A random weighting: the sum of a normalised row is constant, so its gradient is zero.
         loss = sum(
-            tf.reduce_sum(tf.cast(tensor, tf.float32) * rng.standard_normal(tensor.shape))
-            for tensor in case.apply(layer, arguments)
+            tf.reduce_sum(tensor * rng.standard_normal(tensor.shape))
+            for tensor in map(floats, case.apply(layer, arguments))
         )
     variables = layer.trainable_variables
     gradients = tape.gradient(loss, [variable.value for variable in variables])
@@ -171,10 +185,13 @@ def check_policy(case, policy):
     case.apply(layer, arguments)
     layer.set_weights(case.layer.get_weights())
     outputs = case.apply(layer, arguments)
-    assert {tensor.dtype.name for tensor in outputs} == {policy.compute_dtype}
+    dtype = policy.compute_dtype
+    if case.full_precision and dtype != "float64":
+        dtype = "float32"
+    assert {floats_of(tensor.dtype) for tensor in outputs} == {dtype}
     assert {weight.dtype for weight in layer.weights} <= {policy.variable_dtype}
     # No overflow, and no mask lost in a cast.
     for one, other in zip(outputs, case.apply(case.layer, arguments), strict=True):
-        np.testing.assert_allclose(tf.cast(one, tf.float32), other, atol=0.1, rtol=0.1)
+        np.testing.assert_allclose(floats(one), floats(other), atol=0.1, rtol=0.1)
     if policy.compute_dtype != policy.variable_dtype:
         check_gradients(case, layer)

@@ -1,6 +1,17 @@
 """Keras layers, one public class per file, with the names used in the notes."""
 
 from tf_transformer.layers.architecture import Architecture
+from tf_transformer.layers.complex import (
+    ComplexDense,
+    ComplexDropout,
+    ComplexEmbedding,
+    ComplexEncoder,
+    ComplexEncoderLayer,
+    ComplexFeedForward,
+    ComplexLayerNorm,
+    ComplexMultiHeadAttention,
+    ComplexToReal,
+)
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.dropout import Dropout
@@ -30,6 +41,15 @@ __all__ = [
     "AlibiPositions",
     "Architecture",
     "BatchNorm",
+    "ComplexDense",
+    "ComplexDropout",
+    "ComplexEmbedding",
+    "ComplexEncoder",
+    "ComplexEncoderLayer",
+    "ComplexFeedForward",
+    "ComplexLayerNorm",
+    "ComplexMultiHeadAttention",
+    "ComplexToReal",
     "Decoder",
     "DecoderLayer",
     "Dropout",
