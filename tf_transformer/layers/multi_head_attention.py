@@ -179,6 +179,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             queries,
             keys,
             values,
+            self.num_heads // self.num_key_value_heads,
             mask,
             bias=self._bias(queries, keys, bias, causal),
             causal=causal,

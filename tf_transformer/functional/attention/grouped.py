@@ -9,7 +9,9 @@ from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
 
 
-def grouped_attention(q, k, v, mask=None, *, bias=None, causal=False, window=None, **options):
+def grouped_attention(
+    q, k, v, times, mask=None, *, bias=None, causal=False, window=None, **options
+):
     """Attention with fewer heads of keys and values than of queries.
 
     Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
@@ -17,7 +19,8 @@ def grouped_attention(q, k, v, mask=None, *, bias=None, causal=False, window=Non
 
     Args:
         q: float tensor (B, N, T, H).
-        k, v: float tensors (B, G, S, H); G divides N.
+        k, v: float tensors (B, G, S, H).
+        times: int, N / G.
         mask, bias, causal, window, options: see `scaled_dot_product_attention`.
 
     Returns:
@@ -25,10 +28,9 @@ def grouped_attention(q, k, v, mask=None, *, bias=None, causal=False, window=Non
 
     Example:
         >>> q, k = tf.ones((1, 6, 3, 4)), tf.ones((1, 2, 5, 4))
-        >>> grouped_attention(q, k, k)[1].shape.as_list()
+        >>> grouped_attention(q, k, k, 3)[1].shape.as_list()
         [1, 6, 3, 5]
     """
-    times = q.shape[1] // k.shape[1]
     options |= {"bias": bias, "causal": causal}
     if times == 1:
         return scaled_dot_product_attention(q, k, v, mask, **options)

@@ -10,7 +10,7 @@ from tf_transformer.layers.complex.complex_feed_forward import ComplexFeedForwar
 from tf_transformer.layers.complex.complex_layer import ComplexLayer
 from tf_transformer.layers.complex.complex_layer_norm import ComplexLayerNorm
 from tf_transformer.layers.complex.complex_multi_head_attention import ComplexMultiHeadAttention
-from tf_transformer.layers.feed_forward import check_width
+from tf_transformer.layers.feed_forwards.network import check_width
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -6,7 +6,7 @@ Axes: D model width; the leading axes are "...".
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.layer_norm import layer_norm
+from tf_transformer.functional.norms import layer_norm
 from tf_transformer.layers.complex.complex_layer import ComplexLayer
 
 
