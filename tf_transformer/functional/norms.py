@@ -58,8 +58,8 @@ def rms_norm(x, gamma, epsilon):
         Tensor like `x`.
 
     Example:
-        >>> rms_norm(tf.constant([[3.0, 4.0]]), tf.ones(2), 0.0).numpy().round(3).tolist()
-        [[0.849, 1.131]]
+        >>> rms_norm(tf.constant([[1.0, 7.0]]), tf.constant([5.0, 10.0]), 0.0).numpy().tolist()
+        [[1.0, 14.0]]
     """
 
     @tf.custom_gradient

@@ -17,10 +17,12 @@ class NaiveBatchNorm(BatchNorm):
         tokens: ignored.
 
     Example:
-        >>> x = tf.constant([[[1.0, 5.0], [3.0, 7.0], [0.0, 0.0], [0.0, 0.0]]])
+        >>> x = tf.constant([[[4.0, 8.0], [4.0, 8.0], [0.0, 0.0], [0.0, 0.0]]])
         >>> tokens = tf.constant([[True, True, False, False]])
-        >>> NaiveBatchNorm()(x, training=True, tokens=tokens).numpy()[0, :2].round(2).tolist()
-        [[0.0, 0.65], [1.63, 1.31]]
+        >>> NaiveBatchNorm()(x, training=True, tokens=tokens).numpy()[0, 0].round(3).tolist()
+        [1.0, 1.0]
+        >>> BatchNorm()(x, training=True, tokens=tokens).numpy()[0, 0].round(3).tolist()
+        [0.0, 0.0]
     """
 
     def call(self, inputs, training=None, tokens=None):

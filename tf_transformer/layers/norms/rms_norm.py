@@ -27,8 +27,8 @@ class RMSNorm(keras.layers.Layer):
         (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
 
     Example:
-        >>> RMSNorm()(tf.constant([[3.0, 4.0]])).numpy().round(3).tolist()
-        [[0.849, 1.131]]
+        >>> RMSNorm()(tf.constant([[3.0, -3.0]])).numpy().round(3).tolist()
+        [[1.0, -1.0]]
     """
 
     def __init__(self, epsilon=1e-6, **kwargs):
