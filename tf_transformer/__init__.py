@@ -110,8 +110,8 @@ _find, _ = lazy_names(__name__, _HOME_OF)
 
 
 def __getattr__(name):
-    if name == "bert":  # a module with its own names
-        return importlib.import_module("tf_transformer.bert")
+    if name in ("architectures", "bert"):  # modules with their own names
+        return importlib.import_module(f"tf_transformer.{name}")
     return _find(name)
 
 

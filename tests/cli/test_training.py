@@ -1,6 +1,7 @@
 """The command train: output, files and exit codes."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -105,3 +106,52 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
     (folder / "run.json").write_text(json.dumps(settings))
     done = command_here("train", "--resume", folder)
     assert done.returncode == 0 and b"BLEU" in done.stdout
+
+
+def test_another_architecture_trains_resumes_and_is_described(pairs, tmp_path):
+    file, folder = tmp_path / "mine.json", tmp_path / "run"
+    file.write_text('{"positions": {"part": "RotaryPositions"}, "num_key_value_heads": 1}')
+    arguments = ["--tsv", pairs, "--preset", "tiny", "--architecture", file, "--vocab-size", "300"]
+    done = command_here("train", *arguments, "--output", folder)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"BLEU" in done.stdout and done.stderr == b""
+    settings = json.loads((folder / "run.json").read_text())["preset"]["architecture"]
+    assert settings["num_key_value_heads"] == 1 and settings["residual"] == {"part": "PostNorm"}
+    assert json.loads((folder / "architecture.json").read_text()) == settings
+    info = json.loads(command_here("info", "--model", folder).stdout.decode().split("\n", 1)[1])
+    assert info["preset"]["architecture"] == settings
+    assert f"--architecture {folder / 'architecture.json'}" in info["command"]
+    card = (folder / "saved_model" / "README.md").read_text("utf-8")
+    assert '"part": "RotaryPositions", "base": 10000.0' in card
+    assert command_here("train", "--resume", folder).returncode == 0
+    assert command_here("translate", "--model", folder, "Tom is here.").stdout.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("transformer-tinny", "--architecture: expected one of .*did you mean 'transformer-tiny'"),
+        ("bert-base", "--architecture: expected a translator, got 'bert-base'"),
+        ("field.json", "--architecture: expected fields among .*did you mean 'positions'"),
+        ("broken.json", "--architecture: expected JSON, got "),
+        ("list.json", "--architecture: expected a dict of "),
+        ("none.json", "No such file or directory: 'none.json'"),
+    ],
+)
+def test_wrong_architectures(given, message, pairs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "field.json").write_text('{"position": {"part": "NoPositions"}}')
+    (tmp_path / "broken.json").write_text('{"positions": ')
+    (tmp_path / "list.json").write_text("[]")
+    done = command_here("train", "--tsv", pairs, "--architecture", given, "--output", "run")
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1
+    assert re.search(message, done.stderr.decode())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_published_architecture_sets_the_sizes():
+    from tf_transformer.cli.training import _architecture
+
+    changes = _architecture("macaron-base")
+    assert changes["d_model"] == 512 and changes["dff"] == 1024 and changes["num_layers"] == 6
+    assert changes["architecture"]["feed_forward"]["part"] == "MacaronFeedForward"

@@ -185,6 +185,8 @@ def translated(translator, text):
 
 def _command(run):
     """Return the command that repeats a run, even if it was resumed or exported separately."""
+    from tf_transformer.models import architectures
+    from tf_transformer.models.published_architecture import SIZES
     from tf_transformer.training import get_preset
 
     given = dataclasses.asdict(run.source)
@@ -196,6 +198,10 @@ def _command(run):
     for name in PRESET_OPTIONS:
         if getattr(run.preset, name) != getattr(preset, name):
             given[name] = str(getattr(run.preset, name))
+    if run.preset.architecture is not None:
+        sizes = {name: getattr(run.preset, name) for name in SIZES}
+        name = architectures.named(run.preset.architecture, sizes)
+        given["architecture"] = name or str(run.folder / "architecture.json")
     words = ["tf-transformer", "train"]
     for name, value in given.items():
         if value:

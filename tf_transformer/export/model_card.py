@@ -1,5 +1,7 @@
 """The model card of an exported translator."""
 
+import json
+
 _LICENCES = {
     "embedded": (
         "Trained on sentence pairs of [Tatoeba](https://tatoeba.org), collected by "
@@ -30,7 +32,10 @@ def model_card(description):
         '# en-zh'
     """
     source = {key: value for key, value in description["source"].items() if value}
-    preset = ", ".join(f"{key} {value}" for key, value in description["preset"].items())
+    preset = {k: v for k, v in description["preset"].items() if k != "architecture"}
+    preset = ", ".join(f"{key} {value}" for key, value in preset.items())
+    parts = description["preset"].get("architecture")
+    parts = f"`{json.dumps(parts)}`" if parts else "the paper's"
     pairs = ", ".join(f"{key} {value:,}" for key, value in description["pairs"].items())
     licence = _LICENCES["embedded" if "corpus" in source else "own"]
     scores = description["scores"]
@@ -55,6 +60,7 @@ model.translate(tf.constant(["..."]))
 | licence | {licence} |
 | weights | {description["weights"]:,} (float32) |
 | sizes | {preset} |
+| architecture | {parts} |
 | BLEU on the whole test split | {scores["bleu"]} ({bleu}) |
 | chrF | {scores["chrf"]} ({chrf}) |
 | test sentences | {scores["sentences"]:,} |

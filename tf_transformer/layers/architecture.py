@@ -153,6 +153,10 @@ class Architecture:
             'no_positions'
         """
         fields = [field.name for field in dataclasses.fields(cls)]
+        if not isinstance(config, dict):
+            raise ValueError(
+                f"architecture: expected a dict of {', '.join(fields)}, got {config!r}."
+            )
         for name in config:
             if name not in fields:
                 raise ValueError(
@@ -164,7 +168,11 @@ class Architecture:
     @classmethod
     def from_json(cls, text):
         """Make an architecture from what `to_json` returned; see `from_dict`."""
-        return cls.from_dict(json.loads(text))
+        try:
+            config = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"architecture: expected JSON, got {error}.") from None
+        return cls.from_dict(config)
 
 
 def _described(part):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tf_transformer.layers.architecture import Architecture
 from tf_transformer.training.runs.base_preset import BasePreset
 
 SUBWORDS = ("bpe", "wordpiece", "unigram")
@@ -23,9 +24,10 @@ class Preset(BasePreset):
         tokens_per_batch: int, tokens of each side in a batch.
         seed: int, seed for the weights, the dropout and the order of the batches.
         subword: str, one of `SUBWORDS`, the subword model.
+        architecture: None for that of the paper, or what `Architecture.to_dict` returns.
 
     Raises:
-        ValueError: Same as for `BasePreset`, or if the subword model is unknown.
+        ValueError: Same as for `BasePreset`, or if the subword model or a part is unknown.
 
     Example:
         >>> PRESETS["tiny"].num_layers
@@ -46,6 +48,7 @@ class Preset(BasePreset):
     tokens_per_batch: int
     seed: int = 1
     subword: str = "bpe"
+    architecture: dict | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -53,6 +56,9 @@ class Preset(BasePreset):
             raise ValueError(
                 f"subword: expected one of {', '.join(SUBWORDS)}, got {self.subword!r}."
             )
+        if self.architecture is not None:  # with every setting, those of defaults too
+            choices = Architecture.from_dict(self.architecture).to_dict()
+            object.__setattr__(self, "architecture", choices)
 
 
 PRESETS = {

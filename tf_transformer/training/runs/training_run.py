@@ -2,11 +2,13 @@
 
 import dataclasses
 import functools
+import json
 from pathlib import Path
 
 import keras
 
 from tf_transformer.data import BucketedBatches, PairSource, split_pairs, split_with_validation
+from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import (
     BPETokenizer,
@@ -38,6 +40,7 @@ class TrainingRun:
     """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
 
     run.json            settings and data, everything needed to start over
+    architecture.json   the parts of the model, if they are not the paper's
     tokenizer.json      the joint vocabulary
     best.weights.h5     averaged weights of the epoch with the lowest validation loss
     resume.npz          everything needed to resume
@@ -180,6 +183,9 @@ class TrainingRun:
             preset=dataclasses.asdict(self.preset),
             validation=self.validation and dataclasses.asdict(self.validation),
         )
+        if self.preset.architecture is not None:
+            path = self.folder / "architecture.json"
+            path.write_text(json.dumps(self.preset.architecture, indent=2) + "\n", "utf-8")
 
     def _tokenizer(self):
         """The tokenizer, trained if the folder is new; nothing is written before that succeeds."""
@@ -217,6 +223,7 @@ class TrainingRun:
             pe_target=2 * preset.lengths[-1],
             rate=preset.rate,
             share_embeddings=True,
+            architecture=preset.architecture and Architecture.from_dict(preset.architecture),
             name="transformer",
         )
         model.build()
