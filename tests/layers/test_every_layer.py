@@ -12,7 +12,9 @@ import tensorflow as tf
 from layer_harness import Case
 
 from tf_transformer.layers import (
+    AdditiveAttention,
     Architecture,
+    BilinearAttention,
     Decoder,
     DecoderLayer,
     Dropout,
@@ -21,6 +23,7 @@ from tf_transformer.layers import (
     FlatDense,
     LayerNorm,
     MultiHeadAttention,
+    MultiplicativeAttention,
     Positional_Encoding,
     ShawPositions,
     T5Positions,
@@ -49,6 +52,16 @@ def attention_call(batch, target, source):
         "k": floats(batch, source, D),
         "v": floats(batch, source, D + 2),
         "mask": ref.padding_mask(ids(batch, source)),
+    }
+
+
+def scored_call(batch, target, source, width=D - 1):
+    """One head, so the mask has no axis for heads."""
+    return {
+        "q": floats(batch, target, D),
+        "k": floats(batch, source, width),
+        "v": floats(batch, source, D + 2),
+        "mask": ref.padding_mask(ids(batch, source))[:, 0],
     }
 
 
@@ -132,6 +145,28 @@ CASES = {
         lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
         tuple(attention_call(*lengths) | {"bias": bias(*lengths)} for lengths in LENGTHS),
         {"causal": True},
+    ),
+    "AdditiveAttention": Case(
+        lambda **kwargs: AdditiveAttention(F, **kwargs),
+        tuple(scored_call(*lengths) for lengths in LENGTHS),
+    ),
+    "AdditiveAttention, no weights, causal": Case(
+        lambda **kwargs: AdditiveAttention(F, **kwargs),
+        tuple(scored_call(*lengths) for lengths in LENGTHS),
+        {"return_attention_weights": False, "causal": True},
+    ),
+    "BilinearAttention": Case(
+        BilinearAttention,
+        tuple(scored_call(*lengths) for lengths in LENGTHS),
+    ),
+    "BilinearAttention, no weights, causal": Case(
+        BilinearAttention,
+        tuple(scored_call(*lengths) for lengths in LENGTHS),
+        {"return_attention_weights": False, "causal": True},
+    ),
+    "MultiplicativeAttention": Case(
+        MultiplicativeAttention,
+        tuple(scored_call(*lengths, D) for lengths in LENGTHS),
     ),
     "EncoderLayer": Case(
         lambda **kwargs: EncoderLayer(D, N, F, **kwargs),

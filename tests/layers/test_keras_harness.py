@@ -19,6 +19,11 @@ CONFIG = {"vocab_size": 13, "hidden_size": D, "num_attention_heads": N, "interme
 STACK = {"num_layers": 1, "d_model": D, "num_heads": N, "dff": F, "maximum_position_encoding": 7}
 HIDDEN = (2, 5, D)
 CASES = {
+    "AdditiveAttention": (
+        {"units": F},
+        {"q_shape": (2, 3, D), "k_shape": (2, 5, 6), "v_shape": HIDDEN},
+    ),
+    "BilinearAttention": ({}, {"q_shape": (2, 3, D), "k_shape": (2, 5, 6), "v_shape": HIDDEN}),
     "Decoder": (
         STACK | {"target_vocab_size": 13},
         {"x_shape": (2, 3), "enc_output_shape": HIDDEN},
@@ -37,6 +42,10 @@ CASES = {
         {"d_model": D, "num_heads": N},
         {"q_shape": (2, 3, D), "k_shape": HIDDEN, "v_shape": HIDDEN},
     ),
+    "MultiplicativeAttention": (
+        {},
+        {"q_shape": (2, 3, D), "k_shape": HIDDEN, "v_shape": HIDDEN},
+    ),
     "NoPositions": ({}, HIDDEN),
     "Positional_Encoding": ({"max_position": 7}, HIDDEN),
     "SinusoidalPositions": ({}, HIDDEN),
@@ -44,7 +53,13 @@ CASES = {
     "BERTLayerNorm": ({"config": CONFIG}, HIDDEN),
     "BERTSelfAttention": ({"config": CONFIG}, HIDDEN),
 }
-WITHOUT_WEIGHTS = ("Dropout", "NoPositions", "Positional_Encoding", "SinusoidalPositions")
+WITHOUT_WEIGHTS = (
+    "Dropout",
+    "MultiplicativeAttention",
+    "NoPositions",
+    "Positional_Encoding",
+    "SinusoidalPositions",
+)
 # Called by `MultiHeadAttention` alone: tests/layers/positions/ checks them there.
 INSIDE_ATTENTION = {"AlibiPositions", "RotaryPositions", "ShawPositions", "T5Positions"}
 PUBLIC = {

@@ -56,8 +56,8 @@ def additive_attention(
         >>> q, k = tf.constant([[0.0]]), tf.constant([[0.0], [9.0]])
         >>> one = tf.ones((1, 1))
         >>> output, weights = additive_attention(q, k, k, one, one, tf.constant([3.0]))
-        >>> weights.numpy().round(3).tolist()
-        [[0.047, 0.953]]
+        >>> print(weights.numpy().round(3))
+        [[0.047 0.953]]
     """
     q, k, v, vector = (tf.convert_to_tensor(x) for x in (q, k, v, score_vector))
     check_inputs(q, k, v)

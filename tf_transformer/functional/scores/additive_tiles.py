@@ -51,10 +51,10 @@ class AdditiveTiles:
         self.causal = causal
         (heads, length, units), source = shape_of(q), shape_of(k)[1]
         pairs = max(1, _MOST_ELEMENTS // units)
-        self.keys = Blocks(source, even_size(source, min(pairs, _MOST_KEYS)))
-        self.queries = Blocks(length, even_size(length, pairs // self.keys.size))
-        together = pairs // (self.keys.size * self.queries.size)
-        self.heads = Blocks(heads, even_size(heads, together))
+        keys = even_size(source, min(pairs, _MOST_KEYS))
+        queries = even_size(length, pairs // keys)
+        self.keys, self.queries = Blocks(source, keys), Blocks(length, queries)
+        self.heads = Blocks(heads, even_size(heads, pairs // (keys * queries)))
 
     def forward(self, weights_wanted):
         """Compute the output and, if wanted, the weights.
@@ -96,7 +96,7 @@ class AdditiveTiles:
         """
         # What the softmax subtracts from the gradient of each weight, (R, T, 1).
         pairs = zip(results, upstream, strict=True)
-        mean = sum(tf.reduce_sum(x * up, -1, keepdims=True) for x, up in pairs)
+        means = sum(tf.reduce_sum(x * up, -1, keepdims=True) for x, up in pairs)
         up_output, *up_weights = upstream
         zero = tf.zeros((), self.q.dtype)
 
@@ -107,12 +107,12 @@ class AdditiveTiles:
             blocked = self._blocked(i, j, m)
             scores = self._masked(self._scores(hidden), blocked)
             v = self._keys_of(self.v, i, m)
-            up, mean_, highest, total = (self._rows_of(x, i, j) for x in (up_output, mean, *sums))
+            up, mean, highest, total = (self._rows_of(x, i, j) for x in (up_output, means, *sums))
             weights = self._not_seen(tf.exp(scores - highest) / total, i, j, m)  # (r, t, s)
             dweights = tf.matmul(up, v, transpose_b=True)
             for more in up_weights:
                 dweights += self.keys.cut(self._rows_of(more, i, j), -1, m)
-            dscores = weights * (dweights - mean_)
+            dscores = weights * (dweights - mean)
             if blocked is not None:  # a row without a free key has nonzero weights
                 dscores = tf.where(blocked, zero, dscores)
             # The gradient of tanh, before the vector multiplies it.

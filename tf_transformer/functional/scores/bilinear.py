@@ -39,8 +39,8 @@ def bilinear_attention(q, k, v, kernel, mask=None, **options):
 
     Example:
         >>> q, k = tf.constant([[1.0]]), tf.constant([[4.0, 0.0], [0.0, 4.0]])
-        >>> bilinear_attention(q, k, k, tf.constant([[0.0, 1.0]]))[1].numpy().round(3).tolist()
-        [[0.018, 0.982]]
+        >>> print(bilinear_attention(q, k, k, tf.constant([[0.0, 1.0]]))[1].numpy().round(3))
+        [[0.018 0.982]]
     """
     q, k, v, kernel = (tf.convert_to_tensor(x) for x in (q, k, v, kernel))
     check_inputs(q, k, v)

@@ -37,8 +37,8 @@ def multiplicative_attention(q, k, v, mask=None, **options):
     Example:
         >>> q = tf.constant([[0.0, 1.0]])
         >>> k = v = tf.constant([[4.0, 0.0], [0.0, 4.0]])
-        >>> multiplicative_attention(q, k, v)[1].numpy().round(3).tolist()
-        [[0.018, 0.982]]
+        >>> print(multiplicative_attention(q, k, v)[1].numpy().round(3))
+        [[0.018 0.982]]
     """
     q, k = (tf.convert_to_tensor(x) for x in (q, k))
     if not (q.dtype.is_floating and k.dtype.is_floating):
