@@ -57,6 +57,13 @@ BENCHMARKS = [
     ),
     Benchmark(
         "attention",
+        "scores",
+        "additive, bilinear and multiplicative scores: time, memory and parameters by length",
+        "15 min",
+        peers=(OURS,),
+    ),
+    Benchmark(
+        "attention",
         "stablehlo_cases",
         "write the programs that accelerator runs",
         "5 min",

@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "data": "lazy tokenizers",
     "functional": "moved",
     "functional.attention": "functional",
+    "functional.scores": "functional functional.attention",
     "layers": "moved tokenizers data functional",
     "models": "tokenizers data functional layers",
     "bert": "models",

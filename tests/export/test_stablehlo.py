@@ -9,8 +9,14 @@ import re
 import pytest
 import tensorflow as tf
 
-from tf_transformer import AttentionPlan, scaled_dot_product_attention, stablehlo
+from tf_transformer import (
+    AttentionPlan,
+    additive_attention,
+    scaled_dot_product_attention,
+    stablehlo,
+)
 from tf_transformer.functional.attention.cached import cached_attention
+from tf_transformer.functional.scores import additive_tiles
 
 T, S = 131, 149
 TILED = AttentionPlan("blockwise", query_block=32, key_block=64)
@@ -61,6 +67,30 @@ def test_the_core_is_plain_and_blockwise_has_no_scores(dtype, run, plan, case):
     assert not NOT_PLAIN.search(text)
     assert "stablehlo.dot_general" in text
     assert (max(sizes(text)) >= T * S) == (plan == "whole")
+
+
+@every_dtype
+@pytest.mark.parametrize("weights_wanted", [False, True])
+def test_additive_attention_is_plain_and_has_no_hidden_layer_of_all_pairs(
+    dtype, weights_wanted, monkeypatch
+):
+    monkeypatch.setattr(additive_tiles, "_MOST_ELEMENTS", 1024)
+    monkeypatch.setattr(additive_tiles, "_MOST_KEYS", 16)
+
+    def both(*tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            results = additive_attention(*tensors, return_attention_weights=weights_wanted)
+            total = sum(tf.reduce_sum(x) for x in results if x is not None)
+        return *results[: 1 + weights_wanted], *tape.gradient(total, tensors)
+
+    parameters = [tf.TensorSpec(shape) for shape in ((8, 7), (8, 7), (7,))]
+    text = stablehlo(both, *inputs(dtype), *parameters)
+    assert not NOT_PLAIN.search(text)
+    if weights_wanted:
+        assert max(sizes(text)) < 3 * 2 * T * S  # padded to whole blocks, for two heads
+    else:
+        assert max(sizes(text)) < T * S
 
 
 @every_dtype

@@ -12,8 +12,10 @@ import tensorflow as tf
 from layer_harness import Case
 
 from tf_transformer.layers import (
+    AdditiveAttention,
     Architecture,
     BatchNorm,
+    BilinearAttention,
     ComplexDense,
     ComplexDropout,
     ComplexEmbedding,
@@ -34,6 +36,7 @@ from tf_transformer.layers import (
     LayerNorm,
     MacaronFeedForward,
     MultiHeadAttention,
+    MultiplicativeAttention,
     Positional_Encoding,
     PreNorm,
     RMSNorm,
@@ -88,6 +91,16 @@ def complex_case(make):
     """A case of a layer that returns complex tensors, with one complex input."""
     calls = tuple({"x": complexes(*lengths, D)} for lengths in SELF_LENGTHS)
     return Case(make, calls, full_precision=True)
+
+
+def scored_call(batch, target, source, width=D - 1):
+    """One head, so the mask has no axis for heads."""
+    return {
+        "q": floats(batch, target, D),
+        "k": floats(batch, source, width),
+        "v": floats(batch, source, D + 2),
+        "mask": ref.padding_mask(ids(batch, source))[:, 0],
+    }
 
 
 def bias(batch, target, source):
@@ -194,6 +207,28 @@ CASES = {
         lambda **kwargs: MultiHeadAttention(D, N, **kwargs),
         tuple(attention_call(*lengths) | {"bias": bias(*lengths)} for lengths in LENGTHS),
         {"causal": True},
+    ),
+    "AdditiveAttention": Case(
+        lambda **kwargs: AdditiveAttention(F, **kwargs),
+        tuple(scored_call(*lengths) for lengths in LENGTHS),
+    ),
+    "AdditiveAttention, no weights, causal": Case(
+        lambda **kwargs: AdditiveAttention(F, **kwargs),
+        tuple(scored_call(*lengths) for lengths in LENGTHS),
+        {"return_attention_weights": False, "causal": True},
+    ),
+    "BilinearAttention": Case(
+        BilinearAttention,
+        tuple(scored_call(*lengths) for lengths in LENGTHS),
+    ),
+    "BilinearAttention, no weights, causal": Case(
+        BilinearAttention,
+        tuple(scored_call(*lengths) for lengths in LENGTHS),
+        {"return_attention_weights": False, "causal": True},
+    ),
+    "MultiplicativeAttention": Case(
+        MultiplicativeAttention,
+        tuple(scored_call(*lengths, D) for lengths in LENGTHS),
     ),
     "EncoderLayer": Case(
         lambda **kwargs: EncoderLayer(D, N, F, **kwargs),

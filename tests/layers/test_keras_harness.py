@@ -35,6 +35,11 @@ CASES = {
         {"q_shape": (2, 3, D), "k_shape": HIDDEN, "v_shape": HIDDEN},
     ),
     "ComplexToReal": ({"units": F}, HIDDEN),
+    "AdditiveAttention": (
+        {"units": F},
+        {"q_shape": (2, 3, D), "k_shape": (2, 5, 6), "v_shape": HIDDEN},
+    ),
+    "BilinearAttention": ({}, {"q_shape": (2, 3, D), "k_shape": (2, 5, 6), "v_shape": HIDDEN}),
     "Decoder": (
         STACK | {"target_vocab_size": 13},
         {"x_shape": (2, 3), "enc_output_shape": HIDDEN},
@@ -55,6 +60,10 @@ CASES = {
         {"q_shape": (2, 3, D), "k_shape": HIDDEN, "v_shape": HIDDEN},
     ),
     "NaiveBatchNorm": ({}, HIDDEN),
+    "MultiplicativeAttention": (
+        {},
+        {"q_shape": (2, 3, D), "k_shape": HIDDEN, "v_shape": HIDDEN},
+    ),
     "NoPositions": ({}, HIDDEN),
     "Positional_Encoding": ({"max_position": 7}, HIDDEN),
     "RMSNorm": ({}, HIDDEN),
@@ -66,6 +75,7 @@ CASES = {
 WITHOUT_WEIGHTS = (
     "ComplexDropout",
     "Dropout",
+    "MultiplicativeAttention",
     "NoPositions",
     "Positional_Encoding",
     "SinusoidalPositions",

@@ -11,17 +11,25 @@ from tf_transformer.functional.attention import (
     create_sequence_to_sequence_mask,
     scaled_dot_product_attention,
 )
+from tf_transformer.functional.scores import (
+    additive_attention,
+    bilinear_attention,
+    multiplicative_attention,
+)
 from tf_transformer.moved import keep_old_paths
 
 __all__ = [
     "AttentionPlan",
+    "additive_attention",
     "additive_mask",
     "attention_plan",
+    "bilinear_attention",
     "check_mask",
     "create_look_ahead_mask",
     "create_masks",
     "create_padding_mask",
     "create_sequence_to_sequence_mask",
+    "multiplicative_attention",
     "scaled_dot_product_attention",
 ]
 

@@ -1,6 +1,8 @@
 """Keras layers, one public class per file, with the names used in the notes."""
 
+from tf_transformer.layers.additive_attention import AdditiveAttention
 from tf_transformer.layers.architecture import Architecture
+from tf_transformer.layers.bilinear_attention import BilinearAttention
 from tf_transformer.layers.complex import (
     ComplexDense,
     ComplexDropout,
@@ -22,6 +24,7 @@ from tf_transformer.layers.feed_forwards.gated_dense import GatedDense
 from tf_transformer.layers.feed_forwards.network import point_wise_feed_forward_network
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.multiplicative_attention import MultiplicativeAttention
 from tf_transformer.layers.norms import BatchNorm, LayerNorm, NaiveBatchNorm, RMSNorm
 from tf_transformer.layers.positional_encoding import Positional_Encoding
 from tf_transformer.layers.positions import (
@@ -38,9 +41,11 @@ from tf_transformer.layers.token_embedding import TokenEmbedding
 from tf_transformer.moved import keep_old_paths
 
 __all__ = [
+    "AdditiveAttention",
     "AlibiPositions",
     "Architecture",
     "BatchNorm",
+    "BilinearAttention",
     "ComplexDense",
     "ComplexDropout",
     "ComplexEmbedding",
@@ -63,6 +68,7 @@ __all__ = [
     "LearnedPositions",
     "MacaronFeedForward",
     "MultiHeadAttention",
+    "MultiplicativeAttention",
     "NaiveBatchNorm",
     "NoPositions",
     "NoResidual",

@@ -110,3 +110,112 @@ class Blocks:
             return joined
         new = (self.count - 1) * self.size
         return tf.concat([joined[..., :new, :], joined[..., new + self.overlap :, :]], axis=-2)
+
+
+def join_grid(blocks, heads, rows, width):
+    """Join blocks of two axes, as a loop over both stacks them.
+
+    Args:
+        blocks: tensor (heads.count * rows.count, heads.size, rows.size, width).
+        heads, rows: `Blocks`; all blocks of rows come before the next block of heads.
+        width: int.
+
+    Returns:
+        Tensor (heads.length, rows.length, width).
+
+    Example:
+        >>> blocks = tf.reshape(tf.range(6), (3, 2, 1, 1))
+        >>> join_grid(blocks, Blocks(2, 2), Blocks(3, 1), 1)[..., 0].numpy().tolist()
+        [[0, 2, 4], [1, 3, 5]]
+    """
+    shape = heads.count, rows.count, heads.size, rows.size, width
+    joined = rows.join(tf.reshape(blocks, shape), axis=1)
+    return join_heads(joined, heads, rows.length, width)
+
+
+def join_heads(blocks, heads, length, width):
+    """Join blocks of heads.
+
+    Args:
+        blocks: tensor (heads.count, heads.size, length, width).
+        heads: `Blocks`.
+        length, width: int or scalar int32 tensors.
+
+    Returns:
+        Tensor (heads.length, length, width).
+
+    Example:
+        >>> join_heads(tf.zeros((2, 3, 5, 7)), Blocks(4, 3), 5, 7).shape.as_list()
+        [4, 5, 7]
+    """
+    blocks = tf.reshape(blocks, (heads.count, heads.size, length * width))
+    return tf.reshape(heads.join(blocks), (heads.length, length, width))
+
+
+def even_size(length, most):
+    """Block size for the fewest blocks of at most `most`, all about equally large.
+
+    Args:
+        length, most: int or scalar int32 tensor.
+
+    Returns:
+        int or scalar int32 tensor, at least 1.
+
+    Example:
+        >>> even_size(10, 6)
+        5
+    """
+    larger = max if isinstance(length, int) and isinstance(most, int) else tf.maximum
+    count = larger(1, -(-length // larger(1, most)))
+    return larger(1, -(-length // count))
+
+
+def over_blocks(count, body, state):
+    """Run `state = body(i, *state)` for i < `count`.
+
+    Two iterations are in flight, so that the matrix products of one overlap with the elementwise
+    operations of the other.
+
+    Args:
+        count: int or scalar int32 tensor.
+        body: function that returns a new state.
+        state: list of tensors and TensorArrays.
+
+    Returns:
+        list, the last state.
+
+    Example:
+        >>> [total] = over_blocks(5, lambda i, total: [total + i], [tf.constant(0)])
+        >>> int(total)
+        10
+    """
+    if isinstance(count, int) and count == 1:
+        return body(0, *state)
+    _, *state = tf.while_loop(
+        lambda i, *_: i < count,
+        lambda i, *state: (i + 1, *body(i, *state)),
+        (tf.constant(0), *state),
+        parallel_iterations=2,
+    )
+    return state
+
+
+def zeros_array(dtype, count, *shape):
+    """A TensorArray of zeros, for sums over blocks.
+
+    Args:
+        dtype: float dtype.
+        count: int or scalar int32 tensor, number of elements.
+        *shape: ints or scalar int32 tensors, the shape of an element.
+
+    Returns:
+        `tf.TensorArray`.
+
+    Example:
+        >>> zeros_array(tf.float32, 2, 3).read(1).numpy().tolist()
+        [0.0, 0.0, 0.0]
+    """
+    static = [size if isinstance(size, int) else None for size in shape]
+    array = tf.TensorArray(dtype, count, element_shape=static, clear_after_read=False)
+    # Unwritten elements read as zeros if their shape is static.
+    return array.unstack(tf.zeros((count, *shape), dtype)) if None in static else array

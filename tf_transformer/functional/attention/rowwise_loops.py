@@ -8,7 +8,15 @@ import itertools
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.blocks import Blocks, shape_of
+from tf_transformer.functional.attention.blocks import (
+    Blocks,
+    even_size,
+    join_grid,
+    join_heads,
+    over_blocks,
+    shape_of,
+    zeros_array,
+)
 from tf_transformer.functional.attention.by_distance import collect, spread
 from tf_transformer.functional.attention.leading_axes import merge_leading, places
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE, attention_scores
@@ -47,11 +55,11 @@ class Rows:
         self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], q.dtype))
         self.dropout, self.past = dropout, past
         (heads, length, _), self.source = shape_of(q), shape_of(k)[1]
-        self.queries = Blocks(length, _even(length, most_scores // self.source))
+        self.queries = Blocks(length, even_size(length, most_scores // self.source))
         together = most_scores // (self.queries.size * self.source)
         if term is not None and term.one_head:
             together = 1
-        self.heads = Blocks(heads, _even(heads, together))
+        self.heads = Blocks(heads, even_size(heads, together))
 
     def forward(self):
         """Compute the output.
@@ -129,9 +137,9 @@ class Rows:
 
         def over_heads(j, *state):
             future = None if self.past is None else self._future(j)
-            return _loop(self.heads.count, lambda i, *state: body(i, j, future, *state), state)
+            return over_blocks(self.heads.count, lambda i, *more: body(i, j, future, *more), state)
 
-        return _loop(self.queries.count, over_heads, state)
+        return over_blocks(self.queries.count, over_heads, state)
 
     def _future(self, j):
         """Mask to add to the scores of query block `j`, the same for all heads, (t, S)."""
@@ -189,10 +197,8 @@ class Rows:
         return self.queries.cut(self.heads.cut(x, 0, i), 1, j)
 
     def array(self, count, *shape):
-        """A TensorArray of zeros; unwritten elements read as zeros if their shape is static."""
-        static = [size if isinstance(size, int) else None for size in shape]
-        array = tf.TensorArray(self.q.dtype, count, element_shape=static, clear_after_read=False)
-        return array.unstack(tf.zeros((count, *shape), self.q.dtype)) if None in static else array
+        """A TensorArray of zeros."""
+        return zeros_array(self.q.dtype, count, *shape)
 
     def query_rows(self, width):
         """A TensorArray for the blocks of a tensor (R, T, width)."""
@@ -204,42 +210,12 @@ class Rows:
 
     def join_queries(self, blocks, width):
         """Join blocks, in the order they were computed, into (R, T, width)."""
-        counts, sizes = (self.heads.count, self.queries.count), (self.heads.size, self.queries.size)
-        blocks = tf.reshape(blocks.stack(), (*counts, *sizes, width))
-        rows = self.queries.join(blocks, axis=1)  # (R / r, r, T, width)
-        return self._join_heads(rows, self.queries.length, width)
+        return join_grid(blocks.stack(), self.heads, self.queries, width)
 
     def _join_keys(self, blocks, width):
-        return self._join_heads(blocks.stack(), self.source, width)  # (R, S, width)
-
-    def _join_heads(self, blocks, length, width):
-        """(R / r, r, length, width) -> (R, length, width)."""
-        blocks = tf.reshape(blocks, (self.heads.count, self.heads.size, length * width))
-        return tf.reshape(self.heads.join(blocks), (self.heads.length, length, width))
-
-
-def _loop(count, body, state):
-    """Run `state = body(i, *state)` for i < `count`; the products of one iteration overlap with the
-    softmax of the next.
-    """
-    if isinstance(count, int) and count == 1:
-        return body(0, *state)
-    _, *state = tf.while_loop(
-        lambda i, *_: i < count,
-        lambda i, *state: (i + 1, *body(i, *state)),
-        (tf.constant(0), *state),
-        parallel_iterations=2,
-    )
-    return state
+        return join_heads(blocks.stack(), self.heads, self.source, width)  # (R, S, width)
 
 
 def _over_rows(x, y):
     """x^T y, summed over heads and queries, (D, H)."""
     return tf.einsum("rtd,rth->dh", x, y)
-
-
-def _even(length, size):
-    """Block size for the fewest blocks of at most `size`, all about equally large."""
-    most = max if isinstance(length, int) and isinstance(size, int) else tf.maximum
-    count = most(1, -(-length // most(1, size)))
-    return most(1, -(-length // count))

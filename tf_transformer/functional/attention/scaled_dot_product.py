@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention.blockwise import blockwise_attention
 from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.attention.check_inputs import check_inputs
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.plan import choose_plan
 from tf_transformer.functional.attention.rowwise import rowwise_attention
@@ -74,7 +75,8 @@ def scaled_dot_product_attention(
         [[0.0, 1.0]]
     """
     q, k, v = (tf.convert_to_tensor(tensor) for tensor in (q, k, v))
-    _check_inputs(q, k, v)
+    check_inputs(q, k, v)
+    _check_widths(q, k)
     batch = tf.broadcast_static_shape(q.shape[:-2], k.shape[:-2])
     scores_shape = batch.concatenate((q.shape[-2], k.shape[-2]))
     blocked = blocked_scores(mask, scores_shape)
@@ -126,32 +128,11 @@ def _cores_by_xla():
     return _EAGER if tf.executing_eagerly() else _IN_GRAPHS
 
 
-def _check_inputs(q, k, v):
-    if not (q.dtype.is_floating and k.dtype.is_floating and v.dtype.is_floating):
-        raise ValueError(
-            f"q, k, v: expected float tensors, got {q.dtype.name}, {k.dtype.name} and "
-            f"{v.dtype.name}. Cast them: tf.cast(q, tf.float32)."
-        )
-    if None in (q.shape.rank, k.shape.rank, v.shape.rank):
-        raise ValueError("q, k, v: expected tensors of known rank, got an unknown rank.")
-    if not q.shape.rank == k.shape.rank == v.shape.rank >= 2:
-        raise ValueError(
-            f"q, k, v: expected three tensors of the same rank, (..., length, width), got "
-            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}."
-        )
+def _check_widths(q, k):
     if not q.shape[-1:].is_compatible_with(k.shape[-1:]):
         raise ValueError(
             f"q, k: expected the same width, since every query is multiplied by every key, got "
             f"q {tuple(q.shape)} and k {tuple(k.shape)}."
-        )
-    if not k.shape[:-1].is_compatible_with(v.shape[:-1]):
-        raise ValueError(
-            f"k, v: expected one value for each key, got k {tuple(k.shape)} and v {tuple(v.shape)}."
-        )
-    if not q.shape[:-2].is_compatible_with(k.shape[:-2]):
-        raise ValueError(
-            f"q, k: expected the same batch and head axes, got q {tuple(q.shape)} and "
-            f"k {tuple(k.shape)}."
         )
 
 

@@ -1,0 +1,81 @@
+"""Additive attention.
+
+Axes: T target (query) length, S source (key) length, D width of queries, D_k width of keys, U
+units. Leading axes (batch, heads) are "...".
+"""
+
+import keras
+
+from tf_transformer.functional.scores.additive import additive_attention
+from tf_transformer.layers.notes_layer import NotesLayer
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class AdditiveAttention(NotesLayer, keras.layers.Layer):
+    """Attention whose scores come from a network with one hidden layer.
+
+    score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly
+    Learning to Align and Translate", section 3.1 and appendix A.1.2.
+
+    Args:
+        units: int, the width of the hidden layer.
+
+    Call arguments:
+        q: float tensor (..., T, D).
+        k: float tensor (..., S, D_k).
+        v: float tensor (..., S, D_v).
+        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
+            (..., T, S); see `functional.attention.masks.blocked_scores`.
+        return_attention_weights: False returns None instead of the weights; then no tensor has
+            T x S elements.
+        causal: bool, True also blocks every key that comes after its query.
+
+    Returns:
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None.
+
+    Raises:
+        ValueError: If `units` is not a positive integer, inputs do not match each other or the
+            widths the layer was built for, or the mask has an integer dtype or does not broadcast.
+
+    Differs from `keras.layers.AdditiveAttention`, which has w but no W and U, and takes
+    `[q, v, k]`.
+
+    Example:
+        >>> layer = AdditiveAttention(units=16)
+        >>> output, weights = layer(tf.ones((1, 3, 8)), tf.ones((1, 5, 4)), tf.ones((1, 5, 6)))
+        >>> output.shape.as_list(), weights.shape.as_list()
+        ([1, 3, 6], [1, 3, 5])
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(units, int) or units < 1:
+            raise ValueError(f"units: expected a positive integer, got {units!r}.")
+        self.units = units
+
+    def build(self, q_shape, k_shape, v_shape):
+        # No autocast: the scores are computed in float32 under a mixed-precision policy.
+        self.query_kernel = self.add_weight(
+            name="query_kernel", shape=(q_shape[-1], self.units), autocast=False
+        )
+        self.key_kernel = self.add_weight(
+            name="key_kernel", shape=(k_shape[-1], self.units), autocast=False
+        )
+        self.score_vector = self.add_weight(
+            name="score_vector", shape=(self.units,), autocast=False
+        )
+
+    def call(self, q, k, v, mask=None, return_attention_weights=True, causal=False):
+        weights = self.query_kernel, self.key_kernel, self.score_vector
+        return additive_attention(
+            q,
+            k,
+            v,
+            *weights,
+            mask,
+            causal=causal,
+            return_attention_weights=return_attention_weights,
+        )
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
