@@ -96,6 +96,12 @@ BENCHMARKS = [
     ),
     Benchmark(
         "training",
+        "variant_speed",
+        "training steps with other positions, norms, feed-forward networks and heads",
+        "5 min",
+    ),
+    Benchmark(
+        "training",
         "train_step",
         "one training step under different settings of TensorFlow",
         "5 min",
@@ -143,6 +149,14 @@ BENCHMARKS = [
         "40 min",
         needs="FOLDER to keep the trainings in",
         results=("subwords",),
+        rounds=False,
+    ),
+    Benchmark(
+        "translation",
+        "variants",
+        "parts of the architecture: BLEU, longer sentences, depth, weights, memory",
+        "9 h",
+        needs="FOLDER, which resumes",
         rounds=False,
     ),
     Benchmark(

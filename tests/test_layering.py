@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "functional.scores": "functional functional.attention",
     "layers": "moved tokenizers data functional",
     "models": "tokenizers data functional layers",
+    "architectures": "models",
     "bert": "models",
     "training": "moved tokenizers data functional layers models",
     "training.optimizers": "training",

@@ -1,0 +1,135 @@
+"""Parts of the architecture compared: `python -m benchmarks variants FOLDER`.
+
+Trains each variant of the small preset with the same budget and three seeds on the English-Chinese
+corpus, without its test split, and scores it on pairs held out from training: those as long as the
+ones trained on, and longer ones. Resumable: FOLDER keeps every training, so that the same command
+goes on where it stopped. Writes results/scores/variants.md and variants.png.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.harness.report import SCORES, spread, write_result
+
+# name: (parts in which it differs from the paper, settings of the preset)
+TWO_THIRDS = 342  # of dff: three matrices instead of two
+VARIANTS = {
+    "sinusoidal, post-norm (the paper)": ({}, {}),
+    "no positions": ({"positions": {"part": "NoPositions"}}, {}),
+    "learned positions": ({"positions": {"part": "LearnedPositions", "max_position": 96}}, {}),
+    "Shaw": ({"positions": {"part": "ShawPositions", "max_distance": 16}}, {}),
+    "T5 buckets": ({"positions": {"part": "T5Positions"}}, {}),
+    "ALiBi": ({"positions": {"part": "AlibiPositions"}}, {}),
+    "rotary": ({"positions": {"part": "RotaryPositions"}}, {}),
+    "pre-norm": ({"residual": {"part": "PreNorm"}}, {}),
+    "no residual": ({"residual": {"part": "NoResidual"}}, {}),
+    "RMS norm": ({"norm": {"part": "RMSNorm"}}, {}),
+    "batch norm": ({"norm": {"part": "BatchNorm"}}, {}),
+    "batch norm over padding too": ({"norm": {"part": "NaiveBatchNorm"}}, {}),
+    "GELU": ({"feed_forward": {"part": "FeedForward", "activation": "gelu"}}, {}),
+    "SwiGLU": (
+        {"feed_forward": {"part": "GatedFeedForward", "activation": "silu"}},
+        {"dff": TWO_THIRDS},
+    ),
+    "GEGLU": (
+        {"feed_forward": {"part": "GatedFeedForward", "activation": "gelu"}},
+        {"dff": TWO_THIRDS},
+    ),
+    "Macaron": ({"feed_forward": {"part": "MacaronFeedForward"}}, {"dff": 256}),
+    "2 heads of keys and values": ({"num_key_value_heads": 2}, {}),
+    "1 head of keys and values": ({"num_key_value_heads": 1}, {}),
+    "queries = keys": ({"share_qk": True}, {}),
+    "window of 4": ({"window": 4}, {}),
+    "8 heads of width 32": ({"key_dim": 32}, {"num_heads": 8}),
+}
+DEPTHS = {
+    f"{name}, {depth} layers": ({"residual": {"part": part}}, {"num_layers": depth, "d_model": 64})
+    for depth in (2, 6, 12)
+    for name, part in (("post-norm", "PostNorm"), ("pre-norm", "PreNorm"))
+}
+LENGTHS = (8, 12, 16, 24)  # of training; longer pairs are only scored
+
+
+def result(folder, name, seed, changes):
+    """The result of one training, which runs if the folder has none yet."""
+    parts, settings = {**VARIANTS, **DEPTHS}[name]
+    words = "".join(c if c.isalnum() else "-" for c in name)
+    path = Path(folder) / f"{words}-{seed}"
+    if not (path / "result.json").is_file():
+        preset = {"lengths": LENGTHS, **settings, **changes, "seed": seed, "architecture": parts}
+        program = "benchmarks.translation.train_variant"
+        command = [sys.executable, "-m", program, str(path), json.dumps(preset)]
+        subprocess.run(command, check=True)
+    return json.loads((path / "result.json").read_text("utf-8"))
+
+
+def table(results):
+    """Markdown: one line for each variant; means over the seeds, and their range."""
+    lines = [
+        "| variant | weights | BLEU | BLEU, up to twice as long | loss | loss, twice as long | "
+        "peak MiB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, seeds in results.items():
+        scores = [
+            spread([seed[key] for seed in seeds])
+            for key in ("bleu", "long_bleu", "loss", "long_loss")
+        ]
+        peak = statistics.median(seed["peak_mib"] for seed in seeds)
+        lines.append(f"| {name} | {seeds[0]['weights']:,} | {' | '.join(scores)} | {peak:,.0f} |")
+    return "\n".join(lines)
+
+
+def draw(results, path):
+    """BLEU of each variant and seed, the best mean on top."""
+    import matplotlib.pyplot as plt
+
+    means = {name: statistics.mean(s["bleu"] for s in seeds) for name, seeds in results.items()}
+    names = sorted(means, key=means.get)
+    _, axes = plt.subplots(figsize=(7, 0.3 * len(names) + 1), layout="constrained")
+    for key, mark, label in (
+        ("bleu", "o", "as long as in training"),
+        ("long_bleu", "x", "up to twice as long"),
+    ):
+        points = [(seed[key], name) for name in names for seed in results[name]]
+        axes.plot(*zip(*points, strict=True), mark, label=label)
+    axes.set_xlabel("BLEU on held-out pairs, one mark for each seed")
+    axes.legend()
+    plt.savefig(path)
+
+
+def main(parser, arguments):
+    """Train what is missing, write the tables."""
+    parser.add_argument("folder", help="for the trainings; the same one resumes")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each variant")
+    parser.add_argument("--only", nargs="+", help="some variants, by name")
+    parser.add_argument("--preset", default="small", help="to change")
+    parser.add_argument("--epochs", type=int, help="instead of the preset's")
+    options = parser.parse_args(arguments)
+    changes = {"preset": options.preset}
+    if options.epochs:
+        changes["epochs"] = options.epochs
+    tables = []
+    for title, variants in (("Parts", VARIANTS), ("Depth", DEPTHS)):
+        results = {}
+        for name in variants:
+            if options.only and name not in options.only:
+                continue
+            seeds = range(1, options.seeds + 1)
+            results[name] = [result(options.folder, name, seed, changes) for seed in seeds]
+            print(name, [round(seed["bleu"], 2) for seed in results[name]], flush=True)
+        if results:
+            tables += [f"## {title}", table(results)]
+            if title == "Parts":
+                draw(results, SCORES / "variants.png")
+                tables.append("![BLEU of each variant and seed](variants.png)")
+    remark = (
+        f"The {options.preset} preset on pairs of at most {LENGTHS[-1]} tokens, everything else "
+        f"the same; scores on pairs held out from training (range over the seeds in brackets), "
+        f"greedily. Longer pairs, of at most {2 * LENGTHS[-1]} tokens, were never trained on. Loss "
+        f"is nats per token with the right tokens before it."
+    )
+    write_result("variants", "Parts of the architecture", [remark, *tables], "", SCORES)
