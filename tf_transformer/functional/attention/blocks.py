@@ -19,6 +19,53 @@ def shape_of(x):
     return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
 
 
+def even_size(length, most):
+    """Block size for the fewest blocks of at most `most` indices, all about equally large.
+
+    Args:
+        length: int or scalar int32 tensor, length of the axis.
+        most: int or scalar int32 tensor; below 1 counts as 1.
+
+    Returns:
+        int or scalar int32 tensor, at least 1.
+
+    Example:
+        >>> even_size(10, 9), even_size(3, 9)
+        (5, 3)
+    """
+    larger = max if isinstance(length, int) and isinstance(most, int) else tf.maximum
+    count = larger(1, -(-length // larger(1, most)))
+    return larger(1, -(-length // count))
+
+
+def loop(count, body, state):
+    """Run `state = body(i, *state)` for i < `count`, with two iterations in flight.
+
+    The matrix products of one iteration overlap with the softmax of the next.
+
+    Args:
+        count: int or scalar int32 tensor.
+        body: function of an index and the state, returns the new state.
+        state: list of tensors, TensorArrays and lists of them.
+
+    Returns:
+        list like `state`.
+
+    Example:
+        >>> loop(3, lambda i, total: [total + i], [tf.constant(0)])[0].numpy()
+        np.int32(3)
+    """
+    if isinstance(count, int) and count == 1:
+        return body(0, *state)
+    _, *state = tf.while_loop(
+        lambda i, *_: i < count,
+        lambda i, *state: (i + 1, *body(i, *state)),
+        (tf.constant(0), *state),
+        parallel_iterations=2,
+    )
+    return state
+
+
 class Blocks:
     """Equal-sized blocks of an axis; the last one is shifted back to end with the axis.
 

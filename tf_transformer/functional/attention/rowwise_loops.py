@@ -8,7 +8,7 @@ import itertools
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.blocks import Blocks, shape_of
+from tf_transformer.functional.attention.blocks import Blocks, even_size, loop, shape_of
 from tf_transformer.functional.attention.by_distance import collect, spread
 from tf_transformer.functional.attention.leading_axes import merge_leading, places
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE, attention_scores
@@ -47,11 +47,11 @@ class Rows:
         self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], q.dtype))
         self.dropout, self.past = dropout, past
         (heads, length, _), self.source = shape_of(q), shape_of(k)[1]
-        self.queries = Blocks(length, _even(length, most_scores // self.source))
+        self.queries = Blocks(length, even_size(length, most_scores // self.source))
         together = most_scores // (self.queries.size * self.source)
         if term is not None and term.one_head:
             together = 1
-        self.heads = Blocks(heads, _even(heads, together))
+        self.heads = Blocks(heads, even_size(heads, together))
 
     def forward(self):
         """Compute the output.
@@ -129,9 +129,9 @@ class Rows:
 
         def over_heads(j, *state):
             future = None if self.past is None else self._future(j)
-            return _loop(self.heads.count, lambda i, *state: body(i, j, future, *state), state)
+            return loop(self.heads.count, lambda i, *state: body(i, j, future, *state), state)
 
-        return _loop(self.queries.count, over_heads, state)
+        return loop(self.queries.count, over_heads, state)
 
     def _future(self, j):
         """Mask to add to the scores of query block `j`, the same for all heads, (t, S)."""
@@ -218,28 +218,6 @@ class Rows:
         return tf.reshape(self.heads.join(blocks), (self.heads.length, length, width))
 
 
-def _loop(count, body, state):
-    """Run `state = body(i, *state)` for i < `count`; the products of one iteration overlap with the
-    softmax of the next.
-    """
-    if isinstance(count, int) and count == 1:
-        return body(0, *state)
-    _, *state = tf.while_loop(
-        lambda i, *_: i < count,
-        lambda i, *state: (i + 1, *body(i, *state)),
-        (tf.constant(0), *state),
-        parallel_iterations=2,
-    )
-    return state
-
-
 def _over_rows(x, y):
     """x^T y, summed over heads and queries, (D, H)."""
     return tf.einsum("rtd,rth->dh", x, y)
-
-
-def _even(length, size):
-    """Block size for the fewest blocks of at most `size`, all about equally large."""
-    most = max if isinstance(length, int) and isinstance(size, int) else tf.maximum
-    count = most(1, -(-length // most(1, size)))
-    return most(1, -(-length // count))
