@@ -20,6 +20,7 @@ from tf_transformer.functional.scores import additive_tiles
 
 T, S = 131, 149
 TILED = AttentionPlan("blockwise", query_block=32, key_block=64)
+WINDOWED = AttentionPlan("windowed", query_block=16)
 NOT_PLAIN = re.compile(
     r"custom_call|infeed|outfeed|send|recv|callback|"  # leaves the device or calls a library
     r"tensor<[^>]*\?|dynamic_reshape|dynamic_broadcast|dynamic_pad|dynamic_iota|dynamic_gather|"
@@ -94,6 +95,19 @@ def test_additive_attention_is_plain_and_has_no_hidden_layer_of_all_pairs(
 
 
 @every_dtype
+@pytest.mark.parametrize("run", [forward, with_gradients])
+@pytest.mark.parametrize("case", ["bare", "padding", "causal", "causal dropout"])
+def test_a_window_is_plain_and_has_no_scores(dtype, run, case):
+    others = [tf.TensorSpec((1, 1, 1, S))] if case == "padding" else []
+    options = {"causal": "causal" in case, "dropout": (0.1, (1, 2)) if "dropout" in case else None}
+    text = stablehlo(
+        lambda *tensors: run(*tensors, plan=WINDOWED, window=8, **options), *inputs(dtype), *others
+    )
+    assert not NOT_PLAIN.search(text)
+    assert max(sizes(text)) < T * S / 3
+
+
+@every_dtype
 def test_the_cached_step_is_plain_and_as_large_as_its_cache(dtype):
     one, cache = (tf.TensorSpec((3, 2, n, 8), dtype) for n in (1, S))
 
@@ -106,10 +120,14 @@ def test_the_cached_step_is_plain_and_as_large_as_its_cache(dtype):
     assert max(sizes(text)) == 3 * 2 * S * 8
 
 
-@pytest.mark.parametrize("plan", ["whole", TILED], ids=["whole", "blockwise"])
+@pytest.mark.parametrize(
+    ("plan", "window"),
+    [("whole", None), (TILED, None), (WINDOWED, 8)],
+    ids=["whole", "blockwise", "windowed"],
+)
 @pytest.mark.parametrize("run", [forward, with_gradients])
-def test_bfloat16_is_multiplied_as_such_and_added_in_float32(plan, run):
-    text = stablehlo(lambda *tensors: run(*tensors, plan=plan), *inputs(tf.bfloat16))
+def test_bfloat16_is_multiplied_as_such_and_added_in_float32(plan, window, run):
+    text = stablehlo(lambda *tensors: run(*tensors, plan=plan, window=window), *inputs(tf.bfloat16))
     products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
     assert products
     for line in products:

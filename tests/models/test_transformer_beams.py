@@ -66,6 +66,8 @@ MODELS = {
             "multi-query, T5": Architecture(T5Positions(4, 5), num_key_value_heads=1),
             "grouped, Shaw": Architecture(ShawPositions(2), num_key_value_heads=3, key_dim=5),
             "shared": Architecture(share_qk=True),
+            "window": Architecture(window=1),
+            "window, rotary": Architecture(RotaryPositions(), window=2, num_key_value_heads=2),
         }.items()
     },
 }

@@ -20,10 +20,18 @@ PLANS = {
     "blockwise 2x3": AttentionPlan("blockwise", query_block=2, key_block=3),
     "blockwise 64x64": AttentionPlan("blockwise", query_block=64, key_block=64),
     "blockwise 3x1": AttentionPlan("blockwise", query_block=3, key_block=1),
+    "windowed 3": AttentionPlan("windowed", query_block=3, most_scores=60),
+    "windowed 64": AttentionPlan("windowed", query_block=64),
 }
-every_plan = pytest.mark.parametrize("plan", ["whole", "rowwise 30", "blockwise 2x3"])
+SOME_PLANS = ["whole", "rowwise 30", "blockwise 2x3", "windowed 3"]
+every_plan = pytest.mark.parametrize("plan", SOME_PLANS)
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
 every_path = pytest.mark.parametrize("name", ["eager", "graph", "xla"])
+
+
+def options_of(plan):
+    """Return the options for a plan: "windowed" with a window that blocks nothing."""
+    return {"plan": PLANS[plan], "window": 1000 if plan.startswith("windowed") else None}
 
 
 def attend_with_gradients(q, k, v, mask, bias, cotangent, **options):
@@ -45,7 +53,8 @@ def path(name, plan, **options):
     The last two run the same forms of the core, in one program and in two.
     """
     jit = {"xla": "auto", "core_xla": True}.get(name, False)
-    run = functools.partial(attend_with_gradients, plan=PLANS[plan], jit=jit, **options)
+    options = {**options_of(plan), **options}
+    run = functools.partial(attend_with_gradients, jit=jit, **options)
     if name in ("eager", "core_xla"):
         return run
     return tf.function(run, autograph=False, jit_compile=name == "xla")

@@ -58,6 +58,29 @@ def scaled_dot_product_attention(q, k, v, blocked=None, bias=0.0):
     return weights @ v, weights
 
 
+def windowed_attention(q, k, v, window, causal=False, blocked=None, bias=0.0):
+    """Equation 1 restricted to a neighbourhood, section 4: one query at a time, with its keys only.
+
+    Query t has the keys from t - window to t + window, with `causal` to t, that exist and are not
+    blocked; without any, the mean of all values. Returns output and weights as above.
+    """
+    q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
+    h, s = q.shape[-1], k.shape[-2]
+    shape = (*q.shape[:-1], s)
+    blocked = np.broadcast_to(0.0 if blocked is None else blocked, shape)
+    bias, weights = np.broadcast_to(bias, shape), np.zeros(shape)
+    for at in np.ndindex(shape[:-1]):
+        *head, i = at
+        last = i if causal else i + window
+        keys = [j for j in range(max(0, i - window), min(s, last + 1)) if not blocked[(*at, j)]]
+        if keys:
+            scores = [q[at] @ k[(*head, j)] / np.sqrt(h) + bias[(*at, j)] for j in keys]
+            weights[at][keys] = softmax(np.array(scores))
+        else:
+            weights[at] = 1 / s
+    return weights @ v, weights
+
+
 def split_heads(x, num_heads):
     """(B, T, D) -> (B, N, T, H): head n holds columns n*H to (n+1)*H."""
     batch, length, width = x.shape

@@ -99,7 +99,8 @@ def _new_run(options):
 
 def _architecture(given):
     """The fields of the preset that `--architecture` changes."""
-    from tf_transformer import Architecture, Transformer, architectures
+    from tf_transformer.layers import Architecture
+    from tf_transformer.models import Transformer, architectures
 
     path = Path(given)
     if path.is_file() or path.suffix == ".json":

@@ -183,7 +183,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             mask,
             bias=self._bias(queries, keys, bias, causal),
             causal=causal,
-            **({} if self.window is None else {"window": self.window}),
+            window=self.window,
             return_attention_weights=return_attention_weights,
             jit=self.jit,
         )
@@ -228,7 +228,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         bias = self._bias(q, cache[0], None, causal=True)
         distances = old - tf.expand_dims(new, 1)  # (T, C)
         heads, cache = cached_attention(
-            q, keys, values, cache, slot, mask, bias, distances, jit=self.jit
+            q, keys, values, cache, slot, mask, bias, distances, window=self.window, jit=self.jit
         )
         return self._join_heads(heads, batch_size), cache
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference_numpy as ref
 import tensorflow as tf
-from attention_plans import PLANS, near, normal, some_inputs
+from attention_plans import PLANS, SOME_PLANS, every_plan, near, normal, options_of, some_inputs
 
 from tf_transformer import AttentionPlan, scaled_dot_product_attention
 from tf_transformer.functional.attention.by_distance import ByDistance, collect, spread
@@ -122,7 +122,7 @@ def run(name, plan, first, **options):
     jit = {"xla": "auto", "core_xla": True}.get(name, False)
 
     def function(*given):
-        return attend(*given, first, plan=PLANS[plan], jit=jit, **options)
+        return attend(*given, first, jit=jit, **{**options_of(plan), **options})
 
     if name in ("eager", "core_xla"):
         return function
@@ -136,9 +136,6 @@ def compare(actual, expected):
         near(one, other, "float32")
 
 
-THREE_PLANS = ["whole", "rowwise 30", "blockwise 2x3"]
-
-
 @pytest.mark.parametrize(
     ("kind", "first"),
     [
@@ -149,13 +146,13 @@ THREE_PLANS = ["whole", "rowwise 30", "blockwise 2x3"]
         ("all", 3),
     ],
 )
-@pytest.mark.parametrize("plan", THREE_PLANS)
+@every_plan
 def test_every_table_is_near_float64(plan, kind, first):
     given = inputs(kind)
     compare(run("graph", plan, first)(*given), reference(*given, first))
 
 
-@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan not in THREE_PLANS])
+@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan not in SOME_PLANS])
 def test_every_plan_is_near_float64(plan):
     given = inputs("all")
     compare(run("graph", plan, -2)(*given), reference(*given, -2))
@@ -163,14 +160,14 @@ def test_every_plan_is_near_float64(plan):
 
 @pytest.mark.parametrize("name", ["eager", "xla", "core_xla"])
 @pytest.mark.parametrize("kind", ["scores", "keys and values"])
-@pytest.mark.parametrize("plan", THREE_PLANS)
+@every_plan
 def test_every_path_is_near_float64(name, plan, kind):
     given = inputs(kind)
     compare(run(name, plan, 1)(*given), reference(*given, 1))
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("plan", THREE_PLANS)
+@every_plan
 def test_masks_and_rows_without_a_free_key(plan, causal):
     given = inputs("all")
     mask = (np.random.default_rng(6).random((B, 1, T, S)) < 0.4).astype(np.float32)
@@ -179,7 +176,19 @@ def test_masks_and_rows_without_a_free_key(plan, causal):
     compare(actual, reference(*given, 0, mask, causal))
 
 
-@pytest.mark.parametrize("plan", THREE_PLANS)
+@pytest.mark.parametrize("plan", ["whole", "windowed 3", "windowed 64"])
+@pytest.mark.parametrize("first", [0, -2])
+@pytest.mark.parametrize("window", [1, 2, 5])  # the tables have distances up to 3
+def test_a_window(plan, first, window):
+    given = inputs("all")
+    mask = (np.random.default_rng(6).random((B, 1, T, S)) < 0.4).astype(np.float32)
+    mask[1, :, 4] = 1
+    actual = run("graph", plan, first, mask=tf.constant(mask), window=window)(*given)
+    distant = np.abs(np.arange(S) - np.arange(T)[:, None]) > window
+    compare(actual, reference(*given, first, np.maximum(mask, distant)))
+
+
+@every_plan
 def test_dropout_drops_the_terms_of_the_values_too(plan):
     q, k, v, cotangent, scores, _, values = inputs("all")
     none, seed = None, tf.constant([3, 5])
@@ -192,14 +201,14 @@ def test_dropout_drops_the_terms_of_the_values_too(plan):
     assert np.std(output) > 0.05
 
 
-@pytest.mark.parametrize("plan", THREE_PLANS)
+@every_plan
 def test_constant_scores_have_no_gradient(plan):
     q, k, v, _, scores, *_ = inputs("scores")
     with tf.GradientTape() as tape:
         tape.watch((q, scores))
         bias = ByDistance(scores, has_gradient=False)
         output, _ = scaled_dot_product_attention(
-            q, k, v, bias=bias, return_attention_weights=False, plan=PLANS[plan]
+            q, k, v, bias=bias, return_attention_weights=False, **options_of(plan)
         )
     near(output, reference(q, k, v, output, scores, None, None, 0)[0], "float32")
     dq, dscores = tape.gradient(output, (q, scores))
@@ -211,9 +220,9 @@ def test_unknown_lengths():
     loose = [
         tf.TensorSpec((None, N, None, x.shape[-1]) if x.shape.rank == 4 else x.shape) for x in given
     ]
-    for plan in THREE_PLANS:
+    for plan in SOME_PLANS:
         function = tf.function(
-            lambda *x, plan=plan: attend(*x, 0, plan=PLANS[plan]),
+            lambda *x, plan=plan: attend(*x, 0, **options_of(plan)),
             input_signature=loose,
             autograph=False,
         )
@@ -224,9 +233,14 @@ def test_no_plan_in_blocks_spreads_the_terms():
     """No tensor of the graph has T x S elements or more."""
     length = 512
     q, scores, table = tf.zeros((1, 2, length, H)), tf.zeros((2, D)), tf.zeros((D, H))
-    for plan in (AttentionPlan("rowwise", 2**12), AttentionPlan("blockwise", 64, 64)):
+    for plan, window in (
+        (AttentionPlan("rowwise", 2**12), None),
+        (AttentionPlan("blockwise", 64, 64), None),
+        (AttentionPlan("windowed", 2**12, 32), 32),
+    ):
+        options = {"plan": plan, "window": window}
         function = tf.function(
-            lambda *x, plan=plan: attend(*x, 0, plan=plan), autograph=False
+            lambda *x, options=options: attend(*x, 0, **options), autograph=False
         ).get_concrete_function(q, q, q, q, scores, table, table)
         graphs = [function.graph, *(f.graph for f in function.graph._functions.values())]
         sizes = [

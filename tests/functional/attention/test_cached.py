@@ -6,6 +6,7 @@ import reference_numpy as ref
 import tensorflow as tf
 from attention_plans import every_dtype, near, normal, some_inputs
 
+from tf_transformer import scaled_dot_product_attention
 from tf_transformer.functional.attention.cached import cached_attention
 
 
@@ -59,6 +60,43 @@ def test_a_mask_says_which_slots_are_seen(jit):
         new[0].numpy(), k.numpy(), v.numpy(), ~seen[..., :11], 0.0
     )
     near(output, expected, "float32")
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("window", [1, 3, 20])
+def test_a_window_is_that_of_the_full_call(jit, window):
+    q, k, v, _ = some_inputs("float32", t=11)
+    expected, _ = ref.windowed_attention(q, k, v, window, causal=True)
+    full, _ = scaled_dot_product_attention(q, k, v, causal=True, window=window)
+    near(full, expected, "float32")
+    cache = (tf.fill((2, 3, 13, 4), 173.0),) * 2
+    for start, end in ((0, 1), (1, 3), (3, 8), (8, 11)):
+        new = (x[:, :, start:end] for x in (q, k, v))
+        output, cache = cached_attention(*new, cache, tf.constant(start), window=window, jit=jit)
+        near(output, expected[:, :, start:end], "float32")
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_window_counts_the_given_distances_and_meets_the_mask(jit):
+    """The slots hold the tokens of two branches in turn; each query sees its own branch."""
+    q, k, v, _ = some_inputs("float32", t=11)
+    slots = np.arange(11)
+    distances = slots[np.newaxis] // 2 - slots[8:, np.newaxis] // 2  # (3, 11)
+    seen = (slots % 2 == slots[8:, np.newaxis] % 2) & (distances <= 0)
+    seen = np.broadcast_to(seen, (2, 1, 3, 11)).copy()
+    seen[1, 0, :, 6:8] = False
+    cache = k, v
+    new = [x[:, :, 8:] for x in (q, k, v)]
+    output, _ = cached_attention(
+        *new, cache, tf.constant(8), seen, distances=tf.constant(distances), window=2, jit=jit
+    )
+    blocked = ~seen | (distances < -2)
+    expected, _ = ref.scaled_dot_product_attention(q[:, :, 8:], k, v, blocked)
+    near(output, expected, "float32")
+    wider, _ = cached_attention(
+        *new, cache, tf.constant(8), seen, distances=tf.constant(distances), window=3, jit=jit
+    )
+    assert np.any(wider != output)
 
 
 @pytest.mark.parametrize("name", ["keys", "values"])

@@ -4,10 +4,10 @@ import numpy as np
 import reference_numpy as ref
 import tensorflow as tf
 from attention_plans import (
-    PLANS,
     attend_with_gradients,
     every_path,
     every_plan,
+    options_of,
     path,
     some_inputs,
 )
@@ -53,7 +53,7 @@ def test_under_causal_no_two_rows_drop_the_same_weights(plan):
         causal=True,
         dropout=(0.5, (1, 2)),
         return_attention_weights=False,
-        plan=PLANS[plan],
+        **options_of(plan),
     )
     kept = dropped.numpy()[0, 0, shared:, :shared] > 0
     assert len({row.tobytes() for row in kept}) == length - shared
@@ -63,7 +63,7 @@ def test_under_causal_no_two_rows_drop_the_same_weights(plan):
 def test_another_seed_drops_other_weights(plan):
     q, k, v, g = some_inputs()
     outputs = [
-        attend_with_gradients(q, k, v, None, None, g, plan=PLANS[plan], dropout=(0.5, seed))[0]
+        attend_with_gradients(q, k, v, None, None, g, **options_of(plan), dropout=(0.5, seed))[0]
         for seed in ((1, 2), (1, 3), tf.constant([2, 2]))
     ]
     assert not (outputs[0] == outputs[1]).numpy().all()

@@ -18,6 +18,7 @@ from attention_plans import (
     every_plan,
     near,
     normal,
+    options_of,
     path,
     some_inputs,
 )
@@ -59,6 +60,7 @@ def problems(draw):
     shape = BIASES[draw(st.sampled_from(sorted(BIASES)))](b, n, t, s)
     problem["bias"] = None if shape is None else rng.standard_normal(shape)
     problem["causal"] = draw(st.booleans())
+    problem["window"] = draw(st.sampled_from([None, 1, 2, 5]))
     return problem
 
 
@@ -66,7 +68,10 @@ def check(problem, dtype, name, plan):
     """Check contract points 1, 2, 5, 6: output and gradients close to float64 for any mask."""
     names = ["q", "k", "v"] + ([] if problem["bias"] is None else ["bias"])
     given = {x: tf.cast(problem[x], dtype) for x in (*names, "g")}
-    run = path(name, plan, causal=problem["causal"])
+    options, window = {"causal": problem["causal"]}, problem["window"]
+    if window is not None and plan.startswith(("whole", "windowed")):
+        options["window"] = window
+    run = path(name, plan, **options)
     mask = None if problem["mask"] is None else tf.constant(problem["mask"])
     output, gradients = run(*(given.get(x) for x in "qkv"), mask, given.get("bias"), given["g"])
     exact = {x: tf.cast(given[x], tf.float64).numpy() for x in given}
@@ -75,6 +80,8 @@ def check(problem, dtype, name, plan):
         blocked = problem["mask"] != 0
     if problem["causal"]:
         blocked = np.maximum(blocked, np.arange(s) > np.arange(t)[:, None])
+    if "window" in options:
+        blocked = np.maximum(blocked, np.abs(np.arange(s) - np.arange(t)[:, None]) > window)
     bias = exact.get("bias", 0.0)
     expected, _ = ref.scaled_dot_product_attention(*(exact[x] for x in "qkv"), blocked, bias)
     assert output.dtype == tf.as_dtype(dtype)
@@ -214,7 +221,7 @@ def test_batch_and_lengths_may_be_unknown_until_the_graph_runs(plan):
         autograph=False,
     )
     def run(*arguments):
-        return attend_with_gradients(*arguments, plan=PLANS[plan], causal=True)
+        return attend_with_gradients(*arguments, **options_of(plan), causal=True)
 
     for t, s in ((7, 11), (3, 2), (1, 1)):
         q, k, v, g = some_inputs(t=t, s=s)
@@ -273,7 +280,7 @@ def test_float64_stays_float64_next_to_a_mask(plan, name):
 def test_a_compiled_core_has_gradients_wherever_it_was_traced_first(plan):
     """In a graph, in a program of XLA, in eager mode: one shape after the other."""
     inputs = [*some_inputs(t=13)[:3], normal(1, 1, 13, 11) > 1, None, some_inputs(t=13)[3]]
-    run = functools.partial(attend_with_gradients, plan=PLANS[plan], jit=True)
+    run = functools.partial(attend_with_gradients, **options_of(plan), jit=True)
     expected = attend_with_gradients(*inputs, plan="whole", jit=False)
     for wrap in (
         functools.partial(tf.function, autograph=False),

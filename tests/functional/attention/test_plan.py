@@ -11,6 +11,7 @@ from tf_transformer import (
     create_padding_mask,
     scaled_dot_product_attention,
 )
+from tf_transformer.functional.attention.cached import cached_attention
 from tf_transformer.functional.attention.plan import choose_plan
 
 
@@ -35,6 +36,39 @@ def shape(t, s=None):
 def test_auto_chooses_by_lengths_and_weights(lengths, weights, plain, by_xla):
     assert choose_plan("auto", *shape(*lengths), weights, compiled=False).name == plain
     assert choose_plan("auto", *shape(*lengths), weights, compiled=True).name == by_xla
+
+
+@pytest.mark.parametrize(
+    ("lengths", "window", "weights", "expected"),
+    [
+        ((512,), 64, False, AttentionPlan("windowed", query_block=128)),  # 512 = 2 (128 + 2 x 64)
+        ((511,), 64, False, AttentionPlan("whole")),
+        ((16384,), 64, True, AttentionPlan("whole")),
+        ((16384, 511), 64, False, AttentionPlan("whole")),
+        ((1, 16384), 64, False, AttentionPlan("windowed", query_block=128)),
+        ((16384,), 2048, False, AttentionPlan("windowed", query_block=1024)),
+        ((None, None), 64, False, AttentionPlan("windowed", query_block=128)),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_auto_with_a_window_chooses_by_keys_and_weights(
+    lengths, window, weights, expected, compiled
+):
+    assert choose_plan("auto", *shape(*lengths), weights, compiled, window) == expected
+
+
+def test_a_preferred_plan_that_does_not_fit_the_window_is_left_out():
+    def chosen(window):
+        return choose_plan("auto", *shape(16384), False, compiled=False, window=window).name
+
+    for plan, without, within in (
+        ("rowwise", "rowwise", "windowed"),
+        ("blockwise", "blockwise", "windowed"),
+        ("windowed", "rowwise", "windowed"),
+        ("whole", "whole", "whole"),
+    ):
+        with attention_plan(plan):
+            assert (chosen(None), chosen(64)) == (without, within)
 
 
 def test_an_unknown_batch_counts_as_one():
@@ -99,6 +133,33 @@ def test_a_plan_without_weights_is_refused_where_they_are_wanted():
     q, k, v, _ = some_inputs()
     with pytest.raises(ValueError, match="plan.*does not compute the attention weights.*Pass"):
         scaled_dot_product_attention(q, k, v, plan="blockwise")
+
+
+@pytest.mark.parametrize(
+    ("plan", "window", "message"),
+    [
+        ("windowed", None, '"rowwise" or "blockwise" without a window, got "windowed"'),
+        ("rowwise", 3, '"windowed" with a window, got "rowwise"'),
+        (AttentionPlan("blockwise"), 3, '"windowed" with a window, got "blockwise"'),
+    ],
+)
+def test_a_plan_that_does_not_fit_the_window_is_refused(plan, window, message):
+    q, k, v, _ = some_inputs()
+    with pytest.raises(ValueError, match=f'plan: expected "auto", "whole" or {message}'):
+        scaled_dot_product_attention(
+            q, k, v, plan=plan, window=window, return_attention_weights=False
+        )
+
+
+@pytest.mark.parametrize("window", [0, -1, True, 2.0, "3", tf.constant(2)])
+def test_a_window_is_an_int_of_at_least_one(window):
+    q, k, v, _ = some_inputs()
+    cache = (tf.zeros((2, 3, 7, 4)),) * 2
+    message = "window: expected None or an int of at least 1"
+    with pytest.raises(ValueError, match=message):
+        scaled_dot_product_attention(q, k, v, window=window)
+    with pytest.raises(ValueError, match=message):
+        cached_attention(q, q, q, cache, 0, window=window)
 
 
 @pytest.mark.parametrize(

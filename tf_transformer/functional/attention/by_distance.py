@@ -131,6 +131,18 @@ class ByDistance(tf.experimental.ExtensionType):
         tables = self.scores, self.keys, self.values
         return ByDistance(*tables, self.first - start, self.has_gradient)
 
+    def within(self, distance):
+        """The same for keys at most `distance` from a query, without columns for farther ones."""
+        if not isinstance(self.most, int) or self.most <= distance:
+            return self
+        columns = self.first + tf.range(-distance, distance + 1)
+        columns = tf.clip_by_value(columns, -self.most, self.most) + self.most
+        tables = (
+            None if x is None else _gather(x, columns, axis)
+            for x, axis in ((self.scores, -1), (self.keys, -2), (self.values, -2))
+        )
+        return ByDistance(*tables, 0, self.has_gradient)
+
     def _of_keys(self, q):
         dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
         q, table = tf.cast(q, dtype), tf.cast(self.keys, dtype)
@@ -236,6 +248,11 @@ def collect(x, first, most, together=False):
 def _distances(first, queries, keys):
     """The distances of the block, and one more, in ascending order, (T + S,)."""
     return first - (queries - 1) + tf.range(queries + keys)
+
+
+def _gather(x, at, axis):
+    """`tf.gather` with a dense gradient, which it has on every axis but the first."""
+    return tf.squeeze(tf.gather(tf.expand_dims(x, 0), at, axis=axis), 0)
 
 
 def _pad(x, before, after):

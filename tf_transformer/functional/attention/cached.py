@@ -12,17 +12,28 @@ from tf_transformer.functional.attention.grouped import fold_heads, unfold_heads
 from tf_transformer.functional.attention.use_xla import use_xla
 from tf_transformer.functional.attention.whole import whole_attention
 from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
+from tf_transformer.functional.attention.window import check_window
 
 
 def cached_attention(
-    q, keys, values, cache, slot, mask=None, bias=None, distances=None, *, jit="auto"
+    q,
+    keys,
+    values,
+    cache,
+    slot,
+    mask=None,
+    bias=None,
+    distances=None,
+    *,
+    window=None,
+    jit="auto",
 ):
     """One decoding step: write new keys and values to the cache and attend to its contents.
 
     Without a mask, this gives rows `slot` to `slot + T - 1` of `scaled_dot_product_attention` with
-    `causal=True`, at the cost of T rows. The cache has a fixed size, so every step runs the same
-    program. Filled slots never move: beams that branch off one another need no copies, only masks
-    that show each beam the slots of its own history.
+    `causal=True` and the same `window`, at the cost of T rows. The cache has a fixed size, so every
+    step runs the same program. Filled slots never move: beams that branch off one another need no
+    copies, only masks that show each beam the slots of its own history.
 
     Args:
         q: float tensor (B, N, T, H), the queries of the new positions.
@@ -33,8 +44,10 @@ def cached_attention(
         mask: None, or a bool tensor that broadcasts to (B, N, T, C), True = may attend.
         bias: None, a float tensor that broadcasts to (B, N, T, C), added to the scores, or
             `ByDistance`.
-        distances: for `ByDistance`, an int32 tensor (T, C): position of the token in a slot minus
-            that of a query. By default a token's position is its slot.
+        distances: for `ByDistance` and `window`, an int32 tensor (T, C): position of the token in a
+            slot minus that of a query. By default a token's position is its slot.
+        window: None, or an int of at least 1: tokens more than `window` positions from a query are
+            also blocked.
         jit: True, False or "auto", see `use_xla`.
 
     Returns:
@@ -42,7 +55,7 @@ def cached_attention(
 
     Raises:
         ValueError: If the shapes of `q`, `keys` or `values` do not match the cache or each other,
-            or `jit` is unknown.
+            the window is not an int of at least 1, or `jit` is unknown.
 
     Example:
         >>> new = tf.ones((1, 2, 1, 4))
@@ -62,16 +75,19 @@ def cached_attention(
                 f"{name}: expected shape {expected}, to match q and the cache, got "
                 f"{tuple(tensor.shape)}."
             )
+    check_window(window)
     core = _cached_by_xla if use_xla(jit, q.shape, cache[0].shape) else _cached
-    return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias, distances)
+    return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias, distances, window)
 
 
-def _cached(q, keys, values, cache, slot, mask, bias, distances, attend=whole_attention):
+def _cached(q, keys, values, cache, slot, mask, bias, distances, window, attend=whole_attention):
     cache = tuple(_put(old, new, slot) for new, old in zip((keys, values), cache, strict=True))
     slots = tf.range(tf.shape(cache[0])[2])
     new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)  # (T, 1)
     mask = slots <= new if mask is None else mask  # (T, C)
     distances = slots - new if distances is None else distances  # (T, C)
+    if window is not None:
+        mask = tf.logical_and(mask, tf.abs(distances) <= window)
     by_distance = bias if isinstance(bias, ByDistance) else None
     bias = bias if by_distance is None else by_distance.at(q, distances)
     wanted = by_distance is not None and by_distance.values is not None

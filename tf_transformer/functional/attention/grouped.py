@@ -31,7 +31,7 @@ def grouped_attention(
         >>> grouped_attention(q, k, k, 3)[1].shape.as_list()
         [1, 6, 3, 5]
     """
-    options |= {"bias": bias, "causal": causal}
+    options |= {"bias": bias, "causal": causal, "window": window}
     if times == 1:
         return scaled_dot_product_attention(q, k, v, mask, **options)
     if bias is None and window is None and not causal and _same_for_all_queries(mask):

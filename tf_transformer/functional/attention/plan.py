@@ -13,6 +13,8 @@ import math
 # caches of two cores (benchmarks/attention/NOTES.md).
 MOST_SCORES, MOST_SCORES_BY_XLA = 2**24, 2**26
 CACHED_SCORES = 2**20
+# The fewest queries in a tile of a window.
+WINDOW_QUERIES = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +24,10 @@ class AttentionPlan:
     Args:
         name: "whole" computes all T x S scores and can return the weights. "rowwise" computes the
             scores of some heads and queries at a time, see `rowwise_attention`; "blockwise" those
-            of some queries and keys, see `blockwise_attention`. Neither can return weights.
-        most_scores: int, the block size of "rowwise".
-        query_block, key_block: int, the tile size of "blockwise".
+            of some queries and keys, see `blockwise_attention`; "windowed" only those in a window,
+            see `windowed_attention`. Only "whole" can return weights.
+        most_scores: int, the block size of "rowwise" and "windowed".
+        query_block, key_block: int, the tile size of "blockwise"; "windowed" has a query_block too.
 
     Raises:
         ValueError: If the name is unknown, or a size is not a positive integer.
@@ -40,10 +43,10 @@ class AttentionPlan:
     key_block: int = 512
 
     def __post_init__(self):
-        if self.name not in ("whole", "rowwise", "blockwise"):
+        if self.name not in ("whole", "rowwise", "blockwise", "windowed"):
             raise ValueError(
-                f'plan: expected "auto", "whole", "rowwise", "blockwise" or an AttentionPlan, got '
-                f"{self.name!r}."
+                f'plan: expected "auto", "whole", "rowwise", "blockwise", "windowed" or an '
+                f"AttentionPlan, got {self.name!r}."
             )
         for field in ("most_scores", "query_block", "key_block"):
             size = getattr(self, field)
@@ -59,10 +62,11 @@ def attention_plan(plan):
     """Set the default plan of attention calls inside a `with` block.
 
     Functions traced inside the block keep the plan, so build or `fit` the model there. Calls that
-    return attention weights are still computed whole.
+    return attention weights are still computed whole. Calls with a window use "whole" and
+    "windowed" only, and calls without one all other plans.
 
     Args:
-        plan: "auto", "whole", "rowwise", "blockwise" or an `AttentionPlan`.
+        plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`.
 
     Raises:
         ValueError: If the plan is unknown.
@@ -80,7 +84,7 @@ def attention_plan(plan):
         _preferred.reset(token)
 
 
-def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
+def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
     """Choose how attention is computed.
 
     | requested | scores | plain graph | XLA |
@@ -91,20 +95,25 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
     | no weights | up to `MOST_SCORES_BY_XLA` | rowwise | whole |
     | no weights | more | rowwise | blockwise |
 
+    With a window and without weights it is whole if there are fewer keys than in two tiles, which
+    have `WINDOW_QUERIES` or `window` / 2 queries each; otherwise, or if that is unknown, windowed.
+
     An unknown batch size counts as 1.
 
     Args:
-        plan: "auto" (the table, unless `attention_plan` sets a default), "whole", "rowwise",
-            "blockwise" or an `AttentionPlan`.
+        plan: "auto" (as above, unless `attention_plan` sets a default), "whole", "rowwise",
+            "blockwise", "windowed" or an `AttentionPlan`.
         q_shape, k_shape: static shapes of queries and keys, (..., T, H) and (..., S, H).
         weights_wanted: bool, whether the attention weights are returned.
         compiled: bool, whether the core is compiled with XLA.
+        window: None, or int, see `scaled_dot_product_attention`.
 
     Returns:
         `AttentionPlan`.
 
     Raises:
-        ValueError: If the plan is unknown, or cannot return the requested weights.
+        ValueError: If the plan is unknown, cannot return the requested weights, or does not fit
+            `window`: "windowed" needs one, "rowwise" and "blockwise" have none.
 
     Example:
         >>> long = tf.TensorShape((1, 8, 16384, 64))
@@ -118,17 +127,35 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled):
                 f'plan: "{plan.name}" does not compute the attention weights. Pass '
                 f'return_attention_weights=False, or plan="whole".'
             )
+        if not _fits(plan, window):
+            others = '"rowwise" or "blockwise" without' if window is None else '"windowed" with'
+            raise ValueError(
+                f'plan: expected "auto", "whole" or {others} a window, got "{plan.name}".'
+            )
         return plan
-    preferred = _preferred.get()
     if weights_wanted:
         return AttentionPlan("whole")
-    if preferred != "auto":
+    preferred = _preferred.get()
+    if preferred != "auto" and _fits(preferred, window):
         return preferred
+    if window is not None:
+        return _plan_of_window(k_shape[-2], window)
     lengths = q_shape[-2], k_shape[-2]
     scores = math.prod(size or 1 for size in (*q_shape[:-1], k_shape[-2]))
     if None in lengths or scores <= (MOST_SCORES_BY_XLA if compiled else MOST_SCORES):
         return AttentionPlan("whole")
     return AttentionPlan("blockwise" if compiled else "rowwise")
+
+
+def _plan_of_window(source, window):
+    queries = max(WINDOW_QUERIES, window // 2)
+    if source is not None and source < 2 * (queries + 2 * window):
+        return AttentionPlan("whole")
+    return AttentionPlan("windowed", query_block=queries)
+
+
+def _fits(plan, window):
+    return plan.name == "whole" or (plan.name == "windowed") == (window is not None)
 
 
 def _as_plan(plan):

@@ -16,6 +16,8 @@ from tf_transformer.functional.attention.rowwise import rowwise_attention
 from tf_transformer.functional.attention.use_xla import use_xla
 from tf_transformer.functional.attention.whole import whole_attention
 from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
+from tf_transformer.functional.attention.window import blocked_or_distant, check_window
+from tf_transformer.functional.attention.windowed import windowed_attention
 from tf_transformer.functional.xla_context import in_xla_program
 
 
@@ -27,6 +29,7 @@ def scaled_dot_product_attention(
     *,
     bias=None,
     causal=False,
+    window=None,
     dropout=None,
     return_attention_weights=True,
     plan="auto",
@@ -46,10 +49,13 @@ def scaled_dot_product_attention(
             `ByDistance`, what relative positions add, which no plan spreads over T x S at once.
         causal: bool, True also blocks key s for query t if s > t, as `create_look_ahead_mask`
             does, without a T x S mask.
+        window: None, or an int of at least 1: key s is also blocked for query t if |t - s| >
+            `window`. Time and memory are linear in T, see `windowed_attention`.
         dropout: None, or `(rate, seed)`: each weight is dropped with probability rate and the
             others are scaled by 1 / (1 - rate); seed is an integer tensor (2,).
         return_attention_weights: False returns None in place of the weights.
-        plan: "auto", "whole", "rowwise", "blockwise" or an `AttentionPlan`; see `choose_plan`.
+        plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`; see
+            `choose_plan`.
         jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses; see
             `use_xla`.
 
@@ -60,8 +66,9 @@ def scaled_dot_product_attention(
 
     Raises:
         ValueError: If ranks, widths or dtypes do not match, a mask or bias does not broadcast, the
-            mask has an integer dtype, the dropout rate is outside [0, 1), `plan` or `jit` is
-            unknown, or the plan cannot return the requested weights.
+            mask has an integer dtype, the window is not an int of at least 1, the dropout rate is
+            outside [0, 1), `plan` or `jit` is unknown, or the plan cannot return the requested
+            weights or does not fit the window.
 
     Differs from the notes: they add `mask * -1e9` to a score; here the score is replaced by -1e9.
     The two are bitwise identical for |score| < 32, where the sum is exactly -1e9 in float32; for
@@ -86,14 +93,19 @@ def scaled_dot_product_attention(
         bias = _full_bias(tf.convert_to_tensor(bias), scores_shape, q, k)
     if dropout is not None:
         _check_dropout(*dropout)
+    check_window(window)
     compiled = use_xla(jit, q.shape, k.shape)
-    plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, compiled)
+    plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, compiled, window)
     core = (_cores_by_xla() if compiled else _PLAIN)[plan.name]
     options = {"causal": causal, "dropout": dropout}
     if plan.name == "whole":
+        blocked = blocked_or_distant(blocked, window, q, k)
         return core(q, k, v, blocked, bias, **options, weights_wanted=return_attention_weights)
     if plan.name == "rowwise":
         sizes = {"most_scores": plan.most_scores}
+    elif plan.name == "windowed":
+        sizes = {"most_scores": plan.most_scores, "query_block": plan.query_block}
+        options["window"] = window
     else:
         sizes = {"query_block": plan.query_block, "key_block": plan.key_block}
     return core(q, k, v, blocked, bias, **options, **sizes), None
@@ -103,11 +115,13 @@ _PLAIN = {
     "whole": whole_attention,
     "rowwise": rowwise_attention,
     "blockwise": blockwise_attention,
+    "windowed": windowed_attention,
 }
 _IN_XLA = {
     "whole": whole_attention_by_xla,
     "rowwise": rowwise_attention,
     "blockwise": functools.partial(blockwise_attention, compiled=True),
+    "windowed": functools.partial(windowed_attention, compiled=True),
 }
 
 
