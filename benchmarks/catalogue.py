@@ -117,6 +117,12 @@ BENCHMARKS = [
     ),
     Benchmark(
         "decoding",
+        "heads",
+        "decoding with fewer heads of keys and values: time and size of the caches",
+        "3 min",
+    ),
+    Benchmark(
+        "decoding",
         "translate",
         "greedy and beam search: sentences per second and latency",
         "45 min",
