@@ -64,6 +64,12 @@ BENCHMARKS = [
     ),
     Benchmark(
         "attention",
+        "window",
+        "attention in a window compared with full attention, by length",
+        "5 min",
+    ),
+    Benchmark(
+        "attention",
         "stablehlo_cases",
         "write the programs that accelerator runs",
         "5 min",

@@ -77,13 +77,13 @@ class Windows:
         Returns:
             list with one tensor for each of q, k, v and `others`.
         """
-        widths = {name: self.inputs[name].shape[-1] for name in "qkv"}
+        width, value_width = (self.inputs[name].shape[-1] for name in "kv")
         size, rest = self.queries.size, self.tiles.keys - self.queries.size
 
-        def entries(i, dq, dk, dv, others):
+        def entries(i, dq, dkv, others):
             inputs, up = self._entries(i), self._not_seen(i, self.entries.cut(upstream, 0, i))
 
-            def tile(j, dq, dk, dv, open_k, open_v, others):
+            def tile(j, dq, dkv, reached, others):
                 mine = self._tile(inputs, j)
                 watched = {name: mine[name] for name in self.inputs}
                 with tf.GradientTape() as tape:
@@ -91,32 +91,27 @@ class Windows:
                     output = self._attend(i, j, **mine)
                 new = tape.gradient(output, watched, self.queries.cut(up, -2, j))
                 new = {name: tf.cast(x, self.dtype) for name, x in new.items()}
-                # Later tiles do not reach the first t keys of this one.
-                open_k, open_v = open_k + new["k"], open_v + new["v"]
-                done = (_rows(x, 0, size) for x in (open_k, open_v))
-                dk, dv = (x.write(j, y) for x, y in zip((dk, dv), done, strict=True))
-                open_k, open_v = (_pad(_rows(x, size, rest), size) for x in (open_k, open_v))
+                reached += tf.concat([new["k"], new["v"]], -1)  # (b, ..., s, H + H_v)
+                # Later tiles do not reach the first t of these keys.
+                dq, dkv = dq.write(j, new["q"]), dkv.write(j, _rows(reached, 0, size))
                 others = {name: self._add(i, j, name, x, new[name]) for name, x in others.items()}
-                return [dq.write(j, new["q"]), dk, dv, open_k, open_v, others]
+                return [dq, dkv, _pad(_rows(reached, size, rest), size), others]
 
-            state = [self._rows_of_tiles(widths[name]) for name in "qkv"]
-            shape = [self.entries.size, *self.heads, self.tiles.keys]
-            state += [tf.zeros([*shape, widths[name]], self.dtype) for name in "kv"]
-            *rows, open_k, open_v, others = over_blocks(self.queries.count, tile, [*state, others])
-            rows_q, rows_k, rows_v = (self.queries.join(x.stack()) for x in rows)
-            rows_k = tf.concat([rows_k, _rows(open_k, 0, rest)], -2)
-            rows_v = tf.concat([rows_v, _rows(open_v, 0, rest)], -2)
-            return [dq.write(i, rows_q), dk.write(i, rows_k), dv.write(i, rows_v), others]
+            state = [self._rows_of_tiles(w) for w in (width, width + value_width)]
+            shape = [self.entries.size, *self.heads, self.tiles.keys, width + value_width]
+            state += [tf.zeros(shape, self.dtype), others]
+            *rows, reached, others = over_blocks(self.queries.count, tile, state)
+            rows_q, rows_kv = (self.queries.join(x.stack()) for x in rows)
+            rows_kv = tf.concat([rows_kv, _rows(reached, 0, rest)], -2)
+            return [dq.write(i, rows_q), dkv.write(i, rows_kv), others]
 
-        lengths = {"q": self.queries.length, "k": self.tiles.all_keys, "v": self.tiles.all_keys}
-        state = [self._rows_of_entries(lengths[name], widths[name]) for name in "qkv"]
-        others = {name: self._zeros(name) for name in self.inputs if name not in "qkv"}
-        *arrays, others = over_blocks(self.entries.count, entries, [*state, others])
-        gradients = [
-            self._join_entries(array, lengths[name], widths[name])
-            for name, array in zip("qkv", arrays, strict=True)
-        ]
-        return [*gradients, *(self._finish(name, x) for name, x in others.items())]
+        sizes = (self.queries.length, width), (self.tiles.all_keys, width + value_width)
+        state = [self._rows_of_entries(*size) for size in sizes]
+        state.append({name: self._zeros(name) for name in self.inputs if name not in "qkv"})
+        *arrays, others = over_blocks(self.entries.count, entries, state)
+        dq, dkv = (self._join_entries(x, *size) for x, size in zip(arrays, sizes, strict=True))
+        others = [self._finish(name, x) for name, x in others.items()]
+        return [dq, *tf.split(dkv, [width, value_width], -1), *others]
 
     def _entries(self, i):
         """The inputs of block `i` of the first axis; tables stay whole."""
