@@ -82,7 +82,11 @@ class Positions(NotesLayer, keras.layers.Layer):
             name: None, or the name of the copy, which is in the names of its variables.
         """
         config = {**self.get_config(), "name": name}
-        return type(self).from_config(config if dtype is None else {**config, "dtype": dtype})
+        if dtype is not None:
+            # A part without a `get_config` of its own cannot serialize a policy object.
+            policy = keras.dtype_policies.get(dtype)
+            config["dtype"] = keras.dtype_policies.serialize(policy)
+        return type(self).from_config(config)
 
     @property
     def in_embeddings(self):

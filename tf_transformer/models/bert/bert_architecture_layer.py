@@ -114,7 +114,14 @@ class BertArchitectureLayer(LayerWithArchitecture):
         training=None,
         return_attention_weights=False,
     ):
-        """Compute the layer; arguments and results are those of `BertLayer.forward`.
+        """Compute the layer.
+
+        Args:
+            mask: None, or bool tensor (B, T), (B, T, T) or (B, 1 or N, T, T), True = may attend.
+            rows, layout, bias, training, return_attention_weights: see `BertLayer.forward`.
+
+        Returns:
+            Same as `BertLayer.forward`.
 
         Raises:
             ValueError: If both `bias` and the positions add to the scores.
