@@ -185,3 +185,10 @@ def test_positions_beyond_those_of_training():
         assert np.isfinite(model_of(part)(inputs)).all()
     with pytest.raises(ValueError, match="the table holds 7 positions"):
         Transformer(2, 8, 2, 11, 13, 13, 7, 7)(inputs)
+
+
+@every_part
+def test_a_layer_with_the_part_has_a_config(part):
+    layer = EncoderLayer(8, 2, 11, architecture=Architecture(part))
+    config = json.loads(json.dumps(layer.get_config()))
+    assert EncoderLayer.from_config(config).get_config() == config

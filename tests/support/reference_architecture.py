@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import reference_numpy as ref
+import reference_positions as positions
 
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0.0),
@@ -69,15 +70,43 @@ class Reference:
             group = n * (k.shape[-1] // width) // self.num_heads
             mine = slice(n * width, (n + 1) * width)
             theirs = slice(group * width, (group + 1) * width)
-            scores = q[..., mine] @ k[..., theirs].transpose(0, 2, 1) / math.sqrt(width)
+            here = self.placed(q[..., mine], to_self)
+            there = self.placed(k[..., theirs], to_self)
+            scores = here @ there.transpose(0, 2, 1) / math.sqrt(width)
+            more, values = self.relative(path, n, here, there, to_self)
+            scores = scores + more
             outside = np.zeros(scores.shape, bool)
             if to_self and self.choice["window"]:
                 t, s = np.indices(scores.shape[1:])
                 outside = outside | (np.abs(t - s) > self.choice["window"])
             scores = np.where(outside | (blocked > 0), -1e9, scores)
             weights = np.exp(scores - scores.max(-1, keepdims=True))
-            heads.append(weights / weights.sum(-1, keepdims=True) @ v[..., theirs])
+            weights = weights / weights.sum(-1, keepdims=True)
+            heads.append(weights @ v[..., theirs] + np.einsum("bts,tsh->bth", weights, values))
         return self.linear(f"{path}/dense", np.concatenate(heads, -1))
+
+    def placed(self, heads, to_self):
+        settings = dict(self.choice["positions"])
+        if settings.pop("part") != "RotaryPositions" or not to_self:
+            return heads
+        return positions.rotary(heads, **settings)
+
+    def relative(self, path, n, q, k, to_self):
+        """What head n adds to the scores, and the vectors (T, S, H) that it adds to the values."""
+        part, sizes = self.choice["positions"], (q.shape[1], k.shape[1])
+        nothing = np.zeros((*sizes, q.shape[-1]))
+        if not to_self:
+            return 0.0, nothing
+        if part["part"] == "AlibiPositions":
+            return positions.alibi_bias(self.num_heads, *sizes)[n], nothing
+        if part["part"] == "T5Positions":
+            table = self.weights[f"{path}/positions/table"]
+            return positions.t5_bias(table, *sizes, part["max_distance"], False)[n], nothing
+        if part["part"] == "ShawPositions":
+            tables = (self.weights[f"{path}/positions/{name}"] for name in ("keys", "values"))
+            keys, values = positions.shaw_terms(*tables, *sizes)
+            return np.einsum("bth,tsh->bts", q, keys) / math.sqrt(q.shape[-1]), values
+        return 0.0, nothing
 
     def join(self, path, number, x, sublayer, tokens):
         def norm(y):

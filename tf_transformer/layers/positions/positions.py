@@ -74,14 +74,19 @@ class Positions(NotesLayer, keras.layers.Layer):
         """Return what attention in one more layer holds: None, this part or a new one."""
         return self if self.in_attention else None
 
-    def copy(self, dtype=None):
+    def copy(self, dtype=None, name=None):
         """Return a new part with the same settings.
 
         Args:
             dtype: None, or the dtype policy of the copy.
+            name: None, or the name of the copy, which is in the names of its variables.
         """
-        config = {**self.get_config(), "name": None}
-        return type(self).from_config(config if dtype is None else {**config, "dtype": dtype})
+        config = {**self.get_config(), "name": name}
+        if dtype is not None:
+            # A part without a `get_config` of its own cannot serialize a policy object.
+            policy = keras.dtype_policies.get(dtype)
+            config["dtype"] = keras.dtype_policies.serialize(policy)
+        return type(self).from_config(config)
 
     @property
     def in_embeddings(self):

@@ -53,7 +53,7 @@ class ShawPositions(Positions):
 
     def for_layer(self):
         """Return a new part of the same size: every layer has its own vectors."""
-        return self.copy()
+        return self.copy(name=self.name)
 
     def get_config(self):
         return {**super().get_config(), "max_distance": self.max_distance}

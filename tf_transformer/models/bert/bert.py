@@ -11,7 +11,7 @@ from tf_transformer.functional.xla_context import in_xla_program
 from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
 from tf_transformer.models.bert.bert_encoder import BertEncoder
 from tf_transformer.models.bert.pretrained_bert import PretrainedBert
-from tf_transformer.models.bert.token_layout import packed_layout, padded_layout
+from tf_transformer.models.bert.token_layout import packed_layout, padded_layout, tokens_in
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -27,6 +27,10 @@ class Bert(PretrainedBert):
             is then 0. It only takes effect if the mask has rank 2, and not in a program that XLA
             compiles, whose shapes are fixed.
         jit: True, False or "auto", whether to compile the attention core with XLA.
+        architecture: None for that of BERT, or an `Architecture`. Its parts replace the positions
+            of `BertEmbeddings`, all normalisations up to the last layer, and what is in a layer;
+            `hidden_act` and `layer_norm_eps` then only concern heads, and only positions that have
+            a limit limit T.
 
     Call arguments:
         inputs: dict of integer tensors:
@@ -41,7 +45,8 @@ class Bert(PretrainedBert):
     Returns:
         dict: `sequence_output` (B, T, D); `pooled_output` (B, D), tanh(first token W + b), if the
         model has a pooler; on request `hidden_states`, a list of L + 1 tensors (B, T, D)
-        that starts with the input of the first layer, and `attentions`, L tensors (B, N, T, T).
+        that starts with the input of the first layer, and `attentions`, L tensors (B, N, T, T). If
+        the architecture has a final norm (`PreNorm`), the last hidden state is normalised by it.
 
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
@@ -59,12 +64,17 @@ class Bert(PretrainedBert):
     published_as = "BertModel"
     pooler_use = "optional"
 
-    def __init__(self, config, *, unpad=False, jit="auto", name="bert", **kwargs):
-        super().__init__(config, unpad=unpad, jit=jit, name=name, **kwargs)
+    def __init__(
+        self, config, *, unpad=False, jit="auto", architecture=None, name="bert", **kwargs
+    ):
+        super().__init__(
+            config, unpad=unpad, jit=jit, architecture=architecture, name=name, **kwargs
+        )
         config = self.config
         dtype = self.dtype_policy
-        self.embeddings = BertEmbeddings(config, name="embeddings", dtype=dtype)
-        self.encoder = BertEncoder(config, jit=jit, name="encoder", dtype=dtype)
+        parts = {"architecture": architecture, "dtype": dtype}
+        self.embeddings = BertEmbeddings(config, name="embeddings", **parts)
+        self.encoder = BertEncoder(config, jit=jit, name="encoder", **parts)
         self.pooler_dense = None
         if config.pooler_activation is not None:
             self.pooler_dense = keras.layers.Dense(
@@ -86,7 +96,8 @@ class Bert(PretrainedBert):
 
     def call(self, inputs, training=None, return_hidden_states=False, return_attentions=False):
         ids, types, mask = _checked(inputs)
-        embedded = self.embeddings(ids, types, training=training)
+        tokens = None if self.architecture is None else tokens_in(mask)
+        embedded = self.embeddings(ids, types, training=training, tokens=tokens)
         layout = padded_layout(*tf.unstack(tf.shape(ids)))
         if self.unpad and mask is not None and mask.shape.rank == 2 and not in_xla_program():
             layout = packed_layout(mask)

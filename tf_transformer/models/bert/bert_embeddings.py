@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.norms.layer_norm import LayerNorm
-from tf_transformer.models.bert.configured_layer import ConfiguredLayer
 from tf_transformer.models.bert.drawn_kernel import DrawnKernel
+from tf_transformer.models.bert.layer_with_architecture import LayerWithArchitecture
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertEmbeddings(ConfiguredLayer):
+class BertEmbeddings(LayerWithArchitecture):
     """LayerNorm(word + position + segment), then dropout.
 
     Devlin et al. 2019, section 3, figure 2. The three tables are named as in the published
@@ -21,17 +21,21 @@ class BertEmbeddings(ConfiguredLayer):
 
     Args:
         config: `BertConfig`, or its dict.
+        architecture: None, or an `Architecture`: its norm replaces LayerNorm, and its positions, if
+            they are added to embeddings, the table of positions. There is no table otherwise.
 
     Call arguments:
         input_ids, token_type_ids: int32 or int64 tensors (B, T).
         training: bool or None; dropout is only applied if true.
+        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
 
     Returns:
         (B, T, E).
 
     Raises:
         ValueError: If T is larger than the table of positions, or in eager mode an id is out of
-            range.
+            range. If the positions of an architecture are fewer than `max_position_embeddings`,
+            which does not limit T otherwise.
         tf.errors.InvalidArgumentError: If, in a graph, an id is out of range or T is too large. XLA
             cannot raise errors: there all outputs for that text are NaN.
 
@@ -46,24 +50,41 @@ class BertEmbeddings(ConfiguredLayer):
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
         config = self.config
-        self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=self.dtype_policy)
-        self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
+        dtype = self.dtype_policy
+        self.dropout = Dropout(config.hidden_dropout_prob, dtype=dtype)
+        self.positions = None
+        if self.architecture is None:
+            self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=dtype)
+            return
+        self.norm = self.architecture.new_norm("norm", dtype)
+        positions = self.architecture.positions
+        if positions.in_embeddings:
+            self.positions = positions.copy(dtype, name="position_embeddings")
+        longest = config.max_position_embeddings
+        if positions.max_position is not None and positions.max_position < longest:
+            raise ValueError(
+                f"positions: expected at least {longest} positions, the max_position_embeddings of "
+                f"the config, got {positions.max_position} of {type(positions).__name__}."
+            )
 
     def build(self, input_shape):
         config, width = self.config, self.config.embedding_width
         initializer = DrawnKernel(stddev=config.initializer_range)
-        for name, size in (
-            ("word_embeddings", config.vocab_size),
-            ("token_type_embeddings", config.type_vocab_size),
-            ("position_embeddings", config.max_position_embeddings),
-        ):
+        sizes = {
+            "word_embeddings": config.vocab_size,
+            "token_type_embeddings": config.type_vocab_size,
+        }
+        if self.architecture is None:
+            sizes["position_embeddings"] = config.max_position_embeddings
+        for name, size in sizes.items():
             table = self.add_weight(name=name, shape=(size, width), initializer=initializer.clone())
             setattr(self, name, table)
+        if self.positions is not None:
+            self.positions.build((None, None, width))
         self.norm.build((None, None, width))
 
-    def call(self, input_ids, token_type_ids, training=None):
+    def call(self, input_ids, token_type_ids, training=None, *, tokens=None):
         config = self.config
-        length = tf.shape(input_ids)[1]
         checks = [
             *_range_checks(input_ids, "input_ids", "vocab_size", config.vocab_size),
             *_range_checks(
@@ -80,20 +101,36 @@ class BertEmbeddings(ConfiguredLayer):
         input_ids, token_type_ids = (tf.cast(x, tf.int32) for x in (input_ids, token_type_ids))
         with tf.control_dependencies([check for check in checks if check is not None]):
             words = tf.gather(self._table(self.word_embeddings), input_ids)  # (B, T, E)
-            positions = self._table(self.position_embeddings)[:length]  # (T, E)
-        segments = tf.expand_dims(self._table(self.token_type_embeddings), 1)
-        width = config.embedding_width
-        # Every sum of a segment and a position: few rows. The last row is for ids out of range.
-        added = tf.reshape(segments + positions, (-1, width))
-        added = tf.concat([added, tf.fill((1, width), tf.constant(float("nan"), added.dtype))], 0)
+            added, row, rows = self._added(token_type_ids)
+        if self.positions is not None:
+            words = self.positions.add(words)
+        # One more row, for ids out of range.
+        nan = tf.constant(float("nan"), added.dtype)
+        added = tf.concat([added, tf.fill((1, config.embedding_width), nan)], 0)
+        embedded = words + tf.gather(added, tf.where(in_range, row, rows))
+        embedded = self.norm(embedded, training=training, tokens=tokens)
+        return self.dropout(embedded, training=training)
+
+    def _added(self, token_type_ids):
+        """What is added to the words: a table, the row for each token (B, T), the number of rows.
+
+        BERT's positions are part of it: all sums of a segment and a position are few rows.
+        """
+        segments = self._table(self.token_type_embeddings)
+        if self.architecture is not None:
+            return segments, token_type_ids, self.config.type_vocab_size
+        length = tf.shape(token_type_ids)[1]
+        positions = self._table(self.position_embeddings)[:length]  # (T, E)
+        added = tf.reshape(tf.expand_dims(segments, 1) + positions, (-1, segments.shape[1]))
         row = token_type_ids * length + tf.range(length)
-        row = tf.where(in_range, row, config.type_vocab_size * length)
-        return self.dropout(self.norm(words + tf.gather(added, row)), training=training)
+        return added, row, self.config.type_vocab_size * length
 
     def _table(self, weight):
         return tf.cast(tf.convert_to_tensor(weight), self.compute_dtype)
 
     def _length_checks(self, input_ids):
+        if self.architecture is not None:
+            return []  # positions with a limit check it
         most = self.config.max_position_embeddings
         message = (
             f"input_ids: expected at most {most} tokens (max_position_embeddings), the "

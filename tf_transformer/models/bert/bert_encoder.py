@@ -9,14 +9,15 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention.masks import additive_mask
 from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.models.bert.bert_architecture_layer import BertArchitectureLayer
 from tf_transformer.models.bert.bert_layer import BertLayer
-from tf_transformer.models.bert.configured_layer import ConfiguredLayer
 from tf_transformer.models.bert.drawn_kernel import DrawnKernel
-from tf_transformer.models.bert.token_layout import padded_layout
+from tf_transformer.models.bert.layer_with_architecture import LayerWithArchitecture
+from tf_transformer.models.bert.token_layout import padded_layout, token_rows
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertEncoder(ConfiguredLayer):
+class BertEncoder(LayerWithArchitecture):
     """A stack of BERT layers; with groups, adjacent layers share weights.
 
     Devlin et al. 2019, section 3; weight sharing and narrower embeddings follow Lan et al. 2020,
@@ -25,6 +26,7 @@ class BertEncoder(ConfiguredLayer):
     Args:
         config: `BertConfig`, or its dict.
         jit: True, False or "auto", whether to compile the attention core with XLA.
+        architecture: None, or an `Architecture`: the layers are then `BertArchitectureLayer`.
 
     Call arguments:
         input_tensor: float tensor (B, T, embedding width).
@@ -32,7 +34,8 @@ class BertEncoder(ConfiguredLayer):
         training: bool or None; dropout is only applied if true.
 
     Returns:
-        list of L tensors (B, T, D), the outputs of all layers in order.
+        list of L tensors (B, T, D), the outputs of all layers in order. If the architecture has a
+        final norm, the last one is normalised by it.
 
     Raises:
         ValueError: If the input has another width, or the mask is float.
@@ -58,10 +61,24 @@ class BertEncoder(ConfiguredLayer):
                 name="embedding_hidden_mapping_in",
                 dtype=self.dtype_policy,
             )
-        self.groups = [
-            BertLayer(config, jit=jit, name=f"layer_{n}", dtype=self.dtype_policy)
+        self.final_norm = None
+        options = [
+            {"jit": jit, "name": f"layer_{n}", "dtype": self.dtype_policy}
             for n in range(config.num_groups)
         ]
+        if self.architecture is None:
+            self.groups = [BertLayer(config, **one) for one in options]
+            return
+        parts = self.architecture
+        positions = parts.positions.copy(self.dtype_policy, name="positions")
+        self.groups = [
+            BertArchitectureLayer(
+                config, architecture=parts, positions=positions.for_layer(), **one
+            )
+            for one in options
+        ]
+        if parts.residual.final_norm:
+            self.final_norm = parts.new_norm("final_norm", self.dtype_policy)
 
     def build(self, input_shape):
         width = self.config.embedding_width
@@ -74,13 +91,15 @@ class BertEncoder(ConfiguredLayer):
             self.embedding_mapping.build((None, width))
         for layer in self.groups:
             layer.build((None, self.config.hidden_size))
+        if self.final_norm is not None:
+            self.final_norm.build((None, self.config.hidden_size))
 
     def call(self, input_tensor, attention_mask=None, training=None):
         layout = padded_layout(*tf.unstack(tf.shape(input_tensor)[:2]))
-        bias = None if attention_mask is None else additive_mask(attention_mask)
-        outputs, _ = self.forward(
-            layout.to_rows(input_tensor), layout, bias=bias, training=training
-        )
+        mask, bias = None, None if attention_mask is None else additive_mask(attention_mask)
+        if self.architecture is not None and bias is not None:  # its positions may need the bias
+            mask, bias = tf.equal(bias, 0.0), None
+        outputs, _ = self.forward(layout.to_rows(input_tensor), layout, mask, bias, training)
         outputs = [layout.to_batch(rows) for rows in outputs[1:]]
         for output in outputs:
             output.set_shape((*input_tensor.shape[:2], self.config.hidden_size))
@@ -103,7 +122,8 @@ class BertEncoder(ConfiguredLayer):
 
         Returns:
             `(outputs, weights)`: list of L + 1 tensors (M, D), starting with the input of the first
-            layer; list of L tensors (B, N, T, T) or of None.
+            layer, the last one normalised by a final norm; list of L tensors (B, N, T, T) or of
+            None.
         """
         if self.embedding_mapping is not None:
             rows = self.embedding_mapping(rows)
@@ -115,6 +135,9 @@ class BertEncoder(ConfiguredLayer):
             )
             outputs.append(rows)
             weights.append(attention)
+        if self.final_norm is not None:
+            tokens = token_rows(mask, layout)
+            outputs[-1] = self.final_norm(outputs[-1], training=training, tokens=tokens)
         return outputs, weights
 
     def get_config(self):

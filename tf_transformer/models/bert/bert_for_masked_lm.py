@@ -17,7 +17,7 @@ class BertForMaskedLM(BertWithHead):
     Devlin et al. 2019, section 3.1, task 1.
 
     Args:
-        config, unpad, jit: see `Bert`.
+        config, unpad, jit, architecture: see `Bert`.
 
     Call arguments:
         inputs: dict, see `Bert`; with `masked_lm_positions`, an integer tensor (B, P), logits are

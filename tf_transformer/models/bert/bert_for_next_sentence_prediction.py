@@ -16,7 +16,7 @@ class BertForNextSentencePrediction(BertWithHead):
     Devlin et al. 2019, section 3.1, task 2.
 
     Args:
-        config, unpad, jit: see `Bert`; the config must have a pooler.
+        config, unpad, jit, architecture: see `Bert`; the config must have a pooler.
 
     Call arguments:
         inputs, training: see `Bert`; `token_type_ids` mark the segments.

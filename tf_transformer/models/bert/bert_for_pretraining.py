@@ -16,7 +16,7 @@ class BertForPreTraining(BertForMaskedLM):
     Devlin et al. 2019, section 3.1, both tasks.
 
     Args:
-        config, unpad, jit: see `Bert`; the config must have a pooler.
+        config, unpad, jit, architecture: see `Bert`; the config must have a pooler.
 
     Call arguments:
         inputs, training: see `BertForMaskedLM`.

@@ -17,7 +17,7 @@ class BertForQuestionAnswering(BertWithHead):
     Devlin et al. 2019, section 4.2: the question is segment 0, the text segment 1.
 
     Args:
-        config, unpad, jit: see `Bert`.
+        config, unpad, jit, architecture: see `Bert`.
 
     Call arguments:
         inputs, training: see `Bert`.

@@ -16,7 +16,7 @@ class BertForSequenceClassification(BertWithHead):
     Dropout and a dense layer on the pooled output, Devlin et al. 2019, section 4.1.
 
     Args:
-        config, unpad, jit: see `Bert`; the config must have a pooler and `labels`.
+        config, unpad, jit, architecture: see `Bert`; the config must have a pooler and `labels`.
 
     Call arguments:
         inputs, training: see `Bert`.

@@ -16,7 +16,7 @@ class BertForTokenClassification(BertWithHead):
     Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.
 
     Args:
-        config, unpad, jit: see `Bert`; the config must have `labels`.
+        config, unpad, jit, architecture: see `Bert`; the config must have `labels`.
 
     Call arguments:
         inputs, training: see `Bert`.

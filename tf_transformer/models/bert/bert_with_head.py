@@ -11,7 +11,7 @@ class BertWithHead(PretrainedBert):
     """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`.
 
     Args:
-        config, unpad, jit: see `Bert`.
+        config, unpad, jit, architecture: see `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -19,9 +19,10 @@ class BertWithHead(PretrainedBert):
         24
     """
 
-    def __init__(self, config, *, unpad=False, jit="auto", **kwargs):
-        super().__init__(config, unpad=unpad, jit=jit, **kwargs)
-        self.bert = Bert(self.config, unpad=unpad, jit=jit, dtype=self.dtype_policy)
+    def __init__(self, config, *, unpad=False, jit="auto", architecture=None, **kwargs):
+        options = {"unpad": unpad, "jit": jit, "architecture": architecture}
+        super().__init__(config, **options, **kwargs)
+        self.bert = Bert(self.config, **options, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         self.bert.build()

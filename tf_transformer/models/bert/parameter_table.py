@@ -2,12 +2,13 @@
 
 import numpy as np
 
-# In matching order: a substring of the variable's name, and its use.
+# In matching order: a substring of the variable's name in lower case, and its use.
 _PARTS = (
     ("_embeddings", "embeddings: words, positions, segments"),
-    ("LayerNorm/", "layer normalisations"),
+    ("norm/", "layer normalisations"),
     ("embedding_hidden_mapping_in/", "mapping of the embeddings"),
     ("pooler/", "pooler"),
+    ("/positions/", "positions inside attention"),
     ("/bias", "biases of attention and feed-forward"),
     ("/attention/", "attention: matrices of q, k, v and output"),
     ("", "feed-forward: matrices"),
@@ -38,6 +39,6 @@ def parameter_table(model):
     for name, variable in model.variables_by_name().items():
         part = "head"
         if name.startswith("bert/"):
-            part = next(part for piece, part in _PARTS if piece in name)
+            part = next(part for piece, part in _PARTS if piece in name.lower())
         table[part] = table.get(part, 0) + int(np.prod(variable.shape))
     return {**table, "all": sum(table.values())}

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint
@@ -33,6 +34,7 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         config: `BertConfig`, or its dict.
         unpad: bool, see `Bert`.
         jit: True, False or "auto", whether to compile the attention core with XLA.
+        architecture: None, or an `Architecture`, see `Bert`.
 
     Example:
         >>> class Empty(PretrainedBert):
@@ -47,7 +49,7 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
     pooler_use = "unused"  # or "needed", or "optional"
     has_labels = False
 
-    def __init__(self, config, *, unpad=False, jit="auto", **kwargs):
+    def __init__(self, config, *, unpad=False, jit="auto", architecture=None, **kwargs):
         super().__init__(**kwargs)
         self.config = BertConfig.of(config)
         if self.pooler_use == "unused":
@@ -61,6 +63,7 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
             raise ValueError("labels: expected the names of the classes in the config, got none.")
         self.unpad = unpad
         self.jit = jit
+        self.architecture = architecture
         self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
 
     @classmethod
@@ -75,7 +78,8 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
                 randomly, for fine-tuning; False requires it in the checkpoint. None loads the parts
                 that the checkpoint has, for further training.
             changes: fields of `BertConfig` that override the configuration file (`labels`, a
-                dropout rate, `pooler_activation="linear"`), and constructor arguments.
+                dropout rate, `pooler_activation="linear"`), and constructor arguments, except
+                `architecture`, which is that of the checkpoint.
 
         Returns:
             The built model.
@@ -97,7 +101,12 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
             True
         """
         fields = {field.name for field in dataclasses.fields(BertConfig)}
-        file, config, has = read_checkpoint(
+        if "architecture" in changes:
+            raise ValueError(
+                f"architecture: expected none for {cls.__name__}.from_pretrained, since a "
+                f"checkpoint has one already, got {changes['architecture']!r}."
+            )
+        file, config, architecture, has = read_checkpoint(
             path, {name: value for name, value in changes.items() if name in fields}
         )
         pooler = (f"bert/pooler/dense/{part}" for part in ("kernel", "bias"))
@@ -106,7 +115,7 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         if cls.has_labels and not config.labels:  # the default of Hugging Face
             config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
         options = {name: value for name, value in changes.items() if name not in fields}
-        model = cls(config, **options)
+        model = cls(config, architecture=architecture, **options)
         with without_drawing():  # the checkpoint has all weights of the encoder
             model.build()
         variables = model.variables_by_name()
@@ -115,15 +124,17 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
             # Only whole parts are new: a part must not be partly in the checkpoint.
             parts = {scope: [n for n in variables if n.startswith(scope)] for scope in _ON_TOP}
             new += [scope for scope, names in parts.items() if not any(map(has, names))]
-        load_variables(file, variables, config, [n for n in variables if n.startswith(tuple(new))])
+        new = [name for name in variables if name.startswith(tuple(new))]
+        load_variables(file, variables, config, new, architecture)
         return model
 
     def save_pretrained(self, folder, tokenizer_from=None):
         """Save the model in Hugging Face's layout.
 
         `transformers` loads it with the same results. Models without a class there (a linear
-        pooler, narrow embeddings without sharing, sharing without narrow embeddings) get a separate
-        `model_type`, which `transformers` rejects; `from_pretrained` loads all of them.
+        pooler, narrow embeddings without sharing, sharing without narrow embeddings, an
+        `architecture`) get a separate `model_type`, which `transformers` rejects; `from_pretrained`
+        loads all of them.
 
         Args:
             folder: str or Path; a model there is replaced.
@@ -153,7 +164,14 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
             # `transformers` takes the number of labels as the output size of any head.
             labels = self.config.labels if self.has_labels else ()
             config = dataclasses.replace(self.config, labels=labels)
-            save_folder(beside, self.variables_by_name(), config, self.published_as, with_prefix)
+            save_folder(
+                beside,
+                self.variables_by_name(),
+                config,
+                self.published_as,
+                with_prefix,
+                self.architecture,
+            )
             self.write_side_files(beside)
             source = Path(folder if tokenizer_from is None else tokenizer_from)
             for name in _TOKENIZER_FILES:
@@ -185,4 +203,9 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
             "config": self.config.to_dict(),
             "unpad": self.unpad,
             "jit": self.jit,
+            "architecture": self.architecture and self.architecture.to_dict(),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_architecture(config))

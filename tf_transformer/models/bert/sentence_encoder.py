@@ -25,7 +25,7 @@ class SentenceEncoder(BertWithHead):
     is their cosine similarity.
 
     Args:
-        config, unpad, jit: see `Bert`.
+        config, unpad, jit, architecture: see `Bert`.
         pooling: "mean" over all tokens except padding, "cls" for the first token, or "pooler" for
             the pooler's output.
         normalize: bool, True scales every vector to length 1.

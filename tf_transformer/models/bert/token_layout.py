@@ -45,6 +45,42 @@ def packed_layout(keep):
     return _Packed(keep)
 
 
+def tokens_in(mask):
+    """Tell tokens from padding by an attention mask: a token is attended to.
+
+    Args:
+        mask: None, or bool tensor (B, T), (B, T, T) or (B, 1 or N, 1 or T, T), True = may attend.
+
+    Returns:
+        None, or bool tensor (B, T), False for padding.
+
+    Example:
+        >>> tokens_in(tf.constant([[[True, True, False]] * 3])).numpy().tolist()
+        [[True, True, False]]
+    """
+    if mask is None or mask.shape.rank == 2:
+        return mask
+    return tf.reduce_any(mask, axis=list(range(1, mask.shape.rank - 1)))
+
+
+def token_rows(mask, layout):
+    """Return `tokens_in` as one value for each row of a layout.
+
+    Args:
+        mask: see `tokens_in`.
+        layout: from `padded_layout` or `packed_layout`.
+
+    Returns:
+        None, or bool tensor (M,).
+
+    Example:
+        >>> token_rows(tf.constant([[True], [False]]), padded_layout(2, 1)).numpy().tolist()
+        [True, False]
+    """
+    tokens = tokens_in(mask)
+    return None if tokens is None else layout.to_rows(tf.expand_dims(tokens, -1))[:, 0]
+
+
 class _Padded:
     def __init__(self, batch_size, length):
         self.batch_size, self.length = batch_size, length

@@ -20,7 +20,7 @@ class UniLM(BertForMaskedLM):
     generate nonsense.
 
     Args:
-        config, unpad, jit: see `Bert`.
+        config, unpad, jit, architecture: see `Bert`.
 
     Call arguments:
         See `BertForMaskedLM`; the mask follows from `token_type_ids`, and an `attention_mask`

@@ -4,6 +4,7 @@ import dataclasses
 import warnings
 from pathlib import Path
 
+from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 
@@ -22,6 +23,7 @@ _ONLY = {
 # For models without a Hugging Face class, so that `transformers` rejects them.
 _OWN = "tf_transformer_bert"
 _MODEL_TYPES = ("bert", "albert", _OWN)
+_ARCHITECTURE = "architecture"  # a key of our own files
 _NEEDED = {
     "bert": ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
     "albert": ("vocab_size", "hidden_size", "embedding_size", "num_hidden_groups", "hidden_act"),
@@ -51,7 +53,7 @@ def read_config(path, **changes):
 
     Uses the fields of `BertConfig` by name, and `id2label` for `labels`. Known keys that do not
     affect the computation are ignored; those that do must have a supported value. Unknown keys are
-    listed in a warning.
+    listed in a warning. An `architecture` is left to `read_architecture`.
 
     Args:
         path: str or Path, the file.
@@ -86,7 +88,8 @@ def read_config(path, **changes):
                 f"{key}: expected {allowed[0]!r} in {path}, the only supported value, got "
                 f"{content[key]!r}."
             )
-    unknown = sorted(set(content) - _FIELDS - set(_IGNORED.split()) - set(_ONLY))
+    known = {*_FIELDS, *_IGNORED.split(), *_ONLY, _ARCHITECTURE}
+    unknown = sorted(set(content) - known)
     if unknown:
         warnings.warn(
             f"{path}: these keys are unknown and ignored: {', '.join(unknown)}.",
@@ -108,12 +111,41 @@ def read_config(path, **changes):
     return BertConfig(**{**fields, **changes})
 
 
-def config_file(config, model_name):
+def read_architecture(path):
+    """Read the architecture that `config_file` wrote.
+
+    Args:
+        path: str or Path, the file.
+
+    Returns:
+        `Architecture`, or None for that of BERT.
+
+    Raises:
+        ValueError: If the file has an unknown or invalid choice, see `Architecture.from_dict`.
+
+    Example:
+        >>> import json, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "config.json")
+        >>> with open(path, "w") as file:
+        ...     json.dump(config_file(BertConfig(), "BertModel", Architecture(window=3)), file)
+        >>> read_architecture(path).window
+        3
+    """
+    choice = read_json(Path(path)).get(_ARCHITECTURE)
+    if choice is None:
+        return None
+    if not isinstance(choice, dict):
+        raise ValueError(f"architecture: expected a dict in {path}, got {choice!r}.")
+    return Architecture.from_dict(choice)
+
+
+def config_file(config, model_name, architecture=None):
     """Create the content of `config.json`, readable here and by Hugging Face.
 
     Args:
         config: `BertConfig`.
         model_name: str, name of the class that reads the folder.
+        architecture: None, or an `Architecture`, which Hugging Face's classes cannot read.
 
     Returns:
         JSON-serializable dict.
@@ -129,7 +161,7 @@ def config_file(config, model_name):
     if labels:
         fields["id2label"] = {str(n): label for n, label in enumerate(labels)}
         fields["label2id"] = {label: n for n, label in enumerate(labels)}
-    model_type = architecture_of(config)
+    model_type = architecture_of(config, architecture)
     narrow = config.embedding_size is not None or config.num_hidden_groups is not None
     if "pooler_activation" in fields or (narrow and model_type == "bert"):
         model_type = _OWN
@@ -137,16 +169,24 @@ def config_file(config, model_name):
         # Hugging Face has no ALBERT with only the sentence order head.
         model_name = model_name.replace("BertForNextSentencePrediction", "BertModel")
         model_name = model_name.replace("Bert", "Albert", 1)
+    if architecture is not None:
+        fields[_ARCHITECTURE] = architecture.to_dict()
     return {"architectures": [model_name], "model_type": model_type, **fields}
 
 
-def architecture_of(config):
-    """Return the architecture that names the weights of a config: "bert" or "albert".
+def architecture_of(config, architecture=None):
+    """Return what names the weights of a model: "bert", "albert", or its own `model_type`.
+
+    Args:
+        config: `BertConfig`.
+        architecture: None or `Architecture`.
 
     Example:
         >>> architecture_of(BertConfig(embedding_size=128, num_hidden_groups=1))
         'albert'
     """
+    if architecture is not None:
+        return _OWN
     return "albert" if config.num_hidden_groups and config.embedding_size else "bert"
 
 

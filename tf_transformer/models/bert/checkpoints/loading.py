@@ -6,7 +6,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.models.bert.checkpoints.config_files import architecture_of, read_config
+from tf_transformer.models.bert.checkpoints.config_files import (
+    architecture_of,
+    read_architecture,
+    read_config,
+)
 from tf_transformer.models.bert.checkpoints.name_table import TIED, name_table
 from tf_transformer.models.bert.checkpoints.safetensors_file import SafetensorsFile
 from tf_transformer.models.bert.checkpoints.tensorflow_file import TensorflowFile
@@ -66,10 +70,11 @@ def read_checkpoint(path, changes):
         changes: dict of fields of `BertConfig` that override the file.
 
     Returns:
-        `(file, config, has)`; `has(name)` is True if the file contains the variable `name`.
+        `(file, config, architecture, has)`: the last but one is None or an `Architecture`;
+        `has(name)` is True if the file contains the variable `name`.
 
     Raises:
-        See `open_checkpoint` and `read_config`.
+        See `open_checkpoint`, `read_config` and `read_architecture`.
 
     Example:
         >>> import os, tempfile
@@ -78,22 +83,22 @@ def read_checkpoint(path, changes):
         >>> model.build()
         >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
         >>> model.save_pretrained(folder)
-        >>> file, config, has = read_checkpoint(folder, {"hidden_dropout_prob": 0.0})
+        >>> file, config, _, has = read_checkpoint(folder, {"hidden_dropout_prob": 0.0})
         >>> config.hidden_dropout_prob, has("bert/pooler/dense/kernel"), has("classifier/kernel")
         (0.0, True, False)
     """
     file, config_path = open_checkpoint(path)
-    config = read_config(config_path, **changes)
-    table = name_table(architecture_of(config), file.kind)
+    config, architecture = read_config(config_path, **changes), read_architecture(config_path)
+    table = name_table(architecture_of(config, architecture), file.kind)
 
     def has(name):
         there = table.there(name)
         return there in file.shapes or there.removeprefix(table.prefix) in file.shapes
 
-    return file, config, has
+    return file, config, architecture, has
 
 
-def load_variables(file, variables, config, new=()):
+def load_variables(file, variables, config, new=(), architecture=None):
     """Load variables from a checkpoint; names and shapes must match exactly.
 
     The checkpoint may also contain values that are not weights (an optimizer's moments, position
@@ -104,6 +109,7 @@ def load_variables(file, variables, config, new=()):
         variables: dict, name to variable.
         config: `BertConfig`.
         new: names of variables that keep their initial values.
+        architecture: None or `Architecture`.
 
     Raises:
         ValueError: If names, shapes or dtypes differ: all differences are listed, and no variable
@@ -116,14 +122,14 @@ def load_variables(file, variables, config, new=()):
         >>> model.build()
         >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
         >>> model.save_pretrained(folder)
-        >>> file, config, _ = read_checkpoint(folder, {})
+        >>> file, config, *_ = read_checkpoint(folder, {})
         >>> other = Bert(config)
         >>> other.build()
         >>> load_variables(file, other.variables_by_name(), config)
         >>> all(map(np.array_equal, other.get_weights(), model.get_weights()))
         True
     """
-    table = name_table(architecture_of(config), file.kind)
+    table = name_table(architecture_of(config, architecture), file.kind)
     bare = not any(name.startswith(table.prefix) for name in file.shapes)
     names = {}
     for ours in (name for name in variables if name not in new):

@@ -8,6 +8,8 @@ variables are named as in `_LEAVES`. {n} is the number of a layer, or of a group
 import re
 from typing import NamedTuple
 
+from tf_transformer.models.bert.checkpoints.own_names import OwnNames
+
 _LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 _BERT = """
@@ -134,16 +136,18 @@ def name_table(architecture, kind):
     """Return the names of one kind of model in one kind of file.
 
     Args:
-        architecture: "bert" or "albert".
+        architecture: "bert", "albert", or "tf_transformer_bert" for a model with an `Architecture`.
         kind: "tensorflow" or "safetensors".
 
     Returns:
-        `NameTable`.
+        `NameTable` or `OwnNames`.
 
     Example:
         >>> name_table("albert", "tensorflow").there("bert/pooler/dense/bias")
         'bert/pooler/dense/bias'
     """
+    if architecture == "tf_transformer_bert":
+        return OwnNames()
     text = {"bert": _BERT, "albert": _ALBERT}[architecture]
     rows = []
     for row in text.strip().splitlines():

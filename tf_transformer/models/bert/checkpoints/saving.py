@@ -8,7 +8,7 @@ from tf_transformer.models.bert.checkpoints.config_files import architecture_of,
 from tf_transformer.models.bert.checkpoints.name_table import name_table
 
 
-def save_folder(folder, variables, config, model_name, with_prefix):
+def save_folder(folder, variables, config, model_name, with_prefix, architecture=None):
     """Write `config.json` and `model.safetensors` into a folder.
 
     Args:
@@ -17,6 +17,7 @@ def save_folder(folder, variables, config, model_name, with_prefix):
         config: `BertConfig`.
         model_name: str, the Hugging Face class that reads it.
         with_prefix: bool, whether names begin with "bert." (a model with a head) or not.
+        architecture: None or `Architecture`.
 
     Raises:
         ImportError: If the package `safetensors` is not installed.
@@ -34,13 +35,14 @@ def save_folder(folder, variables, config, model_name, with_prefix):
     """
     from safetensors.numpy import save_file
 
-    table = name_table(architecture_of(config), "safetensors")
+    table = name_table(architecture_of(config, architecture), "safetensors")
     tensors = {}
     for ours, variable in variables.items():
         there = table.there(ours)
         array = np.asarray(variable)
         array = np.ascontiguousarray(array.T if table.is_transposed(ours) else array)
         tensors[there if with_prefix else there.removeprefix(table.prefix)] = array
-    text = json.dumps(config_file(config, model_name), indent=2, ensure_ascii=False)
+    content = config_file(config, model_name, architecture)
+    text = json.dumps(content, indent=2, ensure_ascii=False)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
