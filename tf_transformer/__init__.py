@@ -62,7 +62,7 @@ _HOMES = {
         "TokenEmbedding",
         "point_wise_feed_forward_network",
     ),
-    "models": ("Transformer",),
+    "models": ("LanguageModel", "Transformer"),
     "generation": (
         "Ensemble",
         "beam_search",
