@@ -66,6 +66,7 @@ _HOMES = {
     "generation": (
         "Ensemble",
         "beam_search",
+        "continue_texts",
         "gather_rows",
         "greedy_decode",
         "repeat_rows",
