@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.generation.beam_search import beam_search
+from tf_transformer.generation.checks import check_range
 from tf_transformer.generation.greedy import greedy_decode
 from tf_transformer.generation.sampling import sample_decode
 
@@ -50,6 +51,7 @@ def continue_texts(
         raise ValueError("beam_size, sampling: expected one of them, got both.")
     most = model.get_config()["max_position"]
     max_length = most if max_length is None else max_length
+    check_range("max_length", max_length, 1)
     beginnings = tokenizer.encode(texts)
     for text, ids in zip(texts, beginnings, strict=True):
         if len(ids) > max_length:

@@ -78,9 +78,9 @@ class LanguageModelRun:
         """
 
         def make(settings):
+            sizes = _model_settings(settings, folder)  # first: it knows the runs of other commands
             now = functools.partial(found_again, settings=settings, folder=folder)
-            source = TextSource(**settings["source"]).with_paths(now)
-            return cls(folder, source, *_model_settings(settings, folder))
+            return cls(folder, TextSource(**settings["source"]).with_paths(now), *sizes)
 
         return read_settings(Path(folder) / "run.json", make)
 
