@@ -68,10 +68,11 @@ _HOMES = {
         "TokenEmbedding",
         "point_wise_feed_forward_network",
     ),
-    "models": ("Transformer",),
+    "models": ("LanguageModel", "Transformer"),
     "generation": (
         "Ensemble",
         "beam_search",
+        "continue_texts",
         "gather_rows",
         "greedy_decode",
         "repeat_rows",

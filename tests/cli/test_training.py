@@ -22,7 +22,7 @@ def test_help_needs_no_tensorflow():
         [sys.executable, "-c", script], capture_output=True, env={"PYTHONPATH": str(ROOT)}
     )
     assert done.returncode == 0, done.stderr.decode()
-    for name in (b"train", b"translate", b"evaluate", b"export", b"info"):
+    for name in (b"train", b"translate", b"evaluate", b"export", b"info", b"train-lm", b"generate"):
         assert name in done.stdout
 
 

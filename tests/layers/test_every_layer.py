@@ -44,7 +44,7 @@ from tf_transformer.layers import (
     T5Positions,
     TokenEmbedding,
 )
-from tf_transformer.models import Transformer
+from tf_transformer.models import LanguageModel, Transformer
 
 N, D, F = 7, 14, 11
 
@@ -139,6 +139,10 @@ def transformer_call(batch, target, source):
 
 def transformer(**kwargs):
     return Transformer(1, D, N, F, 13, 19, pe_input=8, pe_target=9, **kwargs)
+
+
+def language_model(**kwargs):
+    return LanguageModel(1, D, N, F, 13, max_position=8, **kwargs)
 
 
 def shared_transformer(**kwargs):
@@ -271,6 +275,19 @@ CASES = {
         lambda **kwargs: Decoder(1, D, N, F, 19, 8, **kwargs),
         tuple(decoder_call(*lengths) for lengths in LENGTHS),
         {"return_attention_weights": False, "causal": True},
+    ),
+    "Encoder, causal": Case(
+        lambda **kwargs: Encoder(1, D, N, F, 13, 8, **kwargs),
+        tuple(encoder_call(*lengths) for lengths in SELF_LENGTHS),
+        {"causal": True},
+    ),
+    "LanguageModel": Case(
+        language_model,
+        tuple({"ids": ids(*lengths)} for lengths in SELF_LENGTHS),
+    ),
+    "LanguageModel, grouped, gated, pre-norm": Case(
+        lambda **kwargs: language_model(architecture=MODERN, **kwargs),
+        tuple({"ids": ids(*lengths)} for lengths in SELF_LENGTHS),
     ),
     "ComplexEmbedding": Case(
         lambda **kwargs: ComplexEmbedding(13, D, **kwargs),

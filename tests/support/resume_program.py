@@ -11,10 +11,15 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from small_language_model import small_language_model
 from small_pretraining import small_pretraining
 from small_run import small_run
 
-RUNS = {"translation": small_run, "pretraining": small_pretraining}
+RUNS = {
+    "translation": small_run,
+    "pretraining": small_pretraining,
+    "language model": small_language_model,
+}
 
 
 class StopAt(keras.callbacks.Callback):

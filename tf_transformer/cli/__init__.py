@@ -14,6 +14,7 @@ from tf_transformer.cli import (
     evaluation,
     exporting,
     info,
+    language_model,
     pretraining,
     sentences,
     training,
@@ -30,6 +31,7 @@ _GROUPS = (
     sentences,
     classification,
     pretraining,
+    language_model,
 )
 _POSITIONAL = {"folder", "index", "name", "query", "text"}
 # Arguments named in errors whose option has another name; other options differ in hyphens only.
@@ -37,6 +39,7 @@ _OPTIONS = {
     "target": "--output",
     "source": "--file",
     "path": "--model",
+    "beam_size": "--beam",
     "validation": "--validation-file",
     "data": "--corpus, --source-file, --tsv",
 }
@@ -98,7 +101,7 @@ def _names(given):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="tf-transformer",
-        description="Train, use and export Transformer translators, and BERT.",
+        description="Train, use and export Transformer translators, language models and BERT.",
     )
     parser.add_argument("--version", action="version", version=tf_transformer.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

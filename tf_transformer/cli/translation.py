@@ -4,15 +4,8 @@ import contextlib
 import sys
 
 from tf_transformer.cli.pair_arguments import add_model_argument, model_path
+from tf_transformer.cli.sampling_arguments import add_sampling_arguments, sampling_options
 from tf_transformer.cli.tensorflow_start import import_tensorflow
-
-# The settings of `Sampling` that have an option.
-_SAMPLING = {
-    "seed": (int, "of the random numbers (default: 0)"),
-    "temperature": (float, "below 1 favors likely tokens (default: 1.0)"),
-    "top_k": (int, "only the K most likely tokens (default: all)"),
-    "top_p": (float, "only the most likely tokens with this total probability (default: 1.0)"),
-}
 
 
 def add_commands(commands):
@@ -39,10 +32,7 @@ def add_commands(commands):
         help="print the n-best list whose size was set when the model was exported (`export "
         "--n-best`): number of the text, score, translation",
     )
-    how.add_argument("--sample", action="store_true", help="sample from the model's distribution")
-    for name, (kind, meaning) in _SAMPLING.items():
-        option = f"--{name.replace('_', '-')}"
-        translate.add_argument(option, type=kind, help=f"with --sample: {meaning}")
+    add_sampling_arguments(translate, how)
     add_model_argument(translate)
     translate.set_defaults(run=_translate)
 
@@ -54,11 +44,7 @@ def _translate(options):
         raise ValueError("--output: expected --file as well, got none.")
     if options.output and options.n_best:
         raise ValueError("--n-best: expected no --output, since it goes to standard output.")
-    sampling = {name: getattr(options, name) for name in _SAMPLING}
-    sampling = {name: value for name, value in sampling.items() if value is not None}
-    if sampling and not options.sample:
-        given = ", ".join(f"--{name.replace('_', '-')}" for name in sampling)
-        raise ValueError(f"{given}: expected --sample as well, got none.")
+    sampling = sampling_options(options)
     from tf_transformer.data.readers import check_plain_text
 
     file = options.file
@@ -69,7 +55,7 @@ def _translate(options):
     from tf_transformer.export import Sampling
     from tf_transformer.export.translation import saved_translator as saved
 
-    how = {"beam": options.beam, "sample": Sampling(**sampling) if options.sample else None}
+    how = {"beam": options.beam, "sample": None if sampling is None else Sampling(**sampling)}
     path = model_path(options.model)
     translator = saved.load_translator(path)
     most = saved.read_description(path)["model"]["pe_input"] - 1  # one for the end token

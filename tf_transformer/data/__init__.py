@@ -7,7 +7,9 @@ from tf_transformer.lazy import lazy_names
 
 _EXPORTS = {
     "BucketedBatches": "batches",
+    "Buckets": "buckets",
     "LabelledTexts": "labelled_texts",
+    "LanguageModelBatches": "language_model_batches",
     "MaskedTokens": "masking",
     "PairSource": "source",
     "PretrainingBatches": "pretraining_batches",

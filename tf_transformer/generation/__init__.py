@@ -1,6 +1,7 @@
 """Decoding, over any step function."""
 
 from tf_transformer.generation.beam_search import beam_search
+from tf_transformer.generation.continue_texts import continue_texts
 from tf_transformer.generation.ensemble import Ensemble
 from tf_transformer.generation.greedy import greedy_decode
 from tf_transformer.generation.rows import gather_rows, repeat_rows
@@ -9,6 +10,7 @@ from tf_transformer.generation.sampling import sample_decode
 __all__ = [
     "Ensemble",
     "beam_search",
+    "continue_texts",
     "gather_rows",
     "greedy_decode",
     "repeat_rows",

@@ -15,7 +15,8 @@ def best_allowed(logits, so_far, count, history, position, rules):
     """The likeliest extensions of the K rows of each sentence.
 
     Never the padding id 0, which marks the end of a sentence; no end token before `min_length`
-    tokens; no token that would repeat an n-gram (Paulus et al. 2018, section 2.5).
+    tokens; no token that would repeat an n-gram (Paulus et al. 2018, section 2.5), except one that
+    is the only possible token, as within a prompt (see `LanguageModel.start`).
 
     Args:
         logits: float32 tensor (R, V).
@@ -61,15 +62,19 @@ def best_allowed(logits, so_far, count, history, position, rules):
 
 
 def _without_repeats(logits, history, position, n):
-    """Mask the tokens that followed an earlier occurrence of the last n - 1 tokens of the row."""
+    """Mask the tokens that followed an earlier occurrence of the last n - 1 tokens of the row.
+
+    A row with a single possible token stays as it is: the model leaves no choice.
+    """
     length = tf.shape(history)[1]
     count = tf.maximum(length - n + 1, 0)  # of places where an n-gram can stand
+    choice = tf.math.count_nonzero(logits > IMPOSSIBLE, axis=1, keepdims=True) > 1  # (R, 1)
     last = tf.gather(history, tf.maximum(position - n + 1 + tf.range(n - 1), 0), axis=1)
     same = tf.range(count) + n - 1 < position  # (L - n + 1,), whole n-grams
     same = tf.broadcast_to(same, (tf.shape(history)[0], count))
     for offset in range(n - 1):
         same &= tf.equal(history[:, offset : offset + count], last[:, offset : offset + 1])
-    followed = tf.where(same, history[:, n - 1 :], 0)  # the padding is masked in any case
+    followed = tf.where(same & choice, history[:, n - 1 :], 0)  # the padding is masked in any case
     rows = tf.broadcast_to(tf.expand_dims(tf.range(tf.shape(history)[0]), 1), tf.shape(followed))
     updates = tf.fill(tf.shape(followed), IMPOSSIBLE)
     return tf.tensor_scatter_nd_update(logits, tf.stack([rows, followed], -1), updates)

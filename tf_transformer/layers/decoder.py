@@ -175,12 +175,8 @@ class Decoder(NotesLayer, keras.layers.Layer):
         Returns:
             `(x, caches)`: float tensor (B, K, D), and the caches with the new keys and values.
         """
-        shape = tf.shape(tokens)
-        x = self.embedding(tf.reshape(tokens, (-1, 1)), training=False, start=position)
-        x = tf.reshape(x, (shape[0], shape[1], self.d_model))
-        slot = position * shape[1]
-        slots = tf.range(tf.shape(caches[0][0])[2])
-        at = tf.fill((shape[1],), position), slots // shape[1]
+        slots = tf.shape(caches[0][0])[2]
+        x, slot, at = self.embedding.step(tokens, position, slots)
         filled = []
         for layer, cache, memory in zip(self.dec_layers, caches, memories, strict=True):
             x, cache = layer.step(x, cache, memory, slot, mask, padding_mask, at)

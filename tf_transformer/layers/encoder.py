@@ -1,6 +1,7 @@
 """The encoder: embedding, positions, N layers.
 
-Axes: B batch, S source length, D model width.
+Axes: B batch, S source length, K rows per sentence, C cache slots, D model width, G heads of keys
+and values, H head width.
 """
 
 import keras
@@ -16,7 +17,8 @@ from tf_transformer.layers.token_embedding import TokenEmbedding
 class Encoder(NotesLayer, keras.layers.Layer):
     """A stack of encoder layers over embedded tokens.
 
-    "Attention Is All You Need", section 3.1 and figure 1, left.
+    "Attention Is All You Need", section 3.1 and figure 1, left. With `causal`, `start` and `step`
+    it is the stack of a decoder-only model.
 
     Args:
         num_layers: int, number of layers.
@@ -32,6 +34,7 @@ class Encoder(NotesLayer, keras.layers.Layer):
         x: integer tensor (B, S), token ids, 0 = padding.
         training: bool or None; dropout is only applied if true.
         mask: see `MultiHeadAttention`; usually `create_padding_mask(x)`.
+        causal: bool, True also blocks the future.
 
     Returns:
         float tensor (B, S, D).
@@ -105,14 +108,51 @@ class Encoder(NotesLayer, keras.layers.Layer):
         if self.final_norm is not None:
             self.final_norm.build((*x_shape, self.d_model))
 
-    def call(self, x, training=None, mask=None):
+    def call(self, x, training=None, mask=None, *, causal=False):
         tokens = tf.not_equal(x, 0)
         x = self.embedding(x, training=training)
         for layer in self.enc_layers:
-            x = layer(x, training, mask, tokens=tokens)
+            x = layer(x, training, mask, tokens=tokens, causal=causal)
         if self.final_norm is not None:
             x = self.final_norm(x, training=training, tokens=tokens)
         return x
+
+    def start(self, batch_size, slots):
+        """Create the empty caches of `step`.
+
+        Args:
+            batch_size: int or scalar int32 tensor B.
+            slots: int or scalar int32 tensor C, the number of tokens to read per sentence, summed
+                over its rows.
+
+        Returns:
+            A list with `(keys, values)` for each layer, zeros (B, G, C, H).
+        """
+        return [layer.mha.empty_cache(batch_size, slots) for layer in self.enc_layers]
+
+    def step(self, tokens, caches, position, mask=None):
+        """Read one token per row against the cache, as `call` with `causal=True`.
+
+        Args:
+            tokens: integer tensor (B, K), the tokens at `position` of the K rows of each sentence;
+                they are written to the slots from `position * K` on.
+            caches: from `start`, then from the last `step`.
+            position: scalar int32 tensor, 0 for the first token.
+            mask: None if K = 1; or bool tensor (B, 1, K, C), True = may attend: the slots of a
+                row's own history, including its new one.
+
+        Returns:
+            `(x, caches)`: float tensor (B, K, D), and the caches with the new keys and values.
+        """
+        slots = tf.shape(caches[0][0])[2]
+        x, slot, at = self.embedding.step(tokens, position, slots)
+        filled = []
+        for layer, cache in zip(self.enc_layers, caches, strict=True):
+            x, cache = layer.step(x, cache, slot, mask, at)
+            filled.append(cache)
+        if self.final_norm is not None:
+            x = self.final_norm(x, training=False)
+        return x, filled
 
     def get_config(self):
         embedding = self.embedding.get_config()

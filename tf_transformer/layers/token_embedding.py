@@ -1,6 +1,6 @@
 """Token embedding with positions, the bottom layer of the encoder and the decoder.
 
-Axes: B batch, T length, D model width, V vocabulary.
+Axes: B batch, T length, K rows per sentence, C cache slots, D model width, V vocabulary.
 """
 
 import keras
@@ -95,6 +95,24 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         else:
             x = self.positions.add(x, start)
         return self.dropout(x, training=training)
+
+    def step(self, tokens, position, slots):
+        """Embed one token per row of a cached decoding, without dropout.
+
+        Args:
+            tokens: integer tensor (B, K), the tokens at `position` of the K rows of each sentence.
+            position: scalar int32 tensor.
+            slots: int or scalar int32 tensor C; the tokens at position p are in the K slots from
+                p * K on.
+
+        Returns:
+            `(x, slot, at)`: float tensor (B, K, D), and what `MultiHeadAttention.step` needs: the
+            first slot to write to, and the positions of the new tokens (K,) and of the slots (C,).
+        """
+        batch_size, rows = tf.unstack(tf.shape(tokens))
+        x = self(tf.reshape(tokens, (-1, 1)), training=False, start=position)  # (B * K, 1, D)
+        x = tf.reshape(x, (batch_size, rows, self.embedding.output_dim))  # (B, K, D)
+        return x, position * rows, (tf.fill((rows,), position), tf.range(slots) // rows)
 
     def logits(self, x):
         """Project to vocabulary logits with the embedding table, without a bias (section 3.4).

@@ -1,5 +1,6 @@
 """Complete models."""
 
+from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.transformer import Transformer
 
-__all__ = ["Transformer"]
+__all__ = ["LanguageModel", "Transformer"]

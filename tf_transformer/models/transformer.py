@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer.
 
-Axes: B batch, K rows per sentence (beams), S source length, T target length, L cache length, D
+Axes: B batch, K rows per sentence (beams), S source length, T target length, L maximum length, D
 model width, V target vocabulary.
 """
 
@@ -12,11 +12,12 @@ from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
 from tf_transformer.models.variables_first import VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(NotesLayer, VariablesFirst, keras.Model):
+class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
     """Encoder-decoder that maps source and target ids to logits of the next target token.
 
     "Attention Is All You Need", figure 1. The masks are created internally from padding id 0.
@@ -160,89 +161,26 @@ class Transformer(NotesLayer, VariablesFirst, keras.Model):
         Raises:
             ValueError: If `max_length` is larger than `pe_target`.
         """
-        longest = self._arguments["pe_target"]
-        if isinstance(max_length, int) and max_length > longest:
-            raise ValueError(
-                f"max_length: expected at most {longest} (pe_target), the decoder's number of "
-                f"positions, got {max_length}."
-            )
+        check_max_length(max_length, self._arguments["pe_target"], "pe_target")
         padding_mask = create_padding_mask(inp)
         caches, memories = self.decoder.start(
             self.encoder(inp, False, padding_mask), max_length * beam_size
         )
         return {
-            "position": tf.constant(0),
+            **first_state(caches, tf.shape(inp)[0], beam_size, max_length),
             "padding_mask": padding_mask,
             "memories": memories,
-            "caches": caches,
-            # The row that wrote the token each row has read at each position; -1: none yet.
-            "lineage": tf.fill((tf.shape(inp)[0], beam_size, max_length), -1),
         }
 
-    def step(self, tokens, state):
-        """Read one target token per row and predict the next.
-
-        Args:
-            tokens: integer tensor (B * K,), the start token first.
-            state: from `start`, then from the last `step`.
-
-        Returns:
-            `(logits, state)`: float tensor (B * K, V), and the state for the next step.
-        """
-        position, lineage = state["position"], state["lineage"]
-        batch, beams, length = tf.unstack(tf.shape(lineage))
-        rows = tf.range(beams)
-        here = tf.equal(tf.range(length), position)  # (L,)
-        lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
-        mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
-        dec_output, caches = self.decoder.step(
-            tf.reshape(tokens, (batch, beams)),
+    def _step(self, tokens, state, mask):
+        return self.decoder.step(
+            tokens,
             state["caches"],
             state["memories"],
-            position,
-            tf.reshape(mask, (batch, 1, beams, length * beams)),
+            state["position"],
+            mask,
             state["padding_mask"],
         )
-        logits = self.logits(tf.reshape(dec_output, (batch * beams, self._arguments["d_model"])))
-        return logits, {**state, "position": position + 1, "caches": caches, "lineage": lineage}
-
-    def reorder(self, state, rows):
-        """Reorder rows so that they continue from other rows, for `beam_search`.
-
-        The caches are unchanged: only the record of which row wrote which token is updated.
-
-        Args:
-            state: from `step`.
-            rows: int32 tensor (B * K,): row r continues from row `rows[r]`.
-
-        Returns:
-            The state.
-        """
-        lineage = state["lineage"]
-        shape = tf.shape(lineage)
-        flat = tf.reshape(lineage, (shape[0] * shape[1], shape[2]))
-        return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
-
-    def resize(self, state, sentences, room):
-        """Keep some of the sentences and enlarge the caches, for `decode_loop`.
-
-        Args:
-            state: from `start` or `step`.
-            sentences: int32 tensor (B',), the indices of the sentences to keep.
-            room: int or scalar int32 tensor, the number of tokens per sentence that the new state
-                can hold, unless it already holds more.
-
-        Returns:
-            The state.
-        """
-        position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
-        state = tf.nest.map_structure(lambda x: tf.gather(x, sentences), others)
-        _, beams, length = tf.unstack(tf.shape(state["lineage"]))
-        more = tf.maximum(room - length, 0)
-        lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
-        slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
-        caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
-        return {**state, "position": position, "lineage": lineage, "caches": caches}
 
     def get_config(self):
         return {**super().get_config(), **self._arguments}

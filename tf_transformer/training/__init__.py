@@ -17,9 +17,12 @@ from tf_transformer.training.optimizers import (
     WarmUpLinearDecay,
 )
 from tf_transformer.training.runs import (
+    LANGUAGE_MODEL_PRESETS,
     PRESETS,
     PRETRAINING_PRESETS,
     FineTuning,
+    LanguageModelPreset,
+    LanguageModelRun,
     Preset,
     PretrainingPreset,
     PretrainingRun,
@@ -32,12 +35,15 @@ from tf_transformer.training.runs import (
 )
 
 __all__ = [
+    "LANGUAGE_MODEL_PRESETS",
     "PRESETS",
     "PRETRAINING_PRESETS",
     "BestWeights",
     "FineTuning",
     "FusedAdam",
     "InverseSquareRootSchedule",
+    "LanguageModelPreset",
+    "LanguageModelRun",
     "LastWeights",
     "LayerwiseAdamW",
     "MaskedAccuracy",

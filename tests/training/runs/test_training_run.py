@@ -42,7 +42,7 @@ def test_stopped_and_resumed_equals_straight_through(tmp_path):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for kind in ("translation", "pretraining"):
+    for kind in ("translation", "pretraining", "language model"):
         assert f"{kind} equal\n" in done.stdout
 
 

@@ -1,6 +1,11 @@
-"""Whole runs: a translator, BERT pretraining, fine-tuning, and their presets."""
+"""Whole runs: a translator, a language model, BERT pretraining, fine-tuning, and their presets."""
 
 from tf_transformer.training.runs.fine_tuning import FineTuning, fine_tune, text_batches
+from tf_transformer.training.runs.language_model_presets import (
+    LANGUAGE_MODEL_PRESETS,
+    LanguageModelPreset,
+)
+from tf_transformer.training.runs.language_model_run import LanguageModelRun
 from tf_transformer.training.runs.presets import PRESETS, Preset, get_preset
 from tf_transformer.training.runs.pretraining_presets import PRETRAINING_PRESETS, PretrainingPreset
 from tf_transformer.training.runs.pretraining_run import PretrainingRun
@@ -9,9 +14,12 @@ from tf_transformer.training.runs.scores import score_translations
 from tf_transformer.training.runs.training_run import TrainingRun
 
 __all__ = [
+    "LANGUAGE_MODEL_PRESETS",
     "PRESETS",
     "PRETRAINING_PRESETS",
     "FineTuning",
+    "LanguageModelPreset",
+    "LanguageModelRun",
     "Preset",
     "PretrainingPreset",
     "PretrainingRun",

@@ -1,0 +1,135 @@
+"""A run of a language model learns, reports the right perplexity, and can be opened again."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+import reference_numpy as ref
+from small_language_model import WORDS, small_language_model
+from small_run import small_run
+
+from tf_transformer import (
+    Architecture,
+    PreNorm,
+    RotaryPositions,
+    continue_texts,
+)
+from tf_transformer.data import TextSource
+from tf_transformer.tokenizers import Tokenizer
+from tf_transformer.training import (
+    LANGUAGE_MODEL_PRESETS,
+    LanguageModelRun,
+    TrainingRun,
+    get_preset,
+)
+
+ARCHITECTURE = Architecture(RotaryPositions(), residual=PreNorm())
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A run over circles of words, and its model."""
+    folder = tmp_path_factory.mktemp("learned")
+    run = small_language_model(folder, ARCHITECTURE, epochs=10, peak_learning_rate=0.02)
+    return run, run.train()
+
+
+def test_it_learns_to_count(learned):
+    run, model = learned
+    tokenizer = Tokenizer.load(run.tokenizer_path)
+    for sampling in (None, {"temperature": 0.1}):
+        texts = continue_texts(model, tokenizer, ["three four", "seven one"], sampling=sampling)
+        for text in texts:
+            first = WORDS.index(text.split()[0])
+            # The text was cut at the model's length, perhaps within a word.
+            words = text.split()[:5]
+            assert words == [WORDS[(first + n) % 7] for n in range(5)]
+
+
+def test_the_perplexity_is_that_of_float64(learned):
+    """Every token of the held-out documents once, read in blocks of sixteen."""
+    run, model = learned
+    tokenizer = Tokenizer.load(run.tokenizer_path)
+    losses = []
+    for ids in tokenizer.encode(run.validation_documents):
+        tokens = [1, *ids, 2]
+        for at in range(0, len(tokens) - 1, 16):
+            block = np.array(tokens[at : at + 17])
+            logits = model(block[None, :-1], training=False).numpy()[0].astype(np.float64)
+            losses.extend(-ref.log_softmax(logits)[np.arange(len(block) - 1), block[1:]])
+    assert math.isclose(run.perplexity(model), math.exp(np.mean(losses)), rel_tol=1e-4)
+    assert 1.0 < run.perplexity(model) < 3.0
+
+
+def test_the_history_and_the_settings(learned):
+    run, model = learned
+    with open(run.folder / "history.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert set(rows[0]) == {"epoch", "loss", "accuracy", "val_loss", "val_accuracy"}
+    settings = json.loads((run.folder / "run.json").read_text("utf-8"))
+    assert settings["architecture"] == ARCHITECTURE.to_dict()
+    again = LanguageModelRun.open(run.folder)
+    assert (again.preset, again.source) == (run.preset, run.source)
+    assert again.architecture == ARCHITECTURE
+    read, tokenizer = LanguageModelRun.best_model(run.folder)
+    assert tokenizer.vocab_size == model.get_config()["vocab_size"]
+    for ours, theirs in zip(read.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_held_out_documents_are_whole_and_not_trained_on(tmp_path):
+    run = small_language_model(tmp_path)
+    train, validation = set(run.train_documents), set(run.validation_documents)
+    assert train and validation and not train & validation
+    whole = {" ".join(document) for document in run.source.load()}
+    assert train | validation == whole
+
+
+def test_weights_decay_but_biases_and_normalization_do_not(learned):
+    run, model = learned
+    run._compile(model, total_steps=5)
+    exempt = {
+        variable.path.rsplit("/", 1)[1]
+        for variable in model.trainable_variables
+        if not model.optimizer._use_weight_decay(variable)
+    }
+    assert exempt == {"bias", "gamma", "beta"}
+
+
+def test_folders_without_such_a_run(tmp_path):
+    for read in (LanguageModelRun.open, LanguageModelRun.best_model):
+        with pytest.raises(FileNotFoundError, match="no run.json"):
+            read(tmp_path)
+    other = small_run(tmp_path)
+    other.folder.mkdir()
+    other._write_settings()
+    for read in (LanguageModelRun.open, LanguageModelRun.best_model):
+        with pytest.raises(ValueError, match="expected a run of a language model"):
+            read(other.folder)
+    run = small_language_model(tmp_path)
+    run._write_settings(run._tokenizer())
+    with pytest.raises(FileNotFoundError, match="weights of a finished epoch, .* train-lm"):
+        LanguageModelRun.best_model(run.folder)
+    with pytest.raises(ValueError, match="expected the settings of a run"):
+        TrainingRun.open(run.folder)
+
+
+def test_what_cannot_be_trained_leaves_no_folder(tmp_path):
+    file = tmp_path / "one.txt"
+    file.write_text("only one document\n", "utf-8")
+    preset = LANGUAGE_MODEL_PRESETS["tiny"]
+    with pytest.raises(ValueError, match="enough for training and validation"):
+        LanguageModelRun(tmp_path / "run", TextSource(files=(str(file),)), preset)
+    with pytest.raises(ValueError, match="vocab_size: expected an integer of at least 259"):
+        small_language_model(tmp_path, vocab_size=7).train()
+    assert not (tmp_path / "run").exists()
+
+
+def test_presets():
+    assert get_preset("small", LANGUAGE_MODEL_PRESETS).name == "small"
+    with pytest.raises(ValueError, match="preset: expected one of small, tiny, got 'base'"):
+        get_preset("base", LANGUAGE_MODEL_PRESETS)
+    with pytest.raises(ValueError, match="peak_learning_rate: expected a positive"):
+        LANGUAGE_MODEL_PRESETS["tiny"].with_changes({"peak_learning_rate": 0.0})

@@ -1,0 +1,53 @@
+"""The options of sampling."""
+
+# The options of `sample_decode` that only it has.
+_SAMPLING = {
+    "seed": (int, "of the random numbers (default: 0)"),
+    "temperature": (float, "below 1 favors likely tokens (default: 1.0)"),
+    "top_k": (int, "only the K most likely tokens (default: all)"),
+    "top_p": (float, "only the most likely tokens with this total probability (default: 1.0)"),
+}
+
+
+def add_sampling_arguments(parser, exclusive):
+    """Add `--sample` and the options that need it.
+
+    Args:
+        parser: `ArgumentParser`.
+        exclusive: its group of options of which one may be given.
+    """
+    exclusive.add_argument(
+        "--sample", action="store_true", help="sample from the model's distribution"
+    )
+    for name, (kind, meaning) in _SAMPLING.items():
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=kind, help=f"with --sample: {meaning}")
+
+
+def sampling_options(options):
+    """Return the sampling options that were given, or None without `--sample`.
+
+    Args:
+        options: the parsed arguments.
+
+    Returns:
+        None, or dict.
+
+    Raises:
+        ValueError: If one was given without `--sample`.
+
+    Example:
+        >>> import argparse
+        >>> parser = argparse.ArgumentParser()
+        >>> add_sampling_arguments(parser, parser.add_mutually_exclusive_group())
+        >>> sampling_options(parser.parse_args(["--sample", "--top-k", "5"]))
+        {'top_k': 5}
+    """
+    given = {name: getattr(options, name) for name in _SAMPLING}
+    given = {name: value for name, value in given.items() if value is not None}
+    if options.sample:
+        return given
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ValueError(f"{names}: expected --sample as well, got none.")
+    return None

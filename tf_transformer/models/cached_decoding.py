@@ -1,0 +1,132 @@
+"""Decoding one token per row against cached keys and values.
+
+Axes: B batch, K rows per sentence (beams), L cache length in tokens, G heads of keys and values,
+H head width, D model width, V vocabulary.
+"""
+
+import tensorflow as tf
+
+
+def check_max_length(max_length, most, name):
+    """Check the number of steps against the positions of a model.
+
+    Args:
+        max_length: int or scalar int32 tensor; a tensor is not checked.
+        most: int, the number of positions.
+        name: str, the argument of the model that set it.
+
+    Raises:
+        ValueError: If there are too many.
+
+    Example:
+        >>> check_max_length(5, 5, "pe_target")
+    """
+    if isinstance(max_length, int) and max_length > most:
+        raise ValueError(
+            f"max_length: expected at most {most} ({name}), the decoder's number of positions, "
+            f"got {max_length}."
+        )
+
+
+def first_state(caches, batch_size, beam_size, max_length):
+    """The state of `CachedDecoding` before the first step.
+
+    Args:
+        caches: list of `(keys, values)` for each layer, (B, G, L * K, H).
+        batch_size, beam_size, max_length: ints or scalar int32 tensors B, K and L.
+
+    Returns:
+        dict, to which a model adds what its own step needs: tensors with B rows.
+
+    Example:
+        >>> first_state([], 2, 3, 5)["lineage"].shape.as_list()
+        [2, 3, 5]
+    """
+    return {
+        "position": tf.constant(0),
+        "caches": caches,
+        # The row that wrote the token each row has read at each position; -1: none yet.
+        "lineage": tf.fill((batch_size, beam_size, max_length), -1),
+    }
+
+
+class CachedDecoding:
+    """Mixin of the models that decode with a cache: `step`, `reorder` and `resize`.
+
+    The K rows of a sentence share one cache. A row that branches off another copies nothing: its
+    lineage records which row wrote each of its tokens, and a mask shows it those slots only.
+
+    A model has `start`, which returns `first_state` and what else it needs; `logits`, from (..., D)
+    to (..., V); and `_step(tokens, state, mask) -> (x, caches)`, which reads tokens (B, K) with a
+    bool mask (B, 1, K, L * K), True = may attend, and gives x (B, K, D).
+
+    Example:
+        >>> from tf_transformer import LanguageModel, greedy_decode
+        >>> model = LanguageModel(1, 8, 2, 16, vocab_size=11, max_position=9)
+        >>> state = model.start(tf.constant([[5, 7]]), max_length=4)
+        >>> ids = greedy_decode(model.step, state, 1, start_id=1, end_id=2, max_length=4)
+        >>> ids[0, :2].numpy().tolist()
+        [5, 7]
+    """
+
+    def step(self, tokens, state):
+        """Read one token per row and predict the next.
+
+        Args:
+            tokens: integer tensor (B * K,), the start token first.
+            state: from `start`, then from the last `step`.
+
+        Returns:
+            `(logits, state)`: float tensor (B * K, V), and the state for the next step.
+        """
+        position, lineage = state["position"], state["lineage"]
+        batch, beams, length = tf.unstack(tf.shape(lineage))
+        rows = tf.range(beams)
+        here = tf.equal(tf.range(length), position)  # (L,)
+        lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
+        mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
+        x, caches = self._step(
+            tf.reshape(tokens, (batch, beams)),
+            state,
+            tf.reshape(mask, (batch, 1, beams, length * beams)),
+        )
+        logits = self.logits(tf.reshape(x, (batch * beams, x.shape[-1])))
+        return logits, {**state, "position": position + 1, "caches": caches, "lineage": lineage}
+
+    def reorder(self, state, rows):
+        """Reorder rows so that they continue from other rows, for `beam_search`.
+
+        The caches are unchanged: only the record of which row wrote which token is updated.
+
+        Args:
+            state: from `step`.
+            rows: int32 tensor (B * K,): row r continues from row `rows[r]`.
+
+        Returns:
+            The state.
+        """
+        lineage = state["lineage"]
+        shape = tf.shape(lineage)
+        flat = tf.reshape(lineage, (shape[0] * shape[1], shape[2]))
+        return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
+
+    def resize(self, state, sentences, room):
+        """Keep some of the sentences and enlarge the caches, for `decode_loop`.
+
+        Args:
+            state: from `start` or `step`.
+            sentences: int32 tensor (B',), the indices of the sentences to keep.
+            room: int or scalar int32 tensor, the number of tokens per sentence that the new state
+                can hold, unless it already holds more.
+
+        Returns:
+            The state.
+        """
+        position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
+        state = tf.nest.map_structure(lambda x: tf.gather(x, sentences), others)
+        _, beams, length = tf.unstack(tf.shape(state["lineage"]))
+        more = tf.maximum(room - length, 0)
+        lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
+        slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
+        caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
+        return {**state, "position": position, "lineage": lineage, "caches": caches}

@@ -1,0 +1,171 @@
+"""The decoder-only Transformer.
+
+Axes: B batch, K rows per text (beams), T length, P prompt length, L maximum length, D model width,
+V vocabulary.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.layers.architecture import with_architecture
+from tf_transformer.layers.encoder import Encoder
+from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
+from tf_transformer.models.variables_first import VariablesFirst
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
+    """Decoder-only model that maps token ids to logits of the next token.
+
+    The decoder of "Attention Is All You Need" without attention to an encoder: Liu et al. 2018,
+    "Generating Wikipedia by Summarizing Long Sequences", section 4.2.3; Radford et al. 2018,
+    "Improving Language Understanding by Generative Pre-Training", section 3.1. The output
+    projection is the embedding table. The future is blocked, and so is padding, id 0.
+
+    Args:
+        num_layers: int, number of layers.
+        d_model: int, model width D.
+        num_heads: int, number of heads; must divide `d_model`.
+        dff: int, inner width of the feed-forward networks.
+        vocab_size: int, V.
+        max_position: int, the longest text in tokens.
+        rate: float, dropout rate.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
+        architecture: None for that of the paper; or an `Architecture`. Texts may then be as long as
+            its positions allow, and `max_position` only limits what is decoded.
+
+    Call arguments:
+        ids: integer tensor (B, T), 0 = padding, usually beginning with the start token.
+        training: bool or None; dropout is only applied if true.
+
+    Returns:
+        float tensor (B, T, V), logits: those at t predict the token at t + 1.
+
+    Raises:
+        ValueError: If a text is longer than its table of positions, or `d_model` is not divisible
+            by `num_heads`.
+
+    Differs from the papers: theirs are GPT's layers with learned positions and GELU, which is
+    `Architecture(LearnedPositions(max_position), feed_forward=FeedForward("gelu_new"))`; by default
+    the layers are those of "Attention Is All You Need", with embeddings scaled by sqrt(D).
+
+    Example:
+        >>> model = LanguageModel(2, 8, 2, 32, vocab_size=13, max_position=16)
+        >>> model(tf.constant([[1, 7, 5]])).shape.as_list()
+        [1, 3, 13]
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        dff,
+        vocab_size,
+        max_position,
+        rate=0.1,
+        *,
+        jit="auto",
+        architecture=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self._arguments = {
+            "num_layers": num_layers,
+            "d_model": d_model,
+            "num_heads": num_heads,
+            "dff": dff,
+            "vocab_size": vocab_size,
+            "max_position": max_position,
+            "rate": rate,
+            "jit": jit,
+            "architecture": architecture and architecture.to_dict(),
+        }
+        self.decoder = Encoder(
+            num_layers,
+            d_model,
+            num_heads,
+            dff,
+            vocab_size,
+            max_position,
+            rate,
+            jit=jit,
+            architecture=architecture,
+            name="decoder",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.decoder.build(input_shape or (None, None))
+
+    def call(self, ids, training=None):
+        return self.logits(self.decoder(ids, training, create_padding_mask(ids), causal=True))
+
+    def logits(self, x):
+        """Project the stack's output (..., D) to the vocabulary, (..., V)."""
+        return self.decoder.embedding.logits(x)
+
+    def start(self, prompt, max_length, beam_size=1):
+        """Create the initial state for `step`.
+
+        A prompt is read like the text after it, one token per step: while a text has a next token
+        in its prompt, `step` allows only that token, with probability 1. So every decoding strategy
+        follows the prompt: the decoded text begins with it, its length counts, its score does not.
+        A prompt that contains the end token ends there.
+
+        Args:
+            prompt: integer tensor (B, P), how each text begins after its start token; 0 = padding
+                at the end of shorter ones. P may be 0.
+            max_length: int or scalar int32 tensor L <= max_position, the maximum number of steps,
+                those of the prompt included; with 0, `resize` sets it later.
+            beam_size: int K, the number of rows per text; they are adjacent.
+
+        Returns:
+            A dict of tensors, the state before the first step.
+
+        Raises:
+            ValueError: If `max_length` or P is larger than `max_position`.
+        """
+        longest = self._arguments["max_position"]
+        check_max_length(max_length, longest, "max_position")
+        prompt = tf.cast(prompt, tf.int32)
+        if prompt.shape[1] is not None and prompt.shape[1] > longest:
+            raise ValueError(
+                f"prompt: expected at most {longest} tokens (max_position), the model's number of "
+                f"positions, got {prompt.shape[1]}. Leave out its beginning."
+            )
+        batch_size = tf.shape(prompt)[0]
+        caches = self.decoder.start(batch_size, max_length * beam_size)
+        return {**first_state(caches, batch_size, beam_size, max_length), "prompt": prompt}
+
+    def step(self, tokens, state):
+        """Read one token per row and predict the next, or give the next one of the prompt.
+
+        Args:
+            tokens: integer tensor (B * K,), the start token first.
+            state: from `start`, then from the last `step`.
+
+        Returns:
+            `(logits, state)`: float tensor (B * K, V), and the state for the next step. Within the
+            prompt the logits are 0.0 for its next token and -inf for all others.
+        """
+        logits, after = super().step(tokens, state)
+        prompt = state["prompt"]
+        # Past its end, the prompt has padding.
+        here = tf.equal(tf.range(tf.shape(prompt)[1]), state["position"])
+        following = tf.reduce_sum(tf.where(here, prompt, 0), axis=1, keepdims=True)  # (B, 1)
+        following = tf.repeat(following, tf.shape(state["lineage"])[1], axis=0)  # (B * K, 1)
+        only = tf.where(tf.equal(tf.range(logits.shape[-1]), following), 0.0, -float("inf"))
+        return tf.where(following > 0, tf.cast(only, logits.dtype), logits), after
+
+    def _step(self, tokens, state, mask):
+        return self.decoder.step(tokens, state["caches"], state["position"], mask)
+
+    def get_config(self):
+        return {**super().get_config(), **self._arguments}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_architecture(config))

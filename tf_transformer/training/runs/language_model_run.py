@@ -1,0 +1,256 @@
+"""A training run of a language model in a folder, from plain text to the best weights."""
+
+import dataclasses
+import functools
+import math
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.data import LanguageModelBatches, TextSource, split_documents
+from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
+from tf_transformer.layers import Architecture
+from tf_transformer.models import LanguageModel
+from tf_transformer.tokenizers import BPETokenizer, Tokenizer
+from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
+from tf_transformer.training.optimizers.fused_adam import FusedAdam
+from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
+from tf_transformer.training.runs.language_model_presets import LanguageModelPreset
+from tf_transformer.training.runs.resumable_fit import resumable_fit
+from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
+
+
+class LanguageModelRun:
+    """A folder with a training run of a `LanguageModel`.
+
+    run.json            settings, architecture and texts, everything needed to start over
+    tokenizer.json      the vocabulary: byte pair encoding
+    best.weights.h5     weights of the epoch with the lowest validation loss
+    resume.npz          everything needed to resume
+    history.csv         loss and accuracy of every epoch
+
+    The sentences of a document are joined by spaces, and the document is cut into blocks, see
+    `LanguageModelBatches`. Some of the documents are held out for validation.
+
+    Args:
+        folder: str or Path.
+        source: `TextSource`, the documents.
+        preset: `LanguageModelPreset`, the sizes.
+        architecture: None for that of the paper, or `Architecture`.
+
+    Raises:
+        ValueError: If the documents cannot be read or are too few to split.
+
+    Example:
+        >>> from tf_transformer.training.runs.language_model_presets import LANGUAGE_MODEL_PRESETS
+        >>> preset = LANGUAGE_MODEL_PRESETS["tiny"]
+        >>> run = LanguageModelRun("runs/en", TextSource(corpus="en-zh"), preset)
+        >>> len(run.validation_documents)
+        2701
+    """
+
+    def __init__(self, folder, source, preset, architecture=None):
+        self.folder = Path(folder)
+        self.source = source
+        self.preset = preset
+        self.architecture = architecture
+        documents = split_documents(source.load(), preset.validation_share)
+        self.train_documents, self.validation_documents = (
+            [" ".join(document) for document in part] for part in documents
+        )
+
+    @classmethod
+    def open(cls, folder):
+        """Open the folder of an earlier run.
+
+        Args:
+            folder: str or Path.
+
+        Returns:
+            `LanguageModelRun`.
+
+        Raises:
+            FileNotFoundError: If the folder contains no run.
+            ValueError: If the run is not one of a language model, was written in another format
+                version or is damaged.
+        """
+
+        def make(settings):
+            sizes = _model_settings(settings, folder)  # first: it knows the runs of other commands
+            now = functools.partial(found_again, settings=settings, folder=folder)
+            return cls(folder, TextSource(**settings["source"]).with_paths(now), *sizes)
+
+        return read_settings(Path(folder) / "run.json", make)
+
+    @property
+    def tokenizer_path(self):
+        """Path of the vocabulary."""
+        return self.folder / "tokenizer.json"
+
+    def train(self, callbacks=()):
+        """Train until the last epoch or until the patience is exhausted; resume if interrupted.
+
+        Args:
+            callbacks: further Keras callbacks.
+
+        Returns:
+            `LanguageModel` with the best weights.
+
+        Raises:
+            KeyboardInterrupt: On Ctrl-C, after the checkpoint is written.
+            ValueError: If the checkpoint is damaged or belongs to a different model.
+            ImportError: If the package `tokenizers` is not installed.
+        """
+        tokenizer = self._tokenizer()
+        batches, validation = (
+            self._batches(tokenizer, part)
+            for part in (self.train_documents, self.validation_documents)
+        )
+        keras.utils.set_random_seed(self.preset.seed)
+        model = _new_model(self.preset, self.architecture, tokenizer.vocab_size)
+        self._compile(model, self.preset.epochs * batches.steps_per_epoch)
+        # Nothing is written before all of this has succeeded.
+        self._write_settings(tokenizer)
+        print(
+            f"{len(self.train_documents)} documents to train on, "
+            f"{len(self.validation_documents)} held out; {model.count_params():,} weights; "
+            f"batch shapes {batches.shapes}",
+            flush=True,
+        )
+        resumable_fit(
+            model,
+            batches,
+            validation,
+            self.folder,
+            epochs=self.preset.epochs,
+            patience=self.preset.patience,
+            callbacks=callbacks,
+        )
+        return model
+
+    def perplexity(self, model):
+        """exp of the mean cross entropy of the tokens of the held-out documents.
+
+        Every token counts once, however it was batched, including the end of each document. Numbers
+        of different vocabularies cannot be compared.
+
+        Args:
+            model: `LanguageModel`.
+
+        Returns:
+            float.
+        """
+
+        @tf.function
+        def loss_and_count(ids, labels):
+            logits = tf.cast(model(ids, training=False), tf.float32)
+            real = tf.cast(labels > 0, tf.float32)
+            losses = smoothed_cross_entropy(labels, logits, 0.0) * real
+            return tf.reduce_sum(losses), tf.reduce_sum(real)
+
+        batches = self._batches(Tokenizer.load(self.tokenizer_path), self.validation_documents)
+        sums = [loss_and_count(*batch) for batch in batches.dataset(epochs=1)]
+        loss, count = (sum(map(float, numbers)) for numbers in zip(*sums, strict=True))
+        return math.exp(loss / count)
+
+    @staticmethod
+    def best_model(folder):
+        """Read the model and the vocabulary of a run, without its texts.
+
+        Args:
+            folder: str or Path.
+
+        Returns:
+            `(model, tokenizer)`: `LanguageModel` with the best weights, and `Tokenizer`.
+
+        Raises:
+            FileNotFoundError: If the folder contains no run, or no epoch is finished yet.
+            ValueError: See `open`.
+        """
+        folder = Path(folder)
+        sizes = read_settings(folder / "run.json", lambda x: _model_settings(x, folder))
+        path = folder / "best.weights.h5"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: expected the weights of a finished epoch, got none. Resume with "
+                f"tf-transformer train-lm --resume {folder}"
+            )
+        tokenizer = Tokenizer.load(folder / "tokenizer.json")
+        model = _new_model(*sizes, tokenizer.vocab_size)
+        model.load_weights(path)
+        return model, tokenizer
+
+    def _tokenizer(self):
+        """The tokenizer, trained if the folder is new."""
+        if self.tokenizer_path.exists():
+            return Tokenizer.load(self.tokenizer_path)
+        return BPETokenizer.train(self.train_documents, self.preset.vocab_size)
+
+    def _write_settings(self, tokenizer):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_settings(
+            self.folder / "run.json",
+            source=dataclasses.asdict(self.source),
+            preset=dataclasses.asdict(self.preset),
+            architecture=self.architecture and self.architecture.to_dict(),
+        )
+        tokenizer.save(self.tokenizer_path)
+
+    def _batches(self, tokenizer, documents):
+        return LanguageModelBatches(
+            tokenizer.encode(documents),
+            start_id=tokenizer.start_id,
+            end_id=tokenizer.end_id,
+            lengths=self.preset.lengths,
+            tokens_per_batch=self.preset.tokens_per_batch,
+            seed=self.preset.seed,
+        )
+
+    def _compile(self, model, total_steps):
+        preset = self.preset
+        warmup_steps = int(preset.warmup_share * total_steps)
+        optimizer = FusedAdam(
+            WarmUpLinearDecay(preset.peak_learning_rate, warmup_steps, total_steps),
+            beta_1=0.9,
+            beta_2=0.999,
+            epsilon=1e-8,
+            weight_decay=preset.weight_decay,
+            global_clipnorm=1.0,
+        )
+        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+        optimizer.build(model.trainable_variables)
+        # Without smoothing this is the mean over the real tokens of a batch.
+        loss = SmoothedCrossentropy(label_smoothing=0.0)
+        model.compile(optimizer, loss=loss, metrics=[MaskedAccuracy()], jit_compile=False)
+
+
+def _model_settings(settings, folder):
+    """The preset and the architecture of a run."""
+    if "architecture" not in settings:
+        raise ValueError(
+            f"{folder}: expected a run of a language model (tf-transformer train-lm), got another "
+            f"training run."
+        )
+    architecture = settings["architecture"]
+    return (
+        LanguageModelPreset(**settings["preset"]),
+        architecture and Architecture.from_dict(architecture),
+    )
+
+
+def _new_model(preset, architecture, vocab_size):
+    model = LanguageModel(
+        preset.num_layers,
+        preset.d_model,
+        preset.num_heads,
+        preset.dff,
+        vocab_size,
+        max_position=preset.lengths[-1],
+        rate=preset.rate,
+        architecture=architecture,
+        name="language_model",
+    )
+    model.build()
+    return model
