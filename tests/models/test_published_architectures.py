@@ -1,5 +1,7 @@
 """Published architectures: numbers of weights, names, models."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,20 +13,8 @@ def shapes_only(published):
     """Count the weights of a model without allocating it: linear in layers and vocabulary."""
 
     def count(num_layers, vocab_size):
-        model = Transformer(
-            num_layers,
-            published.d_model,
-            published.num_heads,
-            published.dff,
-            vocab_size,
-            vocab_size,
-            8,
-            8,
-            share_embeddings=True,
-            architecture=published,
-        )
-        model.build()
-        return model.count_params()
+        small = dataclasses.replace(published, num_layers=num_layers, vocab_size=vocab_size)
+        return small.model().count_params()
 
     base = count(1, 1)
     layer, word = count(2, 1) - base, count(1, 2) - base
@@ -38,9 +28,10 @@ def shapes_only(published):
         ("transformer-big", 214_245_376, 0.006),
         ("transformer-tiny", 2_566_656, 0.02),
         ("macaron-base", 63_102_976, 0.03),
+        ("gpt2", 124_439_808, 0.004),
     ],
 )
-def test_weights_of_translators(name, exact, tolerance):
+def test_weights_of_translators_and_language_models(name, exact, tolerance):
     published = architectures.get(name)
     assert shapes_only(published) == exact
     assert abs(exact / published.weights - 1) < tolerance

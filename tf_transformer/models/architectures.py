@@ -9,6 +9,7 @@ from tf_transformer.layers.positions.learned_positions import LearnedPositions
 from tf_transformer.layers.residuals.pre_norm import PreNorm
 from tf_transformer.models.bert.bert import Bert
 from tf_transformer.models.bert.published_configs import published_config
+from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.published_architecture import PublishedArchitecture
 from tf_transformer.models.transformer import Transformer
 
@@ -31,6 +32,19 @@ def _transformer(published, vocab_size):
 
 def _bert(published, vocab_size):
     return Bert({**published_config(published.name).to_dict(), "vocab_size": vocab_size})
+
+
+def _language_model(published, vocab_size):
+    return LanguageModel(
+        published.num_layers,
+        published.d_model,
+        published.num_heads,
+        published.dff,
+        vocab_size,
+        published.positions.max_position,
+        published.rate,
+        architecture=published.choices(),
+    )
 
 
 def _translator(name, sizes, weights, vocab_size, source, **parts):
@@ -89,6 +103,23 @@ PUBLISHED = {
             "Lu et al. 2019, section 5; pre-norm as in its program",
             feed_forward=MacaronFeedForward(),
             residual=PreNorm(),
+        ),
+        PublishedArchitecture(
+            name="gpt2",
+            source="Radford et al. 2019, the smallest model",
+            weights=124_000_000,
+            vocab_size=50_257,
+            num_layers=12,
+            d_model=768,
+            num_heads=12,
+            dff=3072,
+            rate=0.1,
+            model_class=LanguageModel,
+            make=_language_model,
+            positions=LearnedPositions(1024),
+            norm=LayerNorm(1e-5),
+            residual=PreNorm(),
+            feed_forward=FeedForward("gelu_new"),
         ),
         _encoder("bert-base", 110_000_000, "Devlin et al. 2019, section 3"),
         _encoder("albert-base", 12_000_000, "Lan et al. 2020, table 1"),

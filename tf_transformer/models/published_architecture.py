@@ -61,7 +61,7 @@ class PublishedArchitecture(Architecture):
             vocab_size: None for the published one, or int.
 
         Returns:
-            A built `Transformer` or `Bert`.
+            A built `Transformer`, `Bert` or `LanguageModel`.
 
         Example:
             >>> from tf_transformer import architectures
