@@ -55,7 +55,8 @@ def beam_search(
         length_penalty: float a >= 0; 0 compares probabilities, which favours short sentences.
         n_best: int, 1 to K, the size of the n-best list of each source.
         min_length: int, minimum number of tokens before the end token.
-        no_repeat_ngram: int n: no n-gram occurs twice in a sentence; 0 turns the rule off.
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, except where a single token is
+            possible, as in a prompt; 0 turns the rule off.
         reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was, always of
             the same sentence. By default, every tensor except scalars is gathered.
         resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.

@@ -38,7 +38,8 @@ def greedy_decode(
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
             at L.
         min_length: int, minimum number of tokens before the end token.
-        no_repeat_ngram: int n: no n-gram occurs twice in a sentence; 0 turns the rule off.
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, except where a single token is
+            possible, as in a prompt; 0 turns the rule off.
         resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.
             If the state has rows, pass
             `lambda state, sentences, room: gather_rows(state, sentences)`.

@@ -81,8 +81,8 @@ class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
             "max_position": max_position,
             "rate": rate,
             "jit": jit,
-            "architecture": architecture and architecture.to_dict(),
         }
+        self.architecture = architecture
         self.decoder = Encoder(
             num_layers,
             d_model,
@@ -164,7 +164,9 @@ class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         return self.decoder.step(tokens, state["caches"], state["position"], mask)
 
     def get_config(self):
-        return {**super().get_config(), **self._arguments}
+        # Not in `_arguments`: Keras would track the dict, and a config with it cannot be copied.
+        architecture = self.architecture and self.architecture.to_dict()
+        return {**super().get_config(), **self._arguments, "architecture": architecture}
 
     @classmethod
     def from_config(cls, config):

@@ -94,8 +94,8 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
             "rate": rate,
             "share_embeddings": share_embeddings,
             "jit": jit,
-            "architecture": architecture and architecture.to_dict(),
         }
+        self.architecture = architecture
         sizes = (num_layers, d_model, num_heads, dff)
         options = {"jit": jit, "architecture": architecture, "dtype": self.dtype_policy}
         self.encoder = Encoder(*sizes, input_vocab_size, pe_input, rate, name="encoder", **options)
@@ -183,7 +183,9 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         )
 
     def get_config(self):
-        return {**super().get_config(), **self._arguments}
+        # Not in `_arguments`: Keras would track the dict, and a config with it cannot be copied.
+        architecture = self.architecture and self.architecture.to_dict()
+        return {**super().get_config(), **self._arguments, "architecture": architecture}
 
     @classmethod
     def from_config(cls, config):
