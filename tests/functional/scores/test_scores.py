@@ -26,9 +26,9 @@ FUNCTIONS = {
     "multiplicative": multiplicative_attention,
     "bilinear": bilinear_attention,
 }
-# Elements of a tile, and keys: a single tile; blocks of 2 keys and 2 queries; blocks of 4 keys, 3
-# queries and 2 heads. None divides its axis.
-TILES = {"one tile": (2**19, 256), "pairs": (4 * U, 2), "heads": (24 * U, 4)}
+# Elements of a tile, and keys: a single tile; 2 keys and 2 queries; 4 keys, all queries and 2
+# heads. The last block of 2 queries, of 2 or 4 keys and of 2 heads overlaps the one before.
+TILES = {"one tile": (2**19, 256), "pairs": (4 * U, 2), "heads": (40 * U, 4)}
 PLANS = {
     "whole": "whole",
     "rowwise": AttentionPlan("rowwise", most_scores=16),
