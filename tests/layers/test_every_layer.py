@@ -358,7 +358,16 @@ CASES = {
     ),
 }
 
-every_layer = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+# Combinations of what other cases have alone.
+COMBINED = ("Complex", "EncoderLayer, ", "Transformer, grouped", "Transformer, Macaron")
+every_layer = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.one_of(4)] if name.startswith(COMBINED) else [])
+        for name, case in CASES.items()
+    ],
+    ids=CASES,
+)
 
 
 @every_layer

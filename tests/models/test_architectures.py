@@ -88,6 +88,7 @@ def test_xla_agrees(name):
     np.testing.assert_allclose(xla[TAR != 0], expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.one_of(2)
 @every_choice
 def test_gradients_are_those_of_the_reference(choice):
     """In training, along a random direction of all weights."""
@@ -119,6 +120,7 @@ def test_gradients_are_those_of_the_reference(choice):
     np.testing.assert_allclose(slope, expected, rtol=1e-4)
 
 
+@pytest.mark.one_of(3)
 @every_choice
 def test_files_and_configs_keep_the_choice(choice, tmp_path):
     model = made(choice)

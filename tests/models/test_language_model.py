@@ -142,6 +142,7 @@ def test_padding_is_irrelevant(choice):
     np.testing.assert_array_equal(after[gap != 0], before[gap != 0])
 
 
+@pytest.mark.one_of(3)
 @every_law
 def test_files_and_configs_keep_the_model(choice, tmp_path):
     model = made(choice)

@@ -81,6 +81,7 @@ def numeric_gradient(which, part, direction, mask, step=1e-6):
     return (loss(step) - loss(-step)) / (2 * step)
 
 
+@pytest.mark.one_of(2)
 @every_path
 @every_plan
 @pytest.mark.parametrize("mask", MASKS)

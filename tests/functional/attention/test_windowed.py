@@ -50,6 +50,7 @@ def test_the_reference_of_a_window_is_that_of_its_band(window, causal):
         np.testing.assert_allclose(x, y, atol=1e-14)
 
 
+@pytest.mark.one_of(4)
 @every_size
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [1, 2, 7, 13])
@@ -60,6 +61,7 @@ def test_a_window_is_full_attention_with_a_band(plan, window, causal, t, s):
     compare(run(*inputs[:3], None, None, inputs[3]), inputs, band(t, s, window, causal))
 
 
+@pytest.mark.one_of(2)
 @every_path
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
@@ -129,6 +131,7 @@ def test_a_query_far_from_all_keys_is_the_plain_average(name, plan):
     assert not gradients[0].numpy()[:, :, 8:].any()
 
 
+@pytest.mark.one_of(2)
 @every_size
 @every_path
 @pytest.mark.parametrize("causal", [False, True])
@@ -142,6 +145,7 @@ def test_a_mask_and_a_window_may_block_every_key_together(name, plan, causal):
     near(output[0, :, 4], inputs[2][0].numpy().mean(axis=1), "float32")
 
 
+@pytest.mark.one_of(2)
 @every_size
 @every_path
 @pytest.mark.parametrize("causal", [False, True])

@@ -131,6 +131,7 @@ def expected(name, dtype, weights_wanted):
     return results, ref.numeric_gradients(name, exact, pulls, some_mask())
 
 
+@pytest.mark.one_of(4)
 @every_dtype
 @pytest.mark.parametrize(("name", "variant", "way"), RUNS, ids=["-".join(run) for run in RUNS])
 def test_results_and_gradients_are_those_of_float64(name, variant, way, dtype, use):
@@ -158,6 +159,7 @@ def test_float64_stays_float64(name, variant, use):
         np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("way", ["graph", "unknown sizes"])
 @every_variant
 def test_what_is_blocked_changes_no_bit(name, variant, way, use):

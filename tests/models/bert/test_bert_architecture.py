@@ -117,6 +117,7 @@ def close(actual, expected, tolerance):
         np.testing.assert_allclose(one, other, atol=tolerance * np.abs(other).max())
 
 
+@pytest.mark.one_of(3)
 @every_choice
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_outputs_are_those_of_the_reference(choice, mask):
@@ -126,6 +127,7 @@ def test_outputs_are_those_of_the_reference(choice, mask):
     close(outputs(model, inputs), expected, 2e-6)
 
 
+@pytest.mark.one_of(3)
 @every_choice
 def test_shared_layers_and_narrow_embeddings(choice):
     model = made(choice, config=ALBERT, dtype="float64")
@@ -133,6 +135,7 @@ def test_shared_layers_and_narrow_embeddings(choice):
     close(outputs(model, INPUTS), expected, 2e-6)
 
 
+@pytest.mark.one_of(3)
 @every_choice
 @pytest.mark.parametrize("mask", [PADDING, BY_QUERY], ids=["padding", "by query"])
 def test_gradients_are_those_of_the_reference(choice, mask):
@@ -164,6 +167,7 @@ def test_gradients_are_those_of_the_reference(choice, mask):
     np.testing.assert_allclose(slope, expected, rtol=1e-4)
 
 
+@pytest.mark.one_of(3)
 @every_choice
 def test_unpadded_is_padded(choice):
     model = made(choice)
@@ -246,6 +250,7 @@ def test_an_architecture_can_be_that_of_bert():
     close(outputs(model, INPUTS), outputs(plain, INPUTS), 1e-5)
 
 
+@pytest.mark.one_of(3)
 @every_choice
 def test_a_folder_holds_the_architecture(choice, tmp_path):
     model = made(choice, bert.BertForSequenceClassification, ALBERT)
@@ -264,6 +269,7 @@ def test_a_folder_holds_the_architecture(choice, tmp_path):
     close(new.bert.encoder.get_weights(), model.bert.encoder.get_weights(), 0)
 
 
+@pytest.mark.one_of(3)
 @every_choice
 def test_a_keras_file_and_a_config_hold_the_architecture(choice, tmp_path):
     model = made(choice, bert.BertForMaskedLM)
@@ -277,6 +283,7 @@ def test_a_keras_file_and_a_config_hold_the_architecture(choice, tmp_path):
         assert type(part).from_config(config).get_config() == config
 
 
+@pytest.mark.one_of(3)
 @few_choices
 def test_steps_of_fit_change_every_weight(choice):
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
