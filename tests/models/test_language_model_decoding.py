@@ -47,7 +47,7 @@ CHOICES = {
     "learned": Architecture(LearnedPositions(41)),
     "T5": Architecture(T5Positions(4, 5)),
     "Shaw": Architecture(ShawPositions(2)),
-    "batch norm": Architecture(norm=BatchNorm()),
+    "batch norm, a window": Architecture(norm=BatchNorm(), window=2),
     "modern": Architecture(
         RotaryPositions(), RMSNorm(), PreNorm(), GatedFeedForward(), 4, num_key_value_heads=2
     ),

@@ -65,7 +65,9 @@ CHOICES = {
         T5Positions(6, 5), BatchNorm(epsilon=1e-3), num_key_value_heads=2
     ),
     "Shaw, batch, pre-norm": Architecture(ShawPositions(2), BatchNorm(epsilon=1e-3), PreNorm()),
-    "Shaw, grouped, wide": Architecture(ShawPositions(9), num_key_value_heads=2, key_dim=8),
+    "Shaw, grouped, wide": Architecture(
+        ShawPositions(9), num_key_value_heads=2, key_dim=8, window=1
+    ),
     "rotary, naive batch": Architecture(
         RotaryPositions(500.0, 2.0, "halves"), NaiveBatchNorm(epsilon=1e-3)
     ),
