@@ -12,6 +12,8 @@ from attention_plans import near
 
 from tf_transformer import AdditiveAttention, BilinearAttention, MultiplicativeAttention
 
+pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+
 B, T, S, D, U = 2, 3, 5, 7, 11
 MAKE = {
     "additive": lambda **kwargs: AdditiveAttention(U, **kwargs),

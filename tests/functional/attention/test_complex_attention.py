@@ -13,6 +13,8 @@ import tensorflow as tf
 from tf_transformer.functional.attention.complex_attention import complex_attention
 from tf_transformer.functional.attention.plan import AttentionPlan, attention_plan
 
+pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+
 B, N, T, S, H = 2, 3, 7, 11, 5
 PLANS = {
     "whole": "whole",

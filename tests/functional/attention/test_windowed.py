@@ -15,6 +15,8 @@ from reference_gradients import attention_gradients
 from tf_transformer import AttentionPlan, scaled_dot_product_attention
 from tf_transformer.functional.attention.by_distance import ByDistance
 
+pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+
 every_size = pytest.mark.parametrize("plan", ["windowed 3", "windowed 64"])
 every_path = pytest.mark.parametrize("name", ["eager", "graph", "xla", "core_xla"])
 

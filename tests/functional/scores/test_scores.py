@@ -20,6 +20,8 @@ from tf_transformer import (
 )
 from tf_transformer.functional.scores import additive_tiles
 
+pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+
 B, T, S, D, E, U, V = 3, 5, 7, 4, 6, 11, 2
 FUNCTIONS = {
     "additive": additive_attention,

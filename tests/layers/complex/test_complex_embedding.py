@@ -14,6 +14,8 @@ import tensorflow as tf
 from tf_transformer import ComplexEmbedding
 from tf_transformer.functional.positions import sinusoidal_positions
 
+pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+
 V, D = 11, 7
 IDS = np.array([[5, 0, 6, 7, 5], [7, 8, 0, 0, 10]], np.int32)
 TABLES = {

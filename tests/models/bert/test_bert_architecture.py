@@ -36,6 +36,8 @@ from tf_transformer import (
 from tf_transformer.models.bert.bert_architecture_layer import BertArchitectureLayer
 from tf_transformer.models.bert.token_layout import padded_layout, tokens_in
 
+pytestmark = pytest.mark.one_of(3)  # of the cases of each test
+
 CONFIG = bert.BertConfig(
     vocab_size=13,
     hidden_size=24,
