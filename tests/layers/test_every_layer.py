@@ -358,8 +358,19 @@ CASES = {
     ),
 }
 
-# Combinations of what other cases have alone.
-COMBINED = ("Complex", "EncoderLayer, ", "Transformer, grouped", "Transformer, Macaron")
+# Combinations of what other cases have alone, and layers with many tests of their own.
+COMBINED = (
+    "AdditiveAttention",
+    "BilinearAttention",
+    "Complex",
+    "Encoder, causal",
+    "EncoderLayer, grouped",
+    "EncoderLayer, Macaron",
+    "LanguageModel",
+    "MultiHeadAttention, multi-query",
+    "Transformer, grouped",
+    "Transformer, Macaron",
+)
 every_layer = pytest.mark.parametrize(
     "case",
     [
