@@ -105,6 +105,7 @@ BENCHMARKS = [
         "variant_speed",
         "training steps with other positions, norms, feed-forward networks and heads",
         "5 min",
+        results=("variant_speed",),
     ),
     Benchmark(
         "training",
@@ -126,6 +127,7 @@ BENCHMARKS = [
         "heads",
         "decoding with fewer heads of keys and values: time and size of the caches",
         "3 min",
+        results=("heads",),
     ),
     Benchmark(
         "decoding",
