@@ -91,6 +91,38 @@ def test_masks_and_biases_of_every_shape(name, causal, mask, bias):
     compare(actual, (q, k, v, g), np.maximum(mask, band(19, 13, 2, causal)), full)
 
 
+def test_weights_wanted_with_a_mask_and_a_window():
+    """The whole plan blocks what the mask or the window blocks."""
+    q, k, v, _ = some_inputs()
+    mask = (np.random.default_rng(3).random((2, 1, 7, 11)) < 0.4).astype(np.float32)
+    blocked = np.maximum(mask, band(7, 11, 2))
+    expected = ref.scaled_dot_product_attention(q, k, v, blocked)
+    for one, other in zip(
+        scaled_dot_product_attention(q, k, v, mask, window=2), expected, strict=True
+    ):
+        near(one, other, "float32")
+
+
+def test_distances_that_do_not_start_at_zero():
+    """Queries that stand after some keys, with tables wider than the window."""
+    q, k, v, _ = some_inputs(t=23, s=23)
+    table = normal(3, 15, seed=4)
+    for first in (-3, 2):
+        bias = ByDistance(table, first=first)
+        results = [
+            scaled_dot_product_attention(
+                q, k, v, bias=bias, window=2, plan=plan, return_attention_weights=False
+            )[0]
+            for plan in (AttentionPlan("windowed", query_block=3), "whole")
+        ]
+        distances = np.clip(first + np.arange(23) - np.arange(23)[:, None], -7, 7)
+        exact = ref.scaled_dot_product_attention(
+            q, k, v, band(23, 23, 2), table.numpy()[:, distances + 7]
+        )[0]
+        for result in results:
+            near(result, exact, "float32")
+
+
 def test_a_bool_padding_mask():
     inputs = some_inputs(t=11)
     keep = np.arange(11) < np.array([[7], [10]])
