@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from small_run import small_run
 
-from tf_transformer.training import BestWeights, TrainingRun
+from tf_transformer.training import BestWeights, RDrop, TrainingRun, get_preset
 
 SUPPORT = Path(__file__).parents[2] / "support"
 
@@ -120,3 +120,53 @@ def test_a_run_whose_patience_is_over_trains_no_further(run):
     before = (run.folder / "resume.npz").read_bytes()
     TrainingRun(run.folder, run.source, run.preset.with_changes({"epochs": 9})).train()
     assert (run.folder / "resume.npz").read_bytes() == before
+
+
+def test_settings_of_the_optimizer_r_drop_and_precision(trained, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "tf_transformer.training.runs.training_run.resumable_fit",
+        lambda model, *_, **__: seen.append(model),
+    )
+    shutil.copytree(trained.folder, tmp_path / "run")
+    changes = {"beta_2": 0.875, "r_drop": 2.0, "precision": "mixed_bfloat16"}
+    run = TrainingRun(tmp_path / "run", trained.source, trained.preset.with_changes(changes))
+    model = run.train()
+    assert model.dtype_policy.name == keras.config.dtype_policy().name == "float32"
+    [fitted] = seen
+    assert isinstance(fitted, RDrop) and fitted.alpha == 2.0
+    assert fitted.model.dtype_policy.name == "mixed_bfloat16"
+    assert fitted.optimizer.beta_2 == 0.875
+    again = TrainingRun.open(run.folder).preset
+    assert (again.beta_2, again.r_drop, again.precision) == (0.875, 2.0, "mixed_bfloat16")
+
+
+def test_training_with_r_drop_in_bfloat16_goes_on_after_an_interrupt(tmp_path):
+    run = small_run(tmp_path)
+    changes = {"r_drop": 1.0, "precision": "mixed_bfloat16"}
+    run = TrainingRun(run.folder, run.source, run.preset.with_changes(changes))
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.train([Interrupt()])
+    run.train()
+    rows = (run.folder / "history.csv").read_text().splitlines()[1:]
+    losses = [float(row.split(",")[-1]) for row in rows]
+    assert len(losses) == 2 and losses[1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"beta_2": 1.0}, r"beta_2: expected a number in \(0, 1\), got 1.0"),
+        ({"r_drop": -1.0}, "r_drop: expected a number of at least 0, got -1.0"),
+        ({"precision": "float16"}, "precision: expected one of float32, mixed_bfloat16, got 'floa"),
+    ],
+)
+def test_a_preset_out_of_range(changes, message):
+    with pytest.raises(ValueError, match=message):
+        get_preset("tiny").with_changes(changes)

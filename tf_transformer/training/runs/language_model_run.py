@@ -15,8 +15,7 @@ from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
-from tf_transformer.training.optimizers.fused_adam import FusedAdam
-from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
+from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
 from tf_transformer.training.runs.language_model_presets import LanguageModelPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
@@ -210,17 +209,14 @@ class LanguageModelRun:
 
     def _compile(self, model, total_steps):
         preset = self.preset
-        warmup_steps = int(preset.warmup_share * total_steps)
-        optimizer = FusedAdam(
-            WarmUpLinearDecay(preset.peak_learning_rate, warmup_steps, total_steps),
-            beta_1=0.9,
-            beta_2=0.999,
-            epsilon=1e-8,
+        optimizer = linear_decay_adam(
+            model.trainable_variables,
+            peak_learning_rate=preset.peak_learning_rate,
+            warmup_share=preset.warmup_share,
+            total_steps=total_steps,
             weight_decay=preset.weight_decay,
-            global_clipnorm=1.0,
+            epsilon=1e-8,
         )
-        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-        optimizer.build(model.trainable_variables)
         # Without smoothing this is the mean over the real tokens of a batch.
         loss = SmoothedCrossentropy(label_smoothing=0.0)
         model.compile(optimizer, loss=loss, metrics=[MaskedAccuracy()], jit_compile=False)

@@ -6,6 +6,7 @@ from tf_transformer.layers.architecture import Architecture
 from tf_transformer.training.runs.base_preset import BasePreset
 
 SUBWORDS = ("bpe", "wordpiece", "unigram")
+PRECISIONS = ("float32", "mixed_bfloat16")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,16 @@ class Preset(BasePreset):
         tokens_per_batch: int, tokens of each side in a batch.
         seed: int, seed for the weights, the dropout and the order of the batches.
         subword: str, one of `SUBWORDS`, the subword model.
+        beta_2: float in (0, 1), Adam's. Smaller batches need a larger one, with the same half-life
+            in tokens (Marek et al. 2025, arXiv 2507.07101).
+        r_drop: float >= 0, alpha of `RDrop`; 0 turns it off, anything else doubles the time.
+        precision: str, one of `PRECISIONS`, the Keras dtype policy of training; the trained weights
+            are float32 in both. bfloat16 is faster on accelerators and on processors with AMX.
         architecture: None for that of the paper, or what `Architecture.to_dict` returns.
 
     Raises:
-        ValueError: Same as for `BasePreset`, or if the subword model or a part is unknown.
+        ValueError: Same as for `BasePreset`, or if the subword model, the precision or a part is
+            unknown, or `beta_2` or `r_drop` is out of range.
 
     Example:
         >>> PRESETS["tiny"].num_layers
@@ -48,14 +55,24 @@ class Preset(BasePreset):
     tokens_per_batch: int
     seed: int = 1
     subword: str = "bpe"
+    beta_2: float = 0.98
+    r_drop: float = 0.0
+    precision: str = "float32"
     architecture: dict | None = None
 
     def __post_init__(self):
         super().__post_init__()
-        if self.subword not in SUBWORDS:
-            raise ValueError(
-                f"subword: expected one of {', '.join(SUBWORDS)}, got {self.subword!r}."
-            )
+        for name, choices in (("subword", SUBWORDS), ("precision", PRECISIONS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}."
+                )
+        for name, expected, holds in (
+            ("beta_2", "a number in (0, 1)", 0 < self.beta_2 < 1),
+            ("r_drop", "a number of at least 0", self.r_drop >= 0),
+        ):
+            if not holds:
+                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}.")
         if self.architecture is not None:  # with every setting, those of defaults too
             choices = Architecture.from_dict(self.architecture).to_dict()
             object.__setattr__(self, "architecture", choices)

@@ -13,8 +13,7 @@ from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, wri
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
-from tf_transformer.training.optimizers.fused_adam import FusedAdam
-from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
+from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
 from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
@@ -208,17 +207,14 @@ class PretrainingRun:
 
     def _compile(self, model, total_steps):
         preset = self.preset
-        warmup_steps = int(preset.warmup_share * total_steps)
-        optimizer = FusedAdam(
-            WarmUpLinearDecay(preset.peak_learning_rate, warmup_steps, total_steps),
-            beta_1=0.9,
-            beta_2=0.999,
-            epsilon=1e-6,
+        optimizer = linear_decay_adam(
+            model.trainable_variables,
+            peak_learning_rate=preset.peak_learning_rate,
+            warmup_share=preset.warmup_share,
+            total_steps=total_steps,
             weight_decay=preset.weight_decay,
-            global_clipnorm=1.0,
+            epsilon=1e-6,
         )
-        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-        optimizer.build(model.trainable_variables)
         # Without smoothing this is the mean over the masked words: labels are 0 elsewhere.
         loss, metrics = SmoothedCrossentropy(label_smoothing=0.0), [MaskedAccuracy()]
         if self.next_sentence:

@@ -1,5 +1,6 @@
 """A training run of a translator in a folder, from sentence pairs to the best weights."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -19,6 +20,7 @@ from tf_transformer.tokenizers import (
 )
 from tf_transformer.training.callbacks.moving_average import MovingAverage
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.losses.r_drop import RDrop
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.fused_adam import FusedAdam
 from tf_transformer.training.optimizers.inverse_square_root_schedule import (
@@ -126,7 +128,8 @@ class TrainingRun:
         batches, validation = (
             self._batches(tokenizer, part) for part in (self.split.train, self.split.validation)
         )
-        model = self._compiled_model(tokenizer.vocab_size)
+        with _dtype_policy(self.preset.precision):
+            model = self._compiled_model(tokenizer.vocab_size)
         print(
             f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones skipped; "
             f"{model.count_params():,} weights; batch shapes {batches.shapes}",
@@ -142,7 +145,7 @@ class TrainingRun:
             average=MovingAverage(),
             callbacks=callbacks,
         )
-        return model
+        return self.best_model()
 
     def best_model(self):
         """Build the model and load its best weights.
@@ -233,13 +236,16 @@ class TrainingRun:
         preset = self.preset
         keras.utils.set_random_seed(preset.seed)
         model = self._model(vocab_size)
+        if preset.r_drop:
+            model = RDrop(model, preset.r_drop)
+            model.build()
         schedule = InverseSquareRootSchedule(
             preset.d_model, preset.warmup_steps, preset.learning_rate_scale
         )
         optimizer = FusedAdam(
             schedule,
             beta_1=0.9,
-            beta_2=0.98,
+            beta_2=preset.beta_2,
             epsilon=1e-9,
             use_ema=True,
             ema_momentum=preset.average_momentum,
@@ -254,3 +260,14 @@ class TrainingRun:
             jit_compile=False,
         )
         return model
+
+
+@contextlib.contextmanager
+def _dtype_policy(name):
+    """Build layers with another dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
