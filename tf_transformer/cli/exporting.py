@@ -111,12 +111,13 @@ def _export_again(folder, path, decoding):
     save_translator(translator, path, {**description, **changes}, read_attention(folder))
 
 
-def export_runs(runs, path, **decoding):
+def export_runs(runs, path, facts=None, **decoding):
     """Export the translator of a training run, or the ensemble of several, with its scores.
 
     Args:
         runs: list of `TrainingRun`.
         path: Path of the folder.
+        facts: None, or dict of the description's entries that the run does not know.
         **decoding: options of `IdTranslator`.
 
     Returns:
@@ -148,18 +149,20 @@ def export_runs(runs, path, **decoding):
     tokenizer = GraphTokenizer.from_file(run.tokenizer_path)
     translator = Translator(model, tokenizer, **decoding)
     scores = _printed(score(translator, run.split.test, run.source.target_language))
-    facts = {
+    description = {
+        **run.description(),
         "model": model.get_config(),
         "weights": sum(one.count_params() for one in models),
         "scores": scores,
         "command": "; ".join(dict.fromkeys(_command(one) for one in runs)),
         "decoding": json.loads(translator.decoding.settings),
+        **(facts or {}),
     }
     sentence = sentences_to_show(run)[-1]
     attention = translation_attention(
         models[0], tokenizer, sentence, translated(translator, sentence)
     )
-    save_translator(translator, path, {**run.description(), **facts}, attention_svg(*attention))
+    save_translator(translator, path, description, attention_svg(*attention))
     return translator
 
 

@@ -20,6 +20,7 @@ _EXPORTS = {
     "load_corpus": "corpus",
     "load_labelled_texts": "labelled_texts",
     "mask_tokens": "masking",
+    "pairs_without": "split",
     "read_documents": "documents",
     "read_files": "readers",
     "read_labelled_tsv": "labelled_texts",

@@ -87,12 +87,29 @@ def split_with_validation(pairs, validation):
         (960, 1, 39)
     """
     split = split_pairs(pairs, validation_share=0.0)
-    held_out = {_comparable(text) for pair in validation for text in pair}
-    train, test = (
-        [pair for pair in part if held_out.isdisjoint(map(_comparable, pair))]
-        for part in (split.train, split.test)
-    )
+    train, test = (pairs_without(part, validation) for part in (split.train, split.test))
     return Split(train=train, validation=list(validation), test=test)
+
+
+def pairs_without(pairs, held_out):
+    """Leave out pairs that share a sentence, on either side, with a held-out set.
+
+    For pairs that join a training set later, such as a teacher's translations. Sentences that
+    differ only in case, width (Unicode NFKC) or whitespace count as equal.
+
+    Args:
+        pairs, held_out: iterables of `(source, target)` pairs of strings.
+
+    Returns:
+        list of the other pairs, in their order.
+
+    Example:
+        >>> held_out = [("Run!", "跑！")]
+        >>> pairs_without([("Hi.", "嗨。"), ("run!", "快跑！"), ("Jog!", "跑!")], held_out)
+        [('Hi.', '嗨。')]
+    """
+    sentences = {_comparable(text) for pair in held_out for text in pair}
+    return [pair for pair in pairs if sentences.isdisjoint(map(_comparable, pair))]
 
 
 def split_documents(documents, validation_share):

@@ -1,0 +1,133 @@
+"""Train the English-Chinese model of saved_models/: `python -m benchmarks shipped FOLDER`.
+
+1. Teachers, which differ in the seed, learn the training split of the English-Chinese corpus.
+2. Their ensemble translates the English sentences of the training split, and further ones:
+   `--english` names files with an English sentence in the first column, such as the pairs of
+   English with other languages from manythings.org/anki. Sentences of the validation and test
+   splits, on either side, are left out.
+3. A smaller student learns the training split and these translations; it is scored on the test
+   split, for the first time, and exported to FOLDER/saved_model.
+
+Two trainings run in parallel, one core each. Resumable: the same command continues.
+"""
+
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import os
+import shlex
+from pathlib import Path
+
+from benchmarks.translation.multi30k_run import ONE_CORE
+
+CORPUS = "en-zh"
+BEAM = 4  # of the teachers
+ARCHITECTURE = {"residual": {"part": "PreNorm"}, "positions": {"part": "RotaryPositions"}}
+# Changes of the small preset, chosen on held-out pairs: see NOTES.md.
+SHARED = {
+    "lengths": (6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 24, 32, 48),
+    "beta_2": 0.999,
+    "average_momentum": 0.999,
+    "architecture": ARCHITECTURE,
+    "precision": "mixed_bfloat16",
+}
+TEACHER = {
+    **SHARED,
+    "num_layers": 3,
+    "d_model": 256,
+    "dff": 1024,
+    "rate": 0.3,
+    "epochs": 24,
+    "learning_rate_scale": 0.7,
+}
+STUDENT = {
+    **SHARED,
+    "num_layers": 3,
+    "d_model": 192,
+    "dff": 768,
+    "epochs": 6,
+    "learning_rate_scale": 0.7,
+}
+
+
+def new_run(folder, changes):
+    """A training run of the corpus."""
+    from tf_transformer.data import PairSource
+    from tf_transformer.training import TrainingRun, get_preset
+
+    preset = get_preset("small").with_changes(changes)
+    return TrainingRun(folder, PairSource(corpus=CORPUS), preset)
+
+
+def train_teacher(folder, seed, threads=ONE_CORE):
+    """Train one teacher, or finish its training."""
+    os.environ.update(threads)  # before TensorFlow is imported
+    new_run(folder, {**TEACHER, "seed": seed}).train()
+
+
+def english(files, split):
+    """The sentences to translate: those of the training split, then others, none held out."""
+    from tf_transformer.data import load_corpus, pairs_without
+
+    further = [text for text, _ in load_corpus("en-fr")]
+    for file in files:
+        further += [line.split("\t")[0] for line in Path(file).read_text("utf-8").splitlines()]
+    texts = dict.fromkeys([source for source, _ in split.train] + further)  # each one once
+    held_out = split.validation + split.test
+    return [text for text, _ in pairs_without([(text, text) for text in texts], held_out)]
+
+
+def translations(folders, sources, folder):
+    """Pairs of the sources and of their translations by the ensemble."""
+    from tf_transformer import GraphBPE, Translator
+    from tf_transformer.compression import distilled_pairs
+    from tf_transformer.export import translate_texts
+    from tf_transformer.generation import Ensemble
+    from tf_transformer.training import TrainingRun
+
+    runs = [TrainingRun.open(teacher) for teacher in folders]
+    ensemble = Ensemble([run.best_model() for run in runs])
+    translator = Translator(ensemble, GraphBPE.from_file(runs[0].tokenizer_path), beam_size=BEAM)
+
+    def translate(texts):
+        return translate_texts(translator, texts, beam=True)
+
+    def progress(done):
+        print(f"{done:,} of {len(sources):,} sentences translated", flush=True)
+
+    return distilled_pairs(translate, sources, folder, part_size=2000, progress=progress)
+
+
+def train_student(folder, pairs):
+    """The student's run, trained on the corpus and on further pairs."""
+    run = new_run(folder, STUDENT)
+    run.split = dataclasses.replace(run.split, train=run.split.train + pairs)
+    run.train()
+    return run
+
+
+def main(parser, arguments):
+    """Train the teachers, translate, train the student, export it."""
+    parser.add_argument("folder", type=Path, help="for the trainings; the same one resumes")
+    parser.add_argument("--english", nargs="*", default=[], metavar="FILE", help="more sentences")
+    parser.add_argument("--teachers", type=int, default=4, help="models of the ensemble")
+    options = parser.parse_args(arguments)
+    seeds = range(1, options.teachers + 1)
+    teachers = [options.folder / f"teacher-{seed}" for seed in seeds]
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(2, spawn, max_tasks_per_child=1) as pool:
+        list(pool.map(train_teacher, teachers, seeds))
+
+    from tf_transformer.cli.exporting import export_runs
+    from tf_transformer.data import load_corpus, pairs_without, split_pairs
+
+    split = split_pairs(load_corpus(CORPUS))
+    found = translations(teachers, english(options.english, split), options.folder / "translated")
+    pairs = pairs_without(found, split.validation + split.test)
+    run = train_student(options.folder / "student", pairs)
+    counts = {name: len(part) for name, part in vars(split).items()}
+    facts = {
+        "pairs": {**counts, "translated by teachers": len(pairs)},
+        "command": shlex.join(["python", "-m", "benchmarks", "shipped", *arguments]),
+    }
+    export_runs([run], options.folder / "saved_model", facts)
