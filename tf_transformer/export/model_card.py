@@ -16,7 +16,8 @@ def model_card(description):
     """Write the model card of an exported translator.
 
     Args:
-        description: dict, see `save_translator`.
+        description: dict, see `save_translator`. `phrases`, if there are any, is a list of dicts
+            with `text`, `translation`, `accepted` (bool: would a speaker accept it?) and `remark`.
 
     Returns:
         str, Markdown.
@@ -75,4 +76,31 @@ by byte.
 
 It was trained on the sentences above; expect poor translations of other kinds of text, and do not
 rely on it where mistakes are costly.
-"""
+{_judged(description.get("phrases", []))}"""
+
+
+def _judged(phrases):
+    """A section with the phrases and what a reader thought of their translations."""
+    if not phrases:
+        return ""
+    rows = [
+        f"| {one['text']} | {one['translation']} | {'yes' if one['accepted'] else 'no'} "
+        f"| {one['remark']} |"
+        for one in phrases
+    ]
+    accepted = sum(one["accepted"] for one in phrases)
+    return "\n".join(
+        [
+            "",
+            "## Everyday phrases",
+            "",
+            "Chosen before training, translated greedily, and judged by reading them: would a "
+            "speaker accept",
+            f"the translation? {accepted} of {len(phrases)} are acceptable.",
+            "",
+            "| text | translation | acceptable | remark |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
