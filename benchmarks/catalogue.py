@@ -57,6 +57,13 @@ BENCHMARKS = [
     ),
     Benchmark(
         "attention",
+        "core_variants",
+        "rotary, ALiBi, grouped heads, window, compared with keras-hub and torch",
+        "10 min",
+        peers=(OURS, HUB, TORCH),
+    ),
+    Benchmark(
+        "attention",
         "scores",
         "additive, bilinear and multiplicative scores: time, memory and parameters by length",
         "15 min",

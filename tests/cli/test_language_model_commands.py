@@ -39,9 +39,9 @@ def test_train_lm_prints_its_perplexity_and_three_texts(trained):
     number, empty, *texts, blank, model = after.splitlines()
     assert 1.0 < float(number) < 300 and empty == blank == ""
     assert len(texts) == 3 and model == f"Model: {folder}"
-    settings = json.loads((folder / "run.json").read_text("utf-8"))
+    settings = json.loads((folder / "run.json").read_text("utf-8"))["preset"]
     assert settings["architecture"] == ARCHITECTURE.to_dict()
-    assert settings["preset"]["vocab_size"] == 300 and settings["preset"]["epochs"] == 2
+    assert settings["vocab_size"] == 300 and settings["epochs"] == 2
 
 
 def test_generate(trained):
@@ -87,13 +87,16 @@ def test_a_finished_run_is_not_overwritten_and_can_be_resumed(trained, tmp_path)
 def test_bad_input_of_train_lm(tmp_path):
     file = tmp_path / "architecture.json"
     for content, message in (
-        ('{"position": {}}', "architecture: expected fields among"),
+        ('{"position": {}}', "--architecture: expected fields among"),
         ("{", "--architecture: expected JSON"),
-        ("[]", "--architecture: expected JSON"),
+        ("[]", "--architecture: expected a dict of"),
     ):
         file.write_text(content, "utf-8")
         done = command_here("train-lm", "--architecture", file, "--output", tmp_path / "run")
         assert done.returncode == 2 and message in done.stderr.decode(), content
+    done = command_here("train-lm", "--architecture", "macaron-base")
+    assert done.returncode == 2
+    assert b"expected a LanguageModel, got 'macaron-base', a Transformer" in done.stderr
     done = command_here("train-lm", "--corpus", "en-xx", "--output", tmp_path / "run")
     assert done.returncode == 2 and b"expected one of en-fr" in done.stderr
     assert not (tmp_path / "run").exists()

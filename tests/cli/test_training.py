@@ -131,7 +131,7 @@ def test_another_architecture_trains_resumes_and_is_described(pairs, tmp_path):
     ("given", "message"),
     [
         ("transformer-tinny", "--architecture: expected one of .*did you mean 'transformer-tiny'"),
-        ("bert-base", "--architecture: expected a translator, got 'bert-base'"),
+        ("bert-base", "--architecture: expected a Transformer, got 'bert-base', a Bert"),
         ("field.json", "--architecture: expected fields among .*did you mean 'positions'"),
         ("broken.json", "--architecture: expected JSON, got "),
         ("list.json", "--architecture: expected a dict of "),
@@ -150,8 +150,10 @@ def test_wrong_architectures(given, message, pairs, tmp_path, monkeypatch):
 
 
 def test_a_published_architecture_sets_the_sizes():
-    from tf_transformer.cli.training import _architecture
+    from tf_transformer.cli.architecture_argument import architecture_changes
+    from tf_transformer.models import LanguageModel, Transformer
 
-    changes = _architecture("macaron-base")
+    changes = architecture_changes("macaron-base", Transformer)
     assert changes["d_model"] == 512 and changes["dff"] == 1024 and changes["num_layers"] == 6
     assert changes["architecture"]["feed_forward"]["part"] == "MacaronFeedForward"
+    assert architecture_changes("gpt2", LanguageModel)["num_layers"] == 12

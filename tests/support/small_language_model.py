@@ -16,10 +16,10 @@ def write_circles(path, documents=200):
     return str(path)
 
 
-def small_language_model(folder, architecture=None, **changes):
+def small_language_model(folder, **changes):
     """Return a run on such documents, in `folder`/run."""
     preset = LANGUAGE_MODEL_PRESETS["tiny"].with_changes(
         {"vocab_size": 300, "lengths": (8, 16), "tokens_per_batch": 256, "rate": 0.0, **changes}
     )
     source = TextSource(files=(write_circles(folder / "circles.txt"),))
-    return LanguageModelRun(folder / "run", source, preset, architecture)
+    return LanguageModelRun(folder / "run", source, preset)

@@ -1,8 +1,11 @@
 """The commands `train-lm` and `generate`: a language model from plain text."""
 
-import json
 from pathlib import Path
 
+from tf_transformer.cli.architecture_argument import (
+    add_architecture_argument,
+    architecture_changes,
+)
 from tf_transformer.cli.resuming import (
     add_resume_argument,
     check_new_run,
@@ -40,9 +43,7 @@ def add_commands(commands):
     train.add_argument("--vocab-size", type=int, help="instead of the preset's")
     train.add_argument("--epochs", type=int, help="instead of the preset's")
     train.add_argument("--seed", type=int, help="instead of the preset's")
-    train.add_argument(
-        "--architecture", metavar="FILE", help="JSON, as Architecture.to_json() returns it"
-    )
+    add_architecture_argument(train, "gpt2")
     train.add_argument("--output", metavar="FOLDER", help="default: runs/lm-TEXT-PRESET")
     add_resume_argument(train)
     train.set_defaults(run=_train)
@@ -88,33 +89,19 @@ def _train(options):
 
 def _new_run(options):
     from tf_transformer.data import TextSource
+    from tf_transformer.models import LanguageModel
     from tf_transformer.training import LANGUAGE_MODEL_PRESETS, LanguageModelRun, get_preset
 
-    preset = get_preset(options.preset or "small", LANGUAGE_MODEL_PRESETS).with_changes(
-        {name: getattr(options, name) for name in _CHANGES}
-    )
+    changes = {name: getattr(options, name) for name in _CHANGES}
+    if options.architecture:
+        changes |= architecture_changes(options.architecture, LanguageModel)
+    preset = get_preset(options.preset or "small", LANGUAGE_MODEL_PRESETS).with_changes(changes)
     # Absolute paths, so that the run can be resumed from another folder.
     files = tuple(str(Path(file).resolve()) for file in options.text or ())
     source = TextSource(None if files else options.corpus or "en-zh", files)
     folder = Path(options.output or f"runs/lm-{source.name}-{preset.name}")
     check_new_run(folder, "run.json", "train-lm", "training", "choose another folder")
-    architecture = options.architecture and _read_architecture(options.architecture)
-    return LanguageModelRun(folder, source, preset, architecture)
-
-
-def _read_architecture(path):
-    from tf_transformer.layers import Architecture
-
-    try:
-        config = json.loads(Path(path).read_text("utf-8"))
-    except ValueError as error:  # no JSON, or not UTF-8
-        config = error
-    if not isinstance(config, dict):
-        raise ValueError(
-            f"--architecture: expected JSON, an object as Architecture.to_json() returns it, in "
-            f"{path}, got {config!r}."
-        )
-    return Architecture.from_dict(config)
+    return LanguageModelRun(folder, source, preset)
 
 
 def _generate(options):

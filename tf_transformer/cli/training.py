@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+from tf_transformer.cli.architecture_argument import (
+    add_architecture_argument,
+    architecture_changes,
+)
 from tf_transformer.cli.exporting import (
     PRESET_OPTIONS,
     export_runs,
@@ -46,11 +50,8 @@ def add_commands(commands):
     train.add_argument("--vocab-size", type=int, help="instead of the preset's")
     train.add_argument("--epochs", type=int, help="instead of the preset's")
     train.add_argument("--seed", type=int, help="instead of the preset's")
-    train.add_argument(
-        "--architecture",
-        metavar="FILE|NAME",
-        help="parts of the model: a JSON file of `Architecture`, or a published model, with its "
-        "sizes: transformer-base, transformer-big, transformer-tiny, macaron-base",
+    add_architecture_argument(
+        train, "transformer-base, transformer-big, transformer-tiny, macaron-base"
     )
     train.add_argument("--output", metavar="FOLDER", help="default: runs/DATA-PRESET")
     add_resume_argument(train)
@@ -85,27 +86,15 @@ def _train(options):
 
 def _new_run(options):
     from tf_transformer.data import PairSource
+    from tf_transformer.models import Transformer
     from tf_transformer.training import TrainingRun, get_preset
 
     source = pair_source(options) or PairSource(corpus="en-zh")
     changes = {name: getattr(options, name) for name in PRESET_OPTIONS}
-    changes |= _architecture(options.architecture) if options.architecture else {}
+    if options.architecture:
+        changes |= architecture_changes(options.architecture, Transformer)
     preset = get_preset(options.preset or "small").with_changes(changes)
     folder = Path(options.output or f"runs/{source.name}-{preset.name}")
     otherwise = "delete it, or choose another folder"
     check_new_run(folder, "run.json", "train", "training", otherwise)
     return TrainingRun(folder, source, preset, validation_source(options))
-
-
-def _architecture(given):
-    """The fields of the preset that `--architecture` changes."""
-    from tf_transformer.layers import Architecture
-    from tf_transformer.models import Transformer, architectures
-
-    path = Path(given)
-    if path.is_file() or path.suffix == ".json":
-        return {"architecture": Architecture.from_json(path.read_text("utf-8")).to_dict()}
-    published = architectures.get(given)
-    if published.model_class is not Transformer:
-        raise ValueError(f"--architecture: expected a translator, got {given!r}, another model.")
-    return {**published.sizes, "architecture": published.to_dict()}

@@ -35,7 +35,8 @@ def timed(attend, case, arrays, **options):
             tape.watch((q, k, v))
             output = attend(q, k, v)
         # With the output: an unused forward pass would be pruned from the graph.
-        return output, *tape.gradient(output, (q, k, v), output_gradients=g)
+        gradients = tape.gradient(output, (q, k, v), g, unconnected_gradients="zero")
+        return output, *gradients
 
     # Tensors, not arrays: `numpy()` copies, and on a CPU the call has already waited.
     return lambda: [tf.cast(tensor, tf.float32) for tensor in run(q, k, v, g)]

@@ -32,7 +32,9 @@ ARCHITECTURE = Architecture(RotaryPositions(), residual=PreNorm())
 def learned(tmp_path_factory):
     """A run over circles of words, and its model."""
     folder = tmp_path_factory.mktemp("learned")
-    run = small_language_model(folder, ARCHITECTURE, epochs=10, peak_learning_rate=0.02)
+    run = small_language_model(
+        folder, architecture=ARCHITECTURE.to_dict(), epochs=10, peak_learning_rate=0.02
+    )
     return run, run.train()
 
 
@@ -69,10 +71,10 @@ def test_the_history_and_the_settings(learned):
         rows = list(csv.DictReader(file))
     assert set(rows[0]) == {"epoch", "loss", "accuracy", "val_loss", "val_accuracy"}
     settings = json.loads((run.folder / "run.json").read_text("utf-8"))
-    assert settings["architecture"] == ARCHITECTURE.to_dict()
+    assert settings["preset"]["architecture"] == ARCHITECTURE.to_dict()
     again = LanguageModelRun.open(run.folder)
     assert (again.preset, again.source) == (run.preset, run.source)
-    assert again.architecture == ARCHITECTURE
+    assert again.preset.new_architecture() == ARCHITECTURE
     read, tokenizer = LanguageModelRun.best_model(run.folder)
     assert tokenizer.vocab_size == model.get_config()["vocab_size"]
     for ours, theirs in zip(read.get_weights(), model.get_weights(), strict=True):

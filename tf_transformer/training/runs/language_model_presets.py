@@ -2,17 +2,16 @@
 
 import dataclasses
 
-from tf_transformer.training.runs.base_preset import BasePreset
+from tf_transformer.training.runs.model_preset import ModelPreset
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LanguageModelPreset(BasePreset):
+class LanguageModelPreset(ModelPreset):
     """All settings of a training run of a language model other than the texts.
 
     Args:
-        name, epochs, lengths: see `BasePreset`; longer texts are cut.
-        vocab_size: int, size of the vocabulary.
-        num_layers, d_model, num_heads, dff, rate: see `LanguageModel`.
+        name, epochs, lengths, vocab_size, num_layers, d_model, num_heads, dff, rate, architecture:
+            see `ModelPreset`; longer texts are cut.
         patience: int, epochs without a lower validation loss before training stops.
         peak_learning_rate: float, see `WarmUpLinearDecay`.
         warmup_share: float in [0, 1), the share of all steps used for warm-up.
@@ -22,19 +21,13 @@ class LanguageModelPreset(BasePreset):
         seed: int, seed for the weights, the dropout and the order of the batches.
 
     Raises:
-        ValueError: Same as for `BasePreset`, or if the learning rate is not positive.
+        ValueError: Same as for `ModelPreset`, or if the learning rate is not positive.
 
     Example:
         >>> LANGUAGE_MODEL_PRESETS["tiny"].num_layers
         1
     """
 
-    vocab_size: int
-    num_layers: int
-    d_model: int
-    num_heads: int
-    dff: int
-    rate: float
     patience: int
     peak_learning_rate: float
     tokens_per_batch: int

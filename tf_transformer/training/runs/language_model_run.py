@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tf_transformer.data import LanguageModelBatches, TextSource, split_documents
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
-from tf_transformer.layers import Architecture
 from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
@@ -20,11 +19,13 @@ from tf_transformer.training.runs.language_model_presets import LanguageModelPre
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
 
+_KIND = "language model"  # tells run.json from that of a translator
+
 
 class LanguageModelRun:
     """A folder with a training run of a `LanguageModel`.
 
-    run.json            settings, architecture and texts, everything needed to start over
+    run.json            settings and texts, everything needed to start over
     tokenizer.json      the vocabulary: byte pair encoding
     best.weights.h5     weights of the epoch with the lowest validation loss
     resume.npz          everything needed to resume
@@ -37,7 +38,6 @@ class LanguageModelRun:
         folder: str or Path.
         source: `TextSource`, the documents.
         preset: `LanguageModelPreset`, the sizes.
-        architecture: None for that of the paper, or `Architecture`.
 
     Raises:
         ValueError: If the documents cannot be read or are too few to split.
@@ -50,11 +50,10 @@ class LanguageModelRun:
         2701
     """
 
-    def __init__(self, folder, source, preset, architecture=None):
+    def __init__(self, folder, source, preset):
         self.folder = Path(folder)
         self.source = source
         self.preset = preset
-        self.architecture = architecture
         documents = split_documents(source.load(), preset.validation_share)
         self.train_documents, self.validation_documents = (
             [" ".join(document) for document in part] for part in documents
@@ -77,9 +76,9 @@ class LanguageModelRun:
         """
 
         def make(settings):
-            sizes = _model_settings(settings, folder)  # first: it knows the runs of other commands
+            preset = _read_preset(settings, folder)  # first: it knows the runs of other commands
             now = functools.partial(found_again, settings=settings, folder=folder)
-            return cls(folder, TextSource(**settings["source"]).with_paths(now), *sizes)
+            return cls(folder, TextSource(**settings["source"]).with_paths(now), preset)
 
         return read_settings(Path(folder) / "run.json", make)
 
@@ -108,7 +107,7 @@ class LanguageModelRun:
             for part in (self.train_documents, self.validation_documents)
         )
         keras.utils.set_random_seed(self.preset.seed)
-        model = _new_model(self.preset, self.architecture, tokenizer.vocab_size)
+        model = _new_model(self.preset, tokenizer.vocab_size)
         self._compile(model, self.preset.epochs * batches.steps_per_epoch)
         # Nothing is written before all of this has succeeded.
         self._write_settings(tokenizer)
@@ -169,7 +168,7 @@ class LanguageModelRun:
             ValueError: See `open`.
         """
         folder = Path(folder)
-        sizes = read_settings(folder / "run.json", lambda x: _model_settings(x, folder))
+        preset = read_settings(folder / "run.json", lambda x: _read_preset(x, folder))
         path = folder / "best.weights.h5"
         if not path.is_file():
             raise FileNotFoundError(
@@ -177,7 +176,7 @@ class LanguageModelRun:
                 f"tf-transformer train-lm --resume {folder}"
             )
         tokenizer = Tokenizer.load(folder / "tokenizer.json")
-        model = _new_model(*sizes, tokenizer.vocab_size)
+        model = _new_model(preset, tokenizer.vocab_size)
         model.load_weights(path)
         return model, tokenizer
 
@@ -193,7 +192,7 @@ class LanguageModelRun:
             self.folder / "run.json",
             source=dataclasses.asdict(self.source),
             preset=dataclasses.asdict(self.preset),
-            architecture=self.architecture and self.architecture.to_dict(),
+            kind=_KIND,
         )
         tokenizer.save(self.tokenizer_path)
 
@@ -222,21 +221,16 @@ class LanguageModelRun:
         model.compile(optimizer, loss=loss, metrics=[MaskedAccuracy()], jit_compile=False)
 
 
-def _model_settings(settings, folder):
-    """The preset and the architecture of a run."""
-    if "architecture" not in settings:
+def _read_preset(settings, folder):
+    if settings.get("kind") != _KIND:
         raise ValueError(
             f"{folder}: expected a run of a language model (tf-transformer train-lm), got another "
             f"training run."
         )
-    architecture = settings["architecture"]
-    return (
-        LanguageModelPreset(**settings["preset"]),
-        architecture and Architecture.from_dict(architecture),
-    )
+    return LanguageModelPreset(**settings["preset"])
 
 
-def _new_model(preset, architecture, vocab_size):
+def _new_model(preset, vocab_size):
     model = LanguageModel(
         preset.num_layers,
         preset.d_model,
@@ -245,7 +239,7 @@ def _new_model(preset, architecture, vocab_size):
         vocab_size,
         max_position=preset.lengths[-1],
         rate=preset.rate,
-        architecture=architecture,
+        architecture=preset.new_architecture(),
         name="language_model",
     )
     model.build()

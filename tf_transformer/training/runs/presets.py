@@ -2,21 +2,19 @@
 
 import dataclasses
 
-from tf_transformer.layers.architecture import Architecture
-from tf_transformer.training.runs.base_preset import BasePreset
+from tf_transformer.training.runs.model_preset import ModelPreset
 
 SUBWORDS = ("bpe", "wordpiece", "unigram")
 PRECISIONS = ("float32", "mixed_bfloat16")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset(BasePreset):
+class Preset(ModelPreset):
     """All settings of a training run other than the data.
 
     Args:
-        name, epochs, lengths: see `BasePreset`.
-        vocab_size: int, size of the joint vocabulary.
-        num_layers, d_model, num_heads, dff, rate: see `Transformer`.
+        name, epochs, lengths, vocab_size, num_layers, d_model, num_heads, dff, rate, architecture:
+            see `ModelPreset`; the vocabulary is that of both languages.
         patience: int, epochs without a lower validation loss before training stops.
         warmup_steps: int, steps until the highest learning rate.
         learning_rate_scale: float, multiplies the schedule of the paper.
@@ -30,23 +28,16 @@ class Preset(BasePreset):
         r_drop: float >= 0, alpha of `RDrop`; 0 turns it off, anything else doubles the time.
         precision: str, one of `PRECISIONS`, the Keras dtype policy of training; the trained weights
             are float32 in both. bfloat16 is faster on accelerators and on processors with AMX.
-        architecture: None for that of the paper, or what `Architecture.to_dict` returns.
 
     Raises:
-        ValueError: Same as for `BasePreset`, or if the subword model, the precision or a part is
-            unknown, or `beta_2` or `r_drop` is out of range.
+        ValueError: Same as for `ModelPreset`, or if the subword model or the precision is unknown,
+            or `beta_2` or `r_drop` is out of range.
 
     Example:
         >>> PRESETS["tiny"].num_layers
         1
     """
 
-    vocab_size: int
-    num_layers: int
-    d_model: int
-    num_heads: int
-    dff: int
-    rate: float
     patience: int
     warmup_steps: int
     learning_rate_scale: float
@@ -58,7 +49,6 @@ class Preset(BasePreset):
     beta_2: float = 0.98
     r_drop: float = 0.0
     precision: str = "float32"
-    architecture: dict | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -73,9 +63,6 @@ class Preset(BasePreset):
         ):
             if not holds:
                 raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}.")
-        if self.architecture is not None:  # with every setting, those of defaults too
-            choices = Architecture.from_dict(self.architecture).to_dict()
-            object.__setattr__(self, "architecture", choices)
 
 
 PRESETS = {

@@ -9,7 +9,6 @@ from pathlib import Path
 import keras
 
 from tf_transformer.data import BucketedBatches, PairSource, split_pairs, split_with_validation
-from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import (
     BPETokenizer,
@@ -226,7 +225,7 @@ class TrainingRun:
             pe_target=2 * preset.lengths[-1],
             rate=preset.rate,
             share_embeddings=True,
-            architecture=preset.architecture and Architecture.from_dict(preset.architecture),
+            architecture=preset.new_architecture(),
             name="transformer",
         )
         model.build()

@@ -1,0 +1,47 @@
+"""The option `--architecture` of the commands that train."""
+
+from pathlib import Path
+
+
+def add_architecture_argument(parser, names):
+    """Add the option.
+
+    Args:
+        parser: `ArgumentParser`.
+        names: str, the published models that the command can train.
+    """
+    parser.add_argument(
+        "--architecture",
+        metavar="FILE|NAME",
+        help="parts of the model: a JSON file of Architecture.to_json(), or a published model with "
+        f"its sizes: {names}",
+    )
+
+
+def architecture_changes(given, model_class):
+    """The fields of the preset that the option changes.
+
+    Args:
+        given: str, a file or the name of a published model.
+        model_class: type, of the model to train.
+
+    Returns:
+        dict.
+
+    Raises:
+        ValueError: If the file is not the JSON of an architecture, or the name is unknown or that
+            of another kind of model.
+    """
+    from tf_transformer.layers import Architecture
+    from tf_transformer.models import architectures
+
+    path = Path(given)
+    if path.is_file() or path.suffix == ".json":
+        return {"architecture": Architecture.from_json(path.read_text("utf-8")).to_dict()}
+    published = architectures.get(given)
+    if published.model_class is not model_class:
+        raise ValueError(
+            f"--architecture: expected a {model_class.__name__}, got {given!r}, a "
+            f"{published.model_class.__name__}."
+        )
+    return {**published.sizes, "architecture": published.to_dict()}

@@ -1,0 +1,42 @@
+"""Base class of the presets whose models take an architecture."""
+
+import dataclasses
+
+from tf_transformer.layers.architecture import Architecture
+from tf_transformer.training.runs.base_preset import BasePreset
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelPreset(BasePreset):
+    """Settings of a training run with the sizes of its model.
+
+    Args:
+        name, epochs, lengths: see `BasePreset`.
+        vocab_size: int, size of the vocabulary.
+        num_layers, d_model, num_heads, dff, rate: see `Transformer`.
+        architecture: None for that of the paper, or what `Architecture.to_dict` returns.
+
+    Raises:
+        ValueError: Same as for `BasePreset`, or if a part is unknown.
+    """
+
+    vocab_size: int
+    num_layers: int
+    d_model: int
+    num_heads: int
+    dff: int
+    rate: float
+    architecture: dict | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.architecture is not None:  # with every setting, those of defaults too
+            object.__setattr__(self, "architecture", self.new_architecture().to_dict())
+
+    def new_architecture(self):
+        """The parts of the model.
+
+        Returns:
+            None for those of the paper, or `Architecture`.
+        """
+        return self.architecture and Architecture.from_dict(self.architecture)
