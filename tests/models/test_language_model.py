@@ -6,9 +6,9 @@ Axes: B=3 batch, T=7 length, D=24 width, N=6 heads, F=11 inner width, V=13 vocab
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from random_weights import randomize
 from reference_architecture import Reference, weights_of
+from slopes import check_slope
 
 from tf_transformer import (
     AlibiPositions,
@@ -94,28 +94,9 @@ def test_logits_are_those_of_the_reference(choice):
 def test_gradients_are_those_of_the_reference(choice):
     """In training, along a random direction of all weights."""
     model = made(choice, dtype="float64")
-    rng = np.random.default_rng(5)
-    upstream = rng.standard_normal((np.count_nonzero(IDS), 13))
-    weights = weights_of(model)
-    with tf.GradientTape() as tape:
-        logits = model(IDS, training=True)
-        loss = tf.reduce_sum(tf.boolean_mask(logits, IDS != 0) * upstream)
-    variables = model.trainable_variables
-    gradients = tape.gradient(loss, [v.value for v in variables])
-    directions = {
-        v.path.removeprefix(f"{model.path}/"): rng.standard_normal(v.shape) for v in variables
-    }
-    slope = sum(
-        np.sum(tf.convert_to_tensor(g).numpy() * d)
-        for g, d in zip(gradients, directions.values(), strict=True)
+    check_slope(
+        model, IDS, IDS != 0, lambda w: reference(choice, w, training=True), weights_of(model)
     )
-
-    def changed(step):
-        moved = {p: w + step * directions.get(p, 0.0) for p, w in weights.items()}
-        return np.sum(reference(choice, moved, training=True) * upstream)
-
-    expected = (changed(1e-7) - changed(-1e-7)) / 2e-7
-    np.testing.assert_allclose(slope, expected, rtol=1e-4)
 
 
 @every_law
