@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import statistics
 import sys
 from pathlib import Path
@@ -122,7 +123,7 @@ def write_result(name, title, parts, setting=APART, folder=None):
         folder: Path; by default `speeds_folder()`.
     """
     cpu, extensions = processor()
-    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
     machine = f"{os.cpu_count()} cores of {cpu} ({' '.join(extensions)}), "
     machine += f"Python {platform.python_version()}."
     parts = [f"# {title}", f"`{command}` on {machine} {setting}".strip(), *parts]

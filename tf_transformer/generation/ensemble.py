@@ -2,16 +2,22 @@
 
 import tensorflow as tf
 
+# In the configs of `Transformer` and `LanguageModel`.
+_VOCABULARIES = ("input_vocab_size", "target_vocab_size", "vocab_size")
+_POSITIONS = ("pe_input", "pe_target", "max_position")
+
 
 class Ensemble:
     """The mean of several models' probabilities, for every decoding of this package.
 
-    p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models of the same two vocabularies:
-    Sutskever et al. 2014, section 3.6. It can be used wherever a `Transformer` decodes, as in
-    `Translator`. Decoding takes M times the work of one model.
+    p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models of the same vocabularies: Sutskever et
+    al. 2014, section 3.6. Translators can be used wherever a `Transformer` decodes, as in
+    `Translator`; language models wherever a `LanguageModel` does, as in `continue_texts`. Decoding
+    takes M times the work of one model.
 
     Args:
-        models: list of built models with `start`, `step`, `reorder` and `resize`, as `Transformer`.
+        models: list of built models with `start`, `step`, `reorder` and `resize`, all of them
+            translators, as `Transformer`, or all language models.
 
     Raises:
         ValueError: If there are no models, or their vocabularies differ in size.
@@ -30,12 +36,11 @@ class Ensemble:
 
     def __init__(self, models):
         self.models = list(models)
-        configs = [model.get_config() for model in self.models]
-        sizes = [(config["input_vocab_size"], config["target_vocab_size"]) for config in configs]
-        if len(set(sizes)) != 1:
+        sizes = [_present(model.get_config(), _VOCABULARIES) for model in self.models]
+        if not sizes or any(other != sizes[0] for other in sizes):
             raise ValueError(
-                "models: expected one or more with the same input_vocab_size and "
-                f"target_vocab_size, which read the same ids, got {sizes}."
+                "models: expected one or more with vocabularies of the same size, which read the "
+                f"same ids, got {sizes}."
             )
 
     @property
@@ -47,17 +52,19 @@ class Ensemble:
         """The configs of the `models`, their vocabularies, and the positions that all of them know.
 
         Returns:
-            dict: `models`, `input_vocab_size`, `target_vocab_size`, `pe_input` and `pe_target`.
+            dict: `models`; `input_vocab_size`, `target_vocab_size`, `pe_input` and `pe_target` of
+            translators; `vocab_size` and `max_position` of language models.
         """
         configs = [model.get_config() for model in self.models]
+        positions = [_present(config, _POSITIONS) for config in configs]
         return {
             "models": configs,
-            **{name: configs[0][name] for name in ("input_vocab_size", "target_vocab_size")},
-            **{name: min(c[name] for c in configs) for name in ("pe_input", "pe_target")},
+            **_present(configs[0], _VOCABULARIES),
+            **{name: min(one[name] for one in positions) for name in positions[0]},
         }
 
     def start(self, inp, max_length, beam_size=1):
-        """The states of all models before the first step; see `Transformer.start`."""
+        """The states of all models before the first step; see the models' `start`."""
         return [model.start(inp, max_length, beam_size) for model in self.models]
 
     def step(self, tokens, state):
@@ -78,3 +85,7 @@ class Ensemble:
     def _each(self, name, state, *arguments):
         pairs = zip(self.models, state, strict=True)
         return [getattr(model, name)(own, *arguments) for model, own in pairs]
+
+
+def _present(config, names):
+    return {name: config[name] for name in names if name in config}
