@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from small_run import small_run
 
+from tf_transformer import Architecture
 from tf_transformer.training import BestWeights, RDrop, TrainingRun, get_preset
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -170,3 +171,10 @@ def test_training_with_r_drop_in_bfloat16_goes_on_after_an_interrupt(tmp_path):
 def test_a_preset_out_of_range(changes, message):
     with pytest.raises(ValueError, match=message):
         get_preset("tiny").with_changes(changes)
+
+
+def test_an_architecture_without_choices_is_the_papers():
+    preset = get_preset("tiny").with_changes({"architecture": {}})
+    assert preset.new_architecture() == Architecture()
+    assert preset.architecture == Architecture().to_dict()
+    assert get_preset("tiny").new_architecture() is None

@@ -39,4 +39,4 @@ class ModelPreset(BasePreset):
         Returns:
             None for those of the paper, or `Architecture`.
         """
-        return self.architecture and Architecture.from_dict(self.architecture)
+        return None if self.architecture is None else Architecture.from_dict(self.architecture)
