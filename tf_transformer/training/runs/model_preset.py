@@ -18,6 +18,15 @@ class ModelPreset(BasePreset):
 
     Raises:
         ValueError: Same as for `BasePreset`, or if a part is unknown.
+
+    Example:
+        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "dff": 16, "rate": 0.1}
+        >>> parts = {"residual": {"part": "PreNorm"}}
+        >>> preset = ModelPreset(
+        ...     name="mine", epochs=1, lengths=[8], vocab_size=300, architecture=parts, **sizes
+        ... )
+        >>> preset.architecture["residual"]
+        {'part': 'PreNorm'}
     """
 
     vocab_size: int
