@@ -3,8 +3,8 @@
 1. Teachers, which differ in the seed, learn the training split of the English-Chinese corpus.
 2. Their ensemble translates the English sentences of the training split, and further ones:
    `--english` names files with an English sentence in the first column, such as the pairs of
-   English with other languages from manythings.org/anki. Sentences of the validation and test
-   splits, on either side, are left out.
+   English with other languages from manythings.org/anki, of which it takes a sample. Sentences of
+   the validation and test splits, on either side, are left out.
 3. A smaller student learns the training split and these translations; it is scored on the test
    split, for the first time, and exported to FOLDER/saved_model.
 
@@ -16,6 +16,7 @@ import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
+import random
 import shlex
 from pathlib import Path
 
@@ -51,16 +52,18 @@ def train_teacher(folder, seed):
     new_run(folder, {**TEACHER, "seed": seed}).train()
 
 
-def english(files, split):
-    """The sentences to translate: those of the training split, then others, none held out."""
+def english(files, split, most):
+    """The sentences to translate: those of the training split, and some others, none held out."""
     from tf_transformer.data import load_corpus, pairs_without
 
     further = [text for text, _ in load_corpus("en-fr")]
     for file in files:
         further += [line.split("\t")[0] for line in Path(file).read_text("utf-8").splitlines()]
-    texts = dict.fromkeys([source for source, _ in split.train] + further)  # each one once
+    own = dict.fromkeys(source for source, _ in split.train)  # each one once
     held_out = split.validation + split.test
-    return [text for text, _ in pairs_without([(text, text) for text in texts], held_out)]
+    further = [(text, text) for text in dict.fromkeys(further) if text not in own]
+    further = [text for text, _ in pairs_without(further, held_out)]
+    return [*own, *random.Random(1).sample(further, min(most, len(further)))]
 
 
 def translated(teachers, sources, folder):
@@ -99,6 +102,7 @@ def main(parser, arguments):
     """Train the teachers, translate, train the student, export it."""
     parser.add_argument("folder", type=Path, help="for the trainings; the same one resumes")
     parser.add_argument("--english", nargs="*", default=[], metavar="FILE", help="more sentences")
+    parser.add_argument("--most", type=int, default=60_000, help="of these sentences")
     parser.add_argument("--teachers", type=int, default=4, help="models of the ensemble")
     options = parser.parse_args(arguments)
     seeds = range(1, options.teachers + 1)
@@ -107,7 +111,7 @@ def main(parser, arguments):
     from tf_transformer.data import load_corpus, pairs_without, split_pairs
 
     split = split_pairs(load_corpus(CORPUS))
-    texts = english(options.english, split)
+    texts = english(options.english, split, options.most)
     halves = texts[::2], texts[1::2]
     folders = [options.folder / f"translated-{half}" for half in (1, 2)]
     spawn = multiprocessing.get_context("spawn")
