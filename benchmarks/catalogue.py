@@ -176,7 +176,7 @@ BENCHMARKS = [
         "translation",
         "variants",
         "parts of the architecture: BLEU, longer sentences, depth, weights, memory",
-        "9 h",
+        "8 h",
         needs="FOLDER, which resumes",
         rounds=False,
     ),
