@@ -83,24 +83,18 @@ def _judged(phrases):
     """A section with the phrases and what a reader thought of their translations."""
     if not phrases:
         return ""
-    rows = [
+    rows = "\n".join(
         f"| {one['text']} | {one['translation']} | {'yes' if one['accepted'] else 'no'} "
         f"| {one['remark']} |"
         for one in phrases
-    ]
-    accepted = sum(one["accepted"] for one in phrases)
-    return "\n".join(
-        [
-            "",
-            "## Everyday phrases",
-            "",
-            "Chosen before training, translated greedily, and judged by reading them: would a "
-            "speaker accept",
-            f"the translation? {accepted} of {len(phrases)} are acceptable.",
-            "",
-            "| text | translation | acceptable | remark |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
     )
+    return f"""
+## Everyday phrases
+
+Chosen before training, translated greedily, and judged by reading them. A speaker would accept
+{sum(one["accepted"] for one in phrases)} of {len(phrases)} translations.
+
+| text | translation | acceptable | remark |
+|---|---|---|---|
+{rows}
+"""
