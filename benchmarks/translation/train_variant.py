@@ -5,6 +5,7 @@ JSON, and the preset that they change. Writes FOLDER/result.json; a training tha
 goes on.
 """
 
+import csv
 import json
 import os
 import resource
@@ -87,14 +88,13 @@ def main(folder, settings):
     from tf_transformer.training import TrainingRun, get_preset, score_translations
 
     class EpochClock(keras.callbacks.Callback):
-        """Times the epochs, with their validation."""
+        """Adds the time of an epoch, with its validation, to history.csv, which a resume keeps."""
 
-        def on_train_begin(self, logs=None):
-            self.seconds, self.start = [], time.perf_counter()
+        def on_epoch_begin(self, epoch, logs=None):
+            self.start = time.perf_counter()
 
         def on_epoch_end(self, epoch, logs=None):
-            self.seconds.append(time.perf_counter() - self.start)
-            self.start = time.perf_counter()
+            logs["seconds"] = time.perf_counter() - self.start
 
     class ShortRun(TrainingRun):
         """A run that sees no long pair."""
@@ -107,16 +107,17 @@ def main(folder, settings):
     run = ShortRun(folder, PairSource(corpus="en-zh"), preset)
     # The same test split, which stays unseen, with a larger share of the rest held out.
     run.split = split_pairs(run.source.load(), test_share=0.04, validation_share=0.09)
-    clock = EpochClock()
-    model = run.train([clock])
+    model = run.train([EpochClock()])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     tokenizer = Tokenizer.load(run.tokenizer_path)
     translator = Translator(model, GraphBPE.from_file(run.tokenizer_path))
     trained = between(tokenizer, run.split.train, 0, LONGEST)
     tokens = sum(map(len, tokenizer.encode([target for _, target in trained]))) + len(trained)
+    with open(run.folder / "history.csv", encoding="utf-8") as file:
+        seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
     scores = {
         "weights": model.count_params(),
-        "tokens_per_second": tokens / np.median(clock.seconds),
+        "tokens_per_second": tokens / np.median(seconds),
         "peak_mib": peak,
     }
     for prefix, pairs in ranges(tokenizer, run.split.validation).items():

@@ -2,17 +2,20 @@
 
 Trains each variant of the small preset with the same budget and three seeds on the English-Chinese
 corpus, without its test split, and scores it on pairs held out from training: those as long as the
-ones trained on, and longer ones. Resumable: FOLDER keeps every training, so that the same command
-goes on where it stopped. Writes results/scores/variants.md and variants.png.
+ones trained on, and longer ones. Two trainings run in parallel, one core each. Resumable: FOLDER
+keeps every training, so that the same command goes on where it stopped; other options need another
+FOLDER. Writes results/scores/variants.md and variants.png.
 """
 
+import concurrent.futures
+import functools
 import json
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.harness.report import SCORES, spread, write_result
+from benchmarks.harness.report import SCORES, write_result
 from benchmarks.translation.train_variant import LONGEST
 
 # name: (parts in which it differs from the paper, settings of the preset)
@@ -67,6 +70,11 @@ def result(folder, name, seed, changes):
     return json.loads((path / "result.json").read_text("utf-8"))
 
 
+def mean_and_range(values):
+    """Like "29.10 (28.99 to 29.21)"."""
+    return f"{statistics.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
 def table(results):
     """Markdown: one line for each variant; means over the seeds, and their range."""
     columns = ("bleu", "2x_bleu", "4x_bleu", "loss", "2x_loss", "4x_loss")
@@ -75,7 +83,7 @@ def table(results):
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, seeds in results.items():
-        scores = [spread([seed[key] for seed in seeds]) for key in columns]
+        scores = [mean_and_range([seed[key] for seed in seeds]) for key in columns]
         speed, peak = (
             statistics.median(seed[key] for seed in seeds)
             for key in ("tokens_per_second", "peak_mib")
@@ -116,13 +124,16 @@ def main(parser, arguments):
     if options.epochs:
         changes["epochs"] = options.epochs
     tables = []
+    trainings = concurrent.futures.ThreadPoolExecutor(2)  # one core each
     for title, variants in (("Parts", VARIANTS), ("Depth", DEPTHS)):
         results = {}
         for name in variants:
             if options.only and name not in options.only:
                 continue
-            seeds = range(1, options.seeds + 1)
-            results[name] = [result(options.folder, name, seed, changes) for seed in seeds]
+            one = functools.partial(result, options.folder, name, changes=changes)
+            results[name] = [trainings.submit(one, seed) for seed in range(1, options.seeds + 1)]
+        for name, seeds in results.items():
+            results[name] = [seed.result() for seed in seeds]
             print(name, [round(seed["bleu"], 2) for seed in results[name]], flush=True)
         if results:
             tables += [f"## {title}", table(results)]
@@ -131,10 +142,10 @@ def main(parser, arguments):
                 tables.append("![BLEU of each variant and seed](variants.png)")
     remark = (
         f"The {options.preset} preset, trained on pairs of at most {LONGEST} tokens, everything "
-        f"else the same; scores on held-out pairs (range over the seeds in brackets), decoded "
+        f"else the same; scores on held-out pairs (mean of the seeds and their range), decoded "
         f"greedily. 2x: pairs of {LONGEST + 1} to {2 * LONGEST} tokens. 4x: three to five held-out "
         f"pairs in one text, of {2 * LONGEST + 1} to {4 * LONGEST} tokens. Loss is nats per token "
         f"with the right tokens before it. Tokens per second are those of the target, on one core, "
-        f"with other trainings on the other one."
+        f"with another training on the other one."
     )
     write_result("variants", "Parts of the architecture", [remark, *tables], "", SCORES)

@@ -37,6 +37,19 @@ def test_an_empty_translation_teaches_nothing(tmp_path):
     assert pairs == [("b", "b")]
 
 
+def test_sources_may_be_a_tuple(tmp_path):
+    pairs = distilled_pairs(Teacher(calls=1), tuple(SOURCES), tmp_path)
+    assert distilled_pairs(Teacher(calls=0), tuple(SOURCES), tmp_path) == pairs
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    distilled_pairs(Teacher(calls=1), SOURCES, tmp_path)
+    [file] = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(ValueError, match="expected translations of these sources in .*others"):
+        distilled_pairs(Teacher(calls=1), SOURCES, tmp_path)
+
+
 def test_bad_input(tmp_path):
     distilled_pairs(Teacher(calls=1), SOURCES, tmp_path)
     with pytest.raises(ValueError, match="expected translations of these sources in .*others"):

@@ -9,7 +9,7 @@ import reference_decoding as ref
 import tensorflow as tf
 from random_weights import randomize
 
-from tf_transformer import Ensemble, LanguageModel, Transformer
+from tf_transformer import BPETokenizer, Ensemble, LanguageModel, Transformer, continue_texts
 from tf_transformer.export.translation.id_translator import IdTranslator
 
 INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
@@ -86,6 +86,18 @@ def test_language_models_continue_a_prompt_together():
     read = tf.constant([[1, 7, 4]])
     alone = [ref.log_probabilities(one(read, training=False)[0, -1]) for one in several]
     np.testing.assert_allclose(log_p[0], np.log(np.mean(np.exp(alone), 0)), atol=2e-6, rtol=2e-6)
+
+
+def test_texts_of_one_language_model_twice_are_those_of_the_model():
+    tokenizer = BPETokenizer.train(["low lower lowest"], vocab_size=262)
+    model = LanguageModel(1, 8, 2, 11, tokenizer.vocab_size, 9)
+    model.build()
+    randomize(model, 1)
+    for how in ({}, {"beam_size": 2}):
+        expected = continue_texts(model, tokenizer, ["low", "lower"], **how)
+        assert (
+            continue_texts(Ensemble([model, model]), tokenizer, ["low", "lower"], **how) == expected
+        )
 
 
 def test_it_knows_the_positions_that_all_know():

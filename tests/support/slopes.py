@@ -4,34 +4,34 @@ import numpy as np
 import tensorflow as tf
 
 
-def check_slope(model, inputs, real, reference, weights):
-    """Compare the slope of a random loss in training with that of the reference.
+def by_path(model):
+    """The trainable variables of a model by their path within it."""
+    return {v.path.removeprefix(f"{model.path}/"): v for v in model.trainable_variables}
+
+
+def check_slope(output, variables, weights, reference, step=1e-7):
+    """Compare the slope of a random sum of the output with that of the reference.
 
     Args:
-        model: of dtype float64.
-        inputs: of the model.
-        real: bool (B, T), the positions whose logits count.
-        reference: function of the weights, dict of path to array, returning the logits of the real
-            positions in training.
-        weights: dict, the model's weights by path within the model.
+        output: function without arguments, the model's output in float64.
+        variables: dict of name to variable, those that move.
+        weights: dict of name to array, all weights of the reference.
+        reference: function of such a dict, returning what `output` should be.
+        step: float, of the central difference.
     """
     rng = np.random.default_rng(5)
-    upstream = rng.standard_normal((np.count_nonzero(real), 13))
     with tf.GradientTape() as tape:
-        logits = model(inputs, training=True)
-        loss = tf.reduce_sum(tf.boolean_mask(logits, real) * upstream)
-    variables = model.trainable_variables
-    gradients = tape.gradient(loss, [v.value for v in variables])
-    directions = {
-        v.path.removeprefix(f"{model.path}/"): rng.standard_normal(v.shape) for v in variables
-    }
-    slope = sum(
-        np.sum(tf.convert_to_tensor(g).numpy() * d)
-        for g, d in zip(gradients, directions.values(), strict=True)
-    )
+        outputs = output()
+        upstream = rng.standard_normal(outputs.shape)
+        loss = tf.reduce_sum(outputs * upstream)
+    gradients = tape.gradient(loss, [variable.value for variable in variables.values()])
+    gradients = [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+    directions = {name: rng.standard_normal(v.shape) for name, v in variables.items()}
+    slope = sum(np.sum(g * d) for g, d in zip(gradients, directions.values(), strict=True))
 
     def moved(step):
-        there = {path: w + step * directions.get(path, 0.0) for path, w in weights.items()}
+        there = {name: w + step * directions.get(name, 0.0) for name, w in weights.items()}
         return np.sum(reference(there) * upstream)
 
-    np.testing.assert_allclose(slope, (moved(1e-7) - moved(-1e-7)) / 2e-7, rtol=1e-4)
+    np.testing.assert_allclose(slope, (moved(step) - moved(-step)) / (2 * step), rtol=1e-4)

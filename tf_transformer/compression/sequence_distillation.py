@@ -15,6 +15,7 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
 
     The translations are kept in the folder, a file for every `part_size` sources, each written
     whole or not at all: after an interruption, the same call continues with the first missing one.
+    The folder belongs to one teacher, since nothing in it says whose translations it holds.
 
     Args:
         translate: function, list of str -> list of str of the same length, such as a `Translator`
@@ -37,7 +38,7 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
     """
     if part_size < 1:
         raise ValueError(f"part_size: expected at least 1, got {part_size}.")
-    pairs = []
+    sources, pairs = list(sources), []
     for first in range(0, len(sources), part_size):
         part = sources[first : first + part_size]
         pairs += _part(translate, part, Path(folder) / f"{first:09d}.json")
@@ -49,7 +50,10 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
 def _part(translate, sources, path):
     """The pairs of one file, which is written if it is missing."""
     if path.is_file():
-        pairs = json.loads(path.read_text("utf-8"))
+        try:
+            pairs = json.loads(path.read_text("utf-8"))
+        except ValueError:  # damaged
+            pairs = []
         if [source for source, _ in pairs] != sources:
             raise ValueError(
                 f"folder: expected translations of these sources in {path}, got others. Choose "

@@ -1,7 +1,6 @@
 """What the included English-Chinese model makes of thirty everyday phrases.
 
-The list was written before the model was trained. Its translations were judged by reading them; the
-judgements are in the model's card.
+The list was written before the training of the model that it is to judge, which is still to come.
 """
 
 import tensorflow as tf

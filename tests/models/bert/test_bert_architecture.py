@@ -4,121 +4,40 @@ Axes: B=3 batch, T=7 length, D=24 width, N=4 heads, F=11 inner width, L=3 layers
 """
 
 import dataclasses
-import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from random_weights import randomize
+from bert_choices import (
+    ALBERT,
+    BY_QUERY,
+    CHOICES,
+    CONFIG,
+    INPUTS,
+    MASKS,
+    PADDING,
+    close,
+    every_choice,
+    few_choices,
+    made,
+    numbers,
+    outputs,
+    twin,
+)
 from reference_bert_architecture import BertReference
+from slopes import check_slope
 
 from tf_transformer import (
-    AlibiPositions,
     Architecture,
-    BatchNorm,
     FeedForward,
-    GatedFeedForward,
     LayerNorm,
     LearnedPositions,
-    MacaronFeedForward,
-    NaiveBatchNorm,
-    NoPositions,
-    NoResidual,
-    PreNorm,
-    RMSNorm,
-    RotaryPositions,
-    ShawPositions,
-    T5Positions,
-    additive_mask,
     bert,
 )
-from tf_transformer.models.bert.bert_architecture_layer import BertArchitectureLayer
 from tf_transformer.models.bert.token_layout import padded_layout, tokens_in
 
 pytestmark = pytest.mark.one_of(3)  # of the cases of each test
-
-CONFIG = bert.BertConfig(
-    vocab_size=13,
-    hidden_size=24,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    intermediate_size=11,
-    max_position_embeddings=7,
-    type_vocab_size=3,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    labels=("a", "b"),
-)
-ALBERT = dataclasses.replace(CONFIG, embedding_size=10, num_hidden_groups=2)
-
-CHOICES = {
-    "paper": Architecture(),
-    "learned, RMS, SwiGLU": Architecture(
-        LearnedPositions(9), RMSNorm(1e-3), feed_forward=GatedFeedForward()
-    ),
-    "rotary, pre-norm, Macaron": Architecture(
-        RotaryPositions(), residual=PreNorm(), feed_forward=MacaronFeedForward("gelu_new")
-    ),
-    "ALiBi, no residual, multi-query": Architecture(
-        AlibiPositions(), residual=NoResidual(), num_key_value_heads=1, key_dim=5
-    ),
-    "T5, batch, grouped": Architecture(
-        T5Positions(6, 5), BatchNorm(epsilon=1e-3), num_key_value_heads=2
-    ),
-    "Shaw, batch, pre-norm": Architecture(ShawPositions(2), BatchNorm(epsilon=1e-3), PreNorm()),
-    "Shaw, grouped, wide": Architecture(
-        ShawPositions(9), num_key_value_heads=2, key_dim=8, window=1
-    ),
-    "rotary, naive batch": Architecture(
-        RotaryPositions(500.0, 2.0, "halves"), NaiveBatchNorm(epsilon=1e-3)
-    ),
-    "none, shared, GELU": Architecture(
-        NoPositions(), LayerNorm(0.1), feed_forward=FeedForward("gelu"), share_qk=True, key_dim=7
-    ),
-}
-FEW = ["rotary, pre-norm, Macaron", "T5, batch, grouped", "Shaw, grouped, wide"]
-few_choices = pytest.mark.parametrize("choice", [CHOICES[name] for name in FEW], ids=FEW)
-every_choice = pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
-
-PADDING = np.array([[1, 1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]])
-_RNG = np.random.default_rng(2)
-BY_QUERY = (_RNG.random((3, 7, 7)) > 0.5).astype(np.int32)
-BY_QUERY[0, :, 4] = 0  # a key that no query attends to
-BY_QUERY[..., 2] = 1
-MASKS = {"padding": PADDING, "by query": BY_QUERY, "by query, rank 4": BY_QUERY[:, None]}
-INPUTS = {
-    "input_ids": _RNG.integers(0, 13, (3, 7)),
-    "token_type_ids": _RNG.integers(0, 3, (3, 7)),
-    "attention_mask": PADDING,
-}
-
-
-def made(choice, cls=bert.Bert, config=CONFIG, **options):
-    model = cls(config, architecture=choice, **options)
-    model.build()
-    return randomize(model, 3)
-
-
-def twin(model, **options):
-    other = type(model).from_config({**model.get_config(), **options})
-    other.build()
-    other.set_weights(model.get_weights())
-    return other
-
-
-def numbers(model):
-    return {name: variable.numpy() for name, variable in model.variables_by_name().items()}
-
-
-def outputs(model, inputs, training=False):
-    results = model(inputs, training=training, return_hidden_states=True)
-    return [*results["hidden_states"], results["pooled_output"]]
-
-
-def close(actual, expected, tolerance):
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=tolerance * np.abs(other).max())
 
 
 @pytest.mark.one_of(3)
@@ -145,30 +64,24 @@ def test_shared_layers_and_narrow_embeddings(choice):
 def test_gradients_are_those_of_the_reference(choice, mask):
     """In training, along a random direction of all weights."""
     model, inputs = made(choice, dtype="float64"), {**INPUTS, "attention_mask": mask}
-    rng = np.random.default_rng(5)
-    upstream = rng.standard_normal((3, 7, 24))
-    weights = numbers(model)
-    variables = {v.path: v for v in model.trainable_variables}
-    with tf.GradientTape() as tape:
-        states = model(inputs, training=True)["sequence_output"]
-        loss = tf.reduce_sum(states * upstream)
-    names = [n for n, v in model.variables_by_name().items() if v.path in variables]
-    names = [name for name in names if "pooler" not in name]
-    values = [model.variables_by_name()[name].value for name in names]
-    gradients = dict(
-        zip(names, map(tf.convert_to_tensor, tape.gradient(loss, values)), strict=True)
+    trained = {v.path for v in model.trainable_variables}
+    variables = {
+        name: variable
+        for name, variable in model.variables_by_name().items()
+        if variable.path in trained and "pooler" not in name
+    }
+
+    def reference(weights):
+        bert_reference = BertReference(weights, choice.to_dict(), CONFIG, training=True)
+        return bert_reference.hidden_states(*inputs.values())[-1]
+
+    check_slope(
+        lambda: model(inputs, training=True)["sequence_output"],
+        variables,
+        numbers(model),
+        reference,
+        step=1e-6,
     )
-    assert all(np.isfinite(gradient).all() for gradient in gradients.values())
-    directions = {name: rng.standard_normal(weights[name].shape) for name in names}
-    slope = sum(np.sum(gradients[name] * directions[name]) for name in names)
-
-    def changed(step):
-        moved = {name: w + step * directions.get(name, 0.0) for name, w in weights.items()}
-        reference = BertReference(moved, choice.to_dict(), CONFIG, training=True)
-        return np.sum(reference.hidden_states(*inputs.values())[-1] * upstream)
-
-    expected = (changed(1e-6) - changed(-1e-6)) / 2e-6
-    np.testing.assert_allclose(slope, expected, rtol=1e-4)
 
 
 @pytest.mark.one_of(3)
@@ -252,39 +165,6 @@ def test_an_architecture_can_be_that_of_bert():
         variables.pop(name).assign(values)
     assert not variables
     close(outputs(model, INPUTS), outputs(plain, INPUTS), 1e-5)
-
-
-@pytest.mark.one_of(3)
-@every_choice
-def test_a_folder_holds_the_architecture(choice, tmp_path):
-    model = made(choice, bert.BertForSequenceClassification, ALBERT)
-    model.save_pretrained(tmp_path / "model")
-    content = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert content["model_type"] == "tf_transformer_bert"
-    again = bert.BertForSequenceClassification.from_pretrained(tmp_path / "model")
-    assert again.architecture == choice and again.config == model.config
-    close(again.get_weights(), model.get_weights(), 0)
-    np.testing.assert_array_equal(again(INPUTS), model(INPUTS))
-    encoder = bert.Bert.from_pretrained(tmp_path / "model", unpad=True)  # without the head
-    encoder.save_pretrained(tmp_path / "encoder")
-    new = bert.BertForTokenClassification.from_pretrained(
-        tmp_path / "encoder", new_head=True, labels=("c", "d", "e")
-    )
-    close(new.bert.encoder.get_weights(), model.bert.encoder.get_weights(), 0)
-
-
-@pytest.mark.one_of(3)
-@every_choice
-def test_a_keras_file_and_a_config_hold_the_architecture(choice, tmp_path):
-    model = made(choice, bert.BertForMaskedLM)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    assert again.architecture == again.bert.encoder.architecture == choice
-    np.testing.assert_allclose(again(INPUTS), model(INPUTS), atol=1e-5)
-    layer = model.bert.encoder.groups[0]
-    for part in (model.bert.embeddings, model.bert.encoder, layer, layer.attention):
-        config = json.loads(json.dumps(part.get_config()))
-        assert type(part).from_config(config).get_config() == config
 
 
 @pytest.mark.one_of(3)
@@ -388,35 +268,3 @@ def test_ids_out_of_range():
         model(bad)
     compiled = tf.function(lambda inputs: model(inputs), jit_compile=True)
     assert np.isnan(compiled(bad)["sequence_output"]).all()
-
-
-def test_what_does_not_fit():
-    with pytest.raises(ValueError, match="architecture: expected None or an Architecture, got {}"):
-        bert.Bert(CONFIG, architecture={})
-    with pytest.raises(ValueError, match="at least 7 positions, .* got 6 of LearnedPositions"):
-        bert.Bert(CONFIG, architecture=Architecture(LearnedPositions(6)))
-    with pytest.raises(ValueError, match="num_key_value_heads: expected a divisor of num_heads=4"):
-        bert.Bert(CONFIG, architecture=Architecture(num_key_value_heads=3))
-    with pytest.raises(ValueError, match="RotaryPositions: expected an even head width"):
-        made(Architecture(RotaryPositions(), key_dim=3))(INPUTS)
-    layer = BertArchitectureLayer(CONFIG, architecture=Architecture(T5Positions(6, 5)))
-    layer.build((None, 24))
-    with pytest.raises(ValueError, match="bias: expected None, since T5Positions adds its own"):
-        layer.forward(tf.ones((21, 24)), padded_layout(3, 7), bias=additive_mask(PADDING))
-
-
-def test_wrong_folders(tmp_path):
-    made(CHOICES["paper"]).save_pretrained(tmp_path / "model")
-    with pytest.raises(ValueError, match="architecture: expected none for Bert.from_pretrained"):
-        bert.Bert.from_pretrained(tmp_path / "model", architecture=Architecture())
-    path = tmp_path / "model" / "config.json"
-    content = json.loads(path.read_text())
-    for wrong, message in (
-        ("rotary", "architecture: expected a dict in .*config.json, got 'rotary'"),
-        ({"norm": {"part": "Norm"}}, "norm: expected a part among"),
-        ({"positions": {"part": "LearnedPositions", "max_position": 9}}, "nothing was loaded"),
-        (None, "nothing was loaded"),
-    ):
-        path.write_text(json.dumps({**content, "architecture": wrong}))
-        with pytest.raises(ValueError, match=message):
-            bert.Bert.from_pretrained(tmp_path / "model")

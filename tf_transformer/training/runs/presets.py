@@ -27,7 +27,7 @@ class Preset(ModelPreset):
             in tokens (Marek et al. 2025, arXiv 2507.07101).
         r_drop: float >= 0, alpha of `RDrop`; 0 turns it off, anything else doubles the time.
         precision: str, one of `PRECISIONS`, the Keras dtype policy of training; the trained weights
-            are float32 in both. bfloat16 is faster on accelerators and on processors with AMX.
+            are float32 in both. bfloat16 is for accelerators and processors with AMX.
 
     Raises:
         ValueError: Same as for `ModelPreset`, or if the subword model or the precision is unknown,

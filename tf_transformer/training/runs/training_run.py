@@ -117,7 +117,7 @@ class TrainingRun:
             callbacks: further Keras callbacks.
 
         Returns:
-            `Transformer` with the best weights.
+            `Transformer` in float32, whatever the precision of training, with the best weights.
 
         Raises:
             KeyboardInterrupt: On Ctrl-C, after the checkpoint is written.
