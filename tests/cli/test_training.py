@@ -120,6 +120,7 @@ def test_another_architecture_trains_resumes_and_is_described(pairs, tmp_path):
     assert json.loads((folder / "architecture.json").read_text()) == settings
     info = json.loads(command_here("info", "--model", folder).stdout.decode().split("\n", 1)[1])
     assert info["preset"]["architecture"] == settings
+    assert info["model"]["architecture"] == settings  # of the model that was trained
     assert f"--architecture {folder / 'architecture.json'}" in info["command"]
     card = (folder / "saved_model" / "README.md").read_text("utf-8")
     assert '"part": "RotaryPositions", "base": 10000.0' in card

@@ -77,6 +77,8 @@ def test_the_history_and_the_settings(learned):
     assert again.preset.new_architecture() == ARCHITECTURE
     read, tokenizer = LanguageModelRun.best_model(run.folder)
     assert tokenizer.vocab_size == model.get_config()["vocab_size"]
+    for one in (model, read):
+        assert Architecture.from_dict(one.get_config()["architecture"]) == ARCHITECTURE
     for ours, theirs in zip(read.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
