@@ -1,12 +1,14 @@
 """Train the English-Chinese model of saved_models/: `python -m benchmarks shipped FOLDER`.
 
-1. Teachers, which differ in the seed, learn the training split of the English-Chinese corpus.
-2. Their ensemble translates the English sentences of the training split, and further ones:
-   `--english` names files with an English sentence in the first column, such as the pairs of
-   English with other languages from manythings.org/anki, of which it takes a sample. Sentences of
-   the validation and test splits, on either side, are left out.
-3. A smaller student learns the training split and these translations; it is scored on the test
-   split, for the first time, and exported to FOLDER/saved_model.
+1. Teachers, which differ in the seed, learn the training split of the English-Chinese corpus and
+   the pairs of `--pairs`: TSV files with English in the first and Chinese in the second column.
+2. Their ensemble translates the English sentences of these pairs, and further ones: `--english`
+   names files with an English sentence in the first column, such as the pairs of English with
+   other languages from manythings.org/anki, of which it takes a sample.
+3. A smaller student learns the same pairs and these translations; it is scored on the test split,
+   for the first time, and exported to FOLDER/saved_model, with float16 in its files.
+
+Sentences of the validation and test splits, on either side, are left out of all further data.
 
 The length penalties of both beam searches are chosen on the validation split.
 
@@ -47,27 +49,39 @@ TEACHER = {
 }
 STUDENT = {
     **SHARED,
-    "d_model": 192,
-    "dff": 896,
+    "d_model": 256,
+    "dff": 1280,
     "beta_2": 0.999,
     "average_momentum": 0.999,
     "epochs": 8,
 }
 
 
-def new_run(folder, changes):
-    """A training run of the corpus."""
+def load_split(files):
+    """The splits of the corpus; the pairs of further files are added to the training split."""
+    from tf_transformer.data import PairSource, load_corpus, pairs_without, split_pairs
+
+    split = split_pairs(load_corpus(CORPUS))
+    further = PairSource(tsv=tuple(map(str, files))).load() if files else []
+    further = pairs_without(further, split.validation + split.test)
+    return dataclasses.replace(split, train=split.train + further)
+
+
+def new_run(folder, changes, split):
+    """A training run of these splits."""
     from tf_transformer.data import PairSource
     from tf_transformer.training import TrainingRun, get_preset
 
     preset = get_preset("small").with_changes(changes)
-    return TrainingRun(folder, PairSource(corpus=CORPUS), preset)
+    run = TrainingRun(folder, PairSource(corpus=CORPUS), preset)
+    run.split = split
+    return run
 
 
-def train_teacher(folder, seed):
+def train_teacher(folder, seed, split):
     """Train one teacher, or finish its training."""
     os.environ.update(ONE_CORE)  # before TensorFlow is imported
-    new_run(folder, {**TEACHER, "seed": seed}).train()
+    new_run(folder, {**TEACHER, "seed": seed}, split).train()
 
 
 def english(files, split, most):
@@ -128,17 +142,10 @@ def translated(teachers, sources, folder):
     )
 
 
-def train_student(folder, pairs):
-    """The student's run, trained on the corpus and on further pairs."""
-    run = new_run(folder, STUDENT)
-    run.split = dataclasses.replace(run.split, train=run.split.train + pairs)
-    run.train()
-    return run
-
-
 def main(parser, arguments):
     """Train the teachers, translate, train the student, export it."""
     parser.add_argument("folder", type=Path, help="for the trainings; the same one resumes")
+    parser.add_argument("--pairs", nargs="*", default=[], metavar="TSV", help="more pairs")
     parser.add_argument("--english", nargs="*", default=[], metavar="FILE", help="more sentences")
     parser.add_argument("--most", type=int, default=60_000, help="of these sentences")
     parser.add_argument("--teachers", type=int, default=4, help="models of the ensemble")
@@ -146,25 +153,27 @@ def main(parser, arguments):
     seeds = range(1, options.teachers + 1)
     teachers = [options.folder / f"teacher-{seed}" for seed in seeds]
 
-    from tf_transformer.data import load_corpus, pairs_without, split_pairs
+    from tf_transformer.data import pairs_without
 
-    split = split_pairs(load_corpus(CORPUS))
+    split = load_split(options.pairs)
     texts = english(options.english, split, options.most)
     halves = texts[::2], texts[1::2]
     folders = [options.folder / f"translated-{half}" for half in (1, 2)]
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(2, spawn, max_tasks_per_child=1) as pool:
-        list(pool.map(train_teacher, teachers, seeds))
+        list(pool.map(train_teacher, teachers, seeds, [split] * len(seeds)))
         found = list(pool.map(translated, [teachers] * 2, halves, folders))
 
     from tf_transformer.cli.exporting import export_runs
 
     pairs = pairs_without([pair for half in found for pair in half], split.validation + split.test)
-    run = train_student(options.folder / "student", pairs)
+    student_split = dataclasses.replace(split, train=split.train + pairs)
+    run = new_run(options.folder / "student", STUDENT, student_split)
+    run.train()
     counts = {name: len(part) for name, part in vars(split).items()}
     facts = {
         "pairs": {**counts, "translated by teachers": len(pairs)},
         "command": shlex.join(["python", "-m", "benchmarks", "shipped", *arguments]),
     }
-    penalty = best_penalty(run.best_model(), run)
-    export_runs([run], options.folder / "saved_model", facts, length_penalty=penalty, n_best=5)
+    decoding = {"length_penalty": best_penalty(run.best_model(), run), "n_best": 5}
+    export_runs([run], options.folder / "saved_model", facts, "float16", **decoding)

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import tensorflow as tf
 from command_line import command, command_here
 
 
@@ -79,9 +80,13 @@ def test_an_exported_model_is_exported_again(with_rules, tmp_path):
         assert one.stdout == other.stdout
     found = command_here("translate", "--model", again, "--n-best", "Hi you").stdout
     assert found.count(b"\n") == 3
-    # A rule that changes the greedy translations makes `export` score them again.
-    third = command_here("export", again, "--output", again, "--min-length", "4")
-    assert third.returncode == 0 and b"BLEU" in third.stdout
+    # Rules and rounded weights change the greedy translations: `export` scores them again.
+    for change in (("--weights-dtype", "float16"), ("--min-length", "4")):
+        third = command_here("export", again, "--output", again, *change)
+        assert third.returncode == 0 and b"BLEU" in third.stdout
+    description = json.loads((again / "translator.json").read_text("utf-8"))
+    assert description["weights_dtype"] == "float16"
+    assert tf.saved_model.load(str(again)).weights[0].dtype == tf.float16
     refused = command_here("export", model)
     assert refused.returncode == 2 and b"--output: expected a folder" in refused.stderr
 

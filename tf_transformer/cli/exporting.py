@@ -62,6 +62,11 @@ def add_commands(commands):
         default=None,
         help="compile decoding with XLA: faster, but the first text of each size takes seconds",
     )
+    export.add_argument(
+        "--weights-dtype",
+        choices=("float32", "float16", "bfloat16"),
+        help="of the weights in the files; the model computes in float32 (default: float32)",
+    )
     export.set_defaults(run=_export)
 
 
@@ -86,38 +91,44 @@ def _export(options):
     runs = [] if exported else [TrainingRun.open(folder) for folder in options.folder]
     check_replaceable(path, only_with=DESCRIPTION)  # before the translations, which take minutes
     if exported:
-        _export_again(exported[0], path, decoding)
+        _export_again(exported[0], path, options.weights_dtype, decoding)
     else:
-        export_runs(runs, path, **decoding)
+        export_runs(runs, path, weights_dtype=options.weights_dtype or "float32", **decoding)
     print(f"Model: {path}")
 
 
-def _export_again(folder, path, decoding):
-    """Write an exported model with other decoding settings; keep its scores if they still hold."""
+def _export_again(folder, path, weights_dtype, decoding):
+    """Write an exported model with other settings; keep its scores if they still hold."""
     from tf_transformer.data import PairSource, split_pairs
     from tf_transformer.export import Translator, load_transformer, save_translator
+    from tf_transformer.export.stored_weights import stored
     from tf_transformer.export.translation.saved_translator import read_attention, read_description
 
     description = read_description(folder)
     before = description.get("decoding", {})
     names = {name: value for name, value in before.items() if name in _DECODING}
-    translator = Translator(*load_transformer(folder), **{**names, **decoding})
+    model, tokenizer = load_transformer(folder)
+    dtype = description.get("weights_dtype", "float32")
+    weights_dtype = weights_dtype or dtype
+    translator = Translator(stored(model, weights_dtype), tokenizer, **{**names, **decoding})
     after = json.loads(translator.decoding.settings)
-    changes = {"decoding": after}
-    if any(before.get(name) != after[name] for name in _RULES):
+    changes = {"decoding": after, "weights_dtype": weights_dtype}
+    rounded = weights_dtype not in (dtype, "float32")
+    if rounded or any(before.get(name) != after[name] for name in _RULES):
         source = PairSource(**description["source"])
         pairs = split_pairs(source.load()).test
         changes["scores"] = _printed(score(translator, pairs, source.target_language))
     save_translator(translator, path, {**description, **changes}, read_attention(folder))
 
 
-def export_runs(runs, path, facts=None, **decoding):
+def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     """Export the translator of a training run, or the ensemble of several, with its scores.
 
     Args:
         runs: list of `TrainingRun`.
         path: Path of the folder.
         facts: None, or dict of the description's entries that the run does not know.
+        weights_dtype: str, see `stored`.
         **decoding: options of `IdTranslator`.
 
     Returns:
@@ -127,6 +138,7 @@ def export_runs(runs, path, facts=None, **decoding):
         ValueError: If the runs have different data or vocabularies.
     """
     from tf_transformer.export import Translator, save_translator
+    from tf_transformer.export.stored_weights import stored
     from tf_transformer.generation import Ensemble
     from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.visualize import attention_svg, translation_attention
@@ -147,12 +159,13 @@ def export_runs(runs, path, facts=None, **decoding):
     models = [one.best_model() for one in runs]
     model = models[0] if len(models) == 1 else Ensemble(models)
     tokenizer = GraphTokenizer.from_file(run.tokenizer_path)
-    translator = Translator(model, tokenizer, **decoding)
+    translator = Translator(stored(model, weights_dtype), tokenizer, **decoding)
     scores = _printed(score(translator, run.split.test, run.source.target_language))
     description = {
         **run.description(),
         "model": model.get_config(),
         "weights": sum(one.count_params() for one in models),
+        "weights_dtype": weights_dtype,
         "scores": scores,
         "command": "; ".join(dict.fromkeys(_command(one) for one in runs)),
         "decoding": json.loads(translator.decoding.settings),

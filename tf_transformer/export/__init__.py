@@ -5,6 +5,7 @@ from tf_transformer.export.compile_for import compile_for
 from tf_transformer.export.freeze import freeze
 from tf_transformer.export.sentences import TextEncoder, embed_lines, nearest, write_vectors
 from tf_transformer.export.stablehlo import stablehlo
+from tf_transformer.export.stored_weights import StoredWeights
 from tf_transformer.export.translation import (
     IdTranslator,
     Sampling,
@@ -23,6 +24,7 @@ from tf_transformer.moved import keep_old_paths
 __all__ = [
     "IdTranslator",
     "Sampling",
+    "StoredWeights",
     "TextClassifier",
     "TextEncoder",
     "Translator",

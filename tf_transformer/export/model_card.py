@@ -59,7 +59,7 @@ model.translate(tf.constant(["..."]))
 | data | {", ".join(f"{key} {value}" for key, value in source.items())} |
 | sentence pairs | {pairs} |
 | licence | {licence} |
-| weights | {description["weights"]:,} (float32) |
+| weights | {description["weights"]:,} ({description.get("weights_dtype", "float32")}) |
 | sizes | {preset} |
 | architecture | {parts} |
 | BLEU on the whole test split | {scores["bleu"]} ({bleu}) |

@@ -96,6 +96,7 @@ class IdTranslator(tf.Module):
         # Keep the variables and bound methods, not the model: a Keras layer tracked here would have
         # its weights saved twice.
         self.weights = [weight.value for weight in model.weights]
+        self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         self._reorder, self._resize = model.reorder, model.resize
         self._in_loops = _traced(model, jit_compile)
         self._whole = _traced(model)  # apart, since XLA's form of the attention is another graph

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import tensorflow as tf
+
 from tf_transformer import __version__
 from tf_transformer.data.replacing import replacing
 from tf_transformer.export.loading import load_saved_model
@@ -156,5 +158,5 @@ def load_transformer(path):
         model.build()
     model = models[0] if len(models) == 1 else Ensemble(models)
     for weight, value in zip(model.weights, saved.weights, strict=True):
-        weight.assign(value)
+        weight.assign(tf.cast(value, weight.dtype))
     return model, ExportedTokenizer(saved.tokenizer, config["input_vocab_size"])
