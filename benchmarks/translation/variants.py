@@ -2,13 +2,14 @@
 
 Trains each variant of the small preset with the same budget and three seeds on the English-Chinese
 corpus, without its test split, and scores it on pairs held out from training: those as long as the
-ones trained on, and longer ones. Two trainings run in parallel, one core each. Resumable: FOLDER
-keeps every training, so that the same command goes on where it stopped; other options need another
-FOLDER. Writes results/scores/variants.md and variants.png.
+ones trained on, and longer ones. Two trainings run in parallel, one core each.
+
+Resumable: the same command goes on where it stopped. results/scores/variants.json keeps the result
+of every finished training, FOLDER the trainings in progress. Writes variants.md and variants.png
+beside it, of the variants whose seeds are all finished.
 """
 
 import concurrent.futures
-import functools
 import json
 import statistics
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.harness.report import SCORES, write_result
 from benchmarks.translation.train_variant import LONGEST
+from tf_transformer.data.replacing import replacing
 
 # name: (parts in which it differs from the paper, settings of the preset)
 TWO_THIRDS = 342  # of dff: three matrices instead of two
@@ -57,17 +59,51 @@ DEPTHS = {
 LENGTHS = (6, 8, 10, 12, 48)  # training sees up to 12 (LONGEST); the rest is only scored
 
 
-def result(folder, name, seed, changes):
-    """The result of one training, which runs if the folder has none yet."""
+KEPT = SCORES / "variants.json"
+
+
+def trained(folder, name, seed, budget):
+    """The result of one training, which starts or goes on in its own folder."""
     parts, settings = {**VARIANTS, **DEPTHS}[name]
     words = "".join(c if c.isalnum() else "-" for c in name)
     path = Path(folder) / f"{words}-{seed}"
-    if not (path / "result.json").is_file():
-        preset = {"lengths": LENGTHS, **settings, **changes, "seed": seed, "architecture": parts}
-        program = "benchmarks.translation.train_variant"
-        command = [sys.executable, "-m", program, str(path), json.dumps(preset)]
-        subprocess.run(command, check=True)
+    preset = {"lengths": LENGTHS, **settings, **budget, "seed": seed, "architecture": parts}
+    program = "benchmarks.translation.train_variant"
+    subprocess.run([sys.executable, "-m", program, str(path), json.dumps(preset)], check=True)
     return json.loads((path / "result.json").read_text("utf-8"))
+
+
+def read_kept(budget):
+    """The results of finished trainings: variant -> seed -> result."""
+    if not KEPT.is_file():
+        return {}
+    kept = json.loads(KEPT.read_text("utf-8"))
+    if kept["budget"] != budget:
+        raise SystemExit(
+            f"--preset, --epochs: expected those of {KEPT}, {kept['budget']}, got {budget}. "
+            "Remove that file to begin again."
+        )
+    return kept["results"]
+
+
+def train_missing(folder, names, seeds, budget):
+    """Train what has no result yet, two at a time; keep each result as soon as it is there."""
+    results = read_kept(budget)
+    with concurrent.futures.ThreadPoolExecutor(2) as trainings:  # one core each
+        submitted = {
+            trainings.submit(trained, folder, name, seed, budget): (name, str(seed))
+            for name in names
+            for seed in seeds
+            if str(seed) not in results.get(name, {})
+        }
+        for done in concurrent.futures.as_completed(submitted):
+            name, seed = submitted[done]
+            results.setdefault(name, {})[seed] = done.result()
+            print(f"{name}, seed {seed}: BLEU {results[name][seed]['bleu']:.2f}", flush=True)
+            kept = {"budget": budget, "results": results}
+            with replacing(KEPT) as beside:
+                beside.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    return results
 
 
 def mean_and_range(values):
@@ -114,38 +150,34 @@ def draw(results, path):
 
 def main(parser, arguments):
     """Train what is missing, write the tables."""
-    parser.add_argument("folder", help="for the trainings; the same one resumes")
+    parser.add_argument("folder", help="for the trainings in progress")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each variant")
     parser.add_argument("--only", nargs="+", help="some variants, by name")
     parser.add_argument("--preset", default="small", help="to change")
-    parser.add_argument("--epochs", type=int, help="instead of the preset's")
+    parser.add_argument("--epochs", type=int, default=10, help="instead of the preset's")
     options = parser.parse_args(arguments)
-    changes = {"preset": options.preset}
-    if options.epochs:
-        changes["epochs"] = options.epochs
+    names = options.only or [*VARIANTS, *DEPTHS]
+    unknown = set(names) - {*VARIANTS, *DEPTHS}
+    if unknown:
+        parser.error(f"--only: expected names of {[*VARIANTS, *DEPTHS]}, got {sorted(unknown)}")
+    budget = {"preset": options.preset, "epochs": options.epochs}
+    seeds = range(1, options.seeds + 1)
+    results = train_missing(options.folder, names, seeds, budget)
+    whole = {name: [*some.values()] for name, some in results.items() if len(some) >= len(seeds)}
     tables = []
-    trainings = concurrent.futures.ThreadPoolExecutor(2)  # one core each
     for title, variants in (("Parts", VARIANTS), ("Depth", DEPTHS)):
-        results = {}
-        for name in variants:
-            if options.only and name not in options.only:
-                continue
-            one = functools.partial(result, options.folder, name, changes=changes)
-            results[name] = [trainings.submit(one, seed) for seed in range(1, options.seeds + 1)]
-        for name, seeds in results.items():
-            results[name] = [seed.result() for seed in seeds]
-            print(name, [round(seed["bleu"], 2) for seed in results[name]], flush=True)
-        if results:
-            tables += [f"## {title}", table(results)]
-            if title == "Parts":
-                draw(results, SCORES / "variants.png")
-                tables.append("![BLEU of each variant and seed](variants.png)")
+        found = {name: whole[name] for name in variants if name in whole}
+        if found:
+            tables += [f"## {title}", table(found)]
+        if found and variants is VARIANTS:
+            draw(found, SCORES / "variants.png")
+            tables.append("![BLEU of each variant and seed](variants.png)")
     remark = (
-        f"The {options.preset} preset, trained on pairs of at most {LONGEST} tokens, everything "
-        f"else the same; scores on held-out pairs (mean of the seeds and their range), decoded "
-        f"greedily. 2x: pairs of {LONGEST + 1} to {2 * LONGEST} tokens. 4x: three to five held-out "
-        f"pairs in one text, of {2 * LONGEST + 1} to {4 * LONGEST} tokens. Loss is nats per token "
-        f"with the right tokens before it. Tokens per second are those of the target, on one core, "
-        f"with another training on the other one."
+        f"The {options.preset} preset with {options.epochs} epochs, trained on pairs of at most "
+        f"{LONGEST} tokens, everything else the same; scores on held-out pairs (mean of the seeds "
+        f"and their range), decoded greedily. 2x: pairs of {LONGEST + 1} to {2 * LONGEST} tokens. "
+        f"4x: three to five held-out pairs in one text, of {2 * LONGEST + 1} to {4 * LONGEST} "
+        f"tokens. Loss is nats per token with the right tokens before it. Tokens per second are "
+        f"those of the target, on one core, with another training on the other one."
     )
     write_result("variants", "Parts of the architecture", [remark, *tables], "", SCORES)
