@@ -147,6 +147,7 @@ def main(parser, arguments):
     parser.add_argument("folder", type=Path, help="for the trainings; the same one resumes")
     parser.add_argument("--pairs", nargs="*", default=[], metavar="TSV", help="more pairs")
     parser.add_argument("--english", nargs="*", default=[], metavar="FILE", help="more sentences")
+    parser.add_argument("--credit", default="", help="for these files, in the model card")
     parser.add_argument("--most", type=int, default=60_000, help="of these sentences")
     parser.add_argument("--teachers", type=int, default=4, help="models of the ensemble")
     options = parser.parse_args(arguments)
@@ -173,6 +174,7 @@ def main(parser, arguments):
     counts = {name: len(part) for name, part in vars(split).items()}
     facts = {
         "pairs": {**counts, "translated by teachers": len(pairs)},
+        "credit": options.credit,
         "command": shlex.join(["python", "-m", "benchmarks", "shipped", *arguments]),
     }
     decoding = {"length_penalty": best_penalty(run.best_model(), run), "n_best": 5}

@@ -16,8 +16,9 @@ def model_card(description):
     """Write the model card of an exported translator.
 
     Args:
-        description: dict, see `save_translator`. `phrases`, if there are any, is a list of dicts
-            with `text`, `translation`, `accepted` (bool: would a speaker accept it?) and `remark`.
+        description: dict, see `save_translator`. `credit`, if there is one, is a sentence about
+            further data. `phrases`, if there are any, is a list of dicts with `text`,
+            `translation`, `accepted` (bool: would a speaker accept it?) and `remark`.
 
     Returns:
         str, Markdown.
@@ -39,6 +40,7 @@ def model_card(description):
     parts = f"`{json.dumps(parts)}`" if parts else "the paper's"
     pairs = ", ".join(f"{key} {value:,}" for key, value in description["pairs"].items())
     licence = _LICENCES["embedded" if "corpus" in source else "own"]
+    licence = f"{licence} {description.get('credit', '')}".strip()
     scores = description["scores"]
     # A bar would end the table cell.
     bleu, chrf = (scores[f"{name}_signature"].replace("|", r"\|") for name in ("bleu", "chrf"))

@@ -30,3 +30,9 @@ def test_judged_phrases():
     assert "1 of 2 translations" in section
     assert "| Hello! | 你好！ | yes |  |\n| Excuse me. | 再见。 | no | goodbye |\n" in section
     assert "Everyday phrases" not in model_card(DESCRIPTION)
+
+
+def test_credit_of_further_data():
+    card = model_card({**DESCRIPTION, "credit": "Also on the letters of Zed, CC0."})
+    assert "The weights are under Apache-2.0. Also on the letters of Zed, CC0. |" in card
+    assert "The weights are under Apache-2.0. |" in model_card(DESCRIPTION)
