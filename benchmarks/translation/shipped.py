@@ -12,7 +12,7 @@ Sentences of the validation and test splits, on either side, are left out of all
 
 The length penalties of both beam searches are chosen on the validation split.
 
-Two teachers are trained in parallel, and two processes translate, one core each. Resumable: the
+Each training takes one core, two teachers at a time; two processes translate. Resumable: the
 same command continues; other options or other files need another FOLDER.
 """
 
@@ -53,17 +53,23 @@ STUDENT = {
     "dff": 1280,
     "beta_2": 0.999,
     "average_momentum": 0.999,
-    "epochs": 8,
+    "epochs": 7,
 }
 
 
 def load_split(files):
     """The splits of the corpus; the pairs of further files are added to the training split."""
-    from tf_transformer.data import PairSource, load_corpus, pairs_without, split_pairs
+    from tf_transformer.data import PairSource, load_corpus, split_pairs
 
     split = split_pairs(load_corpus(CORPUS))
-    further = PairSource(tsv=tuple(map(str, files))).load() if files else []
-    further = pairs_without(further, split.validation + split.test)
+    return with_further(split, PairSource(tsv=tuple(files)).load()) if files else split
+
+
+def with_further(split, pairs):
+    """The splits with further pairs to train on, without those that share a held-out sentence."""
+    from tf_transformer.data import pairs_without
+
+    further = pairs_without(pairs, split.validation + split.test)
     return dataclasses.replace(split, train=split.train + further)
 
 
@@ -78,10 +84,10 @@ def new_run(folder, changes, split):
     return run
 
 
-def train_teacher(folder, seed, split):
-    """Train one teacher, or finish its training."""
+def train(folder, changes, split):
+    """Train a model, or finish its training, on one core: a second one gains little."""
     os.environ.update(ONE_CORE)  # before TensorFlow is imported
-    new_run(folder, {**TEACHER, "seed": seed}, split).train()
+    new_run(folder, changes, split).train()
 
 
 def english(files, split, most):
@@ -154,26 +160,25 @@ def main(parser, arguments):
     seeds = range(1, options.teachers + 1)
     teachers = [options.folder / f"teacher-{seed}" for seed in seeds]
 
-    from tf_transformer.data import pairs_without
-
     split = load_split(options.pairs)
     texts = english(options.english, split, options.most)
     halves = texts[::2], texts[1::2]
     folders = [options.folder / f"translated-{half}" for half in (1, 2)]
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(2, spawn, max_tasks_per_child=1) as pool:
-        list(pool.map(train_teacher, teachers, seeds, [split] * len(seeds)))
-        found = list(pool.map(translated, [teachers] * 2, halves, folders))
+        changes = [{**TEACHER, "seed": seed} for seed in seeds]
+        list(pool.map(train, teachers, changes, [split] * len(seeds)))
+        first, second = pool.map(translated, [teachers] * 2, halves, folders)
+        student = options.folder / "student", STUDENT, with_further(split, first + second)
+        pool.submit(train, *student).result()
 
     from tf_transformer.cli.exporting import export_runs
 
-    pairs = pairs_without([pair for half in found for pair in half], split.validation + split.test)
-    student_split = dataclasses.replace(split, train=split.train + pairs)
-    run = new_run(options.folder / "student", STUDENT, student_split)
-    run.train()
+    run = new_run(*student)
+    translations = len(run.split.train) - len(split.train)
     counts = {name: len(part) for name, part in vars(split).items()}
     facts = {
-        "pairs": {**counts, "translated by teachers": len(pairs)},
+        "pairs": {**counts, "translated by teachers": translations},
         "credit": options.credit,
         "command": shlex.join(["python", "-m", "benchmarks", "shipped", *arguments]),
     }

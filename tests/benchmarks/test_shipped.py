@@ -1,7 +1,7 @@
 """The sentences that teachers translate for the included model."""
 
-from benchmarks.translation.shipped import english
-from tf_transformer.data import Split
+from benchmarks.translation.shipped import english, load_split
+from tf_transformer.data import Split, load_corpus, split_pairs
 
 
 def test_no_held_out_sentence_is_translated(tmp_path):
@@ -24,3 +24,19 @@ def test_no_held_out_sentence_is_translated(tmp_path):
     assert "Go on, Zed." in texts and not {"stop!", "WAIT!", "Stop!", "Wait!"} & set(texts)
     some = english([file], split, 5)
     assert len(some) == 7 and set(some) <= set(texts)
+
+
+def test_no_further_pair_shares_a_held_out_sentence(tmp_path):
+    corpus = split_pairs(load_corpus("en-zh"))
+    source, target = corpus.test[0]
+    rows = [
+        ("Zed is here.", "泽德在这里。"),
+        (source, "一"),
+        (source.upper(), "二"),
+        ("One", target),
+    ]
+    file = tmp_path / "more.tsv"
+    file.write_text("".join(f"{one}\t{other}\n" for one, other in rows), "utf-8")
+    split = load_split([file])
+    assert split.train == [*corpus.train, rows[0]] and split.test == corpus.test
+    assert load_split([]) == corpus
