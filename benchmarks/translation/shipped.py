@@ -149,7 +149,7 @@ def main(parser, arguments):
     parser.add_argument("--pairs", nargs="*", default=[], metavar="TSV", help="more pairs")
     parser.add_argument("--english", nargs="*", default=[], metavar="FILE", help="more sentences")
     parser.add_argument("--credit", default="", help="for these files, in the model card")
-    parser.add_argument("--most", type=int, default=100_000, help="of these sentences")
+    parser.add_argument("--most", type=int, default=60_000, help="of these sentences")
     parser.add_argument("--teachers", type=int, default=4, help="models of the ensemble")
     options = parser.parse_args(arguments)
     seeds = range(1, options.teachers + 1)
