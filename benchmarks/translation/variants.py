@@ -92,8 +92,8 @@ def train_missing(folder, names, seeds, budget):
     with concurrent.futures.ThreadPoolExecutor(2) as trainings:  # one core each
         submitted = {
             trainings.submit(trained, folder, name, seed, budget): (name, str(seed))
-            for name in names
             for seed in seeds
+            for name in names
             if str(seed) not in results.get(name, {})
         }
         for done in concurrent.futures.as_completed(submitted):

@@ -13,9 +13,9 @@ def test_info_evaluate_and_export(run, tmp_path):
     info = command("info", "--model", folder)
     description = json.loads(info.stdout.decode().split("\n", 1)[1])
     assert description["command"].startswith("tf-transformer train --tsv")
-    scores = json.loads(command("evaluate", "--model", folder).stdout)
+    scores = json.loads(command_here("evaluate", "--model", folder).stdout)
     assert scores == description["scores"]
-    exported = command("export", folder, "--output", tmp_path / "model")
+    exported = command_here("export", folder, "--output", tmp_path / "model")
     assert exported.returncode == 0
     again = command_here("info", tmp_path / "model").stdout.decode().split("\n", 1)[1]
     assert json.loads(again) == description

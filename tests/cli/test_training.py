@@ -11,6 +11,8 @@ import time
 import pytest
 from command_line import ENVIRONMENT, ROOT, START, command, command_here
 
+from tf_transformer.training import TrainingRun
+
 
 def test_help_needs_no_tensorflow():
     script = (
@@ -36,6 +38,7 @@ def test_train_scores_exports_and_translates(run):
     assert (folder / "saved_model" / "attention.svg").read_text("utf-8").startswith("<svg")
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("subword", ["wordpiece", "unigram"])
 def test_other_subword_models_train_and_translate(pairs, tmp_path, subword):
     folder = tmp_path / "run"
@@ -72,7 +75,7 @@ def test_several_files_and_a_validation_set_in_a_tree_that_moves(pairs, tmp_path
     assert "b.tsv --validation-file " in description["command"]
     # Only the run moves; the data stay in place.
     (tmp_path / "elsewhere" / "runs" / "first").rename(tmp_path / "first")
-    assert command_here("train", "--resume", "first").returncode == 0
+    assert len(TrainingRun.open("first").split.validation) == 20
 
 
 def test_a_finished_run_is_not_overwritten(run, pairs, tmp_path):

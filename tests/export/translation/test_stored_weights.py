@@ -45,6 +45,7 @@ def files(path):
     return sum(file.stat().st_size for file in Path(path, "variables").iterdir())
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(("dtype", "several"), [("float16", False), ("bfloat16", True)])
 def test_results_are_those_of_the_rounded_weights(tokenizer, tmp_path, dtype, several):
     models = [new_model(tokenizer, seed) for seed in ((1, 2) if several else (1,))]
@@ -65,11 +66,9 @@ def test_results_are_those_of_the_rounded_weights(tokenizer, tmp_path, dtype, se
 
 def test_the_saved_model(tokenizer, tmp_path):
     model = new_model(tokenizer, 1)
-    Translator(model, tokenizer).save(tmp_path / "whole")
     translator = Translator(StoredWeights(model, "float16"), tokenizer)
     translator.save(tmp_path / "stored")
-    translator.save(tmp_path / "stored")
-    assert files(tmp_path / "stored") < 0.75 * files(tmp_path / "whole")
+    assert files(tmp_path / "stored") < 3 * model.count_params()  # bytes
     texts = tf.constant(TEXTS)
     want = translator.translate(texts).numpy()
     first, second = (tf.saved_model.load(str(tmp_path / "stored")) for _ in range(2))
