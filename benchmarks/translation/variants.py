@@ -2,7 +2,7 @@
 
 Trains each variant of the small preset with the same budget and three seeds on the English-Chinese
 corpus, without its test split, and scores it on pairs held out from training: those as long as the
-ones trained on, and longer ones. Two trainings run in parallel, one core each.
+ones trained on, and longer ones. Two trainings run at once, one core each.
 
 Resumable: the same command goes on where it stopped. results/scores/variants.json keeps the result
 of every finished training, FOLDER the trainings in progress. Writes variants.md and variants.png
@@ -86,10 +86,10 @@ def read_kept(budget):
     return kept["results"]
 
 
-def train_missing(folder, names, seeds, budget):
-    """Train what has no result yet, two at a time; keep each result as soon as it is there."""
+def train_missing(folder, names, seeds, budget, at_once):
+    """Train what has no result yet, some at once; keep each result as soon as it is there."""
     results = read_kept(budget)
-    with concurrent.futures.ThreadPoolExecutor(2) as trainings:  # one core each
+    with concurrent.futures.ThreadPoolExecutor(at_once) as trainings:
         submitted = {
             trainings.submit(trained, folder, name, seed, budget): (name, str(seed))
             for seed in seeds
@@ -155,6 +155,7 @@ def main(parser, arguments):
     parser.add_argument("--only", nargs="+", help="some variants, by name")
     parser.add_argument("--preset", default="small", help="to change")
     parser.add_argument("--epochs", type=int, default=10, help="instead of the preset's")
+    parser.add_argument("--at-once", type=int, default=2, help="trainings, one core each")
     options = parser.parse_args(arguments)
     names = options.only or [*VARIANTS, *DEPTHS]
     unknown = set(names) - {*VARIANTS, *DEPTHS}
@@ -162,7 +163,7 @@ def main(parser, arguments):
         parser.error(f"--only: expected names of {[*VARIANTS, *DEPTHS]}, got {sorted(unknown)}")
     budget = {"preset": options.preset, "epochs": options.epochs}
     seeds = range(1, options.seeds + 1)
-    results = train_missing(options.folder, names, seeds, budget)
+    results = train_missing(options.folder, names, seeds, budget, options.at_once)
     whole = {name: [*some.values()] for name, some in results.items() if len(some) >= len(seeds)}
     tables = []
     for title, variants in (("Parts", VARIANTS), ("Depth", DEPTHS)):
