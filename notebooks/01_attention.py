@@ -183,9 +183,9 @@ print("The first three words do not see the last two change.")
 # %% [markdown]
 # ## 7 · Trained attention 训练之后
 #
-# The same layers with the weights of the shipped translator: where each head of the last decoder
-# layer looks in the English sentence while it generates each Chinese token. Hover over a square to
-# see its value.
+# The shipped translator has layers like these, with rotary positions and the norm before each
+# sublayer: where each head of its last decoder layer looks in the English sentence while it
+# generates each Chinese token. Hover over a square to see its value.
 #
 # 训练好的模型：写每个中文词时，最后一层解码器的各个头在看英文句子的哪里。
 

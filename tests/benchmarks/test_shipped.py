@@ -1,6 +1,6 @@
-"""What the student of the included model learns."""
+"""The sentences that teachers translate for the included model."""
 
-from benchmarks.translation.shipped import chosen, english, load_split
+from benchmarks.translation.shipped import english, load_split, tuning_pairs
 from tf_transformer.data import Split, load_corpus, split_pairs
 
 
@@ -42,12 +42,6 @@ def test_no_further_pair_shares_a_held_out_sentence(tmp_path):
     assert load_split([]) == corpus
 
 
-def test_the_translation_closest_to_a_reference_is_learnt():
-    n_best = [("再见你。", -2.5), ("很高兴见你。", -3.2), ("", float("-inf"))]
-    assert chosen(n_best, ["祝你好运。", "很高兴认识你。"]) == "很高兴见你。"
-    assert chosen(n_best, ["再见。", "很高兴认识你。"]) == "再见你。"
-
-
-def test_without_a_reference_only_a_likely_translation_is_learnt():
-    assert chosen([("太贵了。", -1.9), ("贵。", -3.0)], None) == "太贵了。"
-    assert chosen([("贵。", -2.1), ("太贵了。", -3.0)], None) == ""
+def test_short_pairs_are_repeated():
+    pairs = [("Nice to meet you.", "很高兴认识你。"), ("One two three four five.", "一二三四五。")]
+    assert tuning_pairs(pairs) == pairs + pairs[:1] * 3

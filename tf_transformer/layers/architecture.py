@@ -95,11 +95,12 @@ class Architecture:
         config = {**self.norm.get_config(), "name": name}
         return type(self.norm).from_config(config if dtype is None else {**config, "dtype": dtype})
 
-    def attention(self, d_model, num_heads, *, to_self=True, **options):
+    def attention(self, d_model, num_heads, key_dim=None, *, to_self=True, **options):
         """Create an attention layer.
 
         Args:
             d_model, num_heads: see `MultiHeadAttention`.
+            key_dim: None for `self.key_dim`, or int.
             to_self: bool, False for attention to another sequence.
             options: `jit`, `positions`, `name` and `dtype` of the layer.
 
@@ -110,7 +111,10 @@ class Architecture:
             >>> Architecture(key_dim=3).attention(8, 2, name="mha").key_dim
             3
         """
-        heads = {"key_dim": self.key_dim, "num_key_value_heads": self.num_key_value_heads}
+        heads = {
+            "key_dim": key_dim or self.key_dim,
+            "num_key_value_heads": self.num_key_value_heads,
+        }
         if to_self:
             heads |= {"share_qk": self.share_qk, "window": self.window}
         return MultiHeadAttention(d_model, num_heads, **heads, **options)

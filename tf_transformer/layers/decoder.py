@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.decoder_layer import DecoderLayer
+from tf_transformer.layers.layer_sizes import check_layer_sizes
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
@@ -28,6 +29,7 @@ class Decoder(NotesLayer, keras.layers.Layer):
         embedding: None, or a `keras.layers.Embedding` to share.
         architecture: None for that of the paper, with positions up to
             `maximum_position_encoding`; or an `Architecture`.
+        layer_sizes: None, or `(num_heads, cross_heads, dff)` for each layer, see `Encoder`.
 
     Call arguments:
         x: integer tensor (B, T), target ids shifted right, 0 = padding.
@@ -65,6 +67,7 @@ class Decoder(NotesLayer, keras.layers.Layer):
         jit="auto",
         embedding=None,
         architecture=None,
+        layer_sizes=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -76,6 +79,13 @@ class Decoder(NotesLayer, keras.layers.Layer):
         self.jit = jit
         self.architecture = architecture
         parts = architecture or Architecture()
+        key_dim = self.layer_sizes = None
+        sizes = [(num_heads, num_heads, dff)] * num_layers
+        if layer_sizes is not None:
+            names = ("num_heads", "cross_heads", "dff")
+            sizes = check_layer_sizes(layer_sizes, num_layers, names)
+            self.layer_sizes = sizes
+            key_dim = parts.key_dim or d_model // num_heads
         positions = None if architecture is None else parts.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(
             target_vocab_size,
@@ -90,16 +100,18 @@ class Decoder(NotesLayer, keras.layers.Layer):
         self.dec_layers = [
             DecoderLayer(
                 d_model,
-                num_heads,
-                dff,
+                heads,
+                units,
                 rate,
                 jit=jit,
                 architecture=architecture,
                 positions=positions and positions.for_layer(),
+                cross_heads=cross_heads,
+                key_dim=key_dim,
                 name=f"layer{i}",
                 dtype=self.dtype_policy,
             )
-            for i in range(num_layers)
+            for i, (heads, cross_heads, units) in enumerate(sizes)
         ]
         self.final_norm = None
         if parts.residual.final_norm:
@@ -198,6 +210,7 @@ class Decoder(NotesLayer, keras.layers.Layer):
             "rate": self.rate,
             "jit": self.jit,
             "architecture": self.architecture and self.architecture.to_dict(),
+            "layer_sizes": self.layer_sizes,
         }
 
     @classmethod

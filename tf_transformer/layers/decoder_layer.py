@@ -23,13 +23,15 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
 
     Args:
         d_model: int, model width D.
-        num_heads: int, number of heads; must divide `d_model`.
+        num_heads: int, number of heads; must divide `d_model` unless `key_dim` is set.
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
         jit: True, False or "auto", whether to compile the attention core with XLA.
         architecture: None for that of the paper, or an `Architecture`.
         positions: the part of self-attention that tells the order of tokens, see
             `layers.positions`; None for a new one of the architecture.
+        cross_heads: None for `num_heads`; or int, the heads of the attention to the encoder.
+        key_dim: None for that of the architecture; or int, the width of a head.
 
     Call arguments:
         x: float tensor (B, T, D).
@@ -66,12 +68,15 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         jit="auto",
         architecture=None,
         positions=None,
+        cross_heads=None,
+        key_dim=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         dtype = self.dtype_policy
         self.d_model = d_model
         self.num_heads = num_heads
+        self.cross_heads = cross_heads or num_heads
         self.dff = dff
         self.rate = rate
         self.jit = jit
@@ -80,9 +85,11 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         if positions is None:
             positions = parts.positions.copy(dtype).for_layer()
         self.residual = parts.residual
-        options = {"jit": jit, "dtype": dtype}
+        options = {"key_dim": key_dim, "jit": jit, "dtype": dtype}
         self.mha1 = parts.attention(d_model, num_heads, positions=positions, name="mha1", **options)
-        self.mha2 = parts.attention(d_model, num_heads, to_self=False, name="mha2", **options)
+        self.mha2 = parts.attention(
+            d_model, self.cross_heads, to_self=False, name="mha2", **options
+        )
         self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
         self.layernorm1, self.layernorm2, self.layernorm3 = (
             parts.new_norm(f"layernorm{n}", dtype) for n in (1, 2, 3)
@@ -168,6 +175,8 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             "jit": self.jit,
             "architecture": self.architecture and self.architecture.to_dict(),
             "positions": part_config(self.mha1.positions),
+            "cross_heads": self.cross_heads,
+            "key_dim": self.mha1.key_dim,
         }
 
     @classmethod

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.encoder_layer import EncoderLayer
+from tf_transformer.layers.layer_sizes import check_layer_sizes
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
@@ -29,15 +30,19 @@ class Encoder(NotesLayer, keras.layers.Layer):
         embedding: None, or a `keras.layers.Embedding` to share.
         architecture: None for that of the paper, with positions up to
             `maximum_position_encoding`; or an `Architecture`.
+        layer_sizes: None, or `(num_heads, dff)` for each layer, where layers differ or have fewer
+            heads than fit into `d_model`. `num_heads` then only gives the width of a head.
 
     Call arguments:
         x: integer tensor (B, S), token ids, 0 = padding.
         training: bool or None; dropout is only applied if true.
         mask: see `MultiHeadAttention`; usually `create_padding_mask(x)`.
         causal: bool, True also blocks the future.
+        return_attention_weights: True returns `(x, attention_weights)`.
 
     Returns:
-        float tensor (B, S, D).
+        float tensor (B, S, D); with weights, also a dict with `encoder_layer{i}` (B, N, S, S) for
+        i = 1..num_layers.
 
     Raises:
         ValueError: If a sequence is longer than `maximum_position_encoding` and there is no
@@ -61,6 +66,7 @@ class Encoder(NotesLayer, keras.layers.Layer):
         jit="auto",
         embedding=None,
         architecture=None,
+        layer_sizes=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -72,6 +78,12 @@ class Encoder(NotesLayer, keras.layers.Layer):
         self.jit = jit
         self.architecture = architecture
         parts = architecture or Architecture()
+        key_dim = self.layer_sizes = None
+        sizes = [(num_heads, dff)] * num_layers
+        if layer_sizes is not None:
+            sizes = check_layer_sizes(layer_sizes, num_layers, ("num_heads", "dff"))
+            self.layer_sizes = sizes
+            key_dim = parts.key_dim or d_model // num_heads
         positions = None if architecture is None else parts.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(
             input_vocab_size,
@@ -86,16 +98,17 @@ class Encoder(NotesLayer, keras.layers.Layer):
         self.enc_layers = [
             EncoderLayer(
                 d_model,
-                num_heads,
-                dff,
+                heads,
+                units,
                 rate,
                 jit=jit,
                 architecture=architecture,
                 positions=positions and positions.for_layer(),
+                key_dim=key_dim,
                 name=f"layer{i}",
                 dtype=self.dtype_policy,
             )
-            for i in range(num_layers)
+            for i, (heads, units) in enumerate(sizes)
         ]
         self.final_norm = None
         if parts.residual.final_norm:
@@ -108,14 +121,20 @@ class Encoder(NotesLayer, keras.layers.Layer):
         if self.final_norm is not None:
             self.final_norm.build((*x_shape, self.d_model))
 
-    def call(self, x, training=None, mask=None, *, causal=False):
+    def call(self, x, training=None, mask=None, *, causal=False, return_attention_weights=False):
         tokens = tf.not_equal(x, 0)
         x = self.embedding(x, training=training)
-        for layer in self.enc_layers:
-            x = layer(x, training, mask, tokens=tokens, causal=causal)
+        attention_weights = {}
+        for i, layer in enumerate(self.enc_layers, start=1):
+            options = {"tokens": tokens, "causal": causal}
+            if return_attention_weights:
+                x, weights = layer(x, training, mask, return_attention_weights=True, **options)
+                attention_weights[f"encoder_layer{i}"] = weights
+            else:
+                x = layer(x, training, mask, **options)
         if self.final_norm is not None:
             x = self.final_norm(x, training=training, tokens=tokens)
-        return x
+        return (x, attention_weights) if return_attention_weights else x
 
     def start(self, batch_size, slots):
         """Create the empty caches of `step`.
@@ -167,6 +186,7 @@ class Encoder(NotesLayer, keras.layers.Layer):
             "rate": self.rate,
             "jit": self.jit,
             "architecture": self.architecture and self.architecture.to_dict(),
+            "layer_sizes": self.layer_sizes,
         }
 
     @classmethod

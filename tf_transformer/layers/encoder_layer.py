@@ -25,7 +25,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
 
     Args:
         d_model: int, model width D.
-        num_heads: int, number of heads; must divide `d_model`.
+        num_heads: int, number of heads; must divide `d_model` unless `key_dim` is set.
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
         activation: Keras activation of the feed-forward network; BERT uses "gelu".
@@ -35,6 +35,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             `Architecture`, which has its own.
         positions: the part of self-attention that tells the order of tokens, see
             `layers.positions`; None for a new one of the architecture.
+        key_dim: None for that of the architecture; or int, the width of a head.
 
     Call arguments:
         x: float tensor (B, T, D).
@@ -42,9 +43,10 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         mask: None, float (1.0 = blocked) or bool (True = may attend), see `MultiHeadAttention`.
         tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
         causal: bool, True also blocks the future.
+        return_attention_weights: True returns `(out, attention_weights)`.
 
     Returns:
-        (B, T, D).
+        (B, T, D); with weights, also (B, N, T, T).
 
     Raises:
         ValueError: If the width of `x` is not `d_model`, so it cannot be added to the sublayer's
@@ -67,6 +69,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         jit="auto",
         architecture=None,
         positions=None,
+        key_dim=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -86,7 +89,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             positions = parts.positions.copy(dtype).for_layer()
         self.residual = parts.residual
         self.mha = parts.attention(
-            d_model, num_heads, jit=jit, positions=positions, name="mha", dtype=dtype
+            d_model, num_heads, key_dim, jit=jit, positions=positions, name="mha", dtype=dtype
         )
         self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
         self.layernorm1, self.layernorm2 = (
@@ -107,11 +110,21 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             for layer in (self.ffn_before, self.layernorm0, self.dropout0):
                 layer.build(x_shape)
 
-    def call(self, x, training=None, mask=None, *, tokens=None, causal=False):
+    def call(
+        self,
+        x,
+        training=None,
+        mask=None,
+        *,
+        tokens=None,
+        causal=False,
+        return_attention_weights=False,
+    ):
         def attend(y):
-            return self.mha(y, y, y, mask, return_attention_weights=False, causal=causal)
+            return self.mha(y, y, y, mask, return_attention_weights, causal=causal)
 
-        return self._sublayers(x, attend, training, tokens)[0]
+        out, weights = self._sublayers(x, attend, training, tokens)
+        return (out, weights) if return_attention_weights else out
 
     def step(self, x, cache, slot, mask=None, at=None):
         """Compute new positions against cached keys and values, as `call` with `causal=True`.
@@ -146,6 +159,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             "jit": self.jit,
             "architecture": self.architecture and self.architecture.to_dict(),
             "positions": part_config(self.mha.positions),
+            "key_dim": self.mha.key_dim,
         }
 
     @classmethod

@@ -23,7 +23,7 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
     "Attention Is All You Need", figure 1. The masks are created internally from padding id 0.
 
     Args:
-        num_layers: int, number of encoder layers and of decoder layers.
+        num_layers: int, number of encoder layers and of decoder layers; or both numbers.
         d_model: int, model width D.
         num_heads: int, number of heads; must divide `d_model`.
         dff: int, inner width of the feed-forward networks.
@@ -36,6 +36,8 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         architecture: None for that of the paper; or an `Architecture`, for example
             `Architecture(positions=RotaryPositions())`. Texts may then be as long as its positions
             allow, and `pe_target` only limits what is decoded.
+        layer_sizes: None, or a dict with the `layer_sizes` of `Encoder` and `Decoder`, "encoder"
+            and "decoder": what `compression.pruned` leaves.
 
     Call arguments:
         inputs: `(inp, tar)`, integer tensors (B, S) and (B, T), 0 = padding; `tar` begins with
@@ -74,6 +76,7 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         share_embeddings=False,
         jit="auto",
         architecture=None,
+        layer_sizes=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -83,7 +86,7 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
                 f"{input_vocab_size} and target_vocab_size={target_vocab_size}."
             )
         self._arguments = {
-            "num_layers": num_layers,
+            "num_layers": num_layers if isinstance(num_layers, int) else tuple(num_layers),
             "d_model": d_model,
             "num_heads": num_heads,
             "dff": dff,
@@ -96,15 +99,28 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
             "jit": jit,
         }
         self.architecture = architecture
-        sizes = (num_layers, d_model, num_heads, dff)
+        encoder_layers, decoder_layers = _both_numbers(num_layers)
+        encoder_sizes, decoder_sizes = _both_sizes(layer_sizes)
+        sizes = (d_model, num_heads, dff)
         options = {"jit": jit, "architecture": architecture, "dtype": self.dtype_policy}
-        self.encoder = Encoder(*sizes, input_vocab_size, pe_input, rate, name="encoder", **options)
+        self.encoder = Encoder(
+            encoder_layers,
+            *sizes,
+            input_vocab_size,
+            pe_input,
+            rate,
+            layer_sizes=encoder_sizes,
+            name="encoder",
+            **options,
+        )
         table = self.encoder.embedding.embedding
         self.decoder = Decoder(
+            decoder_layers,
             *sizes,
             target_vocab_size,
             pe_target,
             rate,
+            layer_sizes=decoder_sizes,
             embedding=table if share_embeddings else None,
             name="decoder",
             **options,
@@ -185,8 +201,33 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
     def get_config(self):
         # Not in `_arguments`: Keras would track the dict, and a config with it cannot be copied.
         architecture = self.architecture and self.architecture.to_dict()
-        return {**super().get_config(), **self._arguments, "architecture": architecture}
+        config = {**super().get_config(), **self._arguments, "architecture": architecture}
+        if self.encoder.layer_sizes is not None:
+            stacks = {"encoder": self.encoder, "decoder": self.decoder}
+            config["layer_sizes"] = {name: stack.layer_sizes for name, stack in stacks.items()}
+        return config
 
     @classmethod
     def from_config(cls, config):
         return cls(**with_architecture(config))
+
+
+def _both_numbers(num_layers):
+    """The numbers of encoder and decoder layers."""
+    numbers = (num_layers, num_layers) if isinstance(num_layers, int) else tuple(num_layers)
+    if len(numbers) != 2:
+        raise ValueError(
+            f"num_layers: expected an int, or (encoder layers, decoder layers), got {num_layers!r}."
+        )
+    return numbers
+
+
+def _both_sizes(layer_sizes):
+    """The `layer_sizes` of encoder and decoder."""
+    if layer_sizes is None:
+        return None, None
+    if set(layer_sizes) != {"encoder", "decoder"}:
+        raise ValueError(
+            f'layer_sizes: expected a dict with "encoder" and "decoder", got {layer_sizes!r}.'
+        )
+    return layer_sizes["encoder"], layer_sizes["decoder"]

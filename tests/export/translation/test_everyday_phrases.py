@@ -46,6 +46,7 @@ def test_the_translations_are_those_that_the_card_judges():
     path = shipped_model("en-zh")
     judged = read_description(path)["phrases"]
     assert tuple(one["text"] for one in judged) == PHRASES and len(PHRASES) == 30
-    found = tf.saved_model.load(path).translate(tf.constant(PHRASES)).numpy()
+    translator = tf.saved_model.load(path)
+    found = translator.translate(tf.constant(PHRASES)).numpy()
     assert [text.decode() for text in found] == [one["translation"] for one in judged]
     assert sum(one["accepted"] for one in judged) >= 27

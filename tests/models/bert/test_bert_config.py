@@ -145,7 +145,8 @@ def test_unknown_keys_of_elsewhere_are_reported(tmp_path):
         ({**HUGGING_FACE, "tie_word_embeddings": False}, "tie_word_embeddings: expected True"),
         ({**HUGGING_FACE, "add_cross_attention": True}, "add_cross_attention: expected False"),
         ({**HUGGING_FACE, "is_encoder_decoder": True}, "is_encoder_decoder: expected False"),
-        ({**HUGGING_FACE, "pruned_heads": {"0": [1]}}, "pruned_heads: expected {}"),
+        ({**HUGGING_FACE, "pruned_heads": {"0": [*range(99)]}}, "pruned_heads: expected {.*fewer"),
+        ({**HUGGING_FACE, "pruned_heads": [1]}, "pruned_heads: expected {.*got \\[1\\]"),
         (
             {**HUGGING_FACE, "quantization_config": {"bits": 8}},
             "quantization_config: expected None",

@@ -146,7 +146,7 @@ def load_transformer(path):
         >>> from tf_transformer.export import Translator, shipped_model
         >>> model, tokenizer = load_transformer(shipped_model("en-zh"))
         >>> model.get_config()["num_layers"]
-        2
+        3
         >>> translator = Translator(model, tokenizer, n_best=3)
         >>> translator.translate_beam(tf.constant(["Hello!"]))["scores"].shape.as_list()
         [1, 3]

@@ -31,6 +31,7 @@ class BertArchitectureLayer(LayerWithArchitecture):
         architecture: `Architecture`.
         positions: the part of attention that tells the order of tokens, see `layers.positions`;
             None for a new one of the architecture.
+        group: int, the number of the layer's weights in the stack, for its sizes.
         jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Raises:
@@ -49,21 +50,19 @@ class BertArchitectureLayer(LayerWithArchitecture):
         [6, 8]
     """
 
-    def __init__(self, config, *, architecture, positions=None, jit="auto", **kwargs):
+    def __init__(self, config, *, architecture, positions=None, group=0, jit="auto", **kwargs):
         super().__init__(config, architecture=architecture, **kwargs)
         config, dtype = self.config, self.dtype_policy
-        width, heads, groups = (
-            config.hidden_size,
-            config.num_attention_heads,
-            architecture.num_key_value_heads,
-        )
-        check_heads(width, heads, architecture.key_dim, groups, architecture.share_qk)
+        width, (heads, inner) = config.hidden_size, config.size_of(group)
+        groups, key_dim = architecture.num_key_value_heads, architecture.key_dim or config.head_size
+        check_heads(width, heads, key_dim, groups, architecture.share_qk)
         if positions is None:
             positions = architecture.positions.copy(dtype, name="positions").for_layer()
+        self.group = group
         self.jit = jit
         self.attention = BertAttention(
             heads,
-            architecture.key_dim or config.head_size,
+            key_dim,
             attention_probs_dropout_prob=config.attention_probs_dropout_prob,
             initializer_range=config.initializer_range,
             jit=jit,
@@ -80,9 +79,7 @@ class BertArchitectureLayer(LayerWithArchitecture):
             name="output",
             dtype=dtype,
         )
-        self.ffn_before, self.ffn = architecture.feed_forward.networks(
-            width, config.intermediate_size, dtype
-        )
+        self.ffn_before, self.ffn = architecture.feed_forward.networks(width, inner, dtype)
         self.attention_norm, self.ffn_norm = (
             architecture.new_norm(name, dtype) for name in ("attention_norm", "ffn_norm")
         )
@@ -146,7 +143,8 @@ class BertArchitectureLayer(LayerWithArchitecture):
 
     def get_config(self):
         positions = part_config(self.attention.positions)
-        return {**super().get_config(), "positions": positions, "jit": self.jit}
+        config = {"positions": positions, "group": self.group, "jit": self.jit}
+        return {**super().get_config(), **config}
 
     @classmethod
     def from_config(cls, config):

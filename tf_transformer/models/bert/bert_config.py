@@ -4,9 +4,10 @@ import dataclasses
 from numbers import Integral, Real
 
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
+from tf_transformer.layers.layer_sizes import check_layer_sizes
 
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
-_MAY_BE_NONE = ("embedding_size", "num_hidden_groups", "classifier_dropout")
+_MAY_BE_NONE = ("embedding_size", "num_hidden_groups", "classifier_dropout", "layer_sizes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,9 @@ class BertConfig:
         classifier_dropout: None (same as `hidden_dropout_prob`), or float, dropout rate before a
             classifier.
         labels: tuple of str, the class names of a classifier.
+        layer_sizes: None, or (heads, inner width) for each layer with its own weights, where
+            layers differ: what `compression.pruned` leaves. `num_attention_heads` then only gives
+            the width of a head.
 
     Raises:
         ValueError: If an argument is out of range; the message names it.
@@ -63,6 +67,7 @@ class BertConfig:
     pooler_activation: str | None = "tanh"
     classifier_dropout: float | None = None
     labels: tuple = ()
+    layer_sizes: tuple | None = None
 
     def __post_init__(self):
         if isinstance(self.labels, str):
@@ -96,6 +101,10 @@ class BertConfig:
                 f"num_hidden_groups: expected at most one group for each of the "
                 f"{self.num_hidden_layers} layers, got {self.num_hidden_groups}."
             )
+        if self.layer_sizes is not None:
+            names = ("heads", "inner width")
+            sizes = check_layer_sizes(self.layer_sizes, self.num_groups, names)
+            object.__setattr__(self, "layer_sizes", sizes)
         for name in ("hidden_act", "pooler_activation"):
             value = getattr(self, name)
             named = isinstance(value, str) or callable(value)
@@ -120,6 +129,12 @@ class BertConfig:
     def num_groups(self):
         """Number of layers with separate weights: G, or L without groups."""
         return self.num_hidden_groups or self.num_hidden_layers
+
+    def size_of(self, group):
+        """The numbers of heads and of inner units of the layers with weights number `group`."""
+        if self.layer_sizes is None:
+            return self.num_attention_heads, self.intermediate_size
+        return self.layer_sizes[group]
 
     def group_of(self, layer):
         """Index of the weights that layer number `layer` uses."""

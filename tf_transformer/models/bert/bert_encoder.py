@@ -63,7 +63,7 @@ class BertEncoder(LayerWithArchitecture):
             )
         self.final_norm = None
         options = [
-            {"jit": jit, "name": f"layer_{n}", "dtype": self.dtype_policy}
+            {"group": n, "jit": jit, "name": f"layer_{n}", "dtype": self.dtype_policy}
             for n in range(config.num_groups)
         ]
         if self.architecture is None:

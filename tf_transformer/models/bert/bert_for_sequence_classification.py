@@ -48,6 +48,9 @@ class BertForSequenceClassification(BertWithHead):
         super().build()
         self.classifier.build((None, self.config.hidden_size))
 
+    def head(self, outputs, training=None):
+        """Compute the logits (B, C) from the outputs of `self.bert`."""
+        return self.classifier(self.dropout(outputs["pooled_output"], training=training))
+
     def call(self, inputs, training=None):
-        pooled = self.bert(inputs, training=training)["pooled_output"]
-        return self.classifier(self.dropout(pooled, training=training))
+        return self.head(self.bert(inputs, training=training), training)

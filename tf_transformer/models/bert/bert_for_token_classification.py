@@ -47,6 +47,9 @@ class BertForTokenClassification(BertWithHead):
         super().build()
         self.classifier.build((None, self.config.hidden_size))
 
+    def head(self, outputs, training=None):
+        """Compute the logits (B, T, C) from the outputs of `self.bert`."""
+        return self.classifier(self.dropout(outputs["sequence_output"], training=training))
+
     def call(self, inputs, training=None):
-        states = self.bert(inputs, training=training)["sequence_output"]
-        return self.classifier(self.dropout(states, training=training))
+        return self.head(self.bert(inputs, training=training), training)

@@ -23,6 +23,7 @@ class BertLayer(ConfiguredLayer):
 
     Args:
         config: `BertConfig`, or its dict.
+        group: int, the number of the layer's weights in the stack, for its sizes.
         jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Example:
@@ -34,14 +35,17 @@ class BertLayer(ConfiguredLayer):
         [6, 8]
     """
 
-    def __init__(self, config, *, jit="auto", **kwargs):
+    def __init__(self, config, *, group=0, jit="auto", **kwargs):
         super().__init__(config, **kwargs)
         config = self.config
+        self.group = group
         self.jit = jit
         dtype = self.dtype_policy
         kernel = DrawnKernel(stddev=config.initializer_range)
-        width, inner = config.hidden_size, config.intermediate_size
-        self.attention = BERTSelfAttention(config, jit=jit, name="self", dtype=dtype)
+        width, (heads, inner) = config.hidden_size, config.size_of(group)
+        self.attention = BERTSelfAttention(
+            config, num_heads=heads, jit=jit, name="self", dtype=dtype
+        )
         self.attention_output = FlatDense(
             width, kernel_initializer=kernel, name="dense", dtype=dtype
         )
@@ -66,10 +70,11 @@ class BertLayer(ConfiguredLayer):
 
     def build(self, rows_shape):
         inner = (*rows_shape[:-1], self.intermediate.units)
+        heads = (*rows_shape[:-1], self.attention.query.units)
         with keras.name_scope("attention"):
             self.attention.build((None, *rows_shape))
             with keras.name_scope("output"):
-                self.attention_output.build(rows_shape)
+                self.attention_output.build(heads)
                 self.attention_norm.build(rows_shape)
         with keras.name_scope("intermediate"):
             self.intermediate.build(rows_shape)
@@ -107,4 +112,4 @@ class BertLayer(ConfiguredLayer):
         return self.output_norm(rows + self.dropout2(inner, training=training)), weights
 
     def get_config(self):
-        return {**super().get_config(), "jit": self.jit}
+        return {**super().get_config(), "group": self.group, "jit": self.jit}

@@ -20,6 +20,7 @@ class BERTSelfAttention(BertAttention):
 
     Args:
         config: `BertConfig`, or its dict.
+        num_heads: None for that of the config; or int, N, with the width that the config gives.
         jit: True, False or "auto", whether to compile the attention core with XLA.
 
     Call arguments:
@@ -41,10 +42,10 @@ class BERTSelfAttention(BertAttention):
         [1, 3, 8]
     """
 
-    def __init__(self, config, *, jit="auto", **kwargs):
+    def __init__(self, config, *, num_heads=None, jit="auto", **kwargs):
         config = BertConfig.of(config)
         super().__init__(
-            config.num_attention_heads,
+            num_heads or config.num_attention_heads,
             config.head_size,
             attention_probs_dropout_prob=config.attention_probs_dropout_prob,
             initializer_range=config.initializer_range,
@@ -82,4 +83,5 @@ class BERTSelfAttention(BertAttention):
     def get_config(self):
         # The config replaces the arguments of `BertAttention`.
         config = keras.layers.Layer.get_config(self)
-        return {**config, "config": self.config.to_dict(), "jit": self.jit}
+        heads = self.num_attention_heads
+        return {**config, "config": self.config.to_dict(), "num_heads": heads, "jit": self.jit}

@@ -16,7 +16,6 @@ _ONLY = {
     "is_encoder_decoder": (False,),
     "is_decoder": (False,),
     "position_embedding_type": ("absolute", None),
-    "pruned_heads": ({}, None),
     "quantization_config": (None,),
     "tie_word_embeddings": (True,),
 }
@@ -24,6 +23,7 @@ _ONLY = {
 _OWN = "tf_transformer_bert"
 _MODEL_TYPES = ("bert", "albert", _OWN)
 _ARCHITECTURE = "architecture"  # a key of our own files
+_PRUNED = "pruned_heads"  # of Hugging Face: layer -> numbers of the heads that are gone
 _NEEDED = {
     "bert": ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
     "albert": ("vocab_size", "hidden_size", "embedding_size", "num_hidden_groups", "hidden_act"),
@@ -88,7 +88,7 @@ def read_config(path, **changes):
                 f"{key}: expected {allowed[0]!r} in {path}, the only supported value, got "
                 f"{content[key]!r}."
             )
-    known = {*_FIELDS, *_IGNORED.split(), *_ONLY, _ARCHITECTURE}
+    known = {*_FIELDS, *_IGNORED.split(), *_ONLY, _ARCHITECTURE, _PRUNED}
     unknown = sorted(set(content) - known)
     if unknown:
         warnings.warn(
@@ -108,7 +108,9 @@ def read_config(path, **changes):
         raise ValueError(
             f"path: expected {', '.join(missing)} in {path}, got only {', '.join(content)}."
         )
-    return BertConfig(**{**fields, **changes})
+    config = BertConfig(**{**fields, **changes})
+    pruned = content.get(_PRUNED)
+    return _without_heads(config, pruned, path) if pruned else config
 
 
 def read_architecture(path):
@@ -162,8 +164,14 @@ def config_file(config, model_name, architecture=None):
         fields["id2label"] = {str(n): label for n, label in enumerate(labels)}
         fields["label2id"] = {label: n for n, label in enumerate(labels)}
     model_type = architecture_of(config, architecture)
-    narrow = config.embedding_size is not None or config.num_hidden_groups is not None
-    if "pooler_activation" in fields or (narrow and model_type == "bert"):
+    own = config.embedding_size is not None or config.num_hidden_groups is not None
+    if config.layer_sizes and model_type == "bert":
+        pruned = _pruned_heads(config)
+        own = own or pruned is None
+        if not own:
+            fields[_PRUNED] = pruned
+            del fields["layer_sizes"]
+    if "pooler_activation" in fields or (own and model_type == "bert"):
         model_type = _OWN
     if model_type == "albert":
         # Hugging Face has no ALBERT with only the sentence order head.
@@ -203,3 +211,29 @@ def _labels(content, path):
         raise ValueError(
             f'id2label: expected a name for each of "0", "1", ... in {path}, got {names!r}.'
         ) from error
+
+
+def _without_heads(config, pruned, path):
+    """A config with the numbers of heads that are left by Hugging Face's `pruned_heads`."""
+    heads = config.num_attention_heads
+    try:
+        gone = [len(set(pruned.get(str(n), ()))) for n in range(config.num_groups)]
+        sizes = [(heads - count, config.intermediate_size) for count in gone]
+        return dataclasses.replace(config, layer_sizes=sizes)
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(
+            f'{_PRUNED}: expected {{"0": [...], ...}} in {path}, fewer than {heads} heads of a '
+            f"layer, got {pruned!r}."
+        ) from None
+
+
+def _pruned_heads(config):
+    """Hugging Face's `pruned_heads`, or None if more than heads was pruned.
+
+    Which heads are gone is not known any more; their number gives the shapes of the weights.
+    """
+    heads, units = zip(*config.layer_sizes, strict=True)
+    if set(units) != {config.intermediate_size} or max(heads) > config.num_attention_heads:
+        return None
+    gone = {n: config.num_attention_heads - left for n, left in enumerate(heads)}
+    return {str(n): list(range(count)) for n, count in gone.items() if count}

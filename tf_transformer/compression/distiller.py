@@ -1,0 +1,204 @@
+"""Trains a student to imitate a teacher, with `fit`.
+
+Axes: B batch, T length, D width, C classes or vocabulary.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.compression.transfer_losses import (
+    attention_loss,
+    hidden_state_loss,
+    soft_target_loss,
+)
+from tf_transformer.models.bert.bert import Bert
+from tf_transformer.models.variables_first import VariablesFirst
+
+
+class Distiller(VariablesFirst, keras.Model):
+    """Trains a student on the labels and on what a teacher makes of the same inputs.
+
+    (1 - soft_targets) * loss + soft_targets * soft_target_loss + hidden_states * hidden_state_loss
+    + attention * attention_loss, see `compression.transfer_losses`. `compile` and `fit` it like the
+    student; `evaluate`, `predict` and weight files are the student's. The teacher runs without
+    dropout and does not change.
+
+    Args:
+        student, teacher: built models with the same inputs: two BERT models, or two models that
+            return logits over the same classes, such as `Transformer` (word-level distillation).
+        temperature: float above 0, softens both predictions.
+        soft_targets: float in [0, 1], how much the teacher's predictions count, and how little the
+            labels; with 1, or for `Bert`, which has no predictions, no labels are needed.
+        hidden_states, attention: float >= 0, weights of these losses, for BERT models.
+        layer_map: None to spread the student's layers over the teacher's; or dict, student layer
+            -> teacher layer, from 1; layer 0 are the embeddings. Jiao et al. 2020, "TinyBERT",
+            section 3.1.
+
+    Call arguments:
+        inputs, training: those of the student.
+
+    Returns:
+        What the student returns.
+
+    Raises:
+        ValueError: If a number is out of range, a layer does not exist, the student has more layers
+            than its teacher and no `layer_map`, hidden states or attention are wanted of models
+            other than BERT, or attention of different numbers of heads.
+
+    Example:
+        >>> from tf_transformer.bert import BertConfig, BertForSequenceClassification
+        >>> small, large = (
+        ...     BertConfig(13, width, layers, 2, 16, labels=("a", "b"))
+        ...     for width, layers in ((6, 2), (8, 4))
+        ... )
+        >>> student, teacher = map(BertForSequenceClassification, (small, large))
+        >>> distiller = Distiller(student, teacher, hidden_states=1.0, attention=1.0)
+        >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        >>> distiller.compile(keras.optimizers.Adam(), loss)
+        >>> x = {"input_ids": np.ones((4, 3), "int32")}
+        >>> history = distiller.fit(x, np.zeros(4, "int32"), verbose=0)
+        >>> distiller.layer_map
+        {0: 0, 1: 2, 2: 4}
+    """
+
+    def __init__(
+        self,
+        student,
+        teacher,
+        *,
+        temperature=1.0,
+        soft_targets=0.5,
+        hidden_states=0.0,
+        attention=0.0,
+        layer_map=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not temperature > 0:
+            raise ValueError(f"temperature: expected a number above 0, got {temperature}.")
+        if not 0 <= soft_targets <= 1:
+            raise ValueError(f"soft_targets: expected a number in [0, 1], got {soft_targets}.")
+        for name, weight in (("hidden_states", hidden_states), ("attention", attention)):
+            if not weight >= 0:
+                raise ValueError(f"{name}: expected at least 0, got {weight}.")
+        for model in (student, teacher):
+            if not model.built:
+                model.build()
+        self.student = student
+        self._teacher = (lambda: teacher,)  # a model as an attribute would be trained and saved
+        self.temperature = temperature
+        self.weights_of_losses = soft_targets, hidden_states, attention
+        self.layer_map, self.projection = None, None
+        if hidden_states or attention:
+            self._map_layers(student, teacher, layer_map)
+
+    def _map_layers(self, student, teacher, layer_map):
+        if not all(
+            isinstance(model, Bert) or hasattr(model, "head") for model in (student, teacher)
+        ):
+            raise ValueError(
+                "hidden_states, attention: expected 0, or Bert or a BERT classifier as student and "
+                f"teacher, got {type(student).__name__} and {type(teacher).__name__}."
+            )
+        ours, theirs = student.config, teacher.config
+        layers, most = ours.num_hidden_layers, theirs.num_hidden_layers
+        if layer_map is None:
+            if layers > most:
+                raise ValueError(
+                    f"layer_map: expected a dict, since the student has more layers than its "
+                    f"teacher, {layers} and {most}, got None."
+                )
+            layer_map = {n: round(n * most / layers) for n in range(layers + 1)}
+        for layer, taught_by in layer_map.items():
+            if layer not in range(layers + 1) or taught_by not in range(most + 1):
+                raise ValueError(
+                    f"layer_map: expected layers of the student from 0 to {layers} and of the "
+                    f"teacher from 0 to {most}, got {layer_map}."
+                )
+        if self.weights_of_losses[2]:
+            for layer, taught_by in layer_map.items():
+                heads = (
+                    config.size_of(config.group_of(n - 1))[0]
+                    for config, n in ((ours, layer), (theirs, taught_by))
+                )
+                if layer and taught_by and len(set(heads)) > 1:
+                    raise ValueError(
+                        f"attention: expected as many heads in the student's layer {layer} as in "
+                        f"the teacher's layer {taught_by}, got other numbers. Set attention to 0."
+                    )
+        self.layer_map = dict(layer_map)
+        if ours.hidden_size != theirs.hidden_size:
+            self.projection = keras.layers.Dense(
+                theirs.hidden_size, use_bias=False, name="projection", dtype=self.dtype_policy
+            )
+            self.projection.build((None, ours.hidden_size))
+
+    def build(self, input_shape=None):
+        """The student was built before."""
+
+    def call(self, inputs, training=None):
+        return self.student(inputs, training=training)
+
+    def save_weights(self, *args, **kwargs):
+        self.student.save_weights(*args, **kwargs)
+
+    def load_weights(self, *args, **kwargs):
+        self.student.load_weights(*args, **kwargs)
+
+    def train_step(self, data):
+        """One step of `fit`."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        deep = self.layer_map is not None
+        taught = _outputs(self._teacher[0](), x, False, deep)
+        with tf.GradientTape() as tape:
+            found = _outputs(self.student, x, True, deep)
+            loss = self._loss(x, y, sample_weight, found, taught)
+            scaled = self.optimizer.scale_loss(loss)
+        variables = self.trainable_variables
+        gradients = tape.gradient(scaled, [variable.value for variable in variables])
+        pairs = zip(gradients, variables, strict=True)
+        # Without labels nothing trains the pooler.
+        self.optimizer.apply_gradients([pair for pair in pairs if pair[0] is not None])
+        self._loss_tracker.update_state(loss)
+        if found["logits"] is None:
+            return {"loss": self._loss_tracker.result()}
+        return self.compute_metrics(x, y, found["logits"], sample_weight)
+
+    def _loss(self, x, y, sample_weight, found, taught):
+        soft_targets, hidden_states, attention = self.weights_of_losses
+        logits, loss, tokens = found["logits"], 0.0, _tokens(x)
+        if logits is not None and soft_targets < 1:
+            loss += (1 - soft_targets) * self.compute_loss(x, y, logits, sample_weight)
+        if logits is not None and soft_targets:
+            mask = tokens if tokens is not None or y is None else tf.not_equal(y, 0)
+            mask = mask if logits.shape.rank == 3 else None
+            loss += soft_targets * soft_target_loss(
+                logits, taught["logits"], self.temperature, mask
+            )
+        for layer, taught_by in (self.layer_map or {}).items():
+            if hidden_states:
+                states = found["hidden_states"][layer]
+                states = states if self.projection is None else self.projection(states)
+                taught_states = taught["hidden_states"][taught_by]
+                loss += hidden_states * hidden_state_loss(states, taught_states, tokens)
+            if attention and layer and taught_by:
+                weights = found["attentions"][layer - 1], taught["attentions"][taught_by - 1]
+                loss += attention * attention_loss(*weights, tokens)
+        return loss
+
+
+def _outputs(model, x, training, deep):
+    """Logits, or None, and with `deep` the hidden states and attention weights."""
+    if not deep and not isinstance(model, Bert):
+        return {"logits": model(x, training=training)}
+    options = {"training": training, "return_hidden_states": deep, "return_attentions": deep}
+    if isinstance(model, Bert):
+        return {**model(x, **options), "logits": None}
+    outputs = model.bert(x, **options)
+    return {**outputs, "logits": model.head(outputs, training)}
+
+
+def _tokens(x):
+    """Which positions of BERT's inputs are tokens: None, or float (B, T)."""
+    mask = x.get("attention_mask") if isinstance(x, dict) else None
+    return None if mask is None else tf.cast(tf.not_equal(mask, 0), tf.float32)

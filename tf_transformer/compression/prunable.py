@@ -1,0 +1,165 @@
+"""Where the heads and the inner units of a model are."""
+
+import dataclasses
+
+import keras
+
+from tf_transformer.compression.prunable_site import PrunableSite
+from tf_transformer.layers.decoder_layer import DecoderLayer
+from tf_transformer.layers.encoder_layer import EncoderLayer
+from tf_transformer.layers.feed_forwards.gated_dense import GatedDense
+from tf_transformer.models.bert.pretrained_bert import PretrainedBert
+from tf_transformer.models.transformer import Transformer
+
+
+@dataclasses.dataclass(frozen=True)
+class PrunableLayer:
+    """One layer of a stack.
+
+    Args:
+        attentions: dict, name -> `PrunableSite`.
+        networks: tuple of `PrunableSite`, its feed-forward networks.
+        layer: the Keras layer.
+
+    Example:
+        >>> layer = EncoderLayer(8, 2, 32)
+        >>> PrunableLayer({}, (), layer).layer.dff
+        32
+    """
+
+    attentions: dict
+    networks: tuple
+    layer: keras.layers.Layer
+
+
+def prunable_stacks(model):
+    """Find the layers of a model with their heads and inner units.
+
+    Args:
+        model: built `Transformer`, or a BERT model of `tf_transformer.bert`.
+
+    Returns:
+        dict, "encoder" and for a `Transformer` also "decoder" -> list of `PrunableLayer`. Its
+        attentions are named "encoder", "decoder" and "cross".
+
+    Raises:
+        ValueError: If the model is of another class, or is not built.
+
+    Example:
+        >>> from tf_transformer import Transformer
+        >>> model = Transformer(2, 8, 2, 32, 11, 13, pe_input=16, pe_target=16)
+        >>> model.build()
+        >>> prunable_stacks(model)["decoder"][0].attentions["cross"].count
+        2
+    """
+    if isinstance(model, Transformer):
+        stacks = {"encoder": model.encoder.enc_layers, "decoder": model.decoder.dec_layers}
+    elif isinstance(model, PretrainedBert):
+        stacks = {"encoder": getattr(model, "bert", model).encoder.groups}
+    else:
+        raise ValueError(f"model: expected a Transformer or a BERT model, got {model!r}.")
+    if not model.built:
+        raise ValueError("model: expected a model with weights, got one that was not built yet.")
+    return {name: [_layer(layer) for layer in layers] for name, layers in stacks.items()}
+
+
+def attention_sites(model):
+    """Find the heads of a model.
+
+    Args:
+        model: see `prunable_stacks`.
+
+    Returns:
+        dict, "encoder" and for a `Transformer` also "decoder" and "cross" -> list of
+        `PrunableSite`, one for each layer.
+
+    Raises:
+        ValueError: See `prunable_stacks`.
+
+    Example:
+        >>> from tf_transformer.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(13, 8, 1, 2, 16))
+        >>> model.build()
+        >>> attention_sites(model)["encoder"][0].width
+        4
+    """
+    sites = {}
+    for layers in prunable_stacks(model).values():
+        for layer in layers:
+            for name, attention in layer.attentions.items():
+                sites.setdefault(name, []).append(attention)
+    return sites
+
+
+def network_sites(model):
+    """Find the inner units of a model.
+
+    Args:
+        model: see `prunable_stacks`.
+
+    Returns:
+        dict, "encoder" and for a `Transformer` also "decoder" -> list of `PrunableSite`, one for
+        each layer.
+
+    Raises:
+        ValueError: If a layer has two feed-forward networks; see also `prunable_stacks`.
+
+    Example:
+        >>> from tf_transformer.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(13, 8, 1, 2, 16))
+        >>> model.build()
+        >>> network_sites(model)["encoder"][0].count
+        16
+    """
+    stacks = prunable_stacks(model)
+    if any(len(layer.networks) != 1 for layers in stacks.values() for layer in layers):
+        raise ValueError(
+            "model: expected one feed-forward network in each layer, got two (MacaronFeedForward). "
+            "Its heads and layers can be pruned."
+        )
+    return {name: [layer.networks[0] for layer in layers] for name, layers in stacks.items()}
+
+
+def _layer(layer):
+    if isinstance(layer, EncoderLayer):
+        return PrunableLayer({"encoder": _attention(layer.mha)}, _networks(layer), layer)
+    if isinstance(layer, DecoderLayer):
+        attentions = {"decoder": _attention(layer.mha1), "cross": _attention(layer.mha2)}
+        return PrunableLayer(attentions, _networks(layer), layer)
+    heads = layer.attention
+    attention = PrunableSite(
+        (heads.query, heads.key, heads.value),
+        layer.attention_output,
+        heads.num_attention_heads,
+        heads.size_per_head,
+        heads.positions,
+        heads.num_key_value_heads != heads.num_attention_heads,
+    )
+    if hasattr(layer, "ffn"):
+        networks = _networks(layer)
+    else:
+        inner = layer.intermediate
+        networks = (PrunableSite((inner,), layer.output_dense, inner.units),)
+    return PrunableLayer({"encoder": attention}, networks, layer)
+
+
+def _attention(mha):
+    return PrunableSite(
+        (mha.wq, mha.wk, mha.wv),
+        mha.dense,
+        mha.num_heads,
+        mha.key_dim,
+        mha.positions,
+        mha.num_key_value_heads != mha.num_heads,
+    )
+
+
+def _networks(layer):
+    found = []
+    for network in (layer.ffn_before, layer.ffn):
+        if network is not None:
+            hidden, after = network.layers[:2]
+            gated = isinstance(hidden, GatedDense)
+            before = (hidden.gate, hidden.linear) if gated else (hidden,)
+            found.append(PrunableSite(before, after, before[0].units))
+    return tuple(found)

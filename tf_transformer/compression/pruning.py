@@ -1,0 +1,192 @@
+"""Removes heads, inner units and layers from a model."""
+
+import numpy as np
+
+from tf_transformer.compression.prunable import (
+    attention_sites,
+    network_sites,
+    prunable_stacks,
+)
+from tf_transformer.layers.positions import AlibiPositions, T5Positions
+from tf_transformer.models.transformer import Transformer
+
+
+def pruned(model, *, heads=None, units=None, layers=None):
+    """Create a smaller model of the same class, without some heads, inner units or layers.
+
+    The kernels are cut, so the model is smaller and faster; it gives the results that the original
+    gives when the outputs of these heads and units are multiplied by 0. It is a model like any
+    other: `fit`, `save`, `save_pretrained` and the exporters take it. Michel et al. 2019, "Are
+    Sixteen Heads Really Better than One?", section 3.
+
+    Args:
+        model: built `Transformer` or BERT model; it does not change.
+        heads: None, or dict: "encoder", "decoder" (self-attention) or "cross" -> {layer: numbers
+            of the heads to remove}.
+        units: None, or dict: "encoder" or "decoder" -> {layer: numbers of the units to remove}.
+        layers: None, or dict: "encoder" or "decoder" -> numbers of the layers to remove.
+
+    Returns:
+        A new model, not compiled.
+
+    Raises:
+        ValueError: If a layer, head or unit does not exist, a layer would lose all its heads or
+            units, or a stack all its layers; if the heads of a layer share keys (grouped-query
+            attention) or have positions of their own (T5, ALiBi); or if a layer to remove shares
+            weights with others (ALBERT, T5 positions).
+
+    Example:
+        >>> from tf_transformer import Transformer
+        >>> model = Transformer(2, 8, 2, 32, 11, 13, pe_input=16, pe_target=16)
+        >>> model.build()
+        >>> smaller = pruned(model, heads={"cross": {0: [1]}}, layers={"encoder": [1]})
+        >>> smaller.get_config()["layer_sizes"]
+        {'encoder': ((2, 32),), 'decoder': ((2, 1, 32), (2, 2, 32))}
+    """
+    cuts = _Cuts(model)
+    cuts.remove_heads(heads or {})
+    cuts.remove_units(units or {})
+    cuts.remove_layers(layers or {})
+    smaller = _rebuilt(model, cuts.sizes())
+    smaller.build()
+    for weight, value in zip(smaller.weights, cuts.values(), strict=True):
+        weight.assign(value)
+    return smaller
+
+
+def prune_heads(model, heads):
+    """Create a smaller model without some heads; see `pruned`.
+
+    Args:
+        model: built `Transformer` or BERT model.
+        heads: dict, "encoder", "decoder" or "cross" -> {layer: numbers of the heads to remove}.
+
+    Returns:
+        A new model, not compiled.
+
+    Raises:
+        ValueError: See `pruned`.
+
+    Example:
+        >>> from tf_transformer.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+        >>> model.build()
+        >>> prune_heads(model, {"encoder": {1: [0]}}).config.layer_sizes
+        ((2, 16), (1, 16))
+    """
+    return pruned(model, heads=heads)
+
+
+class _Cuts:
+    """What is kept of each layer, kernel and bias."""
+
+    def __init__(self, model):
+        self.model, self.stacks = model, prunable_stacks(model)
+        self.kept = {name: list(range(len(layers))) for name, layers in self.stacks.items()}
+        self.counts = {}  # id of `site.after` -> the number of parts that are left
+        self.slices = {}  # id of a variable -> (axis, indices)
+        self.gone = set()  # ids of variables
+
+    def remove_heads(self, heads):
+        sites = attention_sites(self.model)
+        for name, n, numbers, site in _chosen("heads", heads, sites):
+            if site.grouped:
+                raise ValueError(
+                    "heads: expected heads with keys of their own, got grouped-query attention."
+                )
+            if isinstance(site.positions, AlibiPositions | T5Positions):
+                raise ValueError(
+                    f"heads: expected positions without numbers for each head, got "
+                    f"{type(site.positions).__name__}."
+                )
+            self._remove(f"heads[{name!r}][{n}]", site, numbers)
+
+    def remove_units(self, units):
+        sites = network_sites(self.model) if units else {}
+        for name, n, numbers, site in _chosen("units", units, sites):
+            self._remove(f"units[{name!r}][{n}]", site, numbers)
+
+    def remove_layers(self, layers):
+        for name, numbers in layers.items():
+            _check_name("layers", name, self.stacks)
+            gone = _numbers(f"layers[{name!r}]", numbers, len(self.stacks[name]))
+            self.kept[name] = [n for n in self.kept[name] if n not in gone]
+            before = self.stacks[name]
+            kept = {id(w) for n in self.kept[name] for w in before[n].layer.weights}
+            self.gone |= {id(w) for n in gone for w in before[n].layer.weights}
+            if self.gone & kept:
+                raise ValueError(
+                    f"layers[{name!r}]: expected layers with weights of their own, got shared ones."
+                )
+
+    def _remove(self, argument, site, numbers):
+        gone = _numbers(argument, numbers, site.count)
+        kept = [n for n in range(site.count) if n not in gone]
+        places = np.reshape(np.arange(site.count * site.width), (site.count, -1))[kept].ravel()
+        self.counts[id(site.after)] = len(kept)
+        for dense in site.before:
+            self.slices[id(dense.kernel)] = 1, places
+            if dense.bias is not None:
+                self.slices[id(dense.bias)] = 0, places
+        self.slices[id(site.after.kernel)] = 0, places
+
+    def sizes(self):
+        """The sizes of the layers that are left, for each stack."""
+        left = {}
+        for name, layers in self.stacks.items():
+            left[name] = []
+            for n in self.kept[name]:
+                layer = layers[n]
+                sites = (*layer.attentions.values(), layer.networks[0])
+                left[name].append([self.counts.get(id(s.after), s.count) for s in sites])
+        return left
+
+    def values(self):
+        """What is left of each variable of the model."""
+        for weight in self.model.weights:
+            if id(weight) not in self.gone:
+                axis, kept = self.slices.get(id(weight), (0, None))
+                yield weight if kept is None else np.take(weight, kept, axis)
+
+
+def _chosen(argument, choice, sites):
+    """Yield `(name, layer, numbers, site)` for each layer of a choice."""
+    for name, layers in choice.items():
+        _check_name(argument, name, sites)
+        for n, numbers in layers.items():
+            if n not in range(len(sites[name])):
+                raise ValueError(
+                    f"{argument}[{name!r}]: expected layers from 0 to {len(sites[name]) - 1}, "
+                    f"got {n!r}."
+                )
+            if len(numbers):
+                yield name, n, numbers, sites[name][n]
+
+
+def _check_name(argument, name, sites):
+    if name not in sites:
+        raise ValueError(f"{argument}: expected keys among {', '.join(sites)}, got {name!r}.")
+
+
+def _numbers(argument, numbers, count):
+    gone = {int(n) for n in numbers}
+    if not gone <= set(range(count)):
+        raise ValueError(f"{argument}: expected numbers from 0 to {count - 1}, got {numbers!r}.")
+    if len(gone) == count:
+        raise ValueError(f"{argument}: expected at least one to be left, got all {count} of them.")
+    return gone
+
+
+def _rebuilt(model, sizes):
+    """A new model of the same class with these sizes."""
+    config = model.get_config()
+    if isinstance(model, Transformer):
+        numbers = tuple(len(layers) for layers in sizes.values())
+        config.update(num_layers=numbers, layer_sizes=sizes)
+        return type(model).from_config(config)
+    bert = {**config["config"], "layer_sizes": sizes["encoder"]}
+    if bert["num_hidden_groups"] is None:
+        bert["num_hidden_layers"] = len(sizes["encoder"])
+    elif len(sizes["encoder"]) != model.config.num_groups:
+        raise ValueError("layers: expected layers with weights of their own, got an ALBERT.")
+    return type(model).from_config({**config, "config": bert})

@@ -1,0 +1,103 @@
+"""What a student should have in common with its teacher, as losses.
+
+Axes: B batch, T length, N heads, D width, C classes or vocabulary. Masks are float (B,) or (B, T),
+0 for what does not count, such as padding.
+"""
+
+import tensorflow as tf
+
+
+def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):
+    """Mean divergence of a student's softened predictions from its teacher's.
+
+    temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)), Hinton et
+    al. 2015, "Distilling the Knowledge in a Neural Network", section 2; for the tokens of a
+    translation Kim and Rush 2016, section 3.1.
+
+    Args:
+        logits, teacher_logits: float tensors (B, C) or (B, T, C).
+        temperature: float above 0.
+        mask: None, or float tensor (B,) or (B, T).
+
+    Returns:
+        float32 scalar, in nats.
+
+    Example:
+        >>> student, teacher = tf.math.log([[0.5, 0.5]]), tf.math.log([[0.8, 0.2]])
+        >>> round(float(soft_target_loss(student, teacher)), 4)  # log 2 - entropy of the teacher
+        0.1927
+    """
+    logits, teacher_logits = (
+        tf.nn.log_softmax(tf.cast(x, tf.float32) / temperature) for x in (logits, teacher_logits)
+    )
+    each = tf.reduce_sum(tf.exp(teacher_logits) * (teacher_logits - logits), -1)
+    return temperature**2 * _mean(each, mask)
+
+
+def hidden_state_loss(states, teacher_states, mask=None):
+    """Mean squared difference of hidden states.
+
+    Jiao et al. 2020, "TinyBERT", equation 8; a narrower student's states are projected first.
+
+    Args:
+        states, teacher_states: float tensors (B, T, D).
+        mask: None, or float tensor (B, T).
+
+    Returns:
+        float32 scalar.
+
+    Raises:
+        ValueError: If the widths differ.
+
+    Example:
+        >>> float(hidden_state_loss(tf.ones((1, 3, 8)), tf.zeros((1, 3, 8))))
+        1.0
+    """
+    if states.shape[-1] != teacher_states.shape[-1]:
+        raise ValueError(
+            f"states: expected the teacher's width, {teacher_states.shape[-1]}, got "
+            f"{states.shape[-1]}."
+        )
+    states, teacher_states = (tf.cast(x, tf.float32) for x in (states, teacher_states))
+    return _mean(tf.reduce_mean(tf.math.squared_difference(states, teacher_states), -1), mask)
+
+
+def attention_loss(weights, teacher_weights, mask=None):
+    """Mean divergence of the heads' attention from the teacher's.
+
+    KL(teacher || student) for each query and head, Wang et al. 2020, "MiniLM", equation 6.
+    TinyBERT's equation 7 compares the scores before the softmax, which the attention core does not
+    return.
+
+    Args:
+        weights, teacher_weights: float tensors (B, N, T, S), attention weights.
+        mask: None, or float tensor (B, T), of the queries.
+
+    Returns:
+        float32 scalar, in nats.
+
+    Raises:
+        ValueError: If the numbers of heads differ.
+
+    Example:
+        >>> even, sharp = tf.fill((1, 2, 3, 4), 0.25), tf.one_hot([[[0, 1, 2]] * 2], 4)
+        >>> round(float(attention_loss(even, sharp)), 4)  # log 4
+        1.3863
+    """
+    if weights.shape[1] != teacher_weights.shape[1]:
+        raise ValueError(
+            f"weights: expected the teacher's number of heads, {teacher_weights.shape[1]}, got "
+            f"{weights.shape[1]}."
+        )
+    weights, teacher_weights = (tf.cast(x, tf.float32) for x in (weights, teacher_weights))
+    # x log x is 0 for a blocked key, of which the student makes 0 too.
+    each = tf.math.xlogy(teacher_weights, teacher_weights)
+    each -= teacher_weights * tf.math.log(tf.maximum(weights, 1e-9))
+    return _mean(tf.reduce_mean(tf.reduce_sum(each, -1), 1), mask)
+
+
+def _mean(each, mask):
+    if mask is None:
+        return tf.reduce_mean(each)
+    mask = tf.cast(mask, tf.float32)
+    return tf.math.divide_no_nan(tf.reduce_sum(each * mask), tf.reduce_sum(mask))
