@@ -177,9 +177,10 @@ BENCHMARKS = [
         "translation",
         "variants",
         "parts of the architecture: BLEU, longer sentences, depth, weights, memory",
-        "6 h",
+        "4 h",
         needs="FOLDER, which resumes",
         rounds=False,
+        results=("variants",),
     ),
     Benchmark(
         "translation",

@@ -107,7 +107,9 @@ def train_missing(folder, names, seeds, budget, at_once):
 
 
 def mean_and_range(values):
-    """Like "29.10 (28.99 to 29.21)"."""
+    """Like "29.10 (28.99 to 29.21)", or "29.10" for one value."""
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
     return f"{statistics.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
@@ -174,9 +176,10 @@ def main(parser, arguments):
             tables.append("![BLEU of each variant and seed](variants.png)")
     remark = (
         f"The {options.preset} preset with {options.epochs} epochs, trained on pairs of at most "
-        f"{LONGEST} tokens, everything else the same; scores on held-out pairs (mean of the seeds "
-        f"and their range), decoded greedily. 2x: pairs of {LONGEST + 1} to {2 * LONGEST} tokens. "
-        f"4x: three to five held-out pairs in one text, of {2 * LONGEST + 1} to {4 * LONGEST} "
+        f"{LONGEST} tokens, everything else the same; seeds: {options.seeds}. Scores on held-out "
+        f"pairs (mean of the seeds and their range), decoded greedily. 2x: pairs of {LONGEST + 1} "
+        f"to {2 * LONGEST} tokens. 4x: three to five held-out pairs in one text, of "
+        f"{2 * LONGEST + 1} to {4 * LONGEST} "
         f"tokens. Loss is nats per token with the right tokens before it. Tokens per second are "
         f"those of the target in the fastest epoch, on one core, next to another training."
     )
