@@ -86,6 +86,15 @@ def test_encoders_have_no_labels(tmp_path):
     np.testing.assert_array_equal(other(X)["sequence_output"], expected)
 
 
+def test_its_config_makes_the_same():
+    distiller = Distiller(bert(2), bert(4), temperature=2.0, hidden_states=0.5)
+    again = Distiller.from_config(distiller.get_config())
+    assert again.layer_map == {0: 0, 1: 2, 2: 4} and again.temperature == 2.0
+    assert again.weights_of_losses == (0.5, 0.5, 0.0)
+    assert again.student.config == distiller.student.config
+    assert again.get_config()["teacher"] == distiller.get_config()["teacher"]
+
+
 def test_words_of_translations():
     student, teacher = (
         Transformer(layers, 8, 2, 16, 11, 13, 20, 20, rate=0.0) for layers in (1, 2)

@@ -15,6 +15,7 @@ from tf_transformer.models.bert.bert import Bert
 from tf_transformer.models.variables_first import VariablesFirst
 
 
+@keras.saving.register_keras_serializable(package="tf_transformer")
 class Distiller(VariablesFirst, keras.Model):
     """Trains a student on the labels and on what a teacher makes of the same inputs.
 
@@ -138,6 +139,29 @@ class Distiller(VariablesFirst, keras.Model):
 
     def call(self, inputs, training=None):
         return self.student(inputs, training=training)
+
+    def get_config(self):
+        soft_targets, hidden_states, attention = self.weights_of_losses
+        models = {"student": self.student, "teacher": self._teacher[0]()}
+        return {
+            **super().get_config(),
+            **{name: keras.saving.serialize_keras_object(model) for name, model in models.items()},
+            "temperature": self.temperature,
+            "soft_targets": soft_targets,
+            "hidden_states": hidden_states,
+            "attention": attention,
+            "layer_map": self.layer_map and list(self.layer_map.items()),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        models = [
+            keras.saving.deserialize_keras_object(config.pop(name), custom_objects)
+            for name in ("student", "teacher")
+        ]
+        layer_map = config.pop("layer_map")  # JSON would make its keys strings
+        return cls(*models, layer_map=layer_map and dict(layer_map), **config)
 
     def save_weights(self, *args, **kwargs):
         self.student.save_weights(*args, **kwargs)

@@ -135,12 +135,14 @@ def _by_ablation(model, batches, sites):
     for site in sites:
         kernel, rises = site.after.kernel, np.zeros(site.count)
         before = kernel.numpy()
-        for n in range(site.count):
-            without = before.copy()
-            without[n * site.width : (n + 1) * site.width] = 0
-            kernel.assign(without)
-            rises[n] = loss() - whole
-        kernel.assign(before)
+        try:
+            for n in range(site.count):
+                without = before.copy()
+                without[n * site.width : (n + 1) * site.width] = 0
+                kernel.assign(without)
+                rises[n] = loss() - whole
+        finally:
+            kernel.assign(before)
         results.append(rises)
     return results
 
