@@ -1,5 +1,7 @@
 """A pruned model gives what the whole one gives without the outputs of what is gone."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -160,14 +162,36 @@ def test_it_trains_and_is_saved(make, tmp_path):
     same(smaller, keras.models.load_model(tmp_path / "model.keras"), x)
 
 
-@pytest.mark.parametrize("units", [{}, {"encoder": {2: [1]}}])
-def test_a_folder_of_a_pruned_bert(units, tmp_path):
-    model = bert()
-    smaller = pruned(model, heads={"encoder": {0: [1], 2: [0, 2]}}, units=units)
+ALBERT = {"embedding_size": 5, "num_hidden_groups": 3}
+
+
+@pytest.mark.parametrize(
+    ("config", "units", "kind"),
+    [
+        ({}, {}, "bert"),
+        ({}, {"encoder": {2: [1]}}, "tf_transformer_bert"),
+        (ALBERT, {}, "tf_transformer_bert"),
+    ],
+)
+def test_a_folder_of_a_pruned_bert(config, units, kind, tmp_path):
+    smaller = pruned(bert(**config), heads={"encoder": {0: [1], 2: [0, 2]}}, units=units)
     smaller.save_pretrained(tmp_path / "bert")
+    assert json.loads((tmp_path / "bert" / "config.json").read_text())["model_type"] == kind
     again = BertForSequenceClassification.from_pretrained(tmp_path / "bert")
     assert again.config == smaller.config
     same(smaller, again, texts())
+
+
+def test_sizes_that_do_not_fit():
+    for options, message in (
+        ({"num_heads": 5}, "expected d_model to be a multiple of num_heads"),
+        ({"layer_sizes": {"encoder": [[1, 2]], "decoder": [[1, 1, 2]] * 2}}, "each of the 2 la"),
+        ({"layer_sizes": {"encoder": [[1, 2]] * 2}}, 'a dict with "encoder" and "decoder"'),
+        ({"num_layers": (1, 2, 3)}, "num_layers: expected an int, or"),
+    ):
+        sizes = {"encoder": [[1, 2]] * 2, "decoder": [[1, 1, 2]] * 2}
+        with pytest.raises(ValueError, match=message):
+            transformer(**{"layer_sizes": sizes, **options})
 
 
 LESS = {"encoder": {0: [0]}}

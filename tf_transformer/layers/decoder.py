@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.layer_sizes import check_layer_sizes
+from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
@@ -85,6 +86,7 @@ class Decoder(NotesLayer, keras.layers.Layer):
             names = ("num_heads", "cross_heads", "dff")
             sizes = check_layer_sizes(layer_sizes, num_layers, names)
             self.layer_sizes = sizes
+            check_heads(d_model, num_heads, parts.key_dim, None, False)
             key_dim = parts.key_dim or d_model // num_heads
         positions = None if architecture is None else parts.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(

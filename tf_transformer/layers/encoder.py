@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.encoder_layer import EncoderLayer
 from tf_transformer.layers.layer_sizes import check_layer_sizes
+from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
@@ -83,6 +84,7 @@ class Encoder(NotesLayer, keras.layers.Layer):
         if layer_sizes is not None:
             sizes = check_layer_sizes(layer_sizes, num_layers, ("num_heads", "dff"))
             self.layer_sizes = sizes
+            check_heads(d_model, num_heads, parts.key_dim, None, False)
             key_dim = parts.key_dim or d_model // num_heads
         positions = None if architecture is None else parts.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(

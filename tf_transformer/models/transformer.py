@@ -4,6 +4,8 @@ Axes: B batch, K rows per sentence (beams), S source length, T target length, L 
 model width, V target vocabulary.
 """
 
+from numbers import Integral
+
 import keras
 import tensorflow as tf
 
@@ -86,7 +88,7 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
                 f"{input_vocab_size} and target_vocab_size={target_vocab_size}."
             )
         self._arguments = {
-            "num_layers": num_layers if isinstance(num_layers, int) else tuple(num_layers),
+            "num_layers": num_layers if isinstance(num_layers, Integral) else tuple(num_layers),
             "d_model": d_model,
             "num_heads": num_heads,
             "dff": dff,
@@ -214,7 +216,7 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
 
 def _both_numbers(num_layers):
     """The numbers of encoder and decoder layers."""
-    numbers = (num_layers, num_layers) if isinstance(num_layers, int) else tuple(num_layers)
+    numbers = (num_layers,) * 2 if isinstance(num_layers, Integral) else tuple(num_layers)
     if len(numbers) != 2:
         raise ValueError(
             f"num_layers: expected an int, or (encoder layers, decoder layers), got {num_layers!r}."

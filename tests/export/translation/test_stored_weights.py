@@ -68,6 +68,7 @@ def test_the_saved_model(tokenizer, tmp_path):
     model = new_model(tokenizer, 1)
     translator = Translator(StoredWeights(model, "float16"), tokenizer)
     translator.save(tmp_path / "stored")
+    translator.save(tmp_path / "stored")
     assert files(tmp_path / "stored") < 4 * model.count_params()  # bytes of float32
     texts = tf.constant(TEXTS)
     want = translator.translate(texts).numpy()

@@ -97,14 +97,14 @@ several = functools.partial(
 )
 
 
-@several(max_examples=9)
+@several(max_examples=18)
 @given(problems(), st.sampled_from(sorted(TOLERANCE)), st.sampled_from(sorted(PLANS)))
 def test_eager_and_graph_are_near_float64(problem, dtype, plan):
     for name in ("eager", "graph"):
         check(problem, dtype, name, plan)
 
 
-@several(max_examples=7)
+@several(max_examples=14)
 @given(
     problems(),
     st.sampled_from(sorted(TOLERANCE)),

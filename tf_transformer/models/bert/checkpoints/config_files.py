@@ -171,6 +171,8 @@ def config_file(config, model_name, architecture=None):
         if not own:
             fields[_PRUNED] = pruned
             del fields["layer_sizes"]
+    elif config.layer_sizes:
+        model_type = _OWN
     if "pooler_activation" in fields or (own and model_type == "bert"):
         model_type = _OWN
     if model_type == "albert":
