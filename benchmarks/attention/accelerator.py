@@ -32,23 +32,23 @@ def inputs(case):
     return [*arrays, free]
 
 
-def reference(q, k, v, upstream, free=None, rows=1024):
+def reference(q, k, v, upstream, free=None, window=None, rows=1024):
     """Output and gradients of the first head in float64, `rows` queries at a time."""
     q, k, v, upstream = (x[0, 0].astype(np.float64) for x in (q, k, v, upstream))
     scale = q.shape[-1] ** -0.5
     output, dq, dk, dv = (np.zeros_like(x) for x in (q, q, k, v))
     for start in range(0, len(q), rows):
         some = slice(start, start + rows)
-        scores = q[some] @ k.T * scale
-        if free is not None:
-            scores = np.where(free[0, 0, some], scores, -1e9)
+        allowed = np.bool_(True) if free is None else free[0, 0, some]
+        if window:
+            distances = np.arange(len(q))[some, None] - np.arange(len(k))
+            allowed = allowed & (np.abs(distances) <= window)
+        scores = np.where(allowed, q[some] @ k.T * scale, -1e9)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         output[some] = weights @ v
         slope = np.sum(upstream[some] * output[some], -1, keepdims=True)
-        dscores = weights * (upstream[some] @ v.T - slope)
-        if free is not None:
-            dscores = np.where(free[0, 0, some], dscores, 0)
+        dscores = np.where(allowed, weights * (upstream[some] @ v.T - slope), 0)
         dq[some] = dscores @ k * scale
         dk += dscores.T @ q[some] * scale
         dv += weights.T @ upstream[some]
@@ -99,7 +99,7 @@ def main(parser, arguments):
     cases = json.loads((options.folder / "cases.json").read_text(encoding="utf-8"))
     groups = {}
     for case in cases:
-        key = case["dtype"], case["task"], case["length"], case["masked"]
+        key = case["dtype"], case["task"], case["length"], case["masked"], case["window"]
         groups.setdefault(key, []).append(case)
     lines = [
         f"# The attention core on {device.device_kind}\n",
@@ -108,12 +108,13 @@ def main(parser, arguments):
         "| dtype | task | T, S | | ms | error | MiB |",
         "|---|---|---|---|---|---|---|",
     ]
-    for (dtype, task, length, masked), group in groups.items():
+    for (dtype, task, length, masked, window), group in groups.items():
         arrays = inputs(group[0])
-        expected = reference(*arrays)
+        expected = reference(*arrays, window=window)
         functions, notes = {}, {}
         for case in group:
-            program = Program((options.folder / case["file"]).read_text(encoding="utf-8"), device)
+            text = (options.folder / case["file"]).read_text(encoding="utf-8")
+            program = Program(text, device, outputs=1 if task == "forward" else 4)
             placed = program.place(arrays)
             error = distance(program(*placed), expected)
             assert error < TOLERANCE[dtype], f"{case}: error {error}"
@@ -121,7 +122,7 @@ def main(parser, arguments):
                 check_masked(program, arrays)
             notes[case["plan"]] = f"{error:.1e} | {program.temporary_mib:,.0f}"
             functions[case["plan"]] = lambda program=program, placed=placed: program(*placed)
-        if not masked:
+        if not masked and not window:
             functions |= peers(group[0], arrays, device)
         for function in functions.values():
             function()  # compiled

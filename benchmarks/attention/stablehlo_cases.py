@@ -3,20 +3,22 @@
 `accelerator` runs the files on another machine. This program needs TensorFlow, but no GPU.
 """
 
+import itertools
 import json
 from pathlib import Path
 
-HEADS, WIDTH = 12, 64
+HEADS, WIDTH, WINDOW = 12, 64, 256
 
 
-def core(task, plan):
+def core(task, plan, window=None):
     """Return a function of q, k, v, the upstream gradient and optionally a bool mask."""
     import tensorflow as tf
 
     from tf_transformer import scaled_dot_product_attention
 
     def attend(q, k, v, mask):
-        options = {"plan": plan, "return_attention_weights": False, "jit": True}
+        options = {"plan": plan, "window": window, "jit": True}
+        options["return_attention_weights"] = False
         return scaled_dot_product_attention(q, k, v, mask, **options)[0]
 
     def run(q, k, v, upstream, mask=None):
@@ -41,9 +43,13 @@ def main(parser, arguments):
     from tf_transformer import AttentionPlan, stablehlo
 
     plans = {
-        "whole": "whole",
-        "blockwise 256x512": AttentionPlan("blockwise"),
-        "blockwise 1024x1024": AttentionPlan("blockwise", query_block=1024, key_block=1024),
+        "whole": ("whole", None),
+        "blockwise 256x512": (AttentionPlan("blockwise"), None),
+        "blockwise 1024x1024": (
+            AttentionPlan("blockwise", query_block=1024, key_block=1024),
+            None,
+        ),
+        f"windowed {WINDOW}": ("auto", WINDOW),
     }
     options.folder.mkdir(parents=True, exist_ok=True)
     # TensorFloat-32 has a mantissa of ten bits, too few for the tolerance of 1e-5.
@@ -51,17 +57,18 @@ def main(parser, arguments):
     # Timed at T = S. The masked case checks correctness, at lengths that no block size divides.
     sizes = [(length, length, False) for length in options.lengths] + [(131, 1049, True)]
     cases = []
-    for dtype in ("float32", "bfloat16"):
-        for task in ("forward", "both"):
-            for name, plan in plans.items():
-                for length, source, masked in sizes:
-                    q, k = (tf.TensorSpec((1, HEADS, n, WIDTH), dtype) for n in (length, source))
-                    mask = [tf.TensorSpec((1, 1, length, source), tf.bool)] if masked else []
-                    case = {"dtype": dtype, "task": task, "plan": name, "length": length}
-                    case |= {"source": source, "heads": HEADS, "width": WIDTH, "masked": masked}
-                    case["file"] = f"{len(cases):03d}.mlir"
-                    text = stablehlo(core(task, plan), q, k, k, q, *mask)
-                    (options.folder / case["file"]).write_text(text, encoding="utf-8")
-                    cases.append(case)
+    for dtype, task, (name, (plan, window)), (length, source, masked) in itertools.product(
+        ("float32", "bfloat16"), ("forward", "both"), plans.items(), sizes
+    ):
+        if masked and window:
+            continue
+        q, k = (tf.TensorSpec((1, HEADS, n, WIDTH), dtype) for n in (length, source))
+        mask = [tf.TensorSpec((1, 1, length, source), tf.bool)] if masked else []
+        case = {"dtype": dtype, "task": task, "plan": name, "length": length, "source": source}
+        case |= {"heads": HEADS, "width": WIDTH, "masked": masked, "window": window}
+        case["file"] = f"{len(cases):03d}.mlir"
+        text = stablehlo(core(task, plan, window), q, k, k, q, *mask)
+        (options.folder / case["file"]).write_text(text, encoding="utf-8")
+        cases.append(case)
     (options.folder / "cases.json").write_text(json.dumps(cases, indent=1) + "\n", encoding="utf-8")
     print(f"{len(cases)} programs in {options.folder}")

@@ -6,11 +6,14 @@ Axes: B batch, N heads, T target length, S source length, H head width.
 import math
 import re
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tf_transformer import (
     AttentionPlan,
+    SmoothedCrossentropy,
+    Transformer,
     additive_attention,
     scaled_dot_product_attention,
     stablehlo,
@@ -143,3 +146,33 @@ def test_a_spec_of_unknown_shape_is_refused():
 def test_the_text_names_no_file_of_this_machine():
     assert __file__ not in stablehlo(lambda x: x + x, tf.TensorSpec((2, 3)))
     assert "loc(" not in stablehlo(lambda x: tf.nn.softmax(x + x), tf.TensorSpec((2, 3)))
+
+
+def test_a_constant_mask_is_stored_in_bytes_which_every_reader_understands():
+    def earlier(x):
+        positions = tf.range(37)
+        return tf.where(positions[:, tf.newaxis] >= positions, x, 0.0)
+
+    text = stablehlo(earlier, tf.TensorSpec((37, 37)))
+    assert not re.search(r'dense<"0x\w+"> : tensor<[^>]*xi1>', text)
+    stored = re.search(r'dense<"0x(\w+)"> : tensor<37x37xi8>', text).group(1)
+    mask = np.frombuffer(bytes.fromhex(stored), np.uint8).reshape(37, 37)
+    np.testing.assert_array_equal(mask, np.tri(37))
+
+
+def test_no_source_locations_are_left_in_a_whole_training_step():
+    model = Transformer(1, 8, 2, 8, 11, 11, 8, 8, share_embeddings=True)
+    model.build()
+    weights, others = model.trainable_variables, model.non_trainable_variables
+
+    def step(source, target, *values):
+        trained, states = values[: len(weights)], values[len(weights) :]
+        with tf.GradientTape() as tape:
+            tape.watch(trained)
+            logits, _ = model.stateless_call(trained, states, (source, target), training=True)
+            loss = SmoothedCrossentropy(0.1)(target, logits)
+        return [tf.convert_to_tensor(g) for g in tape.gradient(loss, trained)]
+
+    specs = [tf.TensorSpec(v.shape, v.dtype) for v in (*weights, *others)]
+    text = stablehlo(step, *[tf.TensorSpec((3, 5), tf.int32)] * 2, *specs)
+    assert "loc" not in text

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -37,4 +38,19 @@ def stablehlo(function, *specs):
     compiled = tf.function(lambda *args: function(*args), jit_compile=True, autograph=False)
     text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo", platform_name="GPU")
     text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)
-    return re.sub(r" loc\((?:#loc\d*|\"[^\"]*\")\)", "", text)
+    text = re.sub(r' loc\((?:"[^"]*"|\([^()]*\)|[^()"])*\)', "", text)
+    return re.sub(_BOOLEANS, _as_bytes, text)
+
+
+_BOOLEANS = r'(%\w+) = stablehlo\.constant dense<"0x(\w+)"> : tensor<([\dx]+)xi1>'
+
+
+def _as_bytes(match):
+    """A constant mask, one byte for each element: readers disagree about packed booleans."""
+    name, packed, shape = match.groups()
+    size = np.prod([int(n) for n in shape.split("x")])
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(packed), np.uint8), bitorder="little")[:size]
+    return (
+        f'{name}_i8 = stablehlo.constant dense<"0x{bits.tobytes().hex()}"> : tensor<{shape}xi8>\n'
+        f"    {name} = stablehlo.convert {name}_i8 : (tensor<{shape}xi8>) -> tensor<{shape}xi1>"
+    )

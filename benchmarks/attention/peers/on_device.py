@@ -6,10 +6,11 @@ from jaxlib import xla_client
 
 
 class Program:
-    """A StableHLO program, compiled for a device."""
+    """A StableHLO program with a known number of outputs, compiled for a device."""
 
-    def __init__(self, text, device):
+    def __init__(self, text, device, outputs):
         self.device = device
+        self.outputs = outputs
         self.loaded = device.client.compile_and_load(
             text, xla_client.DeviceList((device,)), xla_client.CompileOptions()
         )
@@ -25,7 +26,7 @@ class Program:
 
     def __call__(self, *arrays):
         results = self.loaded.execute_sharded(arrays)
-        results = [shards[0] for shards in results.disassemble_into_single_device_arrays()]
+        results = results.consume_with_handlers([lambda shards: shards[0]] * self.outputs)
         return jax.block_until_ready(results)
 
 

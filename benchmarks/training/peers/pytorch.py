@@ -41,7 +41,9 @@ class TorchTransformer(nn.Module):
 
     def decode(self, target, memory, source):
         """The decoder's output."""
-        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        causal = nn.Transformer.generate_square_subsequent_mask(
+            target.shape[1], device=target.device
+        )
         return self.body.decoder(
             self.embed(target),
             memory,
