@@ -6,6 +6,7 @@ from tf_transformer.compression.distiller import Distiller
 from tf_transformer.compression.gradual_pruning import prune_heads_gradually
 from tf_transformer.compression.importance import head_importance, unit_importance
 from tf_transformer.compression.pruning import prune_heads, pruned
+from tf_transformer.compression.quantization import quantized
 from tf_transformer.compression.sequence_distillation import distilled_pairs
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "prune_heads",
     "prune_heads_gradually",
     "pruned",
+    "quantized",
     "unit_importance",
 ]

@@ -6,6 +6,16 @@ Axes: B batch, T length, D width of the input, F width of the output.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.activations import gelu
+from tf_transformer.functional.int8_product import int8_product, to_int8
+
+# What Keras makes of names, as `int8_product` knows it.
+_PLAIN = {
+    keras.activations.linear: None,
+    keras.activations.relu: tf.nn.relu,
+    keras.activations.gelu: gelu,
+}
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class FlatDense(keras.layers.Dense):
@@ -15,19 +25,67 @@ class FlatDense(keras.layers.Dense):
     TensorFlow fuses product, bias and activation into one oneDNN call outside of training
     (benchmarks/NOTES.md, whole models).
 
+    `quantize("int8")` rounds the kernel to 8 bits; from then on the layer is for inference only and
+    multiplies integers, see `int8_product`. Keras's own quantization is slower than float32 on a
+    CPU.
+
     Args:
         units, activation, ...: see `keras.layers.Dense`.
+
+    Attributes:
+        input_range: of a quantized layer: None, or float, the value of the input that 127 stands
+            for. It is fixed in a graph when that is traced.
 
     Example:
         >>> FlatDense(5, activation="gelu")(tf.ones((2, 3, 4))).shape.as_list()
         [2, 3, 5]
     """
 
+    input_range = None
+
     def call(self, inputs, training=None):
+        return self._over_rows(inputs, lambda rows: super(FlatDense, self).call(rows))
+
+    def quantize(self, mode="int8", type_check=True, config=None):
+        """Round the kernel to 8 bits, one range for each column. The layer must be built.
+
+        Args:
+            mode: "int8", the only one.
+            type_check, config: as in Keras; not used.
+
+        Raises:
+            NotImplementedError: If the mode is another one.
+        """
+        if mode != "int8":
+            raise self._not_implemented_error(self.quantize)
+        kernel, ranges = to_int8(self._kernel, axis=0)
+        del self._kernel
+        self.quantized_build(kernel.shape, mode)
+        self._kernel.assign(kernel)
+        self.kernel_ranges.assign(ranges)
+        self.dtype_policy = keras.dtype_policies.get(f"int8_from_{self.dtype_policy.name}")
+
+    def _int8_build(self, kernel_shape, config=None):
+        options = {"initializer": "ones", "trainable": False}
+        self._kernel = self.add_weight(kernel_shape, name="kernel", dtype="int8", **options)
+        self.kernel_ranges = self.add_weight(
+            kernel_shape[1:], name="kernel_ranges", dtype="float32", **options
+        )
+
+    def _int8_call(self, inputs, training=None):
+        kernel, ranges = (tf.convert_to_tensor(w) for w in (self._kernel, self.kernel_ranges))
+        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
+        activation = _PLAIN.get(self.activation, self.activation)
+
+        def product(rows):
+            return int8_product(rows, kernel, ranges, bias, activation, most=self.input_range)
+
+        return self._over_rows(inputs, product)
+
+    def _over_rows(self, inputs, function):
         if len(inputs.shape) < 3:
-            return super().call(inputs, training=training)
+            return function(inputs)
         flat = tf.reshape(inputs, (-1, inputs.shape[-1]))  # (B * T, D)
-        outputs = super().call(flat, training=training)
-        outputs = tf.reshape(outputs, tf.concat([tf.shape(inputs)[:-1], [self.units]], 0))
+        outputs = tf.reshape(function(flat), tf.concat([tf.shape(inputs)[:-1], [self.units]], 0))
         outputs.set_shape((*inputs.shape[:-1], self.units))
         return outputs  # (B, T, F)

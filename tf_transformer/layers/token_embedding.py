@@ -6,6 +6,7 @@ Axes: B batch, T length, K rows per sentence, C cache slots, D model width, V vo
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.int8_product import LARGEST, int8_product
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positional_encoding import Positional_Encoding
@@ -43,6 +44,8 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         >>> TokenEmbedding(11, 8, 16)(tf.constant([[1, 2, 0]])).shape.as_list()
         [1, 3, 8]
     """
+
+    input_range = None  # of `logits` with a table in int8, see `FlatDense`
 
     def __init__(
         self, vocab_size, d_model, max_position, rate=0.1, embedding=None, positions=None, **kwargs
@@ -125,7 +128,12 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         """
         shape = tf.unstack(tf.shape(x))[:-1]
         flat = tf.reshape(x, (-1, self.embedding.output_dim))  # (B*T, D)
-        flat = tf.matmul(flat, tf.cast(self.embedding.embeddings, x.dtype), transpose_b=True)
+        table = tf.convert_to_tensor(self.embedding.embeddings)  # (V, D)
+        if self.embedding.quantization_mode == "int8":
+            ranges = LARGEST / tf.convert_to_tensor(self.embedding.embeddings_scale)  # (V,)
+            flat = int8_product(flat, table, ranges, most=self.input_range, transposed=True)
+        else:
+            flat = tf.matmul(flat, tf.cast(table, x.dtype), transpose_b=True)
         return tf.reshape(flat, (*shape, self.embedding.input_dim))  # (..., V)
 
     def get_config(self):

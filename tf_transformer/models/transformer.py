@@ -13,6 +13,7 @@ from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
+from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
 from tf_transformer.models.variables_first import VariablesFirst
@@ -130,7 +131,7 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         self.final_layer = (
             None
             if share_embeddings
-            else keras.layers.Dense(target_vocab_size, name="final_layer", dtype=self.dtype_policy)
+            else FlatDense(target_vocab_size, name="final_layer", dtype=self.dtype_policy)
         )
 
     def build(self, input_shape=None):

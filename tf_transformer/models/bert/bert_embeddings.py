@@ -6,6 +6,7 @@ Axes: B batch, T length, E width of the embeddings, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.int8_product import LARGEST, to_int8
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.norms.layer_norm import LayerNorm
 from tf_transformer.models.bert.drawn_kernel import DrawnKernel
@@ -52,6 +53,7 @@ class BertEmbeddings(LayerWithArchitecture):
         config = self.config
         dtype = self.dtype_policy
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=dtype)
+        self.word_ranges = None  # of words in int8
         self.positions = None
         if self.architecture is None:
             self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=dtype)
@@ -100,7 +102,7 @@ class BertEmbeddings(LayerWithArchitecture):
         )
         input_ids, token_type_ids = (tf.cast(x, tf.int32) for x in (input_ids, token_type_ids))
         with tf.control_dependencies([check for check in checks if check is not None]):
-            words = tf.gather(self._table(self.word_embeddings), input_ids)  # (B, T, E)
+            words = self._words(input_ids)  # (B, T, E)
             added, row, rows = self._added(token_type_ids)
         if self.positions is not None:
             words = self.positions.add(words)
@@ -110,6 +112,35 @@ class BertEmbeddings(LayerWithArchitecture):
         embedded = words + tf.gather(added, tf.where(in_range, row, rows))
         embedded = self.norm(embedded, training=training, tokens=tokens)
         return self.dropout(embedded, training=training)
+
+    def quantize(self, mode="int8", type_check=True, config=None):
+        """Round the word vectors to 8 bits, one range for each; the other tables are small.
+
+        Args:
+            mode: "int8", the only one.
+            type_check, config: as in Keras; not used.
+
+        Raises:
+            NotImplementedError: If the mode is another one.
+        """
+        if mode != "int8":
+            raise self._not_implemented_error(self.quantize)
+        words, ranges = to_int8(tf.convert_to_tensor(self.word_embeddings), axis=1)
+        del self.word_embeddings
+        for name, value in (("word_embeddings", words), ("word_ranges", ranges)):
+            weight = self.add_weight(
+                value.shape, "zeros", value.dtype.name, trainable=False, name=name
+            )
+            weight.assign(value)
+            setattr(self, name, weight)
+
+    def _words(self, input_ids):
+        if self.word_ranges is None:
+            return tf.gather(self._table(self.word_embeddings), input_ids)
+        words = tf.gather(tf.convert_to_tensor(self.word_embeddings), input_ids)
+        ranges = tf.gather(tf.convert_to_tensor(self.word_ranges), input_ids)
+        words = tf.cast(words, tf.float32) * tf.expand_dims(ranges / LARGEST, -1)
+        return tf.cast(words, self.compute_dtype)
 
     def _added(self, token_type_ids):
         """What is added to the words: a table, the row for each token (B, T), the number of rows.

@@ -1,0 +1,91 @@
+"""Models whose weights are stored and multiplied in 8 bits."""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.token_embedding import TokenEmbedding
+from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
+from tf_transformer.models.bert.bert_for_masked_lm import BertForMaskedLM
+
+
+def quantized(model, batches=None):
+    """Create a copy of a model with int8 weights and int8 products, for inference.
+
+    Each kernel of a dense layer is rounded to 8 bits with one range for each column, each word
+    vector of a `Transformer` with one for each row; what goes into a dense layer is rounded when
+    it is computed. Norms, softmax and sums stay in float32. In a graph on a CPU the products are
+    oneDNN's, see `int8_product`.
+
+    Args:
+        model: built `Transformer` or BERT model in float32; it does not change.
+        batches: None: each token has its own range (dynamic). Or iterable of batches as for `fit`,
+            some hundred examples: the largest value that goes into each layer becomes its range
+            (static), which takes less time.
+
+    Returns:
+        A model of the same class. The exporters take it. To keep it as a Keras model, save the
+        original and quantize again: `.keras` files of quantized models cannot be read.
+
+    Raises:
+        ValueError: If the model is not built, computes in 16 bits, or there is no batch.
+
+    Example:
+        >>> from tf_transformer import Transformer
+        >>> model = Transformer(1, 8, 2, 16, 11, 11, pe_input=16, pe_target=16)
+        >>> model.build()
+        >>> ids = tf.constant([[1, 5, 6, 2]])
+        >>> smaller = quantized(model, [((ids, ids), ids)])
+        >>> bool(tf.reduce_max(tf.abs(smaller((ids, ids)) - model((ids, ids)))) < 0.1)
+        True
+    """
+    if not model.built:
+        raise ValueError("model: expected a built model, got one without weights. Call build().")
+    if model.compute_dtype != "float32":
+        raise ValueError(
+            f"model: expected one that computes in float32, got {model.compute_dtype}. Create it "
+            f"with dtype='float32' and load the weights."
+        )
+    copy = type(model).from_config(model.get_config())
+    copy.build()
+    for weight, value in zip(copy.weights, model.weights, strict=True):
+        weight.assign(value)
+    layers = list(dict.fromkeys(copy._flatten_layers()))  # ALBERT's once
+    products = {layer: "call" for layer in layers if isinstance(layer, FlatDense)}
+    products |= {layer: "logits" for layer in layers if isinstance(layer, TokenEmbedding)}
+    if batches is not None:
+        _calibrate(copy, products, batches)
+    tables = () if isinstance(copy, BertForMaskedLM) else (BertEmbeddings,)  # used by its head
+    for layer in layers:
+        if isinstance(layer, (FlatDense, keras.layers.Embedding, *tables)):
+            layer.quantize("int8")
+    return copy
+
+
+def _calibrate(model, products, batches):
+    """Set `input_range` of each layer to the largest absolute value that its method is given."""
+    largest = dict.fromkeys(products, 0.0)
+
+    def watching(layer, method):
+        function = getattr(layer, method)
+
+        def watched(inputs, *arguments, **options):
+            largest[layer] = max(largest[layer], float(tf.reduce_max(tf.abs(inputs))))
+            return function(inputs, *arguments, **options)
+
+        setattr(layer, method, watched)
+
+    examples = 0
+    try:
+        for layer, method in products.items():
+            watching(layer, method)
+        for batch in batches:
+            examples += 1
+            model(keras.utils.unpack_x_y_sample_weight(batch)[0], training=False)
+    finally:
+        for layer, method in products.items():
+            vars(layer).pop(method, None)
+    if not examples:
+        raise ValueError("batches: expected at least one batch, got none.")
+    for layer, most in largest.items():
+        layer.input_range = most or None

@@ -1,0 +1,140 @@
+"""Products of int8 matrices, with the kernel of oneDNN that TensorFlow has for them.
+
+Axes: M rows, K width of the input, N width of the output.
+"""
+
+import tensorflow as tf
+from tensorflow.python.framework import kernels, op_def_library
+
+from tf_transformer.functional.activations import gelu, gelu_tanh
+from tf_transformer.functional.xla_context import in_xla_program
+
+LARGEST = 127
+_OPERATION = "_QuantizedMatMul"
+_FUSED = {gelu: "GeluExact", gelu_tanh: "GeluApproximate", tf.nn.relu: "Relu"}
+
+
+def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, transposed=False):
+    """activation(x W + b) with x rounded to 8 bits and W stored in 8 bits.
+
+    127 stands for `most` in x and for `ranges` in the columns of W; the integers are multiplied and
+    summed exactly, and the sums are scaled. Jacob et al. 2018, "Quantization and Training of Neural
+    Networks for Efficient Integer-Arithmetic-Only Inference", section 2, without zero points. A
+    graph on a CPU runs one oneDNN operation, which uses VNNI or AMX where the processor has them.
+    It packs the kernel at the first call and keeps it: later changes of a variable have no effect
+    there. Elsewhere (eager mode, XLA, a build without oneDNN) the same integers are multiplied in
+    float32.
+
+    Args:
+        x: float tensor (M, K).
+        kernel: int8 tensor (K, N), or (N, K) with `transposed`.
+        ranges: float32 tensor (N,), see `to_int8`.
+        bias: None, or float tensor (N,).
+        activation: None, or a function of one tensor.
+        most: float, the absolute value of x that 127 stands for; larger ones are cut off. None:
+            the largest one of each row, which takes more time.
+        transposed: bool.
+
+    Returns:
+        (M, N), in the dtype of `x`, computed in float32.
+
+    Example:
+        >>> x, kernel = tf.constant([[1.0, -0.5]]), tf.constant([[127], [0]], tf.int8)
+        >>> int8_product(x, kernel, tf.constant([2.0])).numpy()
+        array([[2.]], dtype=float32)
+    """
+    dtype, x = x.dtype, tf.cast(x, tf.float32)
+    bias = tf.zeros_like(ranges) if bias is None else tf.cast(bias, tf.float32)
+    with_onednn = _has_onednn()
+    multiply = _by_onednn if with_onednn else _in_float32
+    if most is not None:
+        x = _rounded_at_once(x, most) if with_onednn else _rounded(x, most)
+        return tf.cast(multiply(x, most, kernel, ranges, bias, activation, transposed), dtype)
+    # oneDNN compiles an operation for the range it is given: those of the rows come afterwards.
+    x, rows = to_int8(x, axis=1)
+    output = multiply(x, 1.0, kernel, ranges, tf.zeros_like(ranges), None, transposed)
+    output = output * tf.expand_dims(rows, 1) + bias
+    return tf.cast(output if activation is None else activation(output), dtype)
+
+
+def to_int8(values, axis):
+    """Round a matrix to int8, in which 127 stands for the largest value of each row or column.
+
+    Args:
+        values: float tensor of rank 2, finite.
+        axis: int, the axis whose values share a range.
+
+    Returns:
+        `(rounded, ranges)`: int8 tensor like `values`; float32 tensor of rank 1, the largest
+        absolute values.
+
+    Example:
+        >>> rounded, ranges = to_int8(tf.constant([[1.0, -4.0], [0.5, 2.0]]), axis=0)
+        >>> rounded.numpy().tolist(), ranges.numpy().tolist()
+        ([[127, -127], [64, 64]], [1.0, 4.0])
+    """
+    values = tf.cast(values, tf.float32)
+    ranges = tf.reduce_max(tf.abs(values), axis, keepdims=True)
+    ranges = tf.where(ranges > 0, ranges, 1.0)  # of zeros alone
+    return tf.cast(tf.round(values * (LARGEST / ranges)), tf.int8), tf.squeeze(ranges, axis)
+
+
+def _rounded(x, most):
+    steps = tf.round(x * (LARGEST / most))
+    return tf.cast(tf.clip_by_value(steps, -LARGEST, LARGEST), tf.int8)
+
+
+def _rounded_at_once(x, most):
+    """The same in one operation, which XLA does not have."""
+    most = tf.constant(most, tf.float32)
+    rounded, _, _ = tf.raw_ops.QuantizeV2(
+        input=x, min_range=-most, max_range=most, T=tf.qint8, mode="SCALED", narrow_range=True
+    )
+    return tf.bitcast(rounded, tf.int8)
+
+
+def _has_onednn():
+    """Whether the code that runs now is traced for a graph on a CPU with the operation."""
+    if tf.executing_eagerly() or in_xla_program():
+        return False
+    found = kernels.get_registered_kernels_for_op(_OPERATION).kernel
+    return any(kernel.device_type == "CPU" for kernel in found)
+
+
+def _by_onednn(x, most, kernel, ranges, bias, activation, transposed):
+    fused = [_FUSED[activation]] if activation in _FUSED else []
+    with tf.device("CPU"):
+        device_outputs, _ = op_def_library.apply_op(
+            _OPERATION,
+            device_inputs=[
+                tf.bitcast(x, tf.qint8),
+                tf.bitcast(kernel, tf.qint8),
+                bias,
+            ],
+            host_inputs=[tf.constant(-most), tf.constant(most), ranges, ranges],
+            Tdevice_outputs=[tf.float32],
+            Thost_outputs=[],
+            T1=tf.qint8,
+            T2=tf.qint8,
+            Tbias=tf.float32,
+            U=tf.float32,
+            Tout=tf.float32,
+            transpose_a=False,
+            transpose_b=transposed,
+            fused_ops=["BiasAdd", *fused, "Dequantize"],
+            is_weight_const=True,
+            is_bias_const=True,
+            input_quant_mode="SCALED",
+            output_quant_mode="SCALED",
+            leakyrelu_alpha=0.0,
+            name="int8_product",
+        )
+    output = tf.ensure_shape(device_outputs[0], (x.shape[0], bias.shape[0]))
+    return output if fused or activation is None else activation(output)
+
+
+def _in_float32(x, most, kernel, ranges, bias, activation, transposed):
+    x, kernel = (tf.cast(integers, tf.float32) for integers in (x, kernel))
+    sums = tf.matmul(x, kernel, transpose_b=transposed)
+    output = sums * (ranges * most / LARGEST**2) + bias
+    return output if activation is None else activation(output)
