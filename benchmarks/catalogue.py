@@ -139,6 +139,19 @@ BENCHMARKS = [
         results=("train_step",),
     ),
     Benchmark(
+        "compression",
+        "int8_product",
+        "a dense layer in float32 and int8, compared with Keras's quantization",
+        "1 min",
+    ),
+    Benchmark(
+        "compression",
+        "int8_translator",
+        "the included translator in float32 and int8, compared with CTranslate2",
+        "5 min",
+        peers=("CTranslate2", OURS),
+    ),
+    Benchmark(
         "tokenization",
         "tokenization",
         "tokenizers in tf.data: sentences per second",

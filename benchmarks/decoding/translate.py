@@ -71,7 +71,7 @@ def main(parser, arguments):
     for title, (modules, beam, batch, chosen) in CASES.items():
         case = {"beam": beam, "batch": batch, "model": model}
         sources = arrays["source"][chosen]
-        results = contest(modules, case, {**arrays, "source": sources}, options.rounds)
+        results, _ = contest(modules, case, {**arrays, "source": sources}, options.rounds)
         everything[title] = results
         show = latencies if batch == 1 else throughput
         parts.append(f"## {title}\n\n{show(results, len(sources))}")
@@ -90,14 +90,20 @@ def main(parser, arguments):
 
 def inputs(run, data):
     """The model's sizes, and arrays: its weights by name, positions, and sources (N, S)."""
+    model, tokenizer = load_run(run)
+    sentences = texts.pairs(data, texts.TESTS["test 2016"])[0]
+    return model_arrays(model, tokenizer, tokenizer.encode(sentences))
+
+
+def model_arrays(model, tokenizer, sources):
+    """The same for any model with shared embeddings; `sources` are lists of ids without the end."""
     from tf_transformer.functional.positions import sinusoidal_positions
 
-    model, tokenizer = load_run(run)
     arrays = {weight.path.split("/", 1)[1]: weight.numpy() for weight in model.weights}
     sizes = {k: v for k, v in model.get_config().items() if k not in ("dtype", "trainable")}
     arrays["positions"] = sinusoidal_positions(sizes["pe_input"], sizes["d_model"])
-    sources = tokenizer.encode(texts.pairs(data, texts.TESTS["test 2016"])[0])
-    sources = sorted(([*row, tokenizer.end_id] for row in sources), key=len, reverse=True)
+    sources = ([*row, tokenizer.end_id] for row in sources)
+    sources = sorted(sources, key=len, reverse=True)
     width = len(sources[0])
     arrays["source"] = np.array([row + [0] * (width - len(row)) for row in sources], np.int32)
     return {**sizes, "start_id": tokenizer.start_id, "end_id": tokenizer.end_id}, arrays
@@ -107,8 +113,9 @@ def contest(modules, case, arrays, rounds):
     """Time every variant on one case in turn.
 
     Returns:
-        dict, variant to its `startup`, `first_seconds`, `peak_mib`, `same` (sentences with
-        CTranslate2's tokens) and `rounds`, lists of the seconds of each batch.
+        `(results, found)`: dict, variant to its `startup`, `first_seconds`, `peak_mib`, `same`
+        (sentences with CTranslate2's tokens) and `rounds`, lists of the seconds of each batch;
+        dict, variant to its translations, lists of ids.
     """
     results, homes, found = {}, {}, {}
     limits = limit((arrays["source"] != 0).sum(1))
@@ -131,7 +138,7 @@ def contest(modules, case, arrays, rounds):
                 for name, peer in homes.items():
                     results[name]["rounds"].append(peer.ask(name=name, laps=True))
                 print(f"round {n + 1} of {rounds}", file=sys.stderr, flush=True)
-    return results
+    return results, found
 
 
 def rows(path, limits):

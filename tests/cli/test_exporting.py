@@ -91,6 +91,20 @@ def test_an_exported_model_is_exported_again(with_rules, tmp_path):
     assert refused.returncode == 2 and b"--output: expected a folder" in refused.stderr
 
 
+def test_a_model_with_integers_is_final(with_rules, tmp_path):
+    integers = tmp_path / "int8"
+    done = command_here("export", with_rules, "--output", integers, "--weights-dtype", "int8")
+    assert done.returncode == 0 and b"BLEU" in done.stdout, done.stderr.decode()
+    description = json.loads((integers / "translator.json").read_text("utf-8"))
+    assert description["weights_dtype"] == "int8"
+    assert b"_QuantizedMatMul" in (integers / "saved_model.pb").read_bytes()
+    done = command_here("translate", "--model", integers, "Tom is here", "Hi you", "")
+    assert done.returncode == 0 and done.stdout.count(b"\n") == 3
+    refused = command_here("export", integers, "--output", tmp_path / "again")
+    assert refused.returncode == 2 and b"expected a model with float weights" in refused.stderr
+    assert not (tmp_path / "again").exists()
+
+
 def test_runs_become_an_ensemble(run, other_run, tmp_path):
     (folder, _), model = run, tmp_path / "model"
     done = command_here("export", folder, other_run, "--output", model)

@@ -64,8 +64,9 @@ def add_commands(commands):
     )
     export.add_argument(
         "--weights-dtype",
-        choices=("float32", "float16", "bfloat16"),
-        help="of the weights in the files; the model computes in float32 (default: float32)",
+        choices=("float32", "float16", "bfloat16", "int8"),
+        help="of the weights in the files; the model computes in float32, except that int8 weights "
+        "are multiplied as integers (default: float32)",
     )
     export.set_defaults(run=_export)
 
@@ -110,12 +111,16 @@ def _export_again(folder, path, weights_dtype, decoding):
     model, tokenizer = load_transformer(folder)
     dtype = description.get("weights_dtype", "float32")
     weights_dtype = weights_dtype or dtype
-    translator = Translator(stored(model, weights_dtype), tokenizer, **{**names, **decoding})
+    source = PairSource(**description["source"])
+    batches = None
+    if weights_dtype == "int8":
+        batches = calibration_batches(tokenizer, split_pairs(source.load()).train)
+    model = stored(model, weights_dtype, batches)
+    translator = Translator(model, tokenizer, **{**names, **decoding})
     after = json.loads(translator.decoding.settings)
     changes = {"decoding": after, "weights_dtype": weights_dtype}
     rounded = weights_dtype not in (dtype, "float32")
     if rounded or any(before.get(name) != after[name] for name in _RULES):
-        source = PairSource(**description["source"])
         pairs = split_pairs(source.load()).test
         changes["scores"] = _printed(score(translator, pairs, source.target_language))
     save_translator(translator, path, {**description, **changes}, read_attention(folder))
@@ -159,7 +164,10 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     models = [one.best_model() for one in runs]
     model = models[0] if len(models) == 1 else Ensemble(models)
     tokenizer = GraphTokenizer.from_file(run.tokenizer_path)
-    translator = Translator(stored(model, weights_dtype), tokenizer, **decoding)
+    batches = None
+    if weights_dtype == "int8":
+        batches = calibration_batches(tokenizer, run.split.train)
+    translator = Translator(stored(model, weights_dtype, batches), tokenizer, **decoding)
     scores = _printed(score(translator, run.split.test, run.source.target_language))
     description = {
         **run.description(),
@@ -177,6 +185,27 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     )
     save_translator(translator, path, description, attention_svg(*attention))
     return translator
+
+
+def calibration_batches(tokenizer, pairs, most=512):
+    """Batches of training pairs, from which int8 weights learn the ranges of activations.
+
+    Args:
+        tokenizer: `GraphTokenizer` or `ExportedTokenizer`.
+        pairs: list of (source, target), strings; the first ones are used.
+        most: int, how many.
+
+    Returns:
+        list of batches as for `fit`.
+    """
+    from tf_transformer.data import BucketedBatches
+
+    sides = zip(*pairs[:most], strict=True)
+    sides = [tokenizer.encode_strings(list(side)).to_list() for side in sides]
+    longest = max(len(row) for side in sides for row in side) + 1
+    ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+    lengths = (*range(8, longest, 8), longest)
+    return list(BucketedBatches(*sides, lengths=lengths, tokens_per_batch=1024, **ends).epoch(0))
 
 
 def _printed(scores):

@@ -1,9 +1,12 @@
-"""A model whose SavedModel stores its weights in 16 bits."""
+"""Models whose SavedModel stores fewer bits for each weight."""
 
 import uuid
 
 import keras
 import tensorflow as tf
+
+from tf_transformer.compression.quantization import quantized
+from tf_transformer.generation.ensemble import Ensemble
 
 DTYPES = ("float16", "bfloat16")
 
@@ -46,12 +49,13 @@ class StoredWeights:
             self.encoder = _reading(model.encoder, by_id)
 
 
-def stored(model, dtype):
-    """The model as it is, or with `StoredWeights`.
+def stored(model, dtype, batches=None):
+    """The model as it is, with `StoredWeights`, or `quantized`.
 
     Args:
         model: see `StoredWeights`.
-        dtype: "float32", "float16" or "bfloat16".
+        dtype: "float32", "float16", "bfloat16" or "int8".
+        batches: None, or list of batches for `quantized`.
 
     Returns:
         A model for `Translator`.
@@ -60,7 +64,13 @@ def stored(model, dtype):
         >>> stored("a model", "float32")
         'a model'
     """
-    return model if dtype == "float32" else StoredWeights(model, dtype)
+    if dtype == "float32":
+        return model
+    if dtype != "int8":
+        return StoredWeights(model, dtype)
+    if isinstance(model, Ensemble):
+        return Ensemble([quantized(one, batches) for one in model.models])
+    return quantized(model, batches)
 
 
 class _InFloat32(tf.saved_model.experimental.TrackableResource):

@@ -5,7 +5,7 @@ import tempfile
 
 import ctranslate2
 import numpy as np
-from ctranslate2.specs import TransformerSpec
+from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
 from ctranslate2.specs.common_spec import Activation
 
 from benchmarks.decoding.peers.batches import batches, limit, padded
@@ -14,9 +14,11 @@ from benchmarks.decoding.peers.batches import batches, limit, padded
 def variants(case, arrays):
     """Greedy decoding or beam search; large batches also split into one part for each core."""
     cores = os.cpu_count()
-    workers = {"CTranslate2": 1}
-    if case["batch"] > 1:
-        workers[f"CTranslate2, {cores} workers"] = cores
+    kinds = {}  # name: compute type, workers
+    for ending, compute_type in case.get("engine", {"": "float32"}).items():
+        kinds[f"CTranslate2{ending}"] = compute_type, 1
+        if case["batch"] > 1:
+            kinds[f"CTranslate2{ending}, {cores} workers"] = compute_type, cores
     sources = batches(case, arrays)
     names = [[[f"t{id}" for id in row if id] for row in source] for source in sources]
     with tempfile.TemporaryDirectory() as folder:
@@ -25,14 +27,14 @@ def variants(case, arrays):
             name: ctranslate2.Translator(
                 folder,
                 device="cpu",
-                compute_type="float32",
+                compute_type=compute_type,
                 inter_threads=count,
                 intra_threads=cores // count,
             )
-            for name, count in workers.items()
+            for name, (compute_type, count) in kinds.items()
         }
     return {
-        name: _translate(translator, case, names, -(-case["batch"] // workers[name]))
+        name: _translate(translator, case, names, -(-case["batch"] // kinds[name][1]))
         for name, translator in translators.items()
     }
 
@@ -55,14 +57,29 @@ def _translate(translator, case, names, most):
 
 def convert(sizes, arrays):
     """The specification with the weights of a `Transformer` with shared embeddings, by name."""
-    spec = TransformerSpec.from_config(
-        sizes["num_layers"], sizes["num_heads"], pre_norm=False, activation=Activation.RELU
+    parts = sizes.get("architecture") or {}
+    rotary = parts.get("positions", {}).get("part") == "RotaryPositions"
+    pre_norm = parts.get("residual", {}).get("part") == "PreNorm"
+    kind = {
+        "pre_norm": pre_norm,
+        "activation": Activation.RELU,
+        "rotary_dim": 0 if rotary else None,
+    }
+    spec = TransformerSpec(
+        *(
+            side(sizes["num_layers"], sizes["num_heads"], **kind)
+            for side in (TransformerEncoderSpec, TransformerDecoderSpec)
+        )
     )
     spec.config.layer_norm_epsilon = 1e-6
     table = arrays["encoder/embedding/embedding/embeddings"]
     for side in (spec.encoder, spec.decoder):
         side.scale_embeddings = True
-        side.position_encodings.encodings = arrays["positions"]
+        if hasattr(side, "position_encodings"):  # the encoder has some also if it rotates
+            side.position_encodings.encodings = arrays["positions"] * (not rotary)
+    if pre_norm:
+        _norm(spec.encoder.layer_norm, arrays, "encoder/final_norm")
+        _norm(spec.decoder.layer_norm, arrays, "decoder/final_norm")
     spec.encoder.embeddings[0].weight = table
     spec.decoder.embeddings.weight = table
     spec.decoder.projection.weight = table

@@ -9,19 +9,26 @@ from tf_transformer.models import Transformer
 
 def variants(case, arrays):
     """Greedy decoding or beam search."""
-    sizes = case["model"]
-    model = Transformer.from_config({k: v for k, v in sizes.items() if not k.endswith("_id")})
-    model.build()
-    for weight in model.weights:
-        weight.assign(arrays[weight.path.split("/", 1)[1]])
+    model = new_model(case, arrays)
     sources = [tf.constant(batch) for batch in batches(case, arrays)]
     return {
-        name: _translator(model, case, sources, jit_compile)
+        name: translating(model, case, sources, jit_compile)
         for name, jit_compile in (("tf_transformer", False), ("tf_transformer, XLA", True))
     }
 
 
-def _translator(model, case, sources, jit_compile):
+def new_model(case, arrays):
+    """A Transformer with the weights in `arrays`."""
+    sizes = {k: v for k, v in case["model"].items() if not k.endswith("_id")}
+    model = Transformer.from_config(sizes)
+    model.build()
+    for weight in model.weights:
+        weight.assign(arrays[weight.path.split("/", 1)[1]])
+    return model
+
+
+def translating(model, case, sources, jit_compile=False):
+    """A function that yields the translations of each batch."""
     translator = IdTranslator(
         model,
         case["model"]["start_id"],

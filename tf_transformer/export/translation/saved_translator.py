@@ -141,6 +141,7 @@ def load_transformer(path):
 
     Raises:
         FileNotFoundError, ValueError: See `load_translator`.
+        ValueError: If the weights are in int8, which cannot be trained or exported again.
 
     Example:
         >>> from tf_transformer.export import Translator, shipped_model
@@ -151,8 +152,14 @@ def load_transformer(path):
         >>> translator.translate_beam(tf.constant(["Hello!"]))["scores"].shape.as_list()
         [1, 3]
     """
+    description = read_description(path)
+    if description.get("weights_dtype") == "int8":
+        raise ValueError(
+            f"path: expected a model with float weights, got one in int8, {path}. Use the run or "
+            f"the model that it was exported from; `load_translator` loads it to translate."
+        )
     saved = load_translator(path)
-    config = read_description(path)["model"]
+    config = description["model"]
     models = [Transformer.from_config(one) for one in config.get("models", [config])]
     for model in models:
         model.build()
