@@ -140,9 +140,17 @@ BENCHMARKS = [
     ),
     Benchmark(
         "compression",
+        "classifier",
+        "a classifier without half of its heads, and in int8: accuracy, size, time",
+        "15 min",
+        needs="SET, ARCHIVE, MODEL as for fine_tuning",
+    ),
+    Benchmark(
+        "compression",
         "int8_product",
         "a dense layer in float32 and int8, compared with Keras's quantization",
         "1 min",
+        results=("int8_product",),
     ),
     Benchmark(
         "compression",
@@ -218,6 +226,14 @@ BENCHMARKS = [
         "3 h",
         needs="FOLDER, which resumes",
         rounds=False,
+    ),
+    Benchmark(
+        "translation",
+        "small_preset",
+        "the small preset with three seeds: BLEU, minutes, the closing sentences",
+        "20 min",
+        rounds=False,
+        results=("small_preset",),
     ),
     Benchmark(
         "translation",

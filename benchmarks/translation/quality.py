@@ -39,7 +39,8 @@ def main(parser, arguments):
         for library, values in bleu.items()
     )
     text = (
-        f"The small preset on {options.corpus}, the whole test split "
+        f"The paper's model with the settings of the small preset on {options.corpus}, the whole "
+        f"test split "
         f"({scores['bleu_signature']}). Split, vocabulary, batches, schedule, loss, epochs and "
         "moving average are the same. Other differences than the layers: keras-hub also drops "
         "attention weights, its decoding may choose the padding token, and the preset was chosen "

@@ -1,8 +1,8 @@
-"""Train one library's model with the small preset and print its scores as JSON.
+"""Train a model with the small preset and print its scores as JSON.
 
-`python -m benchmarks.translation.train_and_score tf_transformer|keras-hub CORPUS SEED`. Everything
-except the model's layers is the same: split, vocabulary, batches, schedule, loss, epochs, average,
-greedy decoding, BLEU.
+`python -m benchmarks.translation.train_and_score preset|tf_transformer|keras-hub CORPUS SEED`. The
+libraries have the paper's model instead of the preset's, and everything except its layers is the
+same: split, vocabulary, batches, schedule, loss, epochs, average, greedy decoding, BLEU.
 """
 
 import json
@@ -63,7 +63,9 @@ def own_run(folder, source, preset):
 def main(library, corpus, seed):
     """Train, translate the test split, score."""
     preset = PRESETS["small"].with_changes({"seed": int(seed)})
-    make = {"tf_transformer": own_run, "keras-hub": hub_run}[library]
+    if library != "preset":
+        preset = preset.with_changes({"architecture": {}, "dff": 512})
+    make = hub_run if library == "keras-hub" else own_run
     with tempfile.TemporaryDirectory() as folder:
         run, translate = make(folder, PairSource(corpus=corpus), preset)
         start = time.perf_counter()
@@ -73,7 +75,7 @@ def main(library, corpus, seed):
         scores = score_translations(
             translate(run, model, sources), references, run.source.target_language
         )
-        closing = translate(run, model, SENTENCES[corpus])
+        closing = translate(run, model, [*SENTENCES[corpus], "Hello!"])
     measured = {"seconds": seconds, "weights": model.count_params(), "closing": closing}
     print(json.dumps({**scores, **measured}))
 

@@ -1,8 +1,9 @@
 """Parts of the architecture compared: `python -m benchmarks variants FOLDER`.
 
-Trains each variant of the small preset with the same budget and three seeds on the English-Chinese
-corpus, without its test split, and scores it on pairs held out from training: those as long as the
-ones trained on, and longer ones. Two trainings run at once, one core each.
+Trains each variant of the paper's model with the settings of the small preset, the same budget and
+three seeds on the English-Chinese corpus, without its test split, and scores it on pairs held out
+from training: those as long as the ones trained on, and longer ones. Two trainings run at once, one
+core each.
 
 Resumable: the same command goes on where it stopped. results/scores/variants.json keeps the result
 of every finished training, FOLDER the trainings in progress. Writes variants.md and variants.png
@@ -67,7 +68,8 @@ def trained(folder, name, seed, budget):
     parts, settings = {**VARIANTS, **DEPTHS}[name]
     words = "".join(c if c.isalnum() else "-" for c in name)
     path = Path(folder) / f"{words}-{seed}"
-    preset = {"lengths": LENGTHS, **settings, **budget, "seed": seed, "architecture": parts}
+    preset = {"lengths": LENGTHS, "dff": 512, **settings, **budget}
+    preset |= {"seed": seed, "architecture": parts}
     program = "benchmarks.translation.train_variant"
     subprocess.run([sys.executable, "-m", program, str(path), json.dumps(preset)], check=True)
     return json.loads((path / "result.json").read_text("utf-8"))
@@ -175,7 +177,8 @@ def main(parser, arguments):
             draw(found, SCORES / "variants.png")
             tables.append("![BLEU of each variant and seed](variants.png)")
     remark = (
-        f"The {options.preset} preset with {options.epochs} epochs, trained on pairs of at most "
+        f"The paper's model with the settings of the {options.preset} preset and "
+        f"{options.epochs} epochs, trained on pairs of at most "
         f"{LONGEST} tokens, everything else the same; seeds: {options.seeds}. Scores on held-out "
         f"pairs (mean of the seeds and their range), decoded greedily. 2x: pairs of {LONGEST + 1} "
         f"to {2 * LONGEST} tokens. 4x: three to five held-out pairs in one text, of "

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_library
 
 from tf_transformer.functional.activations import gelu, gelu_tanh
-from tf_transformer.functional.xla_context import in_xla_program
+from tf_transformer.functional.xla_context import has_accelerator, in_xla_program
 
 LARGEST = 127
 _OPERATION = "_QuantizedMatMul"
@@ -22,8 +22,8 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
     Networks for Efficient Integer-Arithmetic-Only Inference", section 2, without zero points. A
     graph on a CPU runs one oneDNN operation, which uses VNNI or AMX where the processor has them.
     It packs the kernel at the first call and keeps it: later changes of a variable have no effect
-    there. Elsewhere (eager mode, XLA, a build without oneDNN) the same integers are multiplied in
-    float32.
+    there. Elsewhere (eager mode, XLA, a GPU, a build without oneDNN) the same integers are
+    multiplied in float32.
 
     Args:
         x: float tensor (M, K).
@@ -95,7 +95,7 @@ def _rounded_at_once(x, most):
 
 def _has_onednn():
     """Whether the code that runs now is traced for a graph on a CPU with the operation."""
-    if tf.executing_eagerly() or in_xla_program():
+    if tf.executing_eagerly() or in_xla_program() or has_accelerator():
         return False
     found = kernels.get_registered_kernels_for_op(_OPERATION).kernel
     return any(kernel.device_type == "CPU" for kernel in found)
@@ -103,32 +103,27 @@ def _has_onednn():
 
 def _by_onednn(x, most, kernel, ranges, bias, activation, transposed):
     fused = [_FUSED[activation]] if activation in _FUSED else []
-    with tf.device("CPU"):
-        device_outputs, _ = op_def_library.apply_op(
-            _OPERATION,
-            device_inputs=[
-                tf.bitcast(x, tf.qint8),
-                tf.bitcast(kernel, tf.qint8),
-                bias,
-            ],
-            host_inputs=[tf.constant(-most), tf.constant(most), ranges, ranges],
-            Tdevice_outputs=[tf.float32],
-            Thost_outputs=[],
-            T1=tf.qint8,
-            T2=tf.qint8,
-            Tbias=tf.float32,
-            U=tf.float32,
-            Tout=tf.float32,
-            transpose_a=False,
-            transpose_b=transposed,
-            fused_ops=["BiasAdd", *fused, "Dequantize"],
-            is_weight_const=True,
-            is_bias_const=True,
-            input_quant_mode="SCALED",
-            output_quant_mode="SCALED",
-            leakyrelu_alpha=0.0,
-            name="int8_product",
-        )
+    device_outputs, _ = op_def_library.apply_op(
+        _OPERATION,
+        device_inputs=[tf.bitcast(x, tf.qint8), tf.bitcast(kernel, tf.qint8), bias],
+        host_inputs=[tf.constant(-most), tf.constant(most), ranges, ranges],
+        Tdevice_outputs=[tf.float32],
+        Thost_outputs=[],
+        T1=tf.qint8,
+        T2=tf.qint8,
+        Tbias=tf.float32,
+        U=tf.float32,
+        Tout=tf.float32,
+        transpose_a=False,
+        transpose_b=transposed,
+        fused_ops=["BiasAdd", *fused, "Dequantize"],
+        is_weight_const=True,
+        is_bias_const=True,
+        input_quant_mode="SCALED",
+        output_quant_mode="SCALED",
+        leakyrelu_alpha=0.0,
+        name="int8_product",
+    )
     output = tf.ensure_shape(device_outputs[0], (x.shape[0], bias.shape[0]))
     return output if fused or activation is None else activation(output)
 

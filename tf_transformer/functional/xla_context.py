@@ -1,4 +1,4 @@
-"""Whether a graph is part of an XLA program."""
+"""Where the code that runs now will be computed: in an XLA program, on an accelerator."""
 
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
@@ -15,3 +15,16 @@ def in_xla_program():
         (False, True)
     """
     return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def has_accelerator():
+    """Whether TensorFlow sees a GPU or TPU, where it then places operations.
+
+    Returns:
+        bool.
+
+    Example:
+        >>> has_accelerator() == bool(tf.config.list_logical_devices("GPU"))
+        True
+    """
+    return any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))

@@ -12,7 +12,7 @@ from tf_transformer.functional.attention.use_xla import use_xla
 @pytest.fixture
 def accelerator(monkeypatch):
     """Let the core believe in a GPU that has compiled nothing yet; XLA uses the CPU."""
-    monkeypatch.setattr(module, "_has_accelerator", lambda: True)
+    monkeypatch.setattr(module, "has_accelerator", lambda: True)
     monkeypatch.setattr(module, "_shapes", set())
 
 

@@ -2,9 +2,7 @@
 
 import logging
 
-import tensorflow as tf
-
-from tf_transformer.functional.xla_context import in_xla_program
+from tf_transformer.functional.xla_context import has_accelerator, in_xla_program
 
 # Programs that "auto" compiles in one process: each new shape takes XLA 0.2 to 1 second.
 MOST_PROGRAMS = 64
@@ -43,11 +41,7 @@ def use_xla(jit, *shapes):
         return jit
     if in_xla_program():
         return True
-    return _has_accelerator() and _is_admitted(shapes)
-
-
-def _has_accelerator():
-    return any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
+    return has_accelerator() and _is_admitted(shapes)
 
 
 def _is_admitted(shapes):
