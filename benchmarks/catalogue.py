@@ -233,7 +233,6 @@ BENCHMARKS = [
         "the small preset with three seeds: BLEU, minutes, the closing sentences",
         "20 min",
         rounds=False,
-        results=("small_preset",),
     ),
     Benchmark(
         "translation",

@@ -243,7 +243,7 @@ def _command(run):
     for name in PRESET_OPTIONS:
         if getattr(run.preset, name) != getattr(preset, name):
             given[name] = str(getattr(run.preset, name))
-    if run.preset.architecture is not None:
+    if run.preset.architecture != preset.architecture:
         sizes = {name: getattr(run.preset, name) for name in SIZES}
         name = architectures.named(run.preset.architecture, sizes)
         given["architecture"] = name or str(run.folder / "architecture.json")

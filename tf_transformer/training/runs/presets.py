@@ -66,15 +66,20 @@ class Preset(ModelPreset):
 
 
 PRESETS = {
-    # Minutes on two cores: sized for the embedded corpora.
+    # Minutes on two cores: sized for the embedded corpora, the best parts of
+    # benchmarks/results/scores/variants.md. A Macaron block has two networks of half the width.
     "small": Preset(
         name="small",
         vocab_size=4000,
         num_layers=2,
         d_model=128,
         num_heads=4,
-        dff=512,
+        dff=256,
         rate=0.1,
+        architecture={
+            "positions": {"part": "RotaryPositions"},
+            "feed_forward": {"part": "MacaronFeedForward"},
+        },
         epochs=18,
         patience=4,
         warmup_steps=800,
