@@ -233,6 +233,7 @@ BENCHMARKS = [
         "the small preset with three seeds: BLEU, minutes, the closing sentences",
         "20 min",
         rounds=False,
+        results=("small_preset",),
     ),
     Benchmark(
         "translation",

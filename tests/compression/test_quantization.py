@@ -143,12 +143,16 @@ def test_the_saved_translator_is_small_and_multiplies_integers(tmp_path):
     size = tokenizer.vocab_size
     model = Transformer(1, 64, 4, 256, size, size, 32, 32, share_embeddings=True)
     model.build()
+    model = prune_heads(model, {"encoder": {0: [1]}, "cross": {0: [0, 3]}})
     ids = tf.constant([[1, 5, 6, 2], [1, 7, 2, 0]])
     smaller = quantized(model, [((ids, ids), ids)])
     texts, folders = tf.constant(["low lower", "", "newest of all"]), {}
     for name, one in (("before", model), ("after", smaller)):
         folders[name] = tmp_path / name
         Translator(one, tokenizer).save(folders[name])
+    loaded = tf.saved_model.load(str(folders["before"]))  # pruned, in float32
+    expected = Translator(model, tokenizer).translate(texts)
+    np.testing.assert_array_equal(loaded.translate(texts), expected)
     loaded = tf.saved_model.load(str(folders["after"]))
     expected = Translator(smaller, tokenizer).translate(texts)
     np.testing.assert_array_equal(loaded.translate(texts), expected)
@@ -185,13 +189,15 @@ def files(path):
 
 
 @pytest.mark.parametrize(
-    ("model", "batches", "message"),
+    ("make", "batches", "message"),
     [
-        (Transformer(1, 8, 2, 8, 5, 5, 9, 9), None, "model: expected a built model"),
-        (transformer(dtype="mixed_bfloat16"), None, "float32, got bfloat16"),
-        (transformer(), [], "batches: expected at least one batch, got none"),
+        (lambda: Transformer(1, 8, 2, 8, 5, 5, 9, 9), None, "model: expected a built model"),
+        (lambda: transformer(dtype="mixed_bfloat16"), None, "float32, got bfloat16"),
+        (transformer, [], "batches: expected at least one batch, got none"),
+        (lambda: quantized(transformer()), None, "model: expected float weights, got int8"),
     ],
 )
-def test_bad_input(model, batches, message):
+def test_bad_input(make, batches, message):
+    model = make()
     with pytest.raises(ValueError, match=message):
         quantized(model, batches)

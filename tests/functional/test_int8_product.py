@@ -124,6 +124,13 @@ def test_half_precision_goes_in_and_out():
     )
 
 
+def test_nan_is_not_lost():
+    x, kernel, ranges, _ = inputs()
+    x[2, 5] = np.nan
+    output = int8_product(tf.constant(x), tf.constant(kernel), tf.constant(ranges))
+    assert np.isnan(output[2]).all() and np.isfinite(np.delete(output, 2, 0)).all()
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_rounding_is_within_half_a_step(axis):
     x, *_ = inputs()

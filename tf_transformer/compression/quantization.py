@@ -28,7 +28,8 @@ def quantized(model, batches=None):
         original and quantize again: `.keras` files of quantized models cannot be read.
 
     Raises:
-        ValueError: If the model is not built, computes in 16 bits, or there is no batch.
+        ValueError: If the model is not built, computes in 16 bits or has int8 weights, or there is
+            no batch.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -46,6 +47,8 @@ def quantized(model, batches=None):
             f"model: expected one that computes in float32, got {model.compute_dtype}. Create it "
             f"with dtype='float32' and load the weights."
         )
+    if any(weight.dtype == "int8" for weight in model.weights):
+        raise ValueError("model: expected float weights, got int8. Pass the original.")
     copy = type(model).from_config(model.get_config())
     copy.build()
     for weight, value in zip(copy.weights, model.weights, strict=True):
@@ -75,17 +78,17 @@ def _calibrate(model, products, batches):
 
         setattr(layer, method, watched)
 
-    examples = 0
+    seen = 0
     try:
         for layer, method in products.items():
             watching(layer, method)
         for batch in batches:
-            examples += 1
+            seen += 1
             model(keras.utils.unpack_x_y_sample_weight(batch)[0], training=False)
     finally:
         for layer, method in products.items():
             vars(layer).pop(method, None)
-    if not examples:
+    if not seen:
         raise ValueError("batches: expected at least one batch, got none.")
     for layer, most in largest.items():
         layer.input_range = most or None

@@ -61,12 +61,12 @@ def to_int8(values, axis):
     """Round a matrix to int8, in which 127 stands for the largest value of each row or column.
 
     Args:
-        values: float tensor of rank 2, finite.
+        values: float tensor of rank 2.
         axis: int, the axis whose values share a range.
 
     Returns:
         `(rounded, ranges)`: int8 tensor like `values`; float32 tensor of rank 1, the largest
-        absolute values.
+        absolute values: NaN if one is NaN.
 
     Example:
         >>> rounded, ranges = to_int8(tf.constant([[1.0, -4.0], [0.5, 2.0]]), axis=0)
@@ -75,7 +75,7 @@ def to_int8(values, axis):
     """
     values = tf.cast(values, tf.float32)
     ranges = tf.reduce_max(tf.abs(values), axis, keepdims=True)
-    ranges = tf.where(ranges > 0, ranges, 1.0)  # of zeros alone
+    ranges = tf.where(tf.equal(ranges, 0), 1.0, ranges)  # zeros alone; NaN stays
     return tf.cast(tf.round(values * (LARGEST / ranges)), tf.int8), tf.squeeze(ranges, axis)
 
 
