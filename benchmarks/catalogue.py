@@ -67,14 +67,16 @@ BENCHMARKS = [
         "attention",
         "scores",
         "additive, bilinear and multiplicative scores: time, memory and parameters by length",
-        "15 min",
+        "5 min",
         peers=(OURS,),
+        results=("scores",),
     ),
     Benchmark(
         "attention",
         "window",
         "attention in a window compared with full attention, by length",
-        "5 min",
+        "4 min",
+        results=("window",),
     ),
     Benchmark(
         "attention",
@@ -143,6 +145,13 @@ BENCHMARKS = [
         "classifier",
         "a classifier without half of its heads, and in int8: accuracy, size, time",
         "15 min",
+        needs="SET, ARCHIVE, MODEL as for fine_tuning",
+    ),
+    Benchmark(
+        "compression",
+        "early_exit",
+        "a classifier with exits after every layer: accuracy and time by threshold",
+        "10 min",
         needs="SET, ARCHIVE, MODEL as for fine_tuning",
     ),
     Benchmark(

@@ -100,6 +100,7 @@ _HOMES = {
     ),
     "visualize": ("attention_svg", "training_curves", "translation_attention"),
     "export": (
+        "EarlyExitClassifier",
         "TextClassifier",
         "TextEncoder",
         "Translator",

@@ -134,27 +134,37 @@ def table(models, accuracies, tokenizer, texts, rounds):
             files = Path(folder, str(n), "variables").iterdir()
             sizes[name] = sum(file.stat().st_size for file in files) / 2**20
             loaded[name] = tf.saved_model.load(f"{folder}/{n}")
-        ratios = {}
-        for rows in (1, 32):
-            batches = [tf.constant(texts[i : i + rows]) for i in range(0, max(rows * 2, 16), rows)]
-            seconds = {name: [] for name in models}
-            for turn in range(rounds + 2):
-                for name, classifier in loaded.items():
-                    start = time.perf_counter()
-                    for batch in batches:
-                        classifier.classify(batch)
-                    if turn > 1:
-                        seconds[name].append((time.perf_counter() - start) / len(batches))
-            first = seconds[next(iter(models))]
-            ratios[rows] = {
-                name: statistics.median(a / b for a, b in zip(some, first, strict=True))
-                for name, some in seconds.items()
-            }
-            print(f"{rows}: {1000 * statistics.median(first):.2f} ms", flush=True)
+        calls = {name: classifier.classify for name, classifier in loaded.items()}
+        times = relative_times(calls, texts, rounds)
     lines = ["| | accuracy | weights | MiB | time for 1 text | for 32 |", "|---" * 6 + "|"]
     for name, model in models.items():
         lines.append(
             f"| {name} | {accuracies[name]:.1f} % | {model.count_params():,} | {sizes[name]:.1f} | "
-            f"{ratios[1][name]:.2f} | {ratios[32][name]:.2f} |"
+            f"{times[1][name]:.2f} | {times[32][name]:.2f} |"
         )
     return "\n".join(lines)
+
+
+def relative_times(calls, texts, rounds):
+    """Time batches of 1 and 32 texts in turn: {rows: {name: time relative to the first}}."""
+    import tensorflow as tf
+
+    times = {}
+    for rows in (1, 32):
+        starts = range(0, max(rows * 2, 32), rows)
+        batches = [tf.constant(texts[start : start + rows]) for start in starts]
+        seconds = {name: [] for name in calls}
+        for turn in range(rounds + 2):
+            for name, call in calls.items():
+                start = time.perf_counter()
+                for batch in batches:
+                    call(batch)
+                if turn > 1:
+                    seconds[name].append((time.perf_counter() - start) / len(batches))
+        first = seconds[next(iter(calls))]
+        times[rows] = {
+            name: statistics.median(a / b for a, b in zip(some, first, strict=True))
+            for name, some in seconds.items()
+        }
+        print(f"{rows}: {1000 * statistics.median(first):.2f} ms", flush=True)
+    return times

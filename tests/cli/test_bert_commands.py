@@ -96,6 +96,10 @@ def test_bad_input(folder, tmp_path):
             ["finetune", "--model", folder, "--output", tmp_path, "--train", lines],
             "--output: expected a new folder",
         ),
+        (
+            ["finetune", "--model", folder, "--output", tmp_path / "x", "--early-exit", -1],
+            "--early-exit: expected at least 0 points, got -1.0",
+        ),
         (["classify", "a", "--model", tmp_path], "--model: expected the output of finetune"),
     ):
         assert message in printed(*arguments, code=2), arguments
@@ -115,6 +119,12 @@ def test_finetune_and_classify(folder, tmp_path):
     assert len((output / "history.csv").read_text().splitlines()) == 9
     answers = printed("classify", "good", "bad", "--model", output).splitlines()
     assert [answer.split("\t")[::2] for answer in answers] == [["good"] * 2, ["bad"] * 2]
+    early = ["--early-exit", 0.5, "--output", tmp_path / "early"]
+    printed("finetune", *files[:4], *early, *settings)
+    report = json.loads((tmp_path / "early" / "result.json").read_text())["early_exit"]
+    assert report["test_accuracy"] == 1.0 and report["layers"] < 2
+    answers_early = printed("classify", "good", "bad", "--model", tmp_path / "early").splitlines()
+    assert [answer.split("\t")[::2] for answer in answers_early] == [["good"] * 2, ["bad"] * 2]
     saved_model = ["--model", output / "saved_model"]
     piped = printed("classify", *saved_model, stdin=b"good\nbad\n")
     assert piped.splitlines() == answers

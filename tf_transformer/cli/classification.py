@@ -40,6 +40,13 @@ def add_commands(commands):
         "--pooler-activation", help="for checkpoints that do not name it: tanh (default) or linear"
     )
     finetune.add_argument("--dropout", type=float, help="overrides the rates of the checkpoint")
+    finetune.add_argument(
+        "--early-exit",
+        type=float,
+        metavar="POINTS",
+        help="a classifier after every layer; easy texts leave early, and on the validation part "
+        "at most so many points of accuracy are lost",
+    )
     for name, (default, meaning) in _SETTINGS.items():
         finetune.add_argument(
             f"--{name.replace('_', '-')}",
@@ -63,13 +70,16 @@ def _finetune(options):
     output = Path(options.output)
     if output.exists() and any(output.iterdir()):
         raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
+    if options.early_exit is not None and not options.early_exit >= 0:
+        raise ValueError(f"--early-exit: expected at least 0 points, got {options.early_exit}.")
     data = _data(options)
+    if options.early_exit is not None and not data.validation:
+        raise ValueError("--early-exit: expected texts for validation, got none. See --validation.")
     settings = {name: getattr(options, name) for name in _SETTINGS}
     settings = {name: value for name, value in settings.items() if value is not None}
     import_tensorflow()
     import keras
 
-    from tf_transformer.export import TextClassifier
     from tf_transformer.models import bert
     from tf_transformer.training import FineTuning, fine_tune, text_batches
 
@@ -82,7 +92,9 @@ def _finetune(options):
     if options.pooler_activation:
         changes["pooler_activation"] = options.pooler_activation
     tokenizer = bert.read_tokenizer(options.model)
-    model = bert.BertForSequenceClassification.from_pretrained(
+    has_exits = options.early_exit is not None
+    kind = bert.BertWithExits if has_exits else bert.BertForSequenceClassification
+    model = kind.from_pretrained(
         options.model, new_head=True, unpad=True, labels=data.labels, **changes
     )
     if options.max_length is None:
@@ -99,10 +111,33 @@ def _finetune(options):
         loss, accuracy = model.evaluate(text_batches(tokenizer, data.test, settings), verbose=0)
         result |= {"test_accuracy": round(accuracy, 4), "test_loss": round(loss, 4)}
     model.save_pretrained(output / "model", tokenizer_from=options.model)
-    TextClassifier(model, tokenizer, settings.max_length).save(output / "saved_model")
+    exported, report = _exported(model, tokenizer, data, settings, options.early_exit)
+    result |= report
+    exported.save(output / "saved_model")
     text = json.dumps(result, indent=2)
     (output / "result.json").write_text(text + "\n", encoding="utf-8")
     print(f"{text}\nModel: {output / 'model'}, SavedModel: {output / 'saved_model'}")
+
+
+def _exported(model, tokenizer, data, settings, early_exit):
+    """The classifier to save, and what to report of its exits."""
+    from tf_transformer.compression import choose_exit, exit_points
+    from tf_transformer.export import EarlyExitClassifier, TextClassifier
+    from tf_transformer.training import text_batches
+
+    if early_exit is None:
+        return TextClassifier(model, tokenizer, settings.max_length), {}
+    points = exit_points(model, text_batches(tokenizer, data.validation, settings))
+    point = choose_exit(points, accuracy=points[0].accuracy - early_exit / 100)
+    exported = EarlyExitClassifier(
+        model, tokenizer, point.patience, point.entropy, settings.max_length
+    )
+    report = point._asdict()
+    if data.test:
+        test = text_batches(tokenizer, data.test, settings)
+        [tested] = exit_points(model, test, [(point.patience, point.entropy)])
+        report |= {"test_accuracy": tested.accuracy, "test_layers": tested.layers}
+    return exported, {"early_exit": report}
 
 
 def _data(options):

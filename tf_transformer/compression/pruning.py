@@ -8,6 +8,7 @@ from tf_transformer.compression.prunable import (
     prunable_stacks,
 )
 from tf_transformer.layers.positions import AlibiPositions, T5Positions
+from tf_transformer.models.bert.bert_with_exits import BertWithExits
 from tf_transformer.models.transformer import Transformer
 
 
@@ -111,9 +112,12 @@ class _Cuts:
             _check_name("layers", name, self.stacks)
             gone = _numbers(f"layers[{name!r}]", numbers, len(self.stacks[name]))
             self.kept[name] = [n for n in self.kept[name] if n not in gone]
-            before = self.stacks[name]
-            kept = {id(w) for n in self.kept[name] for w in before[n].layer.weights}
-            self.gone |= {id(w) for n in gone for w in before[n].layer.weights}
+            weights = [layer.layer.weights for layer in self.stacks[name]]
+            if isinstance(self.model, BertWithExits):
+                exits = self.model.classifiers
+                weights = [some + exits[n].weights for n, some in enumerate(weights)]
+            kept = {id(w) for n in self.kept[name] for w in weights[n]}
+            self.gone |= {id(w) for n in gone for w in weights[n]}
             if self.gone & kept:
                 raise ValueError(
                     f"layers[{name!r}]: expected layers with weights of their own, got shared ones."

@@ -1,6 +1,6 @@
 """Exported models: SavedModels and their model cards, a folder for each thing that is served."""
 
-from tf_transformer.export.classification import TextClassifier
+from tf_transformer.export.classification import EarlyExitClassifier, TextClassifier
 from tf_transformer.export.compile_for import compile_for
 from tf_transformer.export.freeze import freeze
 from tf_transformer.export.sentences import TextEncoder, embed_lines, nearest, write_vectors
@@ -22,6 +22,7 @@ from tf_transformer.export.warm_up import warm_up, warm_up_in_background
 from tf_transformer.moved import keep_old_paths
 
 __all__ = [
+    "EarlyExitClassifier",
     "IdTranslator",
     "Sampling",
     "StoredWeights",

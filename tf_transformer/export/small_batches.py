@@ -22,12 +22,13 @@ class SmallBatches(tf.Module):
     function.
 
     Args:
-        compiled: function `nest of integer tensors (B, T) -> nest of tensors (B, ...)`, which
-            calls XLA.
+        compiled: function that calls XLA, `(nest of integer tensors (B, T), *settings) -> nest of
+            tensors (B, ...)`.
         plain: function from and to the same for batches of any size; trailing axes may differ.
         specs: nest of `tf.TensorSpec((None, None))`, the inputs.
         longest: int, the largest T of a bucket.
         at_once: bool. True compiles each bucket when the first batch falls into it.
+        settings: tuple of `tf.TensorSpec(())`, further arguments.
 
     Example:
         >>> double = tf.function(lambda x: 2 * x, jit_compile=True, autograph=False)
@@ -41,11 +42,12 @@ class SmallBatches(tf.Module):
         [1, 8]
     """
 
-    def __init__(self, compiled, plain, specs, longest, at_once=False):
+    def __init__(self, compiled, plain, specs, longest, at_once=False, settings=()):
         super().__init__(name="small_batches")
-        self._specs = specs
+        self._specs, self._settings = specs, settings
         # Traced once, so that `warm_up` compiles the programs that serve.
-        self._compiled = tf.function(compiled, input_signature=[specs], autograph=False)
+        signature = [specs, *settings]
+        self._compiled = tf.function(compiled, input_signature=signature, autograph=False)
         self._plain, self._longest = plain, longest
         shape = len(_ROWS), len(lengths_of_buckets(longest))
         self._new = tf.fill(shape, at_once)
@@ -53,15 +55,15 @@ class SmallBatches(tf.Module):
         # Not a decorator, which would keep only a weak reference to the object.
         self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
 
-    def __call__(self, inputs):
-        """Compute the function in a graph: nest (B, T) -> nest (B, ...)."""
+    def __call__(self, inputs, *settings):
+        """Compute the function in a graph: nest (B, T) and scalars -> nest (B, ...)."""
         padded = self._padded(inputs)
         rows, length = tf.unstack(tf.shape(tf.nest.flatten(inputs)[0]))
         is_small = (rows > 0) & (rows <= _ROWS[-1]) & (length > 0) & (length <= self._longest)
         return tf.cond(
             is_small & tf.gather_nd(self._ready, self._bucket(padded)),
-            lambda: tf.nest.map_structure(lambda x: x[:rows], self._compiled(padded)),
-            lambda: self._plain(inputs),
+            lambda: tf.nest.map_structure(lambda x: x[:rows], self._compiled(padded, *settings)),
+            lambda: self._plain(inputs, *settings),
         )
 
     def warm_up(self, rows, length):
@@ -88,7 +90,8 @@ class SmallBatches(tf.Module):
         ones = tf.nest.map_structure(lambda spec: tf.ones(shape, spec.dtype), self._specs)
         padded = self._padded(ones)
         # Of its results, or TensorFlow would leave a call without side effects out.
-        is_done = tf.size(tf.nest.flatten(self._compiled(padded))[0]) >= 0
+        settings = [tf.ones((), spec.dtype) for spec in self._settings]
+        is_done = tf.size(tf.nest.flatten(self._compiled(padded, *settings))[0]) >= 0
         ready = self._ready.scatter_nd_update([self._bucket(padded)], [is_done])
         return tf.math.count_nonzero(ready, dtype=tf.int32)
 

@@ -34,6 +34,9 @@ class TextModel(tf.Module):
             power of two, T to 8, 16, 32 and so on. That takes seconds; then a single text takes
             0.65 of the time with `unpad=False`, and 0.75 of that with `unpad=True`
             (benchmarks/bert/NOTES.md).
+        function: None for `model(inputs, training=False)`; or function `(inputs, *settings) ->
+            outputs` that uses the model's weights.
+        settings: tuple of `tf.TensorSpec(())`, the further arguments of `function` and `compute`.
 
     Raises:
         ValueError: If the vocabulary of the model is not the tokenizer's, or `max_length` exceeds
@@ -52,7 +55,16 @@ class TextModel(tf.Module):
         [1, 8]
     """
 
-    def __init__(self, model, tokenizer, max_length=None, jit_compile=False):
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        max_length=None,
+        jit_compile=False,
+        *,
+        function=None,
+        settings=(),
+    ):
         super().__init__(name=type(self).__name__.lower())
         config = model.config
         if config.vocab_size != tokenizer.vocab_size:
@@ -70,22 +82,21 @@ class TextModel(tf.Module):
         # Keep the variables and the bound call, not the model: a Keras model tracked here would
         # have its weights saved twice.
         self.weights = [weight.value for weight in model.weights]
-        call = functools.partial(model.__call__, training=False)
+        call = function or functools.partial(model.__call__, training=False)
         by_xla = tf.function(call, jit_compile=True, autograph=False)
 
-        def in_buckets(inputs):
+        def in_buckets(inputs, *settings):
             padded = tf.nest.map_structure(lambda ids: in_bucket(ids, self._max_length), inputs)
             rows = tf.shape(inputs["input_ids"])[0]
-            return tf.nest.map_structure(lambda x: x[:rows], by_xla(padded))
+            return tf.nest.map_structure(lambda x: x[:rows], by_xla(padded, *settings))
 
-        self._call = SmallBatches(
-            by_xla, in_buckets if jit_compile else call, _INPUTS, self._max_length, jit_compile
-        )
+        plain = in_buckets if jit_compile else call
+        self._call = SmallBatches(by_xla, plain, _INPUTS, self._max_length, jit_compile, settings)
         self.warm_up = self._call.warm_up
 
-    def compute(self, text):
+    def compute(self, text, *settings):
         """Run the model on texts: string (B,) -> its outputs (B, ...); T may be a bucket's."""
-        return self._call(text_inputs(self.tokenizer, text, None, self._max_length))
+        return self._call(text_inputs(self.tokenizer, text, None, self._max_length), *settings)
 
     def save(self, path):
         """Write a SavedModel with the signatures of the class and `warm_up`.

@@ -13,7 +13,7 @@ class TextClassifier(TextModel):
 
     Args:
         model: `BertForSequenceClassification`; `unpad=True` makes it faster.
-        tokenizer, max_length, jit_compile: see `TextModel`.
+        tokenizer, max_length, jit_compile, options: see `TextModel`.
 
     Raises:
         ValueError: If there are fewer than two classes; see also `TextModel`.
@@ -33,8 +33,8 @@ class TextClassifier(TextModel):
         ([1, 2], [1])
     """
 
-    def __init__(self, model, tokenizer, max_length=None, jit_compile=False):
-        super().__init__(model, tokenizer, max_length, jit_compile)
+    def __init__(self, model, tokenizer, max_length=None, jit_compile=False, **options):
+        super().__init__(model, tokenizer, max_length, jit_compile, **options)
         self._labels = model.config.labels
         if len(self._labels) < 2:
             raise ValueError(
@@ -46,7 +46,11 @@ class TextClassifier(TextModel):
 
     def classify(self, text):
         """string (B,) -> `label` string (B,), `probabilities` float32 (B, C)."""
-        probabilities = tf.nn.softmax(self.compute(text))
+        return self.answer(self.compute(text))
+
+    def answer(self, logits):
+        """Name the classes: float (B, C) -> `label` string (B,), `probabilities` float32 (B, C)."""
+        probabilities = tf.nn.softmax(logits)
         label = tf.gather(tf.constant(self._labels), tf.argmax(probabilities, axis=-1))
         return {"label": label, "probabilities": probabilities}
 

@@ -16,6 +16,7 @@ from tf_transformer.models.bert.bert_for_sequence_classification import (
 from tf_transformer.models.bert.bert_for_token_classification import BertForTokenClassification
 from tf_transformer.models.bert.bert_layer_norm import BERTLayerNorm
 from tf_transformer.models.bert.bert_self_attention import BERTSelfAttention
+from tf_transformer.models.bert.bert_with_exits import BertWithExits
 from tf_transformer.models.bert.checkpoints.config_files import read_config
 from tf_transformer.models.bert.parameter_table import parameter_table
 from tf_transformer.models.bert.published_configs import published_config
@@ -35,6 +36,7 @@ __all__ = [
     "BertForQuestionAnswering",
     "BertForSequenceClassification",
     "BertForTokenClassification",
+    "BertWithExits",
     "SentenceEncoder",
     "UniLM",
     "attention_layer",

@@ -95,19 +95,15 @@ class Bert(PretrainedBert):
                 self.pooler_dense.build((None, self.config.hidden_size))
 
     def call(self, inputs, training=None, return_hidden_states=False, return_attentions=False):
-        ids, types, mask = _checked(inputs)
-        tokens = None if self.architecture is None else tokens_in(mask)
-        embedded = self.embeddings(ids, types, training=training, tokens=tokens)
-        layout = padded_layout(*tf.unstack(tf.shape(ids)))
-        if self.unpad and mask is not None and mask.shape.rank == 2 and not in_xla_program():
-            layout = packed_layout(mask)
+        embedded, mask = self.embed(inputs, training)
+        layout = self.layout(embedded, mask)
         outputs, attentions = self.encoder.forward(
             layout.to_rows(embedded), layout, mask, None, training, return_attentions
         )
         wanted = outputs if return_hidden_states else outputs[-1:]
         hidden_states = [layout.to_batch(rows) for rows in wanted]
         for states in hidden_states:
-            states.set_shape((*ids.shape, self.config.hidden_size))
+            states.set_shape((*embedded.shape[:2], self.config.hidden_size))
         results = {"sequence_output": hidden_states[-1]}
         if self.pooler_dense is not None:
             results["pooled_output"] = self.pooler_dense(hidden_states[-1][:, 0])
@@ -116,6 +112,26 @@ class Bert(PretrainedBert):
         if return_attentions:
             results["attentions"] = attentions
         return results
+
+    def embed(self, inputs, training=None):
+        """Check and embed the inputs.
+
+        Args:
+            inputs, training: see the call arguments.
+
+        Returns:
+            `(x, mask)`: float tensor (B, T, embedding width); None or bool tensor, True = may
+            attend.
+        """
+        ids, types, mask = _checked(inputs)
+        tokens = None if self.architecture is None else tokens_in(mask)
+        return self.embeddings(ids, types, training=training, tokens=tokens), mask
+
+    def layout(self, x, mask):
+        """Choose the layout of the rows of (B, T, W): without padding if `unpad` takes effect."""
+        if self.unpad and mask is not None and mask.shape.rank == 2 and not in_xla_program():
+            return packed_layout(mask)
+        return padded_layout(*tf.unstack(tf.shape(x)[:2]))
 
     def variables_by_name(self):
         """Same as in `PretrainedBert`, always under "bert/" whatever the model's own name."""

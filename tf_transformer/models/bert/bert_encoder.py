@@ -125,20 +125,27 @@ class BertEncoder(LayerWithArchitecture):
             layer, the last one normalised by a final norm; list of L tensors (B, N, T, T) or of
             None.
         """
-        if self.embedding_mapping is not None:
-            rows = self.embedding_mapping(rows)
-        outputs, weights = [rows], []
+        outputs, weights = [self.widened(rows)], []
         for n in range(self.config.num_hidden_layers):
-            layer = self.groups[self.config.group_of(n)]
-            rows, attention = layer.forward(
-                outputs[-1], layout, mask, bias, training, return_attention_weights
+            rows, attention = self.forward_layer(
+                n, outputs[-1], layout, mask, bias, training, return_attention_weights
             )
             outputs.append(rows)
             weights.append(attention)
-        if self.final_norm is not None:
-            tokens = token_rows(mask, layout)
-            outputs[-1] = self.final_norm(outputs[-1], training=training, tokens=tokens)
         return outputs, weights
+
+    def widened(self, x):
+        """Map embeddings to the width of the layers, if they are narrower."""
+        return x if self.embedding_mapping is None else self.embedding_mapping(x)
+
+    def forward_layer(self, n, rows, layout, mask=None, bias=None, training=None, weights=False):
+        """Compute layer n, from 0, and after the last one the final norm; see `forward`."""
+        layer = self.groups[self.config.group_of(n)]
+        rows, attention = layer.forward(rows, layout, mask, bias, training, weights)
+        if self.final_norm is not None and n == self.config.num_hidden_layers - 1:
+            tokens = token_rows(mask, layout)
+            rows = self.final_norm(rows, training=training, tokens=tokens)
+        return rows, attention
 
     def get_config(self):
         return {**super().get_config(), "jit": self.jit}

@@ -23,7 +23,14 @@ _TOKENIZER_FILES = (
     "sentence_bert_config.json",  # maximum length of a text
 )
 # Parts of a model that a checkpoint may lack.
-_ON_TOP = ("bert/pooler/", "cls/predictions/", "cls/seq_relationship/", "cls/squad/", "classifier/")
+_ON_TOP = (
+    "bert/pooler/",
+    "cls/predictions/",
+    "cls/seq_relationship/",
+    "cls/squad/",
+    "classifier/",
+    "classifiers/",
+)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

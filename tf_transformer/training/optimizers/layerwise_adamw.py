@@ -71,5 +71,5 @@ def _layer_number(path):
     """The layer number of a variable: 0 for the embeddings, None for the pooler or a head."""
     if "embeddings/" in path or "embedding_hidden_mapping_in" in path:
         return 0
-    found = re.search(r"/layer_(\d+)/", path)
+    found = re.search(r"encoder/layer_(\d+)/", path)
     return int(found[1]) + 1 if found else None

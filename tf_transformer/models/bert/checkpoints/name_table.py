@@ -34,6 +34,7 @@ cls/seq_relationship/kernel  cls/seq_relationship/output_weights  cls.seq_relati
 cls/seq_relationship/bias    cls/seq_relationship/output_bias     cls.seq_relationship.bias
 classifier/kernel            output_weights                       classifier.weight
 classifier/bias              output_bias                          classifier.bias
+classifiers/layer_{n}/       =                                    classifiers.{n}.
 cls/squad/kernel             cls/squad/output_weights             qa_outputs.weight
 cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
 """  # noqa: E501
@@ -62,6 +63,7 @@ cls/seq_relationship/kernel  cls/seq_relationship/output_weights  sop_classifier
 cls/seq_relationship/bias    cls/seq_relationship/output_bias     sop_classifier.classifier.bias
 classifier/kernel            output_weights                       classifier.weight
 classifier/bias              output_bias                          classifier.bias
+classifiers/layer_{{n}}/     =                                    classifiers.{{n}}.
 cls/squad/kernel             cls/squad/output_weights             qa_outputs.weight
 cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
 """  # noqa: E501
@@ -128,8 +130,9 @@ class NameTable(NamedTuple):
         """Whether a model may ignore it: no weight, a copy of a weight, a head or a pooler."""
         if there in TIED or re.fullmatch(self.besides, there):
             return True
-        heads = [t for here, t in self.rows if not re.match("bert/(embeddings|encoder)/", here)]
-        return any(there.startswith(name) if name[-1] in "/." else there == name for name in heads)
+        rows = [t for here, t in self.rows if not re.match("bert/(embeddings|encoder)/", here)]
+        scopes = tuple(name.partition("{n}")[0] for name in rows if name[-1] in "/.")
+        return there in rows or there.startswith(scopes)
 
 
 def name_table(architecture, kind):

@@ -1,0 +1,93 @@
+"""Thresholds of early exit: what they cost, measured in one run of the model, and the choice."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_weights import randomize
+
+from tf_transformer.bert import BertConfig, BertForSequenceClassification, BertWithExits
+from tf_transformer.compression import ExitPoint, choose_exit, exit_points
+
+CONFIG = BertConfig(13, 24, 5, 4, 11, labels=("a", "b", "c"))
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = BertWithExits(CONFIG)
+    model.build()
+    return randomize(model, 4)
+
+
+@pytest.fixture(scope="module")
+def batches():
+    """Labels are the classes of the last layer for two texts of three."""
+    rng = np.random.default_rng(3)
+    model = BertWithExits(CONFIG)
+    model.build()
+    randomize(model, 4)
+    made = []
+    for rows in (11, 7, 5):
+        x = {"input_ids": rng.integers(1, 13, (rows, 7)).astype(np.int32)}
+        answers = np.argmax(model(x), -1)[:, -1]
+        made.append((x, np.where(rng.random(rows) < 0.67, answers, (answers + 1) % 3)))
+    return made
+
+
+def test_points_are_what_exits_give(model, batches):
+    labels = np.concatenate([y for _, y in batches])
+    points = exit_points(model, batches)
+    assert [point.patience for point in points[:5]] == [None, 1, 2, 3, 4]
+    assert len({point.layers for point in points}) > 9
+    for point in points[::5]:
+        found = [model.exit_early(x, point.patience, point.entropy) for x, _ in batches]
+        guesses = np.concatenate([np.argmax(one["logits"], -1) for one in found])
+        layers = np.concatenate([one["layers"] for one in found])
+        assert point.accuracy == pytest.approx((guesses == labels).mean())
+        assert point.layers == pytest.approx(layers.mean())
+
+
+def test_datasets_and_sample_weights(model, batches):
+    data = tf.data.Dataset.from_tensor_slices((*batches[0], np.ones(11))).batch(4)
+    assert exit_points(model, data)[:5] == exit_points(model, batches[:1])[:5]
+
+
+POINTS = [
+    ExitPoint(None, 0.0, 0.92, 12.0),
+    ExitPoint(2, 0.0, 0.90, 5.0),
+    ExitPoint(4, 0.0, 0.93, 8.0),
+    ExitPoint(None, 0.5, 0.91, 5.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("wish", "chosen"),
+    [
+        ({"accuracy": 0.92}, 2),
+        ({"accuracy": 0.9}, 3),
+        ({"layers": 12}, 2),
+        ({"layers": 7.9}, 3),
+    ],
+)
+def test_choice(wish, chosen):
+    assert choose_exit(POINTS, **wish) is POINTS[chosen]
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({}, "expected one of them"),
+        ({"accuracy": 0.9, "layers": 5}, "expected one of them"),
+        ({"accuracy": 0.94}, "accuracy: expected at most 0.9300, the best, got 0.94"),
+        ({"layers": 4.5}, "layers: expected at least 5.00, the least, got 4.5"),
+    ],
+)
+def test_wishes_that_no_point_fulfils(wish, message):
+    with pytest.raises(ValueError, match=message):
+        choose_exit(POINTS, **wish)
+
+
+def test_bad_input(model):
+    with pytest.raises(ValueError, match="batches: expected at least one"):
+        exit_points(model, [])
+    with pytest.raises(ValueError, match="model: expected a BertWithExits, got BertForSeq"):
+        exit_points(BertForSequenceClassification(CONFIG), [])

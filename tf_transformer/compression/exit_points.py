@@ -1,0 +1,129 @@
+"""How accurate a classifier with exits is, and how many layers it takes, for each threshold.
+
+Axes: N texts, L layers, C classes.
+"""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+QUANTILES = 64  # thresholds of the entropy
+
+
+class ExitPoint(NamedTuple):
+    """What a threshold of early exit costs and saves.
+
+    Args:
+        patience: int or None, see `BertWithExits.exit_early`.
+        entropy: float in nats, see there.
+        accuracy: float in [0, 1], the share of texts whose answer is right.
+        layers: float, the mean number of layers that a text takes.
+
+    Example:
+        >>> ExitPoint(patience=2, entropy=0.0, accuracy=0.9, layers=3.5).layers
+        3.5
+    """
+
+    patience: int | None
+    entropy: float
+    accuracy: float
+    layers: float
+
+
+def exit_points(model, batches, thresholds=None):
+    """Measure thresholds of early exit on labelled texts.
+
+    The model runs once; what each threshold gives follows from the logits of all exits.
+
+    Args:
+        model: built `BertWithExits`.
+        batches: iterable of `(inputs, labels)` as for `fit`, of texts it was not trained on.
+        thresholds: list of `(patience, entropy)`. None: no rule at all, then each patience, then
+            thresholds of the entropy at equal shares of the values that occur.
+
+    Returns:
+        list of `ExitPoint`, in that order.
+
+    Raises:
+        ValueError: If the model has no exits, or there is no batch.
+
+    Example:
+        >>> from tf_transformer.bert import BertConfig, BertWithExits
+        >>> model = BertWithExits(BertConfig(13, 8, 3, 2, 16, labels=("no", "yes")))
+        >>> model.build()
+        >>> batches = [({"input_ids": np.array([[2, 7, 3], [2, 8, 3]])}, np.array([0, 1]))]
+        >>> points = exit_points(model, batches)
+        >>> points[0].layers, [point.patience for point in points[1:3]]
+        (3.0, [1, 2])
+    """
+    if not hasattr(model, "exit_early"):
+        raise ValueError(f"model: expected a BertWithExits, got {type(model).__name__}.")
+    logits, labels = [], []
+    for batch in batches:
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        logits.append(model(x, training=False).numpy())
+        labels.append(np.asarray(y))
+    if not logits:
+        raise ValueError("batches: expected at least one batch, got none.")
+    logits, labels = np.concatenate(logits), np.concatenate(labels)
+    guesses = logits.argmax(-1)  # (N, L)
+    streaks = np.zeros_like(guesses)
+    for n in range(1, guesses.shape[1]):
+        same = guesses[:, n] == guesses[:, n - 1]
+        streaks[:, n] = np.where(same, streaks[:, n - 1] + 1, 0)
+    entropies = tf.reduce_sum(-tf.nn.softmax(logits) * tf.nn.log_softmax(logits), -1).numpy()
+
+    if thresholds is None:
+        levels = np.unique(np.quantile(entropies[:, :-1], np.linspace(0, 1, QUANTILES)))
+        patiences = range(1, guesses.shape[1])
+        thresholds = [(None, 0.0), *((n, 0.0) for n in patiences), *((None, h) for h in levels)]
+
+    def point(patience, entropy):
+        leaves = entropies < entropy
+        if patience is not None:
+            leaves |= streaks >= patience
+        leaves[:, -1] = True
+        exits = leaves.argmax(1)  # (N,)
+        right = guesses[np.arange(len(exits)), exits] == labels
+        return ExitPoint(patience, float(entropy), float(right.mean()), float(exits.mean() + 1))
+
+    return [point(*one) for one in thresholds]
+
+
+def choose_exit(points, *, accuracy=None, layers=None):
+    """Choose a threshold for a wanted accuracy or a wanted speed.
+
+    Args:
+        points: list of `ExitPoint`, from `exit_points`.
+        accuracy: None, or float in [0, 1]: the point with the fewest layers that reaches it.
+        layers: None, or float of at least 1: the most accurate point that takes no more of them on
+            average. Half of the layers are about twice the speed.
+
+    Returns:
+        `ExitPoint`.
+
+    Raises:
+        ValueError: If not exactly one of the two is given, or no point reaches it.
+
+    Example:
+        >>> whole, early = ExitPoint(None, 0.0, 0.92, 12.0), ExitPoint(3, 0.0, 0.91, 5.5)
+        >>> choose_exit([whole, early], accuracy=0.915) is whole
+        True
+        >>> choose_exit([whole, early], layers=6) is early
+        True
+    """
+    if (accuracy is None) == (layers is None):
+        raise ValueError("accuracy, layers: expected one of them, got both or neither.")
+    if accuracy is not None:
+        fitting = [point for point in points if point.accuracy >= accuracy]
+        if not fitting:
+            best = max(point.accuracy for point in points)
+            raise ValueError(f"accuracy: expected at most {best:.4f}, the best, got {accuracy}.")
+        return min(fitting, key=lambda point: (point.layers, -point.accuracy))
+    fitting = [point for point in points if point.layers <= layers]
+    if not fitting:
+        least = min(point.layers for point in points)
+        raise ValueError(f"layers: expected at least {least:.2f}, the least, got {layers}.")
+    return max(fitting, key=lambda point: (point.accuracy, -point.layers))

@@ -1,0 +1,85 @@
+"""Strings in, classes out, with no more layers than each text needs.
+
+Axes: B batch, C classes.
+"""
+
+import tensorflow as tf
+
+from tf_transformer.export.classification.text_classifier import TextClassifier
+from tf_transformer.export.text_model import TEXTS
+from tf_transformer.models.bert.bert_with_exits import BertWithExits
+from tf_transformer.models.bert.early_exit import check_thresholds
+
+_THRESHOLDS = (
+    tf.TensorSpec((), tf.int32, name="patience"),
+    tf.TensorSpec((), tf.float32, name="entropy"),
+)
+
+
+class EarlyExitClassifier(TextClassifier):
+    """A `BertWithExits` with its tokenizer, as a SavedModel whose thresholds are inputs.
+
+    `classify` has the thresholds given here; `classify_early` takes them with the texts, so that a
+    server can trade accuracy for time under load. See `BertWithExits.exit_early` for the rules and
+    `compression.choose_exit` for good thresholds.
+
+    Args:
+        model: `BertWithExits`; `unpad=True` makes it faster.
+        tokenizer: its `GraphTokenizer`.
+        patience, entropy: see `BertWithExits.exit_early`.
+        max_length, jit_compile: see `TextModel`.
+
+    Raises:
+        ValueError: If the model has no exits, or a threshold is out of range; see also
+            `TextClassifier`.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.models.bert import BertConfig, BertWithExits
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> model = BertWithExits(BertConfig(7, 8, 3, 2, 9, labels=("no", "yes")))
+        >>> model.build()
+        >>> classifier = EarlyExitClassifier(model, read_tokenizer(folder), entropy=1.0)
+        >>> classifier.classify(["a b"])["layers"].numpy()
+        array([1], dtype=int32)
+        >>> classifier.classify_early(["a b"], 3, 0.0)["layers"].numpy()
+        array([3], dtype=int32)
+    """
+
+    def __init__(
+        self, model, tokenizer, patience=None, entropy=0.0, max_length=None, jit_compile=False
+    ):
+        if not isinstance(model, BertWithExits):
+            raise ValueError(f"model: expected a BertWithExits, got {type(model).__name__}.")
+        self._thresholds = check_thresholds(model, patience, entropy)
+        super().__init__(
+            model,
+            tokenizer,
+            max_length,
+            jit_compile,
+            function=model.exit_early,
+            settings=_THRESHOLDS,
+        )
+        signature = [TEXTS, *_THRESHOLDS]
+        self.classify_early = tf.function(
+            self.classify_early, input_signature=signature, autograph=False
+        )
+
+    def classify(self, text):
+        """string (B,) -> `label` string (B,), `probabilities` (B, C), `layers` int32 (B,)."""
+        return self.classify_early(text, *self._thresholds)
+
+    def classify_early(self, text, patience, entropy):
+        """Classify with thresholds that are scalar tensors, patience int32, entropy float32."""
+        tf.debugging.Assert(
+            (patience >= 1) & (entropy >= 0),
+            ["patience, entropy: expected at least 1 and 0, got", patience, entropy],
+        )
+        outputs = self.compute(text, patience, entropy)
+        return {**self.answer(outputs["logits"]), "layers": outputs["layers"]}
+
+    def signatures(self):
+        """Those of `TextClassifier`, and `early`: `text`, `patience`, `entropy` -> the same."""
+        return {**super().signatures(), "early": self.classify_early}

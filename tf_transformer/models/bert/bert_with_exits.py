@@ -1,0 +1,106 @@
+"""BERT for text classification with a classifier after every layer.
+
+Axes: B batch, T length, D hidden size, L layers, C classes.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.models.bert.bert_with_head import BertWithHead
+from tf_transformer.models.bert.classifier import classifier, classifier_dropout
+from tf_transformer.models.bert.early_exit import early_exit
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertWithExits(BertWithHead):
+    """Predict the class of a text after every layer, so that easy texts can leave early.
+
+    Zhou et al. 2020, "BERT Loses Patience" (PABEE): the pooler is shared, each layer has its own
+    classifier. The loss is their equation 6, the mean of the losses of all exits, weighted by the
+    number of their layer; metrics look at the last exit.
+
+    Args:
+        config, unpad, jit, architecture: see `Bert`; the config must have a pooler and `labels`.
+
+    Call arguments:
+        inputs, training: see `Bert`.
+
+    Returns:
+        float32 tensor (B, L, C), the logits after each layer, in the order of `config.labels`.
+
+    Raises:
+        ValueError: If the config has no labels or no pooler; see also `Bert`.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = BertWithExits(BertConfig(13, 8, 3, 2, 16, labels=("no", "yes")))
+        >>> inputs = {"input_ids": tf.constant([[2, 7, 3]])}
+        >>> model(inputs).shape.as_list()
+        [1, 3, 2]
+        >>> model.exit_early(inputs, entropy=1.0)["layers"].numpy()  # any answer is sure enough
+        array([1], dtype=int32)
+    """
+
+    published_as = "BertForSequenceClassificationWithPabee"
+    head_scope = "classifiers/"
+    pooler_use = "needed"
+    has_labels = True
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.dropout = classifier_dropout(self.config, self.dtype_policy)
+        self.classifiers = [
+            classifier(len(self.config.labels), f"layer_{n}", self.config)
+            for n in range(self.config.num_hidden_layers)
+        ]
+
+    def build(self, input_shape=None):
+        super().build()
+        with keras.name_scope("classifiers"):
+            for one in self.classifiers:
+                one.build((None, self.config.hidden_size))
+
+    def exit_logits(self, n, states, training=None):
+        """Compute the logits (B, C) of layer n, from 0, from its output (B, T, D)."""
+        pooled = self.bert.pooler_dense(states[:, 0])
+        return self.classifiers[n](self.dropout(pooled, training=training))
+
+    def call(self, inputs, training=None):
+        outputs = self.bert(inputs, training=training, return_hidden_states=True)
+        states = outputs["hidden_states"][1:]
+        return tf.stack([self.exit_logits(n, x, training) for n, x in enumerate(states)], 1)
+
+    def exit_early(self, inputs, patience=None, entropy=0.0):
+        """Classify texts with no more layers than each needs.
+
+        A text leaves after the first layer whose class is that of the `patience` layers before
+        (PABEE, section 3.2), or whose probabilities have less than `entropy` (Xin et al. 2020,
+        "DeeBERT", section 3.2). The layers above compute only the texts that are left, and are
+        skipped when none is. In a program that XLA compiles, the batch goes on as a whole until all
+        have an answer. The answers are the same.
+
+        Args:
+            inputs: see the call arguments; a mask must have rank 2.
+            patience: None for no such rule; or int or scalar int32 tensor, at least 1.
+            entropy: float or scalar float32 tensor, in nats, at least 0; 0 for no such rule.
+
+        Returns:
+            dict: `logits` float32 (B, C), those of the layer where the text left; `layers` int32
+            (B,), how many layers it took.
+
+        Raises:
+            ValueError: If a threshold is out of range, or the mask has another rank.
+        """
+        return early_exit(self, inputs, patience, entropy)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Compute the mean of the losses of all exits, weighted by the number of their layer."""
+        one, total = super().compute_loss, 0.0
+        exits = tf.unstack(y_pred, axis=1)
+        for n, logits in enumerate(exits, 1):
+            total += n * one(x, y, logits, sample_weight, training)
+        return total / sum(range(len(exits) + 1))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Compute the metrics of the last exit."""
+        return super().compute_metrics(x, y, y_pred[:, -1], sample_weight)

@@ -1,0 +1,118 @@
+"""Runs only as many layers as each text of a batch needs.
+
+Axes: B batch, A texts that are left, T length, D hidden size, L layers, C classes.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_transformer.functional.xla_context import in_xla_program
+
+
+class _Progress(NamedTuple):
+    """What the next layer needs, and the answers so far."""
+
+    x: tf.Tensor  # float (A, T, D)
+    mask: tf.Tensor  # bool (A, T)
+    places: tf.Tensor  # int32 (A,), the rows of the batch
+    guess: tf.Tensor  # int32 (A,), the class after the last layer
+    streak: tf.Tensor  # int32 (A,), how many layers before it had the same
+    logits: tf.Tensor  # float32 (B, C)
+    layers: tf.Tensor  # int32 (B,), 0 = no answer yet
+
+
+def early_exit(model, inputs, patience=None, entropy=0.0):
+    """Classify texts with no more layers than each needs; see `BertWithExits.exit_early`.
+
+    Args:
+        model: built `BertWithExits`.
+        inputs, patience, entropy: see there.
+
+    Returns:
+        See there.
+
+    Raises:
+        ValueError: See there.
+
+    Example:
+        >>> from tf_transformer.models.bert import BertConfig, BertWithExits
+        >>> model = BertWithExits(BertConfig(13, 8, 3, 2, 16, labels=("no", "yes")))
+        >>> early_exit(model, {"input_ids": tf.constant([[2, 7, 3]])})["layers"].numpy()
+        array([3], dtype=int32)
+    """
+    last = model.config.num_hidden_layers - 1
+    patience, entropy = check_thresholds(model, patience, entropy)
+    if not model.built:
+        model.build()
+    bert = model.bert
+    x, mask = bert.embed(inputs, False)
+    x, rows = bert.encoder.widened(x), tf.shape(x)[0]
+    mask = tf.ones(tf.shape(x)[:2], tf.bool) if mask is None else mask
+    if mask.shape.rank != 2:
+        raise ValueError(f"attention_mask: expected (batch, length), got shape {mask.shape}.")
+    can_leave = not in_xla_program()  # there shapes are fixed
+
+    def layer(n, now):
+        layout = bert.layout(now.x, now.mask)
+        found, _ = bert.encoder.forward_layer(n, layout.to_rows(now.x), layout, now.mask)
+        x = layout.to_batch(found)
+        logits = model.exit_logits(n, x)  # (A, C)
+        guess = tf.argmax(logits, -1, tf.int32)
+        streak = tf.where(guess == now.guess, now.streak + 1, 0)
+        is_done = (streak >= patience) | (_entropy(logits) < entropy) | (n == last)
+        is_new = is_done & (tf.gather(now.layers, now.places) == 0)
+        layers = tf.where(is_new, n + 1, tf.gather(now.layers, now.places))
+        answers = tf.where(tf.expand_dims(is_new, 1), logits, tf.gather(now.logits, now.places))
+        places = tf.expand_dims(now.places, 1)
+        logits = tf.tensor_scatter_nd_update(now.logits, places, answers)
+        layers = tf.tensor_scatter_nd_update(now.layers, places, layers)
+        texts = x, now.mask, now.places, guess, streak
+        if can_leave:
+            stay = tf.where(~is_done)[:, 0]
+            texts = (tf.gather(part, stay) for part in texts)
+        return _Progress(*texts, logits, layers)
+
+    numbers = tf.range(rows)
+    now = _Progress(
+        x,
+        mask,
+        numbers,
+        tf.fill([rows], -1),
+        tf.zeros_like(numbers),
+        tf.zeros((rows, len(model.config.labels))),
+        tf.zeros_like(numbers),
+    )
+    for n in range(last + 1):
+        is_needed = tf.reduce_any(now.layers == 0)
+        now = tf.cond(is_needed, lambda n=n, now=now: layer(n, now), lambda now=now: now)
+    return {"logits": now.logits, "layers": now.layers}
+
+
+def check_thresholds(model, patience, entropy):
+    """Check thresholds, as far as they are numbers.
+
+    Args:
+        model, patience, entropy: see `early_exit`.
+
+    Returns:
+        `(patience, entropy)`, numbers or tensors; without a rule patience is L, which no text has.
+
+    Raises:
+        ValueError: If one is out of range.
+
+    Example:
+        >>> from tf_transformer.models.bert import BertConfig, BertWithExits
+        >>> check_thresholds(BertWithExits(BertConfig(labels=("no", "yes"))), None, 0.1)
+        (12, 0.1)
+    """
+    patience = model.config.num_hidden_layers if patience is None else patience
+    for name, least, value in (("patience", 1, patience), ("entropy", 0, entropy)):
+        if not tf.is_tensor(value) and not value >= least:
+            raise ValueError(f"{name}: expected a number of at least {least}, got {value}.")
+    return patience, entropy
+
+
+def _entropy(logits):
+    """Entropy of the probabilities (A, C), in nats: (A,)."""
+    return tf.reduce_sum(-tf.nn.softmax(logits) * tf.nn.log_softmax(logits), -1)
