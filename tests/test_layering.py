@@ -31,13 +31,15 @@ MAY_IMPORT = {
     "generation": "tokenizers data functional layers models",
     "compression": "tokenizers data functional layers models",
     "visualize": "tokenizers data functional layers models",
+    "litert": "lazy tokenizers",
     "export": "moved tokenizers data functional layers models training generation compression"
-    " visualize",
+    " visualize litert",
     "export.translation": "export",
     "export.sentences": "export",
     "export.classification": "export",
+    "export.litert": "export",
     "cli": "tokenizers data functional layers models training generation compression visualize"
-    " export",
+    " litert export",
 }
 EVERYTHING = "the whole package"
 MOST_LINES = 400

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 # The options of `FineTuning` and their defaults, repeated here since importing it takes seconds.
@@ -60,7 +61,10 @@ def add_commands(commands):
     )
     classify.add_argument("text", nargs="*", help="texts")
     classify.add_argument(
-        "--model", metavar="FOLDER", required=True, help="the output of finetune, or its SavedModel"
+        "--model",
+        metavar="FOLDER",
+        required=True,
+        help="the output of finetune or of litert, or a SavedModel",
     )
     classify.set_defaults(run=_classify)
 
@@ -153,20 +157,37 @@ def _data(options):
 
 
 def _classify(options):
-    folder = Path(options.model)
+    classify = _classifier(Path(options.model))
+    texts = [text.encode() for text in options.text]
+    for text in texts or (line.rstrip(b"\r\n") for line in sys.stdin.buffer):
+        label, probability = classify(text)
+        print(f"{label}\t{probability:.4f}\t{text.decode('utf-8', 'replace')}", flush=True)
+
+
+def _classifier(folder):
+    """The function of `--model` that maps bytes to a class and its probability."""
+    lite = lite_model(folder)
+    if lite is not None:
+
+        def classify_lite(text):
+            [label], probabilities = lite.classify([text.decode("utf-8", "replace")])
+            return label, float(probabilities.max())
+
+        return classify_lite
     inside = folder / "saved_model"
     folder = inside if inside.is_dir() else folder
     if not (folder / "saved_model.pb").is_file():
-        raise FileNotFoundError(f"--model: expected the output of finetune, got {options.model}.")
+        raise FileNotFoundError(f"--model: expected the output of finetune, got {folder}.")
     import_tensorflow()
     import tensorflow as tf
 
     from tf_transformer.export.loading import load_saved_model
 
     model = load_saved_model(folder)
-    texts = [text.encode() for text in options.text]
-    for text in texts or (line.rstrip(b"\r\n") for line in sys.stdin.buffer):
+
+    def classify(text):
         answer = model.classify(tf.constant([text]))
         label = answer["label"].numpy()[0].decode()
-        probability = float(tf.reduce_max(answer["probabilities"]))
-        print(f"{label}\t{probability:.4f}\t{text.decode('utf-8', 'replace')}", flush=True)
+        return label, float(tf.reduce_max(answer["probabilities"]))
+
+    return classify

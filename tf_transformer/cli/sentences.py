@@ -4,6 +4,7 @@ import contextlib
 import sys
 from pathlib import Path
 
+from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.tensorflow_start import import_tensorflow
 
 
@@ -41,7 +42,8 @@ def _add_encoder_arguments(parser):
         "--model",
         metavar="FOLDER",
         required=True,
-        help="a checkpoint with its vocabulary, or a SavedModel from TextEncoder",
+        help="a checkpoint with its vocabulary, or a SavedModel from TextEncoder, or the output of "
+        "litert",
     )
     parser.add_argument(
         "--pooling", help="mean, cls or pooler (default: the one in the folder, or mean)"
@@ -106,7 +108,7 @@ def _search(options):
     encode = _encoder(options)
     from tf_transformer.export.sentences.embedding import nearest
 
-    found = nearest(index, encode(options.query).numpy(), options.top)
+    found = nearest(index, np.asarray(encode(options.query)), options.top)
     for query, scores, rows in zip(options.query, *found, strict=True):
         if len(options.query) > 1:
             print(f"{query}:")
@@ -118,6 +120,9 @@ def _search(options):
 def _encoder(options):
     """Return the function of `--model` that maps texts to vectors."""
     folder = Path(options.model)
+    lite = lite_model(folder)
+    if lite is not None:
+        return lambda texts: lite.encode([_text(text) for text in texts])
     import_tensorflow()
     import tensorflow as tf
 
@@ -137,6 +142,10 @@ def _encoder(options):
     changes = {name: getattr(options, name) for name in names if getattr(options, name)}
     encoder = TextEncoder.from_pretrained(folder, **changes)
     return lambda texts: encoder.encode(tf.constant(texts))
+
+
+def _text(text):
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
 def _existing(path, argument):

@@ -4,10 +4,10 @@ import dataclasses
 import functools
 import sys
 
+from tf_transformer.data.readers import one_line
 from tf_transformer.export.translation.translate_file import translate_file
 from tf_transformer.export.translation.translate_texts import (
     n_best_translations,
-    one_line,
     translate_texts,
 )
 

@@ -3,9 +3,11 @@
 import contextlib
 import sys
 
+from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.pair_arguments import add_model_argument, model_path
 from tf_transformer.cli.sampling_arguments import add_sampling_arguments, sampling_options
 from tf_transformer.cli.tensorflow_start import import_tensorflow
+from tf_transformer.data.readers import one_line
 
 
 def add_commands(commands):
@@ -50,6 +52,10 @@ def _translate(options):
     file = options.file
     if file is not None:
         check_plain_text(file, "--file")
+    lite = lite_model(options.model)
+    if lite is not None:
+        _translate_by_litert(lite, options)
+        return
     import_tensorflow(optimize_graphs=file is not None)
     from tf_transformer.cli.translating import print_translations, translate_to_file
     from tf_transformer.export import Sampling
@@ -69,6 +75,22 @@ def _translate(options):
     with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
         chunks = _chunks(lines, 1024 if file else 1)
         print_translations(translator, chunks, options.n_best, most, **how)
+
+
+def _translate_by_litert(lite, options):
+    """Greedily, line by line."""
+    if options.beam or options.n_best or options.sample or options.output:
+        raise ValueError(
+            "--model: expected a SavedModel for --beam, --n-best, --sample and --output, got the "
+            f"output of litert, which decodes greedily: {options.model}."
+        )
+    if options.text:
+        print("\n".join(map(one_line, lite.translate(options.text))))
+        return
+    file = options.file
+    with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
+        for chunk in _chunks(lines, 1):
+            print(one_line(*lite.translate(chunk)), flush=True)
 
 
 def _chunks(lines, size):

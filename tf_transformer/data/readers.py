@@ -197,3 +197,19 @@ def _check_not_blank(side, argument, path, number):
             f"{argument}: expected text on both sides of every pair, got a blank side on "
             f"line {number} of {path}; remove that pair"
         )
+
+
+def one_line(text):
+    """Replace the tabs and line breaks of a translation with spaces.
+
+    Args:
+        text: str.
+
+    Returns:
+        str.
+
+    Example:
+        >>> one_line("a\\tb\\nc")
+        'a b c'
+    """
+    return " ".join(text.replace("\t", " ").splitlines())

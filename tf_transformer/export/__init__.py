@@ -3,6 +3,7 @@
 from tf_transformer.export.classification import EarlyExitClassifier, TextClassifier
 from tf_transformer.export.compile_for import compile_for
 from tf_transformer.export.freeze import freeze
+from tf_transformer.export.litert import write_litert
 from tf_transformer.export.sentences import TextEncoder, embed_lines, nearest, write_vectors
 from tf_transformer.export.stablehlo import stablehlo
 from tf_transformer.export.stored_weights import StoredWeights
@@ -43,6 +44,7 @@ __all__ = [
     "translate_texts",
     "warm_up",
     "warm_up_in_background",
+    "write_litert",
     "write_vectors",
 ]
 

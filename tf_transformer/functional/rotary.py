@@ -3,8 +3,11 @@
 Axes: B batch, N heads, T length, H head width.
 """
 
+import numpy as np
 import tensorflow as tf
 
+from tf_transformer.functional.angles import sines_and_cosines
+from tf_transformer.functional.portable_context import portable_positions
 from tf_transformer.functional.xla_context import in_xla_program
 
 PAIRINGS = ("interleaved", "halves")
@@ -37,10 +40,8 @@ def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved"):
     """
     width = heads.shape[-1]
     wide = tf.float64 if heads.dtype == tf.float64 else tf.float32
-    exponent = tf.range(0, width, 2, tf.float64) / width
-    # In float32 the angle of position 16,384 would be off by 0.001.
-    angles = tf.expand_dims(tf.cast(positions, tf.float64) / stretch, 1) / base**exponent
-    cosine, sine = (tf.cast(f(angles), wide) for f in (tf.cos, tf.sin))  # (T, H / 2)
+    frequencies = 1 / (stretch * base ** (np.arange(0, width, 2) / width))
+    sine, cosine = sines_and_cosines(positions, frequencies, wide)  # (T, H / 2)
     turned = _turn(tf.cast(heads, wide), cosine, sine, pairing)
     turned.set_shape(heads.shape)
     return tf.cast(turned, heads.dtype)
@@ -60,7 +61,7 @@ def _products(x, cosine, sine, pairing):
         first, second = tf.split(x, 2, axis=-1)
         return tf.concat([first * cosine - second * sine, first * sine + second * cosine], -1)
     pairs = tf.reshape(x, tf.concat([tf.shape(x)[:-1], [x.shape[-1] // 2, 2]], 0))
-    if in_xla_program():  # it cannot read two numbers as one complex number
+    if in_xla_program() or portable_positions():  # which cannot read two numbers as a complex one
         first, second = tf.unstack(pairs, axis=-1)
         turned = tf.stack([first * cosine - second * sine, first * sine + second * cosine], -1)
     else:  # one product instead of slices, six times as fast

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 
 import numpy as np
-import tensorflow as tf
 
 
 def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
@@ -17,8 +16,8 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
     A part is sorted by length before it is divided into batches, which keeps padding small.
 
     Args:
-        encode: function of a string tensor (B,) to a float tensor (B, D): `TextEncoder.encode`,
-            also of a SavedModel.
+        encode: function of a list of B str or bytes to floats (B, D): `TextEncoder.encode`, also
+            of a SavedModel.
         lines: iterable of str or bytes (UTF-8), read as needed.
         batch_size: int, maximum number of lines encoded together.
         lines_at_once: int, maximum number of lines held in memory.
@@ -43,7 +42,7 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
         vectors = None
         for start in range(0, len(part), batch_size):
             rows = order[start : start + batch_size]
-            batch = encode(tf.constant([part[row] for row in rows])).numpy()
+            batch = np.asarray(encode([part[row] for row in rows]))
             if vectors is None:
                 vectors = np.empty((len(part), batch.shape[1]), np.float32)
             vectors[rows] = batch

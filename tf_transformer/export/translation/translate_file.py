@@ -7,9 +7,9 @@ import json
 import os
 from pathlib import Path
 
-from tf_transformer.data.readers import check_plain_text, text_of_line
+from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
 from tf_transformer.data.replacing import replacing
-from tf_transformer.export.translation.translate_texts import one_line, translate_texts
+from tf_transformer.export.translation.translate_texts import translate_texts
 
 _LONGEST_LINE = 2**16  # bytes; no model reads more, and a file may be a single line
 _LONGEST_PART = 2**20  # bytes; tokenization takes about forty times as much memory

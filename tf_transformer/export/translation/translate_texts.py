@@ -179,22 +179,6 @@ def batches_by_length(lengths, tokens_per_batch):
     return batches
 
 
-def one_line(text):
-    """Replace the tabs and line breaks of a translation with spaces.
-
-    Args:
-        text: str.
-
-    Returns:
-        str.
-
-    Example:
-        >>> one_line("a\\tb\\nc")
-        'a b c'
-    """
-    return " ".join(text.replace("\t", " ").splitlines())
-
-
 def _strings(texts):
     # Encoded here, so that lone surrogates, which UTF-8 cannot hold, do not fail the batch.
     return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)

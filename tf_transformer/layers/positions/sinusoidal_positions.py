@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.functional.angles import sines_and_cosines
 from tf_transformer.layers.positions.positions import Positions
 
 
@@ -31,7 +32,6 @@ class SinusoidalPositions(Positions):
         if width % 2:
             raise ValueError(f"SinusoidalPositions: expected an even model width, got {width}.")
         frequencies = 10000.0 ** (-np.arange(0, width, 2) / width)
-        positions = tf.cast(start + tf.range(tf.shape(x)[1]), tf.float64)
-        angles = tf.expand_dims(positions, 1) * frequencies  # (T, D / 2)
-        codes = tf.stack([tf.sin(angles), tf.cos(angles)], axis=-1)  # (T, D / 2, 2)
-        return x + tf.cast(tf.reshape(codes, (-1, width)), x.dtype)
+        positions = start + tf.range(tf.shape(x)[1])
+        codes = tf.stack(sines_and_cosines(positions, frequencies, x.dtype), -1)  # (T, D / 2, 2)
+        return x + tf.reshape(codes, (-1, width))

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.activations import get_activation
+from tf_transformer.functional.portable_context import portable_positions
 from tf_transformer.functional.xla_context import in_xla_program
 from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
 from tf_transformer.models.bert.bert_encoder import BertEncoder
@@ -129,7 +130,8 @@ class Bert(PretrainedBert):
 
     def layout(self, x, mask):
         """Choose the layout of the rows of (B, T, W): without padding if `unpad` takes effect."""
-        if self.unpad and mask is not None and mask.shape.rank == 2 and not in_xla_program():
+        fixed = in_xla_program() or portable_positions()
+        if self.unpad and mask is not None and mask.shape.rank == 2 and not fixed:
             return packed_layout(mask)
         return padded_layout(*tf.unstack(tf.shape(x)[:2]))
 

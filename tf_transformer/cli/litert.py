@@ -1,0 +1,124 @@
+"""The command `litert`, and LiteRT models for the commands that run models."""
+
+import json
+from pathlib import Path
+
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+
+_EXAMPLES = 256  # texts, unless --examples has fewer
+
+
+def add_commands(commands):
+    """Add the parser of this file.
+
+    Args:
+        commands: return value of `ArgumentParser.add_subparsers`.
+    """
+    litert = commands.add_parser(
+        "litert", help="write a model for LiteRT, which runs without TensorFlow, and check it"
+    )
+    litert.add_argument(
+        "folder", help="a training run, the output of finetune, or a BERT checkpoint"
+    )
+    litert.add_argument("--output", metavar="FOLDER", required=True)
+    litert.add_argument(
+        "--weights-dtype",
+        default="float32",
+        choices=("float32", "float16", "int8", "full int8"),
+        help="int8 rounds what is multiplied, full int8 everything, with ranges from examples "
+        "(default: float32)",
+    )
+    litert.add_argument(
+        "--examples",
+        metavar="FILE",
+        help="texts, one a line, to check with and for the ranges of full int8 (default: the "
+        "training texts of a run; otherwise words of the vocabulary)",
+    )
+    litert.set_defaults(run=_litert)
+
+
+def lite_model(folder):
+    """Load a model that `litert` wrote, without TensorFlow.
+
+    Args:
+        folder: str, Path or None.
+
+    Returns:
+        `LiteModel`, or None if the folder holds something else.
+
+    Example:
+        >>> lite_model("nowhere") is None
+        True
+    """
+    if folder is None or not (Path(folder) / "litert.json").is_file():
+        return None
+    from tf_transformer import litert
+
+    return litert.load(folder)
+
+
+def _litert(options):
+    require("ai_edge_litert", "lite")
+    require("tokenizers", "lite")
+    folder = Path(options.folder)
+    examples = options.examples and _lines(options.examples)
+    import_tensorflow()
+    from tf_transformer.data.replacing import check_replaceable
+    from tf_transformer.export import write_litert
+    from tf_transformer.litert.lite_model import DESCRIPTION
+
+    check_replaceable(options.output, only_with=DESCRIPTION)
+    if (folder / "run.json").is_file():
+        model, tokenizer_file, texts = _of_run(folder)
+        examples = examples or texts
+    else:
+        model, tokenizer_file = _of_bert(folder)
+    report = write_litert(
+        model,
+        tokenizer_file,
+        options.output,
+        weights_dtype=options.weights_dtype,
+        examples=examples,
+    )
+    print(
+        f"{report['bytes'] / 2**20:.1f} MiB, at most {report['difference']:.2g} of the largest "
+        f"number of an output from the model\nModel: {options.output}"
+    )
+
+
+def _of_run(folder):
+    from tf_transformer.tokenizers import TokenizerFile
+    from tf_transformer.training import TrainingRun
+
+    run = TrainingRun.open(folder)
+    texts = [source for source, _ in run.split.train[:_EXAMPLES]]
+    return run.best_model(), TokenizerFile.read(run.tokenizer_path), texts
+
+
+def _of_bert(folder):
+    from tf_transformer.models.bert import BertForSequenceClassification, SentenceEncoder
+    from tf_transformer.models.bert.text_inputs import read_tokenizer_file
+
+    inside = folder / "model"  # the output of finetune is accepted too
+    folder = inside if (inside / "config.json").is_file() else folder
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(
+            f"folder: expected a training run, the output of finetune, or a BERT checkpoint in "
+            f"Hugging Face's layout, got {folder}."
+        )
+    names = json.loads((folder / "config.json").read_text("utf-8")).get("architectures") or ()
+    is_classifier = any(name.endswith("ForSequenceClassification") for name in names)
+    kind = BertForSequenceClassification if is_classifier else SentenceEncoder
+    return kind.from_pretrained(folder), read_tokenizer_file(folder)
+
+
+def _lines(path):
+    from tf_transformer.data.readers import check_plain_text, text_of_line
+
+    check_plain_text(path, "--examples")
+    with open(path, "rb") as file:
+        lines = [text_of_line(line, first=n == 0).strip() for n, line in enumerate(file)]
+    lines = [line for line in lines if line][:_EXAMPLES]
+    if not lines:
+        raise ValueError(f"--examples: expected a text in {path}, got none.")
+    return lines

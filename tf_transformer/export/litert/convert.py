@@ -1,0 +1,69 @@
+"""Conversion of traced functions to a LiteRT file."""
+
+import contextlib
+import logging
+import re
+import tempfile
+import warnings
+
+import tensorflow as tf
+
+WEIGHTS_DTYPES = ("float32", "float16", "int8", "full int8")
+
+
+def convert(functions, weights, weights_dtype="float32", examples=None):
+    """Convert functions to one LiteRT file with shared weights.
+
+    Args:
+        functions: dict, name -> concrete function.
+        weights: list of `tf.Variable` that they read.
+        weights_dtype: "float32"; "float16", which is widened when the file is loaded; "int8",
+            whose products round their other side when they are computed (dynamic); or "full int8",
+            with ranges for what is computed from examples.
+        examples: None, or for "full int8" a list of `(name, inputs)`: dict of arrays.
+
+    Returns:
+        bytes, the file.
+
+    Raises:
+        ValueError: If the functions have operations that LiteRT lacks.
+
+    Example:
+        >>> slope = tf.Variable(2.0)
+        >>> line = tf.function(lambda x: {"y": slope * x}, autograph=False)
+        >>> line = line.get_concrete_function(x=tf.TensorSpec((None,), tf.float32, name="x"))
+        >>> convert({"line": line}, [slope])[4:8]
+        b'TFL3'
+    """
+    module = tf.Module()  # of a Keras model the converter would make NaN
+    module.weights = weights
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        tf.saved_model.save(module, folder, signatures=functions)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, [*functions])
+        if weights_dtype != "float32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if weights_dtype == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if weights_dtype == "full int8":
+            converter.representative_dataset = lambda: iter(examples)
+        try:
+            return converter.convert()
+        except Exception as error:  # the converter raises nothing narrower
+            lacking = re.search("TF Select ops: (.*)", str(error))
+            reason = f"it has no operation {lacking[1]}" if lacking else error
+            raise ValueError(f"model: LiteRT cannot compute it: {reason}.") from error
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Without a warning for each gradient of our own, which the file does not need."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # The converter uses an interpreter that its own package calls outdated.
+            warnings.filterwarnings("ignore", ".*tf.lite.Interpreter is deprecated", UserWarning)
+            yield
+    finally:
+        logger.setLevel(level)

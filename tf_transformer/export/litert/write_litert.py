@@ -1,0 +1,159 @@
+"""Writing, running and checking LiteRT files."""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer import __version__
+from tf_transformer.data.replacing import check_replaceable, replacing
+from tf_transformer.export.litert.convert import WEIGHTS_DTYPES, convert
+from tf_transformer.export.litert.litert_functions import litert_functions
+from tf_transformer.litert.lite_model import DESCRIPTION, MODEL, TOKENIZER, padded, read_functions
+from tf_transformer.tokenizers import Tokenizer
+from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS
+
+# Largest difference from the model, relative to the largest number of an output.
+TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "int8": 0.25, "full int8": 0.5}
+STEPS = 3  # of a translator, in a comparison
+
+
+def write_litert(
+    model, tokenizer_file, folder, *, weights_dtype="float32", examples=None, max_length=None
+):
+    """Write a folder that `tf_transformer.litert` runs without TensorFlow.
+
+    The file is run and compared with the model before the folder appears.
+
+    Args:
+        model: built `BertForSequenceClassification`, `SentenceEncoder` or `Transformer`.
+        tokenizer_file: its `TokenizerFile`: `TokenizerFile.read(path)` of a `tokenizer.json`, or
+            `read_tokenizer_file(folder)` of a BERT.
+        folder: str or Path; a folder with a LiteRT model is replaced at the end.
+        weights_dtype: "float32", "float16", "int8" or "full int8", see `convert`.
+        examples: list of strings to compare with, a few dozen; for "full int8" they also set the
+            ranges of what is computed, which takes a hundred or more. None compares on words of
+            the vocabulary.
+        max_length: None, or int, the maximum number of tokens of a text, for BERT.
+
+    Returns:
+        dict: `bytes`, the size of the file; `difference`, the largest from the model, relative to
+        the largest number of an output.
+
+    Raises:
+        FileExistsError: If the folder holds something else.
+        ImportError: If ai-edge-litert or tokenizers is not installed.
+        ValueError: If an argument is invalid, LiteRT cannot compute the model, or the file does not
+            give what the model gives. Nothing is written then.
+
+    Example:
+        >>> from tf_transformer.bert import BertConfig, SentenceEncoder
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer_file
+        >>> import pathlib, tempfile
+        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+        >>> vocabulary = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (vocabulary / "vocab.txt").write_text("\\n".join(words))
+        >>> model = SentenceEncoder(BertConfig(7, 8, 1, 2, 16))
+        >>> model.build()
+        >>> report = write_litert(model, read_tokenizer_file(vocabulary), "my-lite-model")
+        >>> from tf_transformer import litert
+        >>> litert.load("my-lite-model").encode(["a b", "b"]).shape
+        (2, 8)
+    """
+    if weights_dtype not in WEIGHTS_DTYPES:
+        raise ValueError(
+            f"weights_dtype: expected one of {', '.join(WEIGHTS_DTYPES)}, got {weights_dtype!r}."
+        )
+    if weights_dtype == "full int8" and not examples:
+        raise ValueError('examples: expected texts for "full int8", got none.')
+    check_replaceable(folder, only_with=DESCRIPTION)
+    tokenizer = Tokenizer(tokenizer_file)
+    kind, functions, facts = litert_functions(model)
+    facts = {**facts, **_facts(kind, model, tokenizer, max_length)}
+    probes = _probes(kind, functions, tokenizer, facts, examples)
+    file = convert(functions, [w.value for w in model.weights], weights_dtype, probes)
+    with replacing(folder, only_with=DESCRIPTION) as beside:
+        beside.mkdir()
+        (beside / MODEL).write_bytes(file)
+        tokenizer.save(beside / TOKENIZER)
+        difference = _difference(functions, read_functions(beside / MODEL), probes[:64])
+        if not difference <= TOLERANCES[weights_dtype]:  # nor NaN
+            raise ValueError(
+                f"model: expected a file within {TOLERANCES[weights_dtype]} of the model, got "
+                f"{difference:.3g} on {weights_dtype}. Try another weights_dtype."
+            )
+        report = {"bytes": len(file), "difference": difference}
+        description = {"version": __version__, "kind": kind, "weights_dtype": weights_dtype}
+        text = json.dumps({**description, **facts, **report}, indent=2, ensure_ascii=False)
+        (beside / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+    return report
+
+
+def _facts(kind, model, tokenizer, max_length):
+    """What `litert.json` says of the tokens."""
+    config = model.get_config()
+    vocab_size = config["input_vocab_size"] if kind == "translator" else model.config.vocab_size
+    if vocab_size != tokenizer.vocab_size:
+        raise ValueError(
+            f"tokenizer_file: expected {vocab_size} tokens, as the model has, got "
+            f"{tokenizer.vocab_size}."
+        )
+    if kind == "translator":
+        ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+        return {**ends, "length_limit": (2, 10)}
+    pad, _, cls, sep, _ = tokenizer.tokens_to_ids(BERT_SPECIAL_TOKENS)
+    most = model.config.max_position_embeddings
+    if max_length is not None and not 3 <= max_length <= most:
+        raise ValueError(f"max_length: expected 3 to {most}, got {max_length}.")
+    return {"max_length": max_length or most, "pad_id": pad, "cls_id": cls, "sep_id": sep}
+
+
+def _probes(kind, functions, tokenizer, facts, examples):
+    """Inputs of the functions: a list of `(name, dict of arrays)`."""
+    if examples:
+        rows = [ids for ids in tokenizer.encode(examples) if ids]
+    else:
+        ids = np.random.default_rng(1).integers(5, tokenizer.vocab_size, (5, 17))
+        rows = [row[: 3 + 3 * n].tolist() for n, row in enumerate(ids)]
+    probes = []
+    # All of one length: the converter's calibration cannot change shapes.
+    if kind != "translator":
+        [name] = functions
+        most = facts["max_length"]
+        rows = [[facts["cls_id"], *row[: most - 2], facts["sep_id"]] for row in rows]
+        ids, mask = (array[:, :most] for array in padded(rows, facts["pad_id"]))
+        for n in range(len(rows)):
+            one = slice(n, n + 1)
+            types = np.zeros_like(ids[one])
+            inputs = {"input_ids": ids[one], "token_type_ids": types, "attention_mask": mask[one]}
+            probes.append((name, inputs))
+        return probes
+    most = facts["longest_source"]
+    ids, _ = padded([[*row[: most - 1], facts["end_id"]] for row in rows])
+    for row in ids[:, :most]:
+        slots = np.int32(min(16, facts["longest_target"]))
+        inputs = {"ids": row[np.newaxis], "length": slots}
+        probes.append(("encode", inputs))
+        state, token = _by_tensorflow(functions["encode"], inputs), facts["start_id"]
+        for _ in range(STEPS):
+            inputs = {"token": np.array([token], np.int32), **state}
+            probes.append(("step", inputs))
+            state = _by_tensorflow(functions["step"], inputs)
+            token = 1 + int(np.argmax(state.pop("logits")[0, 1:]))
+    return probes
+
+
+def _by_tensorflow(function, inputs):
+    outputs = function(**{name: tf.constant(array) for name, array in inputs.items()})
+    return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def _difference(functions, lite, probes):
+    """The largest difference, relative to the largest number of the output; NaN if one is."""
+    worst = 0.0
+    for name, inputs in probes:
+        found = lite[name](**inputs)
+        for key, expected in _by_tensorflow(functions[name], inputs).items():
+            size = np.abs(expected, dtype=np.float64).max(initial=1e-9)
+            worst = np.maximum(worst, np.abs(found[key] - expected).max(initial=0) / size)
+    return float(worst)

@@ -1,0 +1,38 @@
+"""Whether the code that runs now is traced for a runtime with fewer operations."""
+
+import contextlib
+import contextvars
+
+_LONGEST = contextvars.ContextVar("longest", default=None)
+
+
+@contextlib.contextmanager
+def portable(longest):
+    """Within this context, traced functions use only operations that LiteRT has.
+
+    It has no sine or cosine in float64 and no complex numbers, which `rotate` uses otherwise: there
+    angles come from a table.
+
+    Args:
+        longest: int, the number of positions in such tables.
+
+    Example:
+        >>> with portable(9):
+        ...     portable_positions()
+        9
+    """
+    token = _LONGEST.set(longest)
+    try:
+        yield
+    finally:
+        _LONGEST.reset(token)
+
+
+def portable_positions():
+    """The number of positions of a portable function, or None outside of `portable`.
+
+    Example:
+        >>> portable_positions() is None
+        True
+    """
+    return _LONGEST.get()

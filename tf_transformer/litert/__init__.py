@@ -1,0 +1,17 @@
+"""Models in LiteRT's format, run without TensorFlow: `pip install -e ".[lite]"`.
+
+`export.write_litert` writes them. These classes need numpy, ai-edge-litert and tokenizers.
+"""
+
+from tf_transformer.lazy import lazy_names
+
+_EXPORTS = {
+    "LiteClassifier": "lite_classifier",
+    "LiteModel": "lite_model",
+    "LiteTextEncoder": "lite_text_encoder",
+    "LiteTranslator": "lite_translator",
+    "load": "lite_model",
+}
+
+__all__ = sorted(_EXPORTS)
+__getattr__, __dir__ = lazy_names(__name__, _EXPORTS)

@@ -1,0 +1,39 @@
+"""Classes of texts, by LiteRT."""
+
+from tf_transformer.litert.lite_bert import LiteBert
+
+
+class LiteClassifier(LiteBert):
+    """A text classifier in LiteRT's format; `labels` are the names of its classes.
+
+    Args:
+        folder, threads: see `LiteModel`.
+
+    Raises:
+        See `LiteModel`.
+
+    Example:
+        >>> LiteClassifier("nowhere")
+        Traceback (most recent call last):
+        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+    """
+
+    @property
+    def labels(self):
+        """Tuple of C strings, in the order of the probabilities."""
+        return tuple(self.description["labels"])
+
+    def classify(self, texts):
+        """Classify texts.
+
+        Args:
+            texts: list of N strings.
+
+        Returns:
+            `(labels, probabilities)`: list of N strings, float32 array (N, C).
+
+        Raises:
+            ValueError: If there is no text.
+        """
+        probabilities = self.run(texts)
+        return [self.labels[n] for n in probabilities.argmax(1)], probabilities

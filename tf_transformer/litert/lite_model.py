@@ -1,0 +1,160 @@
+"""A folder with a LiteRT file, its tokenizer and its description."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer import litert as package
+from tf_transformer.tokenizers import Tokenizer
+
+DESCRIPTION = "litert.json"
+MODEL = "model.tflite"
+TOKENIZER = "tokenizer.json"
+# What `export.write_litert` writes -> the class that runs it.
+KINDS = {
+    "classifier": "LiteClassifier",
+    "text encoder": "LiteTextEncoder",
+    "translator": "LiteTranslator",
+}
+
+
+class LiteModel:
+    """Base class of the models that run by LiteRT, on a CPU.
+
+    Args:
+        folder: str or Path, written by `export.write_litert`.
+        threads: int, for each product of matrices.
+
+    Raises:
+        FileNotFoundError: If the folder has no description.
+        ImportError: If ai-edge-litert or tokenizers is not installed.
+        ValueError: If the folder holds another kind of model, or the file cannot be read.
+
+    Example:
+        >>> LiteModel("nowhere")
+        Traceback (most recent call last):
+        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+    """
+
+    def __init__(self, folder, threads=1):
+        self.description = read_description(folder)
+        wanted = KINDS[self.description["kind"]]
+        if type(self).__name__ in KINDS.values() and type(self).__name__ != wanted:
+            raise ValueError(
+                f"folder: expected a model for {type(self).__name__}, got one for {wanted}: "
+                f"{folder}. Use tf_transformer.litert.load."
+            )
+        self.tokenizer = Tokenizer.load(Path(folder) / TOKENIZER)
+        self.functions = read_functions(Path(folder) / MODEL, threads)
+
+    def rows(self, texts, most):
+        """Ids of texts without special tokens, at most so many for each: list of lists."""
+        return [ids[:most] for ids in self.tokenizer.encode(texts)]
+
+
+def load(folder, threads=1):
+    """Load a model that `export.write_litert` wrote.
+
+    Args:
+        folder, threads: see `LiteModel`.
+
+    Returns:
+        `LiteClassifier`, `LiteTextEncoder` or `LiteTranslator`.
+
+    Raises:
+        See `LiteModel`.
+
+    Example:
+        >>> load("nowhere")
+        Traceback (most recent call last):
+        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+    """
+    return getattr(package, KINDS[read_description(folder)["kind"]])(folder, threads)
+
+
+def read_description(folder):
+    """Read `litert.json`.
+
+    Args:
+        folder: str or Path.
+
+    Returns:
+        dict: `kind` and what a model of this kind needs.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If its kind is unknown.
+
+    Example:
+        >>> read_description("nowhere")
+        Traceback (most recent call last):
+        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+    """
+    path = Path(folder) / DESCRIPTION
+    if not path.is_file():
+        raise FileNotFoundError(f"folder: expected {DESCRIPTION}, from write_litert, in {folder}.")
+    description = json.loads(path.read_text("utf-8"))
+    if description.get("kind") not in KINDS:
+        raise ValueError(
+            f"folder: expected a kind among {', '.join(KINDS)} in {path}, got "
+            f"{description.get('kind')!r}. A newer version may have written it."
+        )
+    return description
+
+
+def read_functions(path, threads=1):
+    """Load the functions of a LiteRT file.
+
+    Args:
+        path: Path of the file.
+        threads: int.
+
+    Returns:
+        dict: name -> function of arrays by keyword, which returns a dict of arrays.
+
+    Raises:
+        ImportError: If ai-edge-litert is not installed.
+        ValueError: If there is no such file, or it cannot be read.
+
+    Example:
+        >>> read_functions(Path("nowhere.tflite"))
+        Traceback (most recent call last):
+        ValueError: path: expected a LiteRT file, got nowhere.tflite.
+    """
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError as error:
+        raise ImportError('ai-edge-litert is not installed: pip install -e ".[lite]"') from error
+    try:
+        interpreter = Interpreter(str(path), num_threads=threads)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"path: expected a LiteRT file, got {path}.") from error
+    names = interpreter.get_signature_list()
+    return {name: interpreter.get_signature_runner(name) for name in names}
+
+
+def padded(rows, pad_id=0, multiple=8):
+    """Make one array of rows of ids, as long as the longest row, rounded up.
+
+    LiteRT plans its memory again for each new shape, so few lengths are better than many.
+
+    Args:
+        rows: list of B lists of ints.
+        pad_id: int.
+        multiple: int, of the length.
+
+    Returns:
+        `(ids, mask)`: int32 arrays (B, T); the mask is 1 for ids and 0 for padding.
+
+    Example:
+        >>> ids, mask = padded([[5, 6], [7]], multiple=3)
+        >>> ids.tolist(), mask.tolist()
+        ([[5, 6, 0], [7, 0, 0]], [[1, 1, 0], [1, 0, 0]])
+    """
+    longest = max(map(len, rows))
+    shape = len(rows), -(-longest // multiple) * multiple
+    ids, mask = np.full(shape, pad_id, np.int32), np.zeros(shape, np.int32)
+    for n, row in enumerate(rows):
+        ids[n, : len(row)], mask[n, : len(row)] = row, 1
+    return ids, mask
