@@ -156,6 +156,14 @@ BENCHMARKS = [
     ),
     Benchmark(
         "compression",
+        "litert",
+        "a classifier by LiteRT, compared with ONNX Runtime and torch, in float32 and int8",
+        "10 min",
+        needs="SET, ARCHIVE, MODEL as for fine_tuning",
+        peers=(OURS, HF),
+    ),
+    Benchmark(
+        "compression",
         "int8_product",
         "a dense layer in float32 and int8, compared with Keras's quantization",
         "1 min",

@@ -23,28 +23,12 @@ EPOCHS = {"trec-6": 4, "zh-reviews": 5}
 
 def main(parser, arguments):
     """Train, prune, round, measure, write."""
-    parser.add_argument("set", choices=EPOCHS, help="of texts")
-    parser.add_argument("archive", help="the file of the texts")
-    parser.add_argument("model", help="a folder with a pretrained BERT")
-    parser.add_argument("--seed", type=int, default=1, help="of training")
-    parser.add_argument("--rounds", type=int, default=15, help="timed rounds")
+    set_arguments(parser)
     options = parser.parse_args(arguments)
-    import keras
-
-    from tf_transformer.bert import BertForSequenceClassification, read_tokenizer
     from tf_transformer.compression import prune_heads_gradually, quantized
-    from tf_transformer.data import load_labelled_texts
-    from tf_transformer.training import FineTuning, fine_tune
-    from tf_transformer.training.runs.fine_tuning import text_batches
+    from tf_transformer.training import FineTuning, fine_tune, text_batches
 
-    data = load_labelled_texts(options.set, options.archive)
-    tokenizer = read_tokenizer(options.model)
-    settings = FineTuning(epochs=EPOCHS[options.set], seed=options.seed)
-    keras.utils.set_random_seed(options.seed)
-    model = BertForSequenceClassification.from_pretrained(
-        options.model, labels=data.labels, unpad=True
-    )
-    fine_tune(model, tokenizer, data, settings, verbose=2)
+    model, tokenizer, data, settings = fine_tuned_classifier(options)
     seen = list(text_batches(tokenizer, data.train[:SEEN], settings))
     validation = list(text_batches(tokenizer, data.validation, settings))
 
@@ -82,6 +66,34 @@ def main(parser, arguments):
     plot = f"![Accuracy by heads removed](classifier-{options.set}.png)"
     parts = [remark, lines, "## Without training again", curve_table(curve), plot]
     write_result(f"classifier-{options.set}", f"A smaller classifier, {options.set}", parts, "")
+
+
+def set_arguments(parser):
+    """The arguments of benchmarks that fine-tune a classifier."""
+    parser.add_argument("set", choices=EPOCHS, help="of texts")
+    parser.add_argument("archive", help="the file of the texts")
+    parser.add_argument("model", help="a folder with a pretrained BERT")
+    parser.add_argument("--seed", type=int, default=1, help="of training")
+    parser.add_argument("--rounds", type=int, default=15, help="timed rounds")
+
+
+def fine_tuned_classifier(options, kind="BertForSequenceClassification"):
+    """Fine-tune: `(model, tokenizer, data, settings)`."""
+    import keras
+
+    from tf_transformer import bert
+    from tf_transformer.data import load_labelled_texts
+    from tf_transformer.training import FineTuning, fine_tune
+
+    data = load_labelled_texts(options.set, options.archive)
+    tokenizer = bert.read_tokenizer(options.model)
+    settings = FineTuning(epochs=EPOCHS[options.set], seed=options.seed)
+    keras.utils.set_random_seed(options.seed)
+    model = getattr(bert, kind).from_pretrained(
+        options.model, labels=data.labels, new_head=True, unpad=True
+    )
+    fine_tune(model, tokenizer, data, settings, verbose=2)
+    return model, tokenizer, data, settings
 
 
 def head_curve(model, seen, score):

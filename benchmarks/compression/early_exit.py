@@ -8,7 +8,11 @@ exported classifiers, measured in turn. Writes results/PROCESSOR/early_exit-SET.
 import tempfile
 from pathlib import Path
 
-from benchmarks.compression.classifier import EPOCHS, relative_times
+from benchmarks.compression.classifier import (
+    fine_tuned_classifier,
+    relative_times,
+    set_arguments,
+)
 from benchmarks.harness.report import speeds_folder, write_result
 
 WISHES = ({"loss": 0.0}, {"loss": 0.3}, {"loss": 1.0}, {"share": 0.5}, {"share": 1 / 3})
@@ -16,37 +20,17 @@ WISHES = ({"loss": 0.0}, {"loss": 0.3}, {"loss": 1.0}, {"share": 0.5}, {"share":
 
 def main(parser, arguments):
     """Train, choose, measure, write."""
-    parser.add_argument("set", choices=EPOCHS, help="of texts")
-    parser.add_argument("archive", help="the file of the texts")
-    parser.add_argument("model", help="a folder with a pretrained BERT")
-    parser.add_argument("--seed", type=int, default=1, help="of training")
-    parser.add_argument("--rounds", type=int, default=15, help="timed rounds")
+    set_arguments(parser)
     options = parser.parse_args(arguments)
-    import keras
     import numpy as np
     import tensorflow as tf
 
-    from tf_transformer.bert import (
-        BertForSequenceClassification,
-        BertWithExits,
-        read_tokenizer,
-    )
     from tf_transformer.compression import choose_exit, exit_points
-    from tf_transformer.data import load_labelled_texts
     from tf_transformer.export import EarlyExitClassifier, TextClassifier
-    from tf_transformer.training import FineTuning, fine_tune, text_batches
+    from tf_transformer.training import text_batches
 
-    data = load_labelled_texts(options.set, options.archive)
-    tokenizer = read_tokenizer(options.model)
-    settings = FineTuning(epochs=EPOCHS[options.set], seed=options.seed)
-
-    def fine_tuned(kind):
-        keras.utils.set_random_seed(options.seed)
-        model = kind.from_pretrained(options.model, labels=data.labels, new_head=True, unpad=True)
-        fine_tune(model, tokenizer, data, settings, verbose=2)
-        return model
-
-    plain, model = fine_tuned(BertForSequenceClassification), fine_tuned(BertWithExits)
+    plain, tokenizer, data, settings = fine_tuned_classifier(options)
+    model, *_ = fine_tuned_classifier(options, "BertWithExits")
     validation = exit_points(model, text_batches(tokenizer, data.validation, settings))
     layers, best = model.config.num_hidden_layers, validation[0].accuracy
     rules = {"exits, all layers": validation[0]}

@@ -10,7 +10,7 @@ ROOT = BENCHMARKS.parent
 ENVIRONMENTS = BENCHMARKS / ".environments"
 # Library: what pip installs. Versions are pinned so that a result can be repeated.
 LIBRARIES = {
-    "tf_transformer": [f"{ROOT}[train,bert]"],
+    "tf_transformer": [f"{ROOT}[train,bert,lite]"],
     "keras-hub": [f"{ROOT}[train,bert]", "keras-hub==0.32.0"],
     "tensorflow-text": [f"{ROOT}[train]", "tensorflow-text==2.21.1", "sentencepiece"],
     "torch": ["torch==2.13.0", "numpy"],
