@@ -68,7 +68,10 @@ def test_settings_are_kept():
     assert Architecture.from_dict({}) == Architecture(SinusoidalPositions())
 
 
-FIELDS = "positions, norm, residual, feed_forward, key_dim, num_key_value_heads, share_qk, window"
+FIELDS = (
+    "positions, norm, residual, feed_forward, key_dim, num_key_value_heads, share_qk, window, "
+    "num_groups, embedding_size"
+)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,11 @@ def prunable_stacks(model):
         2
     """
     if isinstance(model, Transformer):
+        if model.architecture is not None and model.architecture.num_groups is not None:
+            raise ValueError(
+                f"model: expected layers with weights of their own, got num_groups="
+                f"{model.architecture.num_groups}. Layers that share weights cannot be pruned."
+            )
         stacks = {"encoder": model.encoder.enc_layers, "decoder": model.decoder.dec_layers}
     elif isinstance(model, PretrainedBert):
         stacks = {"encoder": getattr(model, "bert", model).encoder.groups}

@@ -55,7 +55,7 @@ def quantized(model, batches=None):
         weight.assign(value)
     layers = list(dict.fromkeys(copy._flatten_layers()))  # ALBERT's once
     products = {layer: "call" for layer in layers if isinstance(layer, FlatDense)}
-    products |= {layer: "logits" for layer in layers if isinstance(layer, TokenEmbedding)}
+    products |= {layer: "product" for layer in layers if isinstance(layer, TokenEmbedding)}
     if batches is not None:
         _calibrate(copy, products, batches)
     tables = () if isinstance(copy, BertForMaskedLM) else (BertEmbeddings,)  # used by its head

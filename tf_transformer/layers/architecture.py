@@ -43,6 +43,10 @@ class Architecture:
         num_key_value_heads: None or int.
         share_qk: bool, in self-attention alone.
         window: None or int, in self-attention alone.
+        num_groups: None, or int: adjacent layers of a stack share weights, so that only so many
+            are different. Lan et al. 2020, "ALBERT", section 3.1.
+        embedding_size: None, or int below the model width: the width of the word vectors, see
+            `FactorizedEmbedding`.
 
     Raises:
         ValueError: If a part is of another kind.
@@ -62,6 +66,8 @@ class Architecture:
     num_key_value_heads: int | None = None
     share_qk: bool = False
     window: int | None = None
+    num_groups: int | None = None
+    embedding_size: int | None = None
 
     def __post_init__(self):
         for field, (home, kind) in _PARTS.items():
@@ -71,7 +77,8 @@ class Architecture:
                     f"{field}: expected a part of {home.__name__.removeprefix('tf_transformer.')}, "
                     f"such as {home.__all__[0]}(), got {part!r}."
                 )
-        for field in ("key_dim", "num_key_value_heads", "window"):
+        sizes = ("key_dim", "num_key_value_heads", "window", "num_groups", "embedding_size")
+        for field in sizes:
             size = getattr(self, field)
             if size is not None and (type(size) is not int or size < 1):
                 raise ValueError(f"{field}: expected None or a positive int, got {size!r}.")

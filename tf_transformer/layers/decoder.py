@@ -12,6 +12,7 @@ from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.layer_sizes import check_layer_sizes
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.shared_layers import shared_layers
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
 
@@ -96,11 +97,14 @@ class Decoder(NotesLayer, keras.layers.Layer):
             rate,
             embedding,
             positions,
+            parts.embedding_size,
             name="embedding",
             dtype=self.dtype_policy,
         )
-        self.dec_layers = [
-            DecoderLayer(
+
+        def layer(n):
+            heads, cross_heads, units = sizes[n]
+            return DecoderLayer(
                 d_model,
                 heads,
                 units,
@@ -110,18 +114,18 @@ class Decoder(NotesLayer, keras.layers.Layer):
                 positions=positions and positions.for_layer(),
                 cross_heads=cross_heads,
                 key_dim=key_dim,
-                name=f"layer{i}",
+                name=f"layer{n}",
                 dtype=self.dtype_policy,
             )
-            for i, (heads, cross_heads, units) in enumerate(sizes)
-        ]
+
+        self.dec_layers = shared_layers(layer, num_layers, parts.num_groups, layer_sizes)
         self.final_norm = None
         if parts.residual.final_norm:
             self.final_norm = parts.new_norm("final_norm", self.dtype_policy)
 
     def build(self, x_shape, enc_output_shape):
         self.embedding.build(x_shape)
-        for layer in self.dec_layers:
+        for layer in dict.fromkeys(self.dec_layers):
             layer.build((*x_shape, self.d_model), enc_output_shape)
         if self.final_norm is not None:
             self.final_norm.build((*x_shape, self.d_model))

@@ -12,6 +12,7 @@ from tf_transformer.layers.encoder_layer import EncoderLayer
 from tf_transformer.layers.layer_sizes import check_layer_sizes
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.shared_layers import shared_layers
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
 
@@ -94,11 +95,14 @@ class Encoder(NotesLayer, keras.layers.Layer):
             rate,
             embedding,
             positions,
+            parts.embedding_size,
             name="embedding",
             dtype=self.dtype_policy,
         )
-        self.enc_layers = [
-            EncoderLayer(
+
+        def layer(n):
+            heads, units = sizes[n]
+            return EncoderLayer(
                 d_model,
                 heads,
                 units,
@@ -107,18 +111,18 @@ class Encoder(NotesLayer, keras.layers.Layer):
                 architecture=architecture,
                 positions=positions and positions.for_layer(),
                 key_dim=key_dim,
-                name=f"layer{i}",
+                name=f"layer{n}",
                 dtype=self.dtype_policy,
             )
-            for i, (heads, units) in enumerate(sizes)
-        ]
+
+        self.enc_layers = shared_layers(layer, num_layers, parts.num_groups, layer_sizes)
         self.final_norm = None
         if parts.residual.final_norm:
             self.final_norm = parts.new_norm("final_norm", self.dtype_policy)
 
     def build(self, x_shape):
         self.embedding.build(x_shape)
-        for layer in self.enc_layers:
+        for layer in dict.fromkeys(self.enc_layers):
             layer.build((*x_shape, self.d_model))
         if self.final_norm is not None:
             self.final_norm.build((*x_shape, self.d_model))

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.int8_product import LARGEST, int8_product
 from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.factorized_embedding import FactorizedEmbedding
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positional_encoding import Positional_Encoding
 from tf_transformer.layers.positions.positions import part_config, with_part
@@ -27,6 +28,7 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         embedding: None, or a `keras.layers.Embedding` (V, D) to share. It is not in the config: a
             model that shares a table (`Transformer`) shares it again when it is re-created.
         positions: None for sinusoids up to `max_position`; or a part of `layers.positions`.
+        embedding_size: None, or int, for a `FactorizedEmbedding`.
 
     Call arguments:
         ids: integer tensor (B, T).
@@ -45,13 +47,26 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         [1, 3, 8]
     """
 
-    input_range = None  # of `logits` with a table in int8, see `FlatDense`
+    input_range = None  # of `product` with a table in int8, see `FlatDense`
 
     def __init__(
-        self, vocab_size, d_model, max_position, rate=0.1, embedding=None, positions=None, **kwargs
+        self,
+        vocab_size,
+        d_model,
+        max_position,
+        rate=0.1,
+        embedding=None,
+        positions=None,
+        embedding_size=None,
+        **kwargs,
     ):
         super().__init__(**kwargs)
-        if embedding is None:
+        self.embedding_size = embedding_size
+        if embedding is None and embedding_size is not None:
+            embedding = FactorizedEmbedding(
+                vocab_size, embedding_size, d_model, name="embedding", dtype=self.dtype_policy
+            )
+        elif embedding is None:
             embedding = keras.layers.Embedding(
                 vocab_size,
                 d_model,
@@ -128,13 +143,19 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         """
         shape = tf.unstack(tf.shape(x))[:-1]
         flat = tf.reshape(x, (-1, self.embedding.output_dim))  # (B*T, D)
-        table = tf.convert_to_tensor(self.embedding.embeddings)  # (V, D)
-        if self.embedding.quantization_mode == "int8":
-            ranges = LARGEST / tf.convert_to_tensor(self.embedding.embeddings_scale)  # (V,)
-            flat = int8_product(flat, table, ranges, most=self.input_range, transposed=True)
-        else:
-            flat = tf.matmul(flat, tf.cast(table, x.dtype), transpose_b=True)
-        return tf.reshape(flat, (*shape, self.embedding.input_dim))  # (..., V)
+        if isinstance(self.embedding, FactorizedEmbedding):
+            flat = self.embedding.narrowed(flat)
+        return tf.reshape(self.product(flat), (*shape, self.embedding.input_dim))  # (..., V)
+
+    def product(self, rows):
+        """Multiply rows (M, D), or as wide as the word vectors, by the table: (M, V)."""
+        is_factorized = isinstance(self.embedding, FactorizedEmbedding)
+        embedding = self.embedding.table if is_factorized else self.embedding
+        table = tf.convert_to_tensor(embedding.embeddings)  # (V, D)
+        if embedding.quantization_mode == "int8":
+            ranges = LARGEST / tf.convert_to_tensor(embedding.embeddings_scale)  # (V,)
+            return int8_product(rows, table, ranges, most=self.input_range, transposed=True)
+        return tf.matmul(rows, tf.cast(table, rows.dtype), transpose_b=True)
 
     def get_config(self):
         return {
@@ -144,6 +165,7 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
             "max_position": self.max_position,
             "rate": self.dropout.rate,
             "positions": part_config(self.positions),
+            "embedding_size": self.embedding_size,
         }
 
     @classmethod

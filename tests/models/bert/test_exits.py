@@ -46,12 +46,17 @@ def left(logits, patience=None, entropy=0.0):
     return np.array(answers), np.array(layers)
 
 
-def test_each_exit_reads_the_first_token_of_its_layer():
-    model = made()
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_each_exit_reads_the_tokens_of_its_layer(pooling):
+    model = made(pooling=pooling)
     states = model.bert(INPUTS, return_hidden_states=True)["hidden_states"][1:]
     [kernel, bias], logits = model.bert.pooler_dense.get_weights(), model(INPUTS)
+    weights = INPUTS["attention_mask"] / INPUTS["attention_mask"].sum(1, keepdims=True)
+    if pooling == "cls":
+        weights = np.eye(1, 7).repeat(3, 0)
     for n, state in enumerate(states):
-        pooled = np.tanh(np.asarray(state, np.float64)[:, 0] @ kernel + bias)
+        first = np.einsum("bt,btd->bd", weights, np.asarray(state, np.float64))
+        pooled = np.tanh(first @ kernel + bias)
         weights = model.classifiers[n].get_weights()
         close(logits[:, n], pooled @ weights[0] + weights[1])
 
@@ -60,9 +65,9 @@ RULES = [{"patience": 1}, {"patience": 2}, {"entropy": 0.4}, {"patience": 2, "en
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize("unpad", [False, True])
-def test_texts_leave_by_the_rule(rule, unpad):
-    model, inputs = made(unpad=unpad), texts()
+@pytest.mark.parametrize("options", [{}, {"unpad": True, "pooling": "mean"}], ids=str)
+def test_texts_leave_by_the_rule(rule, options):
+    model, inputs = made(**options), texts()
     answers, layers = left(model(inputs), **rule)
     assert len(set(layers)) > 2 or not rule
     for function in (model.exit_early, tf.function(model.exit_early, autograph=False)):
@@ -154,8 +159,9 @@ def test_fine_tuning_trains_every_exit(tmp_path):
 
 
 @pytest.mark.parametrize("config", [DEEP, dataclasses.replace(ALBERT, labels=LABELS)])
-def test_saved_and_loaded(config, tmp_path):
-    model = made(config)
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_saved_and_loaded(config, pooling, tmp_path):
+    model = made(config, pooling=pooling)
     model.save_pretrained(tmp_path / "folder")
     model.save(tmp_path / "model.keras")
     for again in (
@@ -184,5 +190,7 @@ def test_bad_input():
     by_query = {**INPUTS, "attention_mask": np.ones((3, 7, 7), np.int32)}
     with pytest.raises(ValueError, match=r"attention_mask: expected \(batch, length\)"):
         model.exit_early(by_query)
+    with pytest.raises(ValueError, match='pooling: expected "cls" or "mean", got .max'):
+        BertWithExits(DEEP, pooling="max")
     with pytest.raises(ValueError, match="labels: expected"):
         BertWithExits(dataclasses.replace(CONFIG, labels=()))

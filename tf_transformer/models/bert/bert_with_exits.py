@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout
 from tf_transformer.models.bert.early_exit import early_exit
+from tf_transformer.models.bert.pooling import pool_tokens, read_pooling, write_pooling
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -19,8 +20,14 @@ class BertWithExits(BertWithHead):
     classifier. The loss is their equation 6, the mean of the losses of all exits, weighted by the
     number of their layer; metrics look at the last exit.
 
+    Differs from the paper with `pooling="mean"`: the first token of the lower layers of a sentence
+    encoder such as MiniLM tells nothing of the others (benchmarks/compression/NOTES.md).
+
     Args:
         config, unpad, jit, architecture: see `Bert`; the config must have a pooler and `labels`.
+        pooling: what the pooler reads: "cls", the first token, as BERT; or "mean", that of all
+            tokens except padding. `from_pretrained` takes it from the folder of a
+            sentence-transformers model.
 
     Call arguments:
         inputs, training: see `Bert`.
@@ -29,7 +36,8 @@ class BertWithExits(BertWithHead):
         float32 tensor (B, L, C), the logits after each layer, in the order of `config.labels`.
 
     Raises:
-        ValueError: If the config has no labels or no pooler; see also `Bert`.
+        ValueError: If the config has no labels or no pooler, or the pooling is unknown; see also
+            `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -46,8 +54,11 @@ class BertWithExits(BertWithHead):
     pooler_use = "needed"
     has_labels = True
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config, *, pooling="cls", **kwargs):
+        if pooling not in ("cls", "mean"):
+            raise ValueError(f'pooling: expected "cls" or "mean", got {pooling!r}.')
         super().__init__(config, **kwargs)
+        self.pooling = pooling
         self.dropout = classifier_dropout(self.config, self.dtype_policy)
         self.classifiers = [
             classifier(len(self.config.labels), f"layer_{n}", self.config)
@@ -60,15 +71,21 @@ class BertWithExits(BertWithHead):
             for one in self.classifiers:
                 one.build((None, self.config.hidden_size))
 
-    def exit_logits(self, n, states, training=None):
-        """Compute the logits (B, C) of layer n, from 0, from its output (B, T, D)."""
-        pooled = self.bert.pooler_dense(states[:, 0])
+    @classmethod
+    def from_pretrained(cls, path, **changes):
+        """See `PretrainedBert.from_pretrained`."""
+        pooling = "mean" if read_pooling(path).get("pooling") == "mean" else "cls"
+        return super().from_pretrained(path, **{"pooling": pooling, **changes})
+
+    def exit_logits(self, n, states, mask=None, training=None):
+        """Compute the logits (B, C) of layer n, from 0, from its output (B, T, D), mask (B, T)."""
+        pooled = self.bert.pooler_dense(pool_tokens(states, mask, self.pooling))
         return self.classifiers[n](self.dropout(pooled, training=training))
 
     def call(self, inputs, training=None):
         outputs = self.bert(inputs, training=training, return_hidden_states=True)
-        states = outputs["hidden_states"][1:]
-        return tf.stack([self.exit_logits(n, x, training) for n, x in enumerate(states)], 1)
+        states, mask = outputs["hidden_states"][1:], inputs.get("attention_mask")
+        return tf.stack([self.exit_logits(n, x, mask, training) for n, x in enumerate(states)], 1)
 
     def exit_early(self, inputs, patience=None, entropy=0.0):
         """Classify texts with no more layers than each needs.
@@ -93,6 +110,11 @@ class BertWithExits(BertWithHead):
         """
         return early_exit(self, inputs, patience, entropy)
 
+    def write_side_files(self, folder):
+        """Write the pooling in the format of sentence-transformers, unless it is BERT's."""
+        if self.pooling == "mean":
+            write_pooling(folder, self.pooling, False, self.config.hidden_size)
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Compute the mean of the losses of all exits, weighted by the number of their layer."""
         one, total = super().compute_loss, 0.0
@@ -104,3 +126,6 @@ class BertWithExits(BertWithHead):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Compute the metrics of the last exit."""
         return super().compute_metrics(x, y, y_pred[:, -1], sample_weight)
+
+    def get_config(self):
+        return {**super().get_config(), "pooling": self.pooling}

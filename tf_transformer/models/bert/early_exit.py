@@ -57,7 +57,7 @@ def early_exit(model, inputs, patience=None, entropy=0.0):
         layout = bert.layout(now.x, now.mask)
         found, _ = bert.encoder.forward_layer(n, layout.to_rows(now.x), layout, now.mask)
         x = layout.to_batch(found)
-        logits = model.exit_logits(n, x)  # (A, C)
+        logits = model.exit_logits(n, x, now.mask)  # (A, C)
         guess = tf.argmax(logits, -1, tf.int32)
         streak = tf.where(guess == now.guess, now.streak + 1, 0)
         is_done = (streak >= patience) | (_entropy(logits) < entropy) | (n == last)

@@ -66,6 +66,12 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
                 f"pooler_activation: expected an activation, since {type(self).__name__} uses "
                 f'the pooler, got None. BERT uses "tanh".'
             )
+        if architecture is not None and (architecture.num_groups or architecture.embedding_size):
+            raise ValueError(
+                "architecture: expected num_groups and embedding_size to be None, since the config "
+                "has num_hidden_groups and embedding_size, got "
+                f"{architecture.num_groups} and {architecture.embedding_size}."
+            )
         if self.has_labels and not self.config.labels:
             raise ValueError("labels: expected the names of the classes in the config, got none.")
         self.unpad = unpad

@@ -1,0 +1,32 @@
+"""Layers of a stack that share their weights."""
+
+
+def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
+    """Create the layers of a stack; adjacent ones are the same layer.
+
+    Lan et al. 2020, "ALBERT", section 3.1, "cross-layer parameter sharing".
+
+    Args:
+        make: function of a number, from 0, that creates a layer.
+        num_layers: int, L.
+        num_groups: None for L different layers; or int, how many are different, at most L.
+        layer_sizes: None, or the sizes of each layer.
+
+    Returns:
+        list of L layers.
+
+    Raises:
+        ValueError: If layers are to share weights and to have sizes of their own.
+
+    Example:
+        >>> shared_layers(lambda n: n, 5, 2)
+        [0, 0, 0, 1, 1]
+    """
+    if num_groups is not None and layer_sizes is not None:
+        raise ValueError(
+            f"layer_sizes: expected None with num_groups={num_groups}, whose layers share weights, "
+            f"got {layer_sizes}."
+        )
+    groups = min(num_groups or num_layers, num_layers)
+    made = [make(n) for n in range(groups)]
+    return [made[n * groups // num_layers] for n in range(num_layers)]

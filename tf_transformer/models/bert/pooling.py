@@ -1,0 +1,128 @@
+"""One vector for each text from the vectors of its tokens.
+
+Axes: B batch, T length, D hidden size.
+"""
+
+import json
+from pathlib import Path
+
+import tensorflow as tf
+
+from tf_transformer.models.bert.checkpoints.json_file import read_json
+
+
+def pool_tokens(states, mask, pooling):
+    """Pool the vectors of tokens.
+
+    Args:
+        states: float tensor (B, T, D).
+        mask: None, or integer or bool tensor (B, T), 0 for padding.
+        pooling: "mean" over all tokens except padding, or "cls" for the first token.
+
+    Returns:
+        float tensor (B, D).
+
+    Raises:
+        ValueError: If the mean is wanted, and the mask has another rank.
+
+    Example:
+        >>> states = tf.constant([[[2.0], [4.0], [9.0]]])
+        >>> pool_tokens(states, tf.constant([[1, 1, 0]]), "mean").numpy()
+        array([[3.]], dtype=float32)
+    """
+    if pooling == "cls":
+        return states[:, 0]
+    if mask is None:
+        return tf.reduce_mean(states, axis=1)
+    if len(mask.shape) != 2:
+        raise ValueError(
+            f"attention_mask: expected (batch, length), which marks the padding, got shape "
+            f"{tuple(mask.shape)}."
+        )
+    weights = tf.expand_dims(tf.cast(mask, states.dtype), -1)  # (B, T, 1)
+    total = tf.reduce_sum(states * weights, axis=1)
+    return total / tf.maximum(tf.reduce_sum(weights, axis=1), 1e-9)
+
+
+def write_pooling(folder, pooling, normalize, width):
+    """Write the pooling in the format of sentence-transformers (which has no pooler).
+
+    Args:
+        folder: Path of a model's folder.
+        pooling: "mean", "cls" or "pooler".
+        normalize: bool, whether vectors are scaled to length 1.
+        width: int, D.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write_pooling(folder, "cls", False, 8)
+        >>> read_pooling(folder)
+        {'pooling': 'cls', 'normalize': False}
+    """
+    modules = ["Transformer", "Pooling", *["Normalize"] * normalize]
+    listed = [
+        {
+            "idx": n,
+            "name": str(n),
+            "path": f"{n}_{name}" * (name != "Transformer"),
+            "type": f"sentence_transformers.models.{name}",
+        }
+        for n, name in enumerate(modules)
+    ]
+    modes = {mode: kind == pooling for mode, kind in _MODES.items()}
+    modes["word_embedding_dimension"] = width
+    (folder / "1_Pooling").mkdir()
+    for path, content in (("modules.json", listed), ("1_Pooling/config.json", modes)):
+        (folder / path).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+
+
+_MODES = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_pooler": "pooler",
+}
+
+
+def read_pooling(path):
+    """Read the pooling settings from the folder of a sentence-transformers model.
+
+    Args:
+        path: str or Path of a folder.
+
+    Returns:
+        dict: `pooling` and `normalize`, or empty if the folder has no settings.
+
+    Raises:
+        ValueError: If the pooling is not supported here.
+
+    Example:
+        >>> read_pooling("nowhere")
+        {}
+    """
+    path = Path(path)
+    if not (path / "modules.json").is_file():
+        return {}
+    modules = read_json(path / "modules.json", list)
+    try:
+        of_kind = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in modules}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"path: expected a type and a path for each module in {path / 'modules.json'}, got "
+            f"{modules}."
+        ) from error
+    if set(of_kind) - {"Transformer", "Pooling", "Normalize"} or "Pooling" not in of_kind:
+        raise ValueError(
+            f"path: expected in {path / 'modules.json'} a Transformer, a Pooling and optionally a "
+            f"Normalize, got {', '.join(of_kind)}."
+        )
+    content = read_json(path / of_kind["Pooling"] / "config.json")
+    modes = [key for key, value in content.items() if key.startswith("pooling_mode") and value]
+    pooling = _MODES.get(modes[0]) if len(modes) == 1 else None
+    if modes == ["pooling_mode"] and content["pooling_mode"] in ("mean", "cls"):  # a newer spelling
+        pooling = content["pooling_mode"]
+    if pooling is None:
+        raise ValueError(
+            f"pooling: expected one of {', '.join(_MODES)} in {path}, got {', '.join(modes)}."
+        )
+    return {"pooling": pooling, "normalize": "Normalize" in of_kind}
