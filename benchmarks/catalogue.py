@@ -248,7 +248,7 @@ BENCHMARKS = [
         "translation",
         "small_preset",
         "the small preset with three seeds: BLEU, minutes, the closing sentences",
-        "20 min",
+        "40 min",
         rounds=False,
         results=("small_preset",),
     ),

@@ -22,12 +22,22 @@ def add_commands(commands):
     embed.add_argument(
         "--file", help="a text file instead of standard input, one sentence per line"
     )
-    embed.add_argument("--output", metavar="FILE", help="instead of standard output")
+    where = embed.add_mutually_exclusive_group()
+    where.add_argument("--output", metavar="FILE", help="instead of standard output")
+    where.add_argument(
+        "--index", metavar="FOLDER", help="or an index, which knows its model, to search"
+    )
+    embed.add_argument(
+        "--vectors-dtype",
+        choices=("float32", "float16", "int8", "pq", "hnsw"),
+        help="of the index; pq is the smallest, hnsw the fastest for millions; both are "
+        "approximate, by faiss (default: float32)",
+    )
     embed.add_argument("--batch-size", type=int, default=64, help="lines at a time (default: 64)")
     embed.set_defaults(run=_embed)
 
     search = commands.add_parser("search", help="find the lines most similar to a query")
-    search.add_argument("index", help="the vectors that `embed` wrote")
+    search.add_argument("index", help="the vectors or the index that `embed` wrote")
     search.add_argument("query", nargs="+", help="one or several texts")
     _add_encoder_arguments(search)
     search.add_argument(
@@ -58,7 +68,13 @@ def _embed(options):
     from tf_transformer.data.readers import check_plain_text, text_of_line
     from tf_transformer.data.replacing import check_replaceable, replacing
 
-    if options.output is None and sys.stdout.isatty():
+    if options.vectors_dtype and not options.index:
+        raise ValueError("--vectors-dtype: expected --index as well, got none.")
+    if options.index:
+        from tf_transformer.export.sentences.vector_index import DESCRIPTION
+
+        check_replaceable(options.index, only_with=DESCRIPTION)
+    elif options.output is None and sys.stdout.isatty():
         raise ValueError(
             "--output: expected a file, or > vectors.npy; an .npy file cannot go to a terminal."
         )
@@ -70,51 +86,75 @@ def _embed(options):
     encode = _encoder(options)
     from tf_transformer.export.sentences.embedding import embed_lines, write_vectors
 
-    width = encode([""]).shape[1]
     with contextlib.ExitStack() as stack:
         lines = stack.enter_context(open(file, "rb")) if file else sys.stdin.buffer
+        texts = (text_of_line(line, first=n == 0).encode() for n, line in enumerate(lines))
+        parts = _shown(embed_lines(encode, texts, options.batch_size))
+        if options.index:
+            from tf_transformer.export import write_index
+
+            write_index(options.index, parts, encode, options.vectors_dtype or "float32")
+            return
         stream = sys.stdout.buffer
         if options.output:
             stream = stack.enter_context(replacing(options.output))
             stream = stack.enter_context(open(stream, "wb"))
-        texts = (text_of_line(line, first=n == 0).encode() for n, line in enumerate(lines))
-        parts = embed_lines(encode, texts, options.batch_size)
-        write_vectors(stream, _shown(parts), width)
+        write_vectors(stream, parts, encode([""]).shape[1])
         stream.flush()
 
 
 def _search(options):
     import numpy as np
 
-    path = _existing(options.index, "index")
     lines = _existing(options.lines, "--lines")
-    try:
-        index = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(
-            f"index: expected an .npy file from `embed`, got {path}: {error}"
-        ) from error
-    if not isinstance(index, np.ndarray) or index.ndim != 2:
-        got = f"shape {index.shape}" if isinstance(index, np.ndarray) else "an archive of arrays"
-        raise ValueError(f"index: expected an .npy file from `embed`, got {path}, {got}.")
+    is_folder = Path(options.index).is_dir()
+    vectors = None if is_folder else _vectors(_existing(options.index, "index"))
+    if is_folder:
+        import_tensorflow()
+        from tf_transformer.export import VectorIndex
+
+        index = VectorIndex(options.index)
+    count = index.rows if is_folder else len(vectors)
     texts = None
     if lines:
         texts = lines.read_bytes().removesuffix(b"\n").split(b"\n")
-        if len(texts) != len(index):
+        if len(texts) != count:
             raise ValueError(
-                f"--lines: expected the {len(index)} lines that {path} was made from, got "
+                f"--lines: expected the {count} lines that {options.index} was made from, got "
                 f"{len(texts)}."
             )
     encode = _encoder(options)
-    from tf_transformer.export.sentences.embedding import nearest
+    queries = np.asarray(encode(options.query))
+    if is_folder:
+        index.check_model(encode)
+        found = index.search(queries, options.top)
+    else:
+        from tf_transformer.export.sentences.embedding import nearest
 
-    found = nearest(index, np.asarray(encode(options.query)), options.top)
+        found = nearest(vectors, queries, options.top)
     for query, scores, rows in zip(options.query, *found, strict=True):
         if len(options.query) > 1:
             print(f"{query}:")
         for score, row in zip(scores, rows, strict=True):
             text = f"\t{texts[row].decode('utf-8', 'replace').rstrip()}" if texts else ""
             print(f"{score:.4f}\t{row + 1}{text}")
+
+
+def _vectors(path):
+    """The memory-mapped vectors of an .npy file."""
+    import numpy as np
+
+    try:
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(
+            f"index: expected an .npy file from `embed`, got {path}: {error}"
+        ) from error
+    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2:
+        is_array = isinstance(vectors, np.ndarray)
+        got = f"shape {vectors.shape}" if is_array else "an archive of arrays"
+        raise ValueError(f"index: expected an .npy file from `embed`, got {path}, {got}.")
+    return vectors
 
 
 def _encoder(options):

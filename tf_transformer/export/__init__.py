@@ -4,7 +4,14 @@ from tf_transformer.export.classification import EarlyExitClassifier, TextClassi
 from tf_transformer.export.compile_for import compile_for
 from tf_transformer.export.freeze import freeze
 from tf_transformer.export.litert import write_litert
-from tf_transformer.export.sentences import TextEncoder, embed_lines, nearest, write_vectors
+from tf_transformer.export.sentences import (
+    TextEncoder,
+    VectorIndex,
+    embed_lines,
+    nearest,
+    write_index,
+    write_vectors,
+)
 from tf_transformer.export.stablehlo import stablehlo
 from tf_transformer.export.stored_weights import StoredWeights
 from tf_transformer.export.translation import (
@@ -30,6 +37,7 @@ __all__ = [
     "TextClassifier",
     "TextEncoder",
     "Translator",
+    "VectorIndex",
     "compile_for",
     "embed_lines",
     "freeze",
@@ -44,6 +52,7 @@ __all__ = [
     "translate_texts",
     "warm_up",
     "warm_up_in_background",
+    "write_index",
     "write_litert",
     "write_vectors",
 ]

@@ -29,9 +29,12 @@ from tf_transformer.training.runs import (
     TrainingRun,
     fine_tune,
     get_preset,
+    hard_negatives,
     resumable_fit,
+    retrieval_scores,
     score_translations,
     text_batches,
+    train_pairs,
 )
 
 __all__ = [
@@ -60,9 +63,12 @@ __all__ = [
     "count_compilations",
     "fine_tune",
     "get_preset",
+    "hard_negatives",
     "resumable_fit",
+    "retrieval_scores",
     "score_translations",
     "text_batches",
+    "train_pairs",
 ]
 
 keep_old_paths(

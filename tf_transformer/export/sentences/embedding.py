@@ -49,15 +49,16 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
         yield vectors
 
 
-def write_vectors(stream, parts, width):
+def write_vectors(stream, parts, width, dtype="<f4"):
     """Write one `.npy` file from parts whose total number of rows is not known in advance.
 
     The data are collected in a temporary file, since the file header holds the number of rows.
 
     Args:
         stream: binary file, possibly a pipe.
-        parts: iterable of float32 arrays (rows, D).
+        parts: iterable of arrays (rows, D).
         width: int, D.
+        dtype: of the file.
 
     Returns:
         int, the number of rows.
@@ -73,25 +74,27 @@ def write_vectors(stream, parts, width):
     rows = 0
     with tempfile.TemporaryFile() as body:
         for part in parts:
-            body.write(np.ascontiguousarray(part, "<f4").tobytes())
+            body.write(np.ascontiguousarray(part, dtype).tobytes())
             rows += len(part)
-        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+        descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+        header = {"descr": descr, "fortran_order": False, "shape": (rows, width)}
         np.lib.format.write_array_header_1_0(stream, header)
         body.seek(0)
         shutil.copyfileobj(body, stream)
     return rows
 
 
-def nearest(index, vectors, top, rows_at_once=65536):
+def nearest(index, vectors, top, rows_at_once=65536, scales=None):
     """Find the rows of an index with the largest dot product with each vector.
 
     For vectors of length 1 the dot product is the cosine similarity.
 
     Args:
-        index: float array (rows, D), may be memory-mapped; it is read in parts.
+        index: array (rows, D), may be memory-mapped; it is read in parts.
         vectors: float array (B, D).
         top: int, number of results, at most the rows of the index.
         rows_at_once: int, rows of the index compared at once.
+        scales: None, or float array (rows,), what each row is multiplied by.
 
     Returns:
         `(scores, rows)`: float32 and int64 arrays (B, top), best first, ties in order of
@@ -116,6 +119,8 @@ def nearest(index, vectors, top, rows_at_once=65536):
     rows = np.empty((len(vectors), 0), np.int64)
     for start in range(0, len(index), rows_at_once):
         part = vectors @ np.asarray(index[start : start + rows_at_once], np.float32).T
+        if scales is not None:
+            part *= scales[start : start + rows_at_once]
         scores = np.concatenate([scores, part], 1)
         numbers = np.arange(start, start + part.shape[1])
         rows = np.concatenate([rows, np.broadcast_to(numbers, part.shape)], 1)

@@ -23,6 +23,7 @@ from tf_transformer.models.bert.published_configs import published_config
 from tf_transformer.models.bert.sentence_encoder import SentenceEncoder
 from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
 from tf_transformer.models.bert.transformer_model import transformer_model
+from tf_transformer.models.bert.two_towers import TwoTowers
 from tf_transformer.models.bert.unilm import UniLM
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "BertForTokenClassification",
     "BertWithExits",
     "SentenceEncoder",
+    "TwoTowers",
     "UniLM",
     "attention_layer",
     "gelu",

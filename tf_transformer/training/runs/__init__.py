@@ -6,6 +6,11 @@ from tf_transformer.training.runs.language_model_presets import (
     LanguageModelPreset,
 )
 from tf_transformer.training.runs.language_model_run import LanguageModelRun
+from tf_transformer.training.runs.pair_training import (
+    hard_negatives,
+    retrieval_scores,
+    train_pairs,
+)
 from tf_transformer.training.runs.presets import PRESETS, Preset, get_preset
 from tf_transformer.training.runs.pretraining_presets import PRETRAINING_PRESETS, PretrainingPreset
 from tf_transformer.training.runs.pretraining_run import PretrainingRun
@@ -26,7 +31,10 @@ __all__ = [
     "TrainingRun",
     "fine_tune",
     "get_preset",
+    "hard_negatives",
     "resumable_fit",
+    "retrieval_scores",
     "score_translations",
     "text_batches",
+    "train_pairs",
 ]

@@ -1,0 +1,161 @@
+"""Vectors of many texts in a folder, to search by meaning.
+
+Axes: N texts, B queries, D width of a vector.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer import __version__
+from tf_transformer.data.replacing import check_replaceable, replacing
+from tf_transformer.export.sentences.approximate_index import APPROXIMATE, ApproximateIndex
+from tf_transformer.export.sentences.embedding import nearest, write_vectors
+
+DTYPES = ("float32", "float16", "int8", *APPROXIMATE)
+DESCRIPTION = "index.json"
+# What an index keeps of its model: the vectors of these. A model that gives others is another one;
+# the same model in fewer bits gives nearly the same.
+PROBES = ("A man is eating a piece of bread.", "市场昨天下跌。", "42")
+CLOSE = 0.15  # of the largest number of a probe's vector
+
+
+class VectorIndex:
+    """Stored vectors and the search in them.
+
+    Exact search is one product of matrices over memory-mapped vectors; "pq" and "hnsw" are
+    faiss's, see `ApproximateIndex`.
+
+    Args:
+        folder: str or Path, from `write_index`.
+
+    Attributes:
+        rows: int, N.
+        width: int, D.
+
+    Raises:
+        FileNotFoundError: If the folder has no index.
+        ImportError: If it needs faiss, and faiss is not installed.
+
+    Example:
+        >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
+        >>> _ = write_index("my-index", [np.eye(2, dtype=np.float32)], encode)
+        >>> scores, rows = VectorIndex("my-index").search(np.array([[0.2, 0.9]], np.float32), top=1)
+        >>> rows.tolist()
+        [[1]]
+    """
+
+    def __init__(self, folder):
+        folder = Path(folder)
+        if not (folder / DESCRIPTION).is_file():
+            raise FileNotFoundError(
+                f"index: expected a folder with {DESCRIPTION}, from `embed --index`, got {folder}."
+            )
+        description = json.loads((folder / DESCRIPTION).read_text("utf-8"))
+        self.rows, self.width, self.dtype = (
+            description[name] for name in ("rows", "width", "dtype")
+        )
+        self._probes = np.load(folder / "probes.npy")
+        self._scales = None
+        if self.dtype in APPROXIMATE:
+            self._approximate = ApproximateIndex.read(folder / "vectors.faiss")
+        else:
+            self._vectors = np.load(folder / "vectors.npy", mmap_mode="r")
+            if self.dtype == "int8":
+                self._scales = np.load(folder / "scales.npy")
+
+    def check_model(self, encode):
+        """Raise ValueError if a model is not the one that made the index.
+
+        Args:
+            encode: function, list of strings -> float array (B, D).
+        """
+        vectors = np.asarray(encode(list(PROBES)))
+        if vectors.shape[1] != self.width:
+            raise ValueError(
+                f"index: expected vectors of width {vectors.shape[1]}, as the model produces, got "
+                f"{self.width}. Build the index with the same model."
+            )
+        off = abs(vectors - self._probes).max() / abs(self._probes).max()
+        if not off <= CLOSE:
+            raise ValueError(
+                f"index: expected one that this model made, got one of another model, whose "
+                f"vectors differ by {off:.2g}. Build the index with the same model."
+            )
+
+    def search(self, vectors, top):
+        """Find the rows with the largest dot products; see `nearest`.
+
+        Args:
+            vectors: float array (B, D).
+            top: int, number of results, at most N.
+
+        Returns:
+            `(scores, rows)`, see `nearest`.
+
+        Raises:
+            ValueError: See `nearest`.
+        """
+        vectors = np.asarray(vectors, np.float32)
+        if self.dtype not in APPROXIMATE:
+            return nearest(self._vectors, vectors, top, scales=self._scales)
+        return self._approximate.search(vectors, min(top, self.rows))
+
+
+def write_index(folder, parts, encode, dtype="float32"):
+    """Write an index of vectors.
+
+    Args:
+        folder: str or Path; an index there is replaced at the end.
+        parts: iterable of float32 arrays (rows, D), such as from `embed_lines`.
+        encode: function, list of strings -> float array (B, D), the model that makes the vectors;
+            the index keeps what it says of a few texts, see `VectorIndex.check_model`.
+        dtype: "float32"; "float16"; "int8", with one range for each vector; or "pq" or "hnsw", see
+            `ApproximateIndex`.
+
+    Returns:
+        dict: `rows`, `width`, `dtype`.
+
+    Raises:
+        FileExistsError: If the folder holds something else.
+        ImportError: If faiss is needed and not installed.
+        ValueError: If the dtype is unknown, or there are too few vectors for it.
+
+    Example:
+        >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
+        >>> write_index("my-index", [np.eye(2, dtype=np.float32)], encode, "int8")
+        {'rows': 2, 'width': 2, 'dtype': 'int8'}
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}.")
+    check_replaceable(folder, only_with=DESCRIPTION)
+    approximate = ApproximateIndex(dtype) if dtype in APPROXIMATE else None
+    probes = np.asarray(encode(list(PROBES)), np.float32)
+    width = probes.shape[1]
+    with replacing(folder, only_with=DESCRIPTION) as beside:
+        beside.mkdir()
+        np.save(beside / "probes.npy", probes)
+        if approximate is not None:
+            rows = approximate.fill(parts, width)
+            approximate.write(beside / "vectors.faiss")
+        else:
+            scales = []
+            if dtype == "int8":
+                parts = _to_int8(parts, scales)
+            with open(beside / "vectors.npy", "wb") as file:
+                rows = write_vectors(file, parts, width, np.dtype(dtype).newbyteorder("<"))
+            if dtype == "int8":
+                np.save(beside / "scales.npy", np.concatenate([np.empty(0, np.float32), *scales]))
+        facts = {"rows": rows, "width": width, "dtype": dtype}
+        text = json.dumps({"version": __version__, **facts}, indent=2)
+        (beside / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+    return facts
+
+
+def _to_int8(parts, scales):
+    """Round each vector to -127..127, and append what 1 stands for to `scales`."""
+    for part in parts:
+        scale = np.maximum(abs(part).max(1), 1e-30) / 127
+        scales.append(scale.astype(np.float32))
+        yield np.rint(part / scale[:, np.newaxis]).astype(np.int8)

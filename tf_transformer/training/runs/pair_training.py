@@ -1,0 +1,158 @@
+"""Training a sentence encoder on pairs of texts, and scoring what it finds.
+
+Axes: Q queries, N documents, D width.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.data.prefetched import prefetched
+from tf_transformer.models.bert.text_inputs import text_inputs
+from tf_transformer.models.bert.two_towers import TwoTowers
+from tf_transformer.training.optimizers.layerwise_adamw import LayerwiseAdamW
+from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
+
+
+def train_pairs(
+    encoder, tokenizer, pairs, settings, *, temperature=0.05, negatives=None, **fit_options
+):
+    """Train a sentence encoder with `model.fit`, so that it finds the document of a query.
+
+    Args:
+        encoder: `SentenceEncoder`; it is changed.
+        tokenizer: its `GraphTokenizer`.
+        pairs: list of (query, document), strings.
+        settings: `FineTuning`; with larger batches there are more negatives.
+        temperature: see `TwoTowers`.
+        negatives: None, or for each pair a list of equally many documents that look right and are
+            wrong, see `hard_negatives`.
+        fit_options: further arguments of `model.fit`: callbacks, verbose.
+
+    Returns:
+        Keras `History`: loss, and accuracy among the documents of a batch.
+
+    Raises:
+        ValueError: If there are fewer than two pairs, `max_length` exceeds the model's positions,
+            or the negatives do not fit.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.bert import BertConfig, SentenceEncoder, read_tokenizer
+        >>> from tf_transformer.training import FineTuning
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> encoder = SentenceEncoder(BertConfig(7, 8, 1, 2, 9))
+        >>> settings = FineTuning(epochs=1, max_length=9)
+        >>> pairs = [("a", "a a"), ("b", "b b")]
+        >>> history = train_pairs(encoder, read_tokenizer(folder), pairs, settings, verbose=0)
+        >>> sorted(history.history)
+        ['accuracy', 'loss']
+    """
+    if len(pairs) < 2:
+        raise ValueError(f"pairs: expected at least 2, got {len(pairs)}.")
+    most = encoder.config.max_position_embeddings
+    if settings.max_length > most:
+        raise ValueError(
+            f"max_length: expected at most {most}, the positions of the model, got "
+            f"{settings.max_length}."
+        )
+    each = set() if negatives is None else {len(found) for found in negatives}
+    if negatives is not None and (len(negatives) != len(pairs) or len(each) != 1 or 0 in each):
+        raise ValueError(
+            f"negatives: expected equally many for each of the {len(pairs)} pairs, got "
+            f"{len(negatives)} lists of {sorted(each)}."
+        )
+    size = min(settings.batch_size, len(pairs))
+    steps = len(pairs) // size  # a last batch with few negatives would be too easy
+    total = steps * settings.epochs
+    columns = [list(side) for side in zip(*pairs, strict=True)]
+    if negatives is not None:
+        columns.append(negatives)
+
+    def inputs(*sides):
+        texts = [tf.reshape(side, (-1,)) for side in sides]
+        return (tuple(text_inputs(tokenizer, side, None, settings.max_length) for side in texts),)
+
+    data = tf.data.Dataset.from_tensor_slices(tuple(map(tf.constant, columns)))
+    data = data.shuffle(len(pairs), settings.seed).batch(size, drop_remainder=True).map(inputs)
+    keras.utils.set_random_seed(settings.seed)
+    towers = TwoTowers(encoder, temperature=temperature)
+    towers.compile(
+        LayerwiseAdamW(
+            WarmUpLinearDecay(
+                settings.learning_rate, min(round(settings.warmup_share * total), total - 1), total
+            ),
+            weight_decay=settings.weight_decay,
+            layer_decay=settings.layer_decay,
+            clipnorm=1.0,
+        ),
+        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        jit_compile=False,  # every length would be recompiled
+    )
+    return towers.fit(prefetched(data), epochs=settings.epochs, shuffle=False, **fit_options)
+
+
+def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
+    """For each query, the nearest documents that are not its own.
+
+    Args:
+        query_vectors: float array (Q, D).
+        document_vectors: float array (N, D).
+        own: list of Q sets of int, the rows of each query's documents.
+        count: int, how many for each query.
+        first: int, how many of the nearest wrong documents to leave out: some of them are right,
+            but not marked.
+
+    Returns:
+        int array (Q, count), rows of documents.
+
+    Raises:
+        ValueError: If there are too few documents.
+
+    Example:
+        >>> vectors = np.eye(3, dtype=np.float32)
+        >>> hard_negatives(vectors[:1], vectors + 0.1, [{0}], first=0).tolist()
+        [[1]]
+    """
+    found = []
+    order = np.argsort(-(query_vectors @ document_vectors.T), axis=1, kind="stable")
+    for rows, right in zip(order, own, strict=True):
+        wrong = [row for row in rows if row not in right][first : first + count]
+        if len(wrong) < count:
+            raise ValueError(
+                f"count, first: expected {first + count} wrong documents for each query, got "
+                f"{len(rows) - len(right)}."
+            )
+        found.append(wrong)
+    return np.array(found)
+
+
+def retrieval_scores(query_vectors, document_vectors, own, at=(1, 5, 10)):
+    """Recall and mean reciprocal rank of the documents that vectors find.
+
+    Args:
+        query_vectors: float array (Q, D).
+        document_vectors: float array (N, D).
+        own: list of Q sets of int, the rows of each query's documents.
+        at: ints k.
+
+    Returns:
+        dict: `recall@k`, the share of queries with a right document among the first k; `mrr`, the
+        mean of 1 / rank of the first right one. Equal scores count against the model.
+
+    Example:
+        >>> vectors = np.eye(3, dtype=np.float32)
+        >>> retrieval_scores(vectors[:2], vectors[[1, 0, 2]], [{1}, {1}], at=(1,))
+        {'recall@1': 0.5, 'mrr': 0.75}
+    """
+    ranks = []
+    scores = query_vectors @ document_vectors.T
+    for row, right in zip(scores, own, strict=True):
+        right = sorted(right)
+        best = row[right].max()
+        wrong = np.delete(row, right)
+        ranks.append(1 + int((wrong >= best).sum()))
+    ranks = np.array(ranks)
+    found = {f"recall@{k}": float((ranks <= k).mean()) for k in at}
+    return {**found, "mrr": float((1 / ranks).mean())}
