@@ -132,6 +132,31 @@ def test_finetune_and_classify(folder, tmp_path):
     assert "a SavedModel from TextEncoder" in vectors
 
 
+def test_train_pairs_and_search_an_index(folder, tmp_path):
+    words = ("good", "bad", "film", "plot", "the", "was")
+    texts = [f"{a} {b} {c}" for a in words for b in words for c in words if len({a, b, c}) == 3]
+    train, output, index = tmp_path / "pairs.tsv", tmp_path / "run", tmp_path / "index"
+    train.write_text("".join(f"{text}\t{text[::-1].split()[0][::-1]} {text}\n" for text in texts))
+    settings = ["--epochs", 2, "--max-length", 9, "--hard-negatives", 2, "--learning-rate", 1e-3]
+    printed("train-pairs", "--model", folder, "--train", train, "--output", output, *settings)
+    scores = json.loads((output / "result.json").read_text())["scores"]
+    assert scores["after"]["mrr"] > 0.5 and set(scores["before"]) == set(scores["after"])
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(texts))
+    model = ["--model", output / "saved_model"]
+    printed("embed", *model, "--file", lines, "--index", index, "--vectors-dtype", "int8")
+    found = printed("search", index, texts[7], *model, "--lines", lines, "--top", 1)
+    assert found.endswith(f"\t8\t{texts[7]}\n")
+    other = printed("search", index, texts[7], "--model", folder, code=2)
+    assert "index: expected one that this model made" in other
+    again = printed("train-pairs", "--model", folder, "--train", train, "--output", output, code=2)
+    assert "--output: expected a new folder" in again
+    alone = printed("embed", *model, "--vectors-dtype", "int8", code=2)
+    assert "--vectors-dtype: expected --index as well" in alone
+    none = printed("search", tmp_path, "a", *model, code=2)
+    assert "index: expected a folder with index.json" in none
+
+
 def test_pretrain(tmp_path):
     text, output = tmp_path / "text.txt", tmp_path / "run"
     documents = [[f"the film {n} was good", f"the plot {n} was bad"] for n in range(120)]

@@ -44,6 +44,9 @@ def test_points_are_what_exits_give(model, batches):
         layers = np.concatenate([one["layers"] for one in found])
         assert point.accuracy == pytest.approx((guesses == labels).mean())
         assert point.layers == pytest.approx(layers.mean())
+        after_all = np.concatenate([np.argmax(model(x)[:, -1], -1) for x, _ in batches])
+        spoiled = (guesses != labels) & (after_all == labels)
+        assert point.spoiled == pytest.approx(spoiled.mean())
 
 
 def test_datasets_and_sample_weights(model, batches):
@@ -52,10 +55,10 @@ def test_datasets_and_sample_weights(model, batches):
 
 
 POINTS = [
-    ExitPoint(None, 0.0, 0.92, 12.0),
-    ExitPoint(2, 0.0, 0.90, 5.0),
-    ExitPoint(4, 0.0, 0.93, 8.0),
-    ExitPoint(None, 0.5, 0.91, 5.0),
+    ExitPoint(None, 0.0, 0.92, 12.0, 0.0),
+    ExitPoint(2, 0.0, 0.90, 5.0, 0.03),
+    ExitPoint(4, 0.0, 0.93, 8.0, 0.01),
+    ExitPoint(None, 0.5, 0.91, 5.0, 0.04),
 ]
 
 
@@ -66,6 +69,9 @@ POINTS = [
         ({"accuracy": 0.9}, 3),
         ({"layers": 12}, 2),
         ({"layers": 7.9}, 3),
+        ({"spoiled": 0.0}, 0),
+        ({"spoiled": 0.02}, 2),
+        ({"spoiled": 0.03}, 1),
     ],
 )
 def test_choice(wish, chosen):
@@ -77,6 +83,7 @@ def test_choice(wish, chosen):
     [
         ({}, "expected one of them"),
         ({"accuracy": 0.9, "layers": 5}, "expected one of them"),
+        ({"spoiled": -0.1}, "spoiled: expected at least 0.0000, the least, got -0.1"),
         ({"accuracy": 0.94}, "accuracy: expected at most 0.9300, the best, got 0.94"),
         ({"layers": 4.5}, "layers: expected at least 5.00, the least, got 4.5"),
     ],

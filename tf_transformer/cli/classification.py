@@ -45,8 +45,8 @@ def add_commands(commands):
         "--early-exit",
         type=float,
         metavar="POINTS",
-        help="a classifier after every layer; easy texts leave early, and on the validation part "
-        "at most so many points of accuracy are lost",
+        help="a classifier after every layer; easy texts leave early, and at most so many percent "
+        "of the validation texts are wrong because they do",
     )
     for name, (default, meaning) in _SETTINGS.items():
         finetune.add_argument(
@@ -132,7 +132,7 @@ def _exported(model, tokenizer, data, settings, early_exit):
     if early_exit is None:
         return TextClassifier(model, tokenizer, settings.max_length), {}
     points = exit_points(model, text_batches(tokenizer, data.validation, settings))
-    point = choose_exit(points, accuracy=points[0].accuracy - early_exit / 100)
+    point = choose_exit(points, spoiled=early_exit / 100)
     exported = EarlyExitClassifier(
         model, tokenizer, point.patience, point.entropy, settings.max_length
     )

@@ -20,9 +20,11 @@ class ExitPoint(NamedTuple):
         entropy: float in nats, see there.
         accuracy: float in [0, 1], the share of texts whose answer is right.
         layers: float, the mean number of layers that a text takes.
+        spoiled: float in [0, 1], the share of texts whose answer is wrong, and right after all
+            layers.
 
     Example:
-        >>> ExitPoint(patience=2, entropy=0.0, accuracy=0.9, layers=3.5).layers
+        >>> ExitPoint(patience=2, entropy=0.0, accuracy=0.9, layers=3.5, spoiled=0.01).layers
         3.5
     """
 
@@ -30,6 +32,7 @@ class ExitPoint(NamedTuple):
     entropy: float
     accuracy: float
     layers: float
+    spoiled: float
 
 
 def exit_points(model, batches, thresholds=None):
@@ -87,35 +90,49 @@ def exit_points(model, batches, thresholds=None):
         leaves[:, -1] = True
         exits = leaves.argmax(1)  # (N,)
         right = guesses[np.arange(len(exits)), exits] == labels
-        return ExitPoint(patience, float(entropy), float(right.mean()), float(exits.mean() + 1))
+        spoiled = ~right & (guesses[:, -1] == labels)
+        measured = right.mean(), exits.mean() + 1, spoiled.mean()
+        return ExitPoint(patience, float(entropy), *map(float, measured))
 
     return [point(*one) for one in thresholds]
 
 
-def choose_exit(points, *, accuracy=None, layers=None):
+def choose_exit(points, *, accuracy=None, layers=None, spoiled=None):
     """Choose a threshold for a wanted accuracy or a wanted speed.
+
+    On a few hundred texts accuracy is a poor guide: texts that leave too early are right by luck
+    as often as others are spoiled. `spoiled` counts the latter alone, and keeps its promise on
+    other texts (benchmarks/compression/NOTES.md).
 
     Args:
         points: list of `ExitPoint`, from `exit_points`.
         accuracy: None, or float in [0, 1]: the point with the fewest layers that reaches it.
         layers: None, or float of at least 1: the most accurate point that takes no more of them on
             average. Half of the layers are about twice the speed.
+        spoiled: None, or float in [0, 1]: the point with the fewest layers that spoils no more.
 
     Returns:
         `ExitPoint`.
 
     Raises:
-        ValueError: If not exactly one of the two is given, or no point reaches it.
+        ValueError: If not exactly one of the three is given, or no point reaches it.
 
     Example:
-        >>> whole, early = ExitPoint(None, 0.0, 0.92, 12.0), ExitPoint(3, 0.0, 0.91, 5.5)
+        >>> whole = ExitPoint(None, 0.0, accuracy=0.92, layers=12.0, spoiled=0.0)
+        >>> early = ExitPoint(3, 0.0, accuracy=0.91, layers=5.5, spoiled=0.02)
         >>> choose_exit([whole, early], accuracy=0.915) is whole
         True
-        >>> choose_exit([whole, early], layers=6) is early
+        >>> choose_exit([whole, early], layers=6) is choose_exit([whole, early], spoiled=0.02)
         True
     """
-    if (accuracy is None) == (layers is None):
-        raise ValueError("accuracy, layers: expected one of them, got both or neither.")
+    if (accuracy, layers, spoiled).count(None) != 2:
+        raise ValueError("accuracy, layers, spoiled: expected one of them, got several or none.")
+    if spoiled is not None:
+        fitting = [point for point in points if point.spoiled <= spoiled]
+        if not fitting:
+            least = min(point.spoiled for point in points)
+            raise ValueError(f"spoiled: expected at least {least:.4f}, the least, got {spoiled}.")
+        return min(fitting, key=lambda point: (point.layers, -point.accuracy))
     if accuracy is not None:
         fitting = [point for point in points if point.accuracy >= accuracy]
         if not fitting:

@@ -1,0 +1,124 @@
+"""The command `train-pairs`."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+
+# The options of `FineTuning` and their defaults here.
+_SETTINGS = {
+    "epochs": (3, "passes over the pairs"),
+    "batch_size": (64, "pairs per step; each has the others' documents as negatives"),
+    "learning_rate": (2e-5, "peak learning rate"),
+    "max_length": (64, "maximum number of tokens of a text"),
+    "seed": (1, "of dropout and the order of the pairs"),
+}
+
+
+def add_commands(commands):
+    """Add the parser of this file.
+
+    Args:
+        commands: return value of `ArgumentParser.add_subparsers`.
+    """
+    pairs = commands.add_parser(
+        "train-pairs", help="train a sentence encoder to find the document of a query, score it"
+    )
+    pairs.add_argument(
+        "--model", metavar="FOLDER", required=True, help="a BERT checkpoint with its vocabulary"
+    )
+    pairs.add_argument("--train", metavar="TSV", required=True, help="query, tab, document")
+    pairs.add_argument(
+        "--validation", metavar="TSV", help="pairs to score with (default: every tenth of --train)"
+    )
+    pairs.add_argument("--output", metavar="FOLDER", required=True)
+    pairs.add_argument(
+        "--temperature", type=float, default=0.05, help="of the scores (default: 0.05)"
+    )
+    pairs.add_argument(
+        "--hard-negatives",
+        type=int,
+        default=0,
+        metavar="N",
+        help="for each query, so many documents that the model before training finds wrongly",
+    )
+    for name, (default, meaning) in _SETTINGS.items():
+        pairs.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=type(default),
+            default=default,
+            help=f"{meaning} (default: {default})",
+        )
+    pairs.set_defaults(run=_train_pairs)
+
+
+def _train_pairs(options):
+    require("safetensors", "bert")
+    output = Path(options.output)
+    if output.exists() and any(output.iterdir()):
+        raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
+    if options.hard_negatives < 0:
+        raise ValueError(f"--hard-negatives: expected at least 0, got {options.hard_negatives}.")
+    from tf_transformer.data.readers import read_tsv
+
+    train = read_tsv(options.train)
+    if options.validation:
+        validation = read_tsv(options.validation)
+    else:
+        train, validation = [pair for n, pair in enumerate(train) if n % 10], train[::10]
+    import_tensorflow()
+    import keras
+
+    from tf_transformer.export import TextEncoder
+    from tf_transformer.models.bert import SentenceEncoder, read_tokenizer
+    from tf_transformer.training import FineTuning, hard_negatives, retrieval_scores, train_pairs
+
+    settings = FineTuning(**{name: getattr(options, name) for name in _SETTINGS})
+    encoder = SentenceEncoder.from_pretrained(options.model, unpad=True)
+    tokenizer = read_tokenizer(options.model)
+    exported = TextEncoder(encoder, tokenizer, settings.max_length)
+    print(f"{len(train)} pairs to train on, {len(validation)} to score with", flush=True)
+    scores = {"before": retrieval_scores(*_searched(exported, validation))}
+    negatives = None
+    if options.hard_negatives:
+        documents = list(dict.fromkeys(document for _, document in train))
+        rows = hard_negatives(*_searched(exported, train), options.hard_negatives)
+        negatives = [[documents[n] for n in row] for row in rows]
+    output.mkdir(parents=True, exist_ok=True)
+    train_pairs(
+        encoder,
+        tokenizer,
+        train,
+        settings,
+        temperature=options.temperature,
+        negatives=negatives,
+        callbacks=[keras.callbacks.CSVLogger(output / "history.csv")],
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+    scores["after"] = retrieval_scores(*_searched(exported, validation))
+    encoder.save_pretrained(output / "model", tokenizer_from=options.model)
+    exported.save(output / "saved_model")
+    text = json.dumps({"scores": scores, "settings": dataclasses.asdict(settings)}, indent=2)
+    (output / "result.json").write_text(text + "\n", encoding="utf-8")
+    print(f"{text}\nModel: {output / 'model'}, SavedModel: {output / 'saved_model'}")
+
+
+def _searched(encoder, pairs):
+    """Vectors of the queries and of the different documents, and the rows of each query's own."""
+    from tf_transformer.export import embed_lines
+
+    queries = [query for query, _ in pairs]
+    rows = {}
+    for _, document in pairs:
+        rows.setdefault(document, len(rows))
+    own = {}
+    for query, document in pairs:
+        own.setdefault(query, set()).add(rows[document])
+    vectors = (
+        np.concatenate(list(embed_lines(encoder.encode, texts))) for texts in (queries, list(rows))
+    )
+    return *vectors, [own[query] for query in queries]
