@@ -151,8 +151,9 @@ BENCHMARKS = [
         "compression",
         "early_exit",
         "a classifier with exits after every layer: accuracy and time by threshold",
-        "10 min",
+        "7 min",
         needs="SET, ARCHIVE, MODEL as for fine_tuning",
+        results=("early_exit-trec-6",),
     ),
     Benchmark(
         "compression",
@@ -161,6 +162,7 @@ BENCHMARKS = [
         "10 min",
         needs="SET, ARCHIVE, MODEL as for fine_tuning",
         peers=(OURS, HF),
+        results=("litert-trec-6",),
     ),
     Benchmark(
         "compression",

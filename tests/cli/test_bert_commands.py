@@ -120,7 +120,7 @@ def test_finetune_and_classify(folder, tmp_path):
     answers = printed("classify", "good", "bad", "--model", output).splitlines()
     assert [answer.split("\t")[::2] for answer in answers] == [["good"] * 2, ["bad"] * 2]
     early = ["--early-exit", 0.5, "--output", tmp_path / "early"]
-    printed("finetune", *files[:4], *early, *settings)
+    printed("finetune", *files[:4], *early, *settings, "--epochs", 16)
     report = json.loads((tmp_path / "early" / "result.json").read_text())["early_exit"]
     assert report["test_accuracy"] == 1.0 and report["layers"] < 2
     answers_early = printed("classify", "good", "bad", "--model", tmp_path / "early").splitlines()
@@ -136,17 +136,19 @@ def test_train_pairs_and_search_an_index(folder, tmp_path):
     words = ("good", "bad", "film", "plot", "the", "was")
     texts = [f"{a} {b} {c}" for a in words for b in words for c in words if len({a, b, c}) == 3]
     train, output, index = tmp_path / "pairs.tsv", tmp_path / "run", tmp_path / "index"
-    train.write_text("".join(f"{text}\t{text[::-1].split()[0][::-1]} {text}\n" for text in texts))
-    settings = ["--epochs", 2, "--max-length", 9, "--hard-negatives", 2, "--learning-rate", 1e-3]
+    train.write_text("".join(f"{text}\t{text.split()[-1]} {text}\n" for text in texts))
+    settings = ["--epochs", 3, "--max-length", 9, "--hard-negatives", 2, "--learning-rate", 3e-3]
+    settings += ["--batch-size", 8]
     printed("train-pairs", "--model", folder, "--train", train, "--output", output, *settings)
     scores = json.loads((output / "result.json").read_text())["scores"]
-    assert scores["after"]["mrr"] > 0.5 and set(scores["before"]) == set(scores["after"])
+    assert scores["after"]["mrr"] > scores["before"]["mrr"] > 0.2
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(texts))
     model = ["--model", output / "saved_model"]
-    printed("embed", *model, "--file", lines, "--index", index, "--vectors-dtype", "int8")
+    printed("embed", *model, "--file", lines, "--index", index, "--vectors-dtype", "float32")
     found = printed("search", index, texts[7], *model, "--lines", lines, "--top", 1)
-    assert found.endswith(f"\t8\t{texts[7]}\n")
+    score, number, text = found.rstrip("\n").split("\t")
+    assert score == "1.0000" and texts[int(number) - 1] == text
     other = printed("search", index, texts[7], "--model", folder, code=2)
     assert "index: expected one that this model made" in other
     again = printed("train-pairs", "--model", folder, "--train", train, "--output", output, code=2)

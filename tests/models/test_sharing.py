@@ -130,11 +130,18 @@ def test_trains_and_is_saved(choice, tmp_path):
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(policy):
-    model = made(BOTH, True, dtype=policy)
-    logits = np.asarray(model(pairs()), np.float32)
-    expected = made(BOTH, True)(pairs())
+    models = [
+        Transformer(
+            3, 24, 4, 13, 11, 11, 19, 23, share_embeddings=True, architecture=BOTH, dtype=dtype
+        )
+        for dtype in (policy, "float32")
+    ]
+    for model in models:
+        model.build()
+    models[1].set_weights(models[0].get_weights())
+    logits, expected = (np.asarray(model(pairs()), np.float32) for model in models)
     assert np.isfinite(logits).all()
-    assert abs(logits - expected).max() < 0.1 * abs(expected).numpy().max()
+    assert abs(logits - expected).max() < 0.1 * abs(expected).max()
 
 
 def test_gradients_of_a_shared_layer_are_the_sum():
@@ -148,14 +155,15 @@ def test_gradients_of_a_shared_layer_are_the_sum():
     for sign in (1, -1):
         kernel.assign(before + sign * delta)
         steps.append(float(tf.reduce_sum(model(pairs())[0] ** 2)))
-    assert (steps[0] - steps[1]) / 2 == pytest.approx((found * delta).sum(), rel=2e-2)
+    assert (steps[0] - steps[1]) / 2 == pytest.approx((found * delta).sum(), rel=5e-2)
 
 
 def test_a_language_model_and_int8():
     model = LanguageModel(4, 24, 4, 13, 29, 19, architecture=BOTH)
     model.build()
-    assert len({id(layer) for layer in model.encoder.enc_layers}) == 1
-    model = made(BOTH, True)
+    assert len({id(layer) for layer in model.decoder.enc_layers}) == 1
+    model = Transformer(3, 24, 4, 13, 11, 11, 19, 23, share_embeddings=True, architecture=BOTH)
+    model.build()
     small = quantized(model, [(pairs(), None)])
     table = small.encoder.embedding.embedding.table
     assert table.embeddings.dtype == "int8"
