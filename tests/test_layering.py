@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "export.translation": "export",
     "export.sentences": "export",
     "export.classification": "export",
-    "export.litert": "export",
+    "export.litert": "export export.classification",
     "cli": "tokenizers data functional layers models training generation compression visualize"
     " litert export",
 }

@@ -56,7 +56,7 @@ def main(parser, arguments):
     test = list(text_batches(tokenizer, data.test, settings))
     accuracies = {name: accuracy(one, test) for name, one in models.items()}
     texts = [text for text, _ in data.test]
-    lines = table(models, accuracies, tokenizer, texts, options.rounds)
+    lines = table(models, accuracies, tokenizer, settings.max_length, texts, options.rounds)
     remark = (
         f"`{Path(options.model).name}`, {len(data.train):,} texts to train on, "
         f"{len(data.test):,} for the test; seed {options.seed}. Importance, calibration: {SEEN} "
@@ -133,7 +133,7 @@ def draw(curve, title, path):
     plt.savefig(path)
 
 
-def table(models, accuracies, tokenizer, texts, rounds):
+def table(models, accuracies, tokenizer, max_length, texts, rounds):
     """Markdown: accuracy, weights, size of the files, time for 1 and 32 texts."""
     import tensorflow as tf
 
@@ -142,7 +142,7 @@ def table(models, accuracies, tokenizer, texts, rounds):
     loaded, sizes = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for n, (name, model) in enumerate(models.items()):
-            TextClassifier(model, tokenizer).save(f"{folder}/{n}")
+            TextClassifier(model, tokenizer, max_length).save(f"{folder}/{n}")
             files = Path(folder, str(n), "variables").iterdir()
             sizes[name] = sum(file.stat().st_size for file in files) / 2**20
             loaded[name] = tf.saved_model.load(f"{folder}/{n}")

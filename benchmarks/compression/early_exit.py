@@ -59,8 +59,8 @@ def main(parser, arguments):
         return lambda texts: loaded.classify_early(texts, patience, entropy)
 
     with tempfile.TemporaryDirectory() as folder:
-        TextClassifier(plain, tokenizer).save(f"{folder}/plain")
-        EarlyExitClassifier(model, tokenizer).save(f"{folder}/early")
+        TextClassifier(plain, tokenizer, settings.max_length).save(f"{folder}/plain")
+        EarlyExitClassifier(model, tokenizer, settings.max_length).save(f"{folder}/early")
         whole = tf.saved_model.load(f"{folder}/plain")
         loaded = tf.saved_model.load(f"{folder}/early")
         calls = {"without exits": whole.classify}

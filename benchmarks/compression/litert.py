@@ -34,7 +34,7 @@ def main(parser, arguments):
     from tf_transformer.models.bert.text_inputs import read_tokenizer_file
     from tf_transformer.tokenizers import Tokenizer
 
-    model, _, data, _ = fine_tuned_classifier(options)
+    model, _, data, settings = fine_tuned_classifier(options)
     file = read_tokenizer_file(options.model)
     seen = [text for text, _ in data.train[:SEEN]]
     remarks, difference = [], {}
@@ -49,9 +49,9 @@ def main(parser, arguments):
                 difference[f"LiteRT, {dtype}"] = report["difference"]
             except ValueError as error:
                 remarks.append(f"LiteRT, {dtype}: {error}")
-        rows = Tokenizer(file).encode([text for text, _ in data.test], add_special_tokens=True)
+        rows = encoded(Tokenizer(file), [text for text, _ in data.test], settings.max_length)
         arrays = {f"ids{n}": np.array([row], np.int32) for n, row in enumerate(rows[:SINGLE])}
-        seen = Tokenizer(file).encode(seen, add_special_tokens=True)
+        seen = encoded(Tokenizer(file), seen, settings.max_length)
         scored = padded_rows(rows, "test") | padded_rows(seen, "seen")
         scored["labels"] = np.array([label for _, label in data.test], np.int32)
         scores = contest(PEERS, {"folder": str(folder), "score": True}, scored, 1, None, repeats=1)
@@ -84,6 +84,12 @@ def main(parser, arguments):
         [remark, *remarks, "\n".join(lines)],
         "",
     )
+
+
+def encoded(tokenizer, texts, most):
+    """Ids of texts with special tokens, at most `most`."""
+    rows = [row[: most - 2] for row in tokenizer.encode(texts)]
+    return [[tokenizer.start_id, *row, tokenizer.end_id] for row in rows]
 
 
 def padded_rows(rows, name):

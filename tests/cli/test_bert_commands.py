@@ -153,10 +153,22 @@ def test_train_pairs_and_search_an_index(folder, tmp_path):
     assert "index: expected one that this model made" in other
     again = printed("train-pairs", "--model", folder, "--train", train, "--output", output, code=2)
     assert "--output: expected a new folder" in again
+    lone = tmp_path / "lone.tsv"
+    lone.write_text("one column\n")
+    to = ["--model", folder, "--output", tmp_path / "none"]
+    assert "--train: expected at least 2 columns" in printed(
+        "train-pairs", "--train", lone, *to, code=2
+    )
+    assert "--temperature: expected a number above 0" in printed(
+        "train-pairs", "--train", train, *to, "--temperature", 0, code=2
+    )
+    few = printed("train-pairs", "--train", train, *to, "--hard-negatives", 999, code=2)
+    assert "--train: expected at least 1001 different documents" in few
+    assert not (tmp_path / "none").exists()
     alone = printed("embed", *model, "--vectors-dtype", "int8", code=2)
     assert "--vectors-dtype: expected --index as well" in alone
     none = printed("search", tmp_path, "a", *model, code=2)
-    assert "index: expected a folder with index.json" in none
+    assert "index: expected a folder with vector_index.json" in none
 
 
 def test_pretrain(tmp_path):

@@ -74,4 +74,28 @@ def test_bad_input(tmp_path):
     assert '--examples: expected texts for "full int8", got none' in said
     said = printed("litert", folder, "--output", folder, code=2)
     assert "bert" in said and "litert.json" in said
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("BertForSequenceClassificationWithPabee", "BertForTokenClassification"):
+        (folder / "config.json").write_text(json.dumps({**config, "architectures": [name]}))
+        said = printed("litert", folder, *to, code=2)
+        assert f"folder: expected a classifier or an encoder, got {name}" in said
     assert not (tmp_path / "lite").exists()
+    (folder / "config.json").write_text(json.dumps(config))
+    printed("litert", folder, *to)
+    for command_ in ("classify", "translate"):
+        said = printed(command_, "a", "--model", tmp_path / "lite", code=2)
+        assert "got a text encoder for LiteRT" in said
+
+
+def test_texts_are_cut_and_lowercased_as_before(tmp_path):
+    folder = tiny_folder(tmp_path / "bert")
+    settings = {"max_seq_length": 6, "do_lower_case": True}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a good film was the plot unknown\nA GOOD film\n")
+    printed("litert", folder, "--output", tmp_path / "lite")
+    for model, name in ((folder, "a.npy"), (tmp_path / "lite", "b.npy")):
+        printed("embed", "--model", model, "--file", texts, "--output", tmp_path / name)
+    one, other = (np.load(tmp_path / name) for name in ("a.npy", "b.npy"))
+    np.testing.assert_allclose(one, other, atol=1e-5)

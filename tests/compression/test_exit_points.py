@@ -50,7 +50,8 @@ def test_points_are_what_exits_give(model, batches):
 
 
 def test_datasets_and_sample_weights(model, batches):
-    data = tf.data.Dataset.from_tensor_slices((*batches[0], np.ones(11))).batch(4)
+    (x, y), weights = batches[0], np.ones(11)
+    data = tf.data.Dataset.from_tensor_slices((x, y[:, None], weights)).batch(4)
     assert exit_points(model, data)[:5] == exit_points(model, batches[:1])[:5]
 
 
@@ -85,7 +86,7 @@ def test_choice(wish, chosen):
         ({"accuracy": 0.9, "layers": 5}, "expected one of them"),
         ({"spoiled": -0.1}, "spoiled: expected at least 0.0000, the least, got -0.1"),
         ({"accuracy": 0.94}, "accuracy: expected at most 0.9300, the best, got 0.94"),
-        ({"layers": 4.5}, "layers: expected at least 5.00, the least, got 4.5"),
+        ({"layers": 4.5}, "layers: expected at least 5.0000, the least, got 4.5"),
     ],
 )
 def test_wishes_that_no_point_fulfils(wish, message):
@@ -96,5 +97,10 @@ def test_wishes_that_no_point_fulfils(wish, message):
 def test_bad_input(model):
     with pytest.raises(ValueError, match="batches: expected at least one"):
         exit_points(model, [])
+    one_hot = [({"input_ids": np.ones((2, 3), np.int32)}, np.eye(3)[:2])]
+    with pytest.raises(ValueError, match="expected the number of its class for each of 2 texts"):
+        exit_points(model, one_hot)
+    with pytest.raises(ValueError, match="accuracy, layers, spoiled: expected one of them and"):
+        choose_exit([], layers=3)
     with pytest.raises(ValueError, match="model: expected a BertWithExits, got BertForSeq"):
         exit_points(BertForSequenceClassification(CONFIG), [])

@@ -38,7 +38,7 @@ def test_answers_like_the_model(options, tokenizer, tmp_path):
     made = model(**options)
     inputs = bert.text_inputs(tokenizer, TEXTS, None, 11)
     middle = float(np.sort(entropies(made, inputs)[:, 0])[2:4].mean())
-    classifier = EarlyExitClassifier(made, tokenizer, 2, middle, **jit)
+    classifier = EarlyExitClassifier(made, tokenizer, **jit, patience=2, entropy=middle)
     classifier.save(tmp_path / "model")
     loaded = load_saved_model(tmp_path / "model")
     early = loaded.signatures["early"]

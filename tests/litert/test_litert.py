@@ -53,6 +53,12 @@ def test_bad_input(folder, tmp_path):
     (tmp_path / "litert.json").write_text('{"kind": "painter"}')
     with pytest.raises(ValueError, match="expected a kind among classifier, .* got 'painter'"):
         litert.load(tmp_path)
+    with pytest.raises(ValueError, match="threads: expected at least 1, got 0"):
+        litert.load(folder, threads=0)
+    for content in ("{", "[]"):
+        (tmp_path / "litert.json").write_text(content)
+        with pytest.raises(ValueError, match="folder: expected a description in .*litert.json"):
+            litert.load(tmp_path)
     for name in ("litert.json", "tokenizer.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     for content in (b"", b"no model"):

@@ -134,7 +134,11 @@ def _exported(model, tokenizer, data, settings, early_exit):
     points = exit_points(model, text_batches(tokenizer, data.validation, settings))
     point = choose_exit(points, spoiled=early_exit / 100)
     exported = EarlyExitClassifier(
-        model, tokenizer, point.patience, point.entropy, settings.max_length
+        model,
+        tokenizer,
+        settings.max_length,
+        patience=point.patience,
+        entropy=point.entropy,
     )
     report = point._asdict()
     if data.test:
@@ -166,7 +170,7 @@ def _classify(options):
 
 def _classifier(folder):
     """The function of `--model` that maps bytes to a class and its probability."""
-    lite = lite_model(folder)
+    lite = lite_model(folder, "classifier")
     if lite is not None:
 
         def classify_lite(text):

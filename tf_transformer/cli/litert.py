@@ -25,8 +25,8 @@ def add_commands(commands):
         "--weights-dtype",
         default="float32",
         choices=("float32", "float16", "int8", "full int8"),
-        help="int8 rounds what is multiplied, full int8 everything, with ranges from examples "
-        "(default: float32)",
+        help="int8 rounds what is multiplied, full int8 also what is between products, with ranges "
+        "from examples (default: float32)",
     )
     litert.add_argument(
         "--examples",
@@ -37,23 +37,31 @@ def add_commands(commands):
     litert.set_defaults(run=_litert)
 
 
-def lite_model(folder):
+def lite_model(folder, kind):
     """Load a model that `litert` wrote, without TensorFlow.
 
     Args:
         folder: str, Path or None.
+        kind: str, see `tf_transformer.litert.lite_model.KINDS`.
 
     Returns:
         `LiteModel`, or None if the folder holds something else.
 
+    Raises:
+        ValueError: If it is a LiteRT model of another kind.
+
     Example:
-        >>> lite_model("nowhere") is None
+        >>> lite_model("nowhere", "classifier") is None
         True
     """
     if folder is None or not (Path(folder) / "litert.json").is_file():
         return None
     from tf_transformer import litert
+    from tf_transformer.litert.lite_model import read_description
 
+    found = read_description(folder)["kind"]
+    if found != kind:
+        raise ValueError(f"--model: expected a {kind}, got a {found} for LiteRT: {folder}.")
     return litert.load(folder)
 
 
@@ -70,15 +78,16 @@ def _litert(options):
     check_replaceable(options.output, only_with=DESCRIPTION)
     if (folder / "run.json").is_file():
         model, tokenizer_file, texts = _of_run(folder)
-        examples = examples or texts
+        examples, settings = examples or texts, {}
     else:
-        model, tokenizer_file = _of_bert(folder)
+        model, tokenizer_file, settings = _of_bert(folder)
     report = write_litert(
         model,
         tokenizer_file,
         options.output,
         weights_dtype=options.weights_dtype,
         examples=examples,
+        **settings,
     )
     print(
         f"{report['bytes'] / 2**20:.1f} MiB, at most {report['difference']:.2g} of the largest "
@@ -96,20 +105,34 @@ def _of_run(folder):
 
 
 def _of_bert(folder):
-    from tf_transformer.models.bert import BertForSequenceClassification, SentenceEncoder
+    """The model, its vocabulary, and what is done with texts before it."""
+    from tf_transformer.export.sentences.text_encoder import read_text_settings
+    from tf_transformer.models import bert
     from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 
-    inside = folder / "model"  # the output of finetune is accepted too
+    inside, result = folder / "model", folder / "result.json"  # of finetune
     folder = inside if (inside / "config.json").is_file() else folder
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(
             f"folder: expected a training run, the output of finetune, or a BERT checkpoint in "
             f"Hugging Face's layout, got {folder}."
         )
-    names = json.loads((folder / "config.json").read_text("utf-8")).get("architectures") or ()
-    is_classifier = any(name.endswith("ForSequenceClassification") for name in names)
-    kind = BertForSequenceClassification if is_classifier else SentenceEncoder
-    return kind.from_pretrained(folder), read_tokenizer_file(folder)
+    content = json.loads((folder / "config.json").read_text("utf-8"))
+    name = (content.get("architectures") or ["BertModel"])[0].replace("Albert", "Bert")
+    kind = {
+        "BertForSequenceClassification": bert.BertForSequenceClassification,
+        "BertModel": bert.SentenceEncoder,
+    }.get(name)
+    if kind is None:
+        raise ValueError(
+            f"folder: expected a classifier or an encoder, got {name} in {folder}. Other heads and "
+            f"early exit have no form for LiteRT."
+        )
+    longest, lowercase = read_text_settings(folder)
+    if kind is bert.BertForSequenceClassification and result.is_file():
+        longest = json.loads(result.read_text("utf-8"))["settings"]["max_length"]
+    settings = {"max_length": longest, "lowercase": lowercase}
+    return kind.from_pretrained(folder), read_tokenizer_file(folder), settings
 
 
 def _lines(path):

@@ -61,26 +61,40 @@ def _train_pairs(options):
     output = Path(options.output)
     if output.exists() and any(output.iterdir()):
         raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
-    if options.hard_negatives < 0:
-        raise ValueError(f"--hard-negatives: expected at least 0, got {options.hard_negatives}.")
+    for name, least in (("hard_negatives", 0), ("batch_size", 2)):
+        if getattr(options, name) < least:
+            raise ValueError(f"{name}: expected at least {least}, got {getattr(options, name)}.")
+    if not options.temperature > 0:
+        raise ValueError(f"temperature: expected a number above 0, got {options.temperature}.")
     from tf_transformer.data.readers import read_tsv
 
-    train = read_tsv(options.train)
+    train = read_tsv(options.train, "--train")
     if options.validation:
-        validation = read_tsv(options.validation)
+        validation = read_tsv(options.validation, "--validation")
     else:
         train, validation = [pair for n, pair in enumerate(train) if n % 10], train[::10]
+    documents = list(dict.fromkeys(document for _, document in train))
+    if len(documents) < options.hard_negatives + 2:
+        raise ValueError(
+            f"--train: expected at least {options.hard_negatives + 2} different documents to train "
+            f"on, got {len(documents)}."
+        )
     import_tensorflow()
     import keras
 
     from tf_transformer.export import TextEncoder
+    from tf_transformer.export.sentences.text_encoder import read_text_settings
     from tf_transformer.models.bert import SentenceEncoder, read_tokenizer
     from tf_transformer.training import FineTuning, hard_negatives, retrieval_scores, train_pairs
 
     settings = FineTuning(**{name: getattr(options, name) for name in _SETTINGS})
-    encoder = SentenceEncoder.from_pretrained(options.model, unpad=True)
+    keras.utils.set_random_seed(settings.seed)
+    encoder = SentenceEncoder.from_pretrained(options.model, unpad=True, normalize=True)
     tokenizer = read_tokenizer(options.model)
-    exported = TextEncoder(encoder, tokenizer, settings.max_length)
+    longest, lowercase = read_text_settings(options.model)
+    exported = TextEncoder(encoder, tokenizer, longest, lowercase)
+    if lowercase:
+        train = [(query.lower(), document.lower()) for query, document in train]
     print(f"{len(train)} pairs to train on, {len(validation)} to score with", flush=True)
     scores = {"before": retrieval_scores(*_searched(exported, validation))}
     negatives = None

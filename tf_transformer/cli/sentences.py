@@ -70,11 +70,7 @@ def _embed(options):
 
     if options.vectors_dtype and not options.index:
         raise ValueError("--vectors-dtype: expected --index as well, got none.")
-    if options.index:
-        from tf_transformer.export.sentences.vector_index import DESCRIPTION
-
-        check_replaceable(options.index, only_with=DESCRIPTION)
-    elif options.output is None and sys.stdout.isatty():
+    if not options.index and options.output is None and sys.stdout.isatty():
         raise ValueError(
             "--output: expected a file, or > vectors.npy; an .npy file cannot go to a terminal."
         )
@@ -83,16 +79,19 @@ def _embed(options):
     file = options.file
     if file is not None:
         check_plain_text(file, "--file")
+    import_tensorflow()
+    from tf_transformer.export import embed_lines, write_index, write_vectors
+    from tf_transformer.export.sentences.vector_index import DESCRIPTION
+
+    if options.index:
+        check_replaceable(options.index, only_with=DESCRIPTION)
     encode = _encoder(options)
-    from tf_transformer.export.sentences.embedding import embed_lines, write_vectors
 
     with contextlib.ExitStack() as stack:
         lines = stack.enter_context(open(file, "rb")) if file else sys.stdin.buffer
         texts = (text_of_line(line, first=n == 0).encode() for n, line in enumerate(lines))
         parts = _shown(embed_lines(encode, texts, options.batch_size))
         if options.index:
-            from tf_transformer.export import write_index
-
             write_index(options.index, parts, encode, options.vectors_dtype or "float32")
             return
         stream = sys.stdout.buffer
@@ -109,11 +108,10 @@ def _search(options):
     lines = _existing(options.lines, "--lines")
     is_folder = Path(options.index).is_dir()
     vectors = None if is_folder else _vectors(_existing(options.index, "index"))
-    if is_folder:
-        import_tensorflow()
-        from tf_transformer.export import VectorIndex
+    import_tensorflow()
+    from tf_transformer.export import VectorIndex, nearest
 
-        index = VectorIndex(options.index)
+    index = VectorIndex(options.index) if is_folder else None
     count = index.rows if is_folder else len(vectors)
     texts = None
     if lines:
@@ -129,13 +127,13 @@ def _search(options):
         index.check_model(encode)
         found = index.search(queries, options.top)
     else:
-        from tf_transformer.export.sentences.embedding import nearest
-
         found = nearest(vectors, queries, options.top)
     for query, scores, rows in zip(options.query, *found, strict=True):
         if len(options.query) > 1:
             print(f"{query}:")
         for score, row in zip(scores, rows, strict=True):
+            if row < 0:  # an approximate index may find fewer
+                break
             text = f"\t{texts[row].decode('utf-8', 'replace').rstrip()}" if texts else ""
             print(f"{score:.4f}\t{row + 1}{text}")
 
@@ -160,8 +158,13 @@ def _vectors(path):
 def _encoder(options):
     """Return the function of `--model` that maps texts to vectors."""
     folder = Path(options.model)
-    lite = lite_model(folder)
+    lite = lite_model(folder, "text encoder")
     if lite is not None:
+        if options.pooling or options.pooler_activation:
+            raise ValueError(
+                f"--pooling, --pooler-activation: expected none for a LiteRT model, where they are "
+                f"fixed, got them for {folder}."
+            )
         return lambda texts: lite.encode([_text(text) for text in texts])
     import_tensorflow()
     import tensorflow as tf

@@ -52,7 +52,7 @@ def _translate(options):
     file = options.file
     if file is not None:
         check_plain_text(file, "--file")
-    lite = lite_model(options.model)
+    lite = lite_model(options.model, "translator")
     if lite is not None:
         _translate_by_litert(lite, options)
         return

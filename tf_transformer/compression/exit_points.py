@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.models.bert.bert_with_exits import BertWithExits
+
 QUANTILES = 64  # thresholds of the entropy
 
 
@@ -50,7 +52,7 @@ def exit_points(model, batches, thresholds=None):
         list of `ExitPoint`, in that order.
 
     Raises:
-        ValueError: If the model has no exits, or there is no batch.
+        ValueError: If the model has no exits, there is no batch, or labels are not class numbers.
 
     Example:
         >>> from tf_transformer.bert import BertConfig, BertWithExits
@@ -61,16 +63,21 @@ def exit_points(model, batches, thresholds=None):
         >>> points[0].layers, [point.patience for point in points[1:3]]
         (3.0, [1, 2])
     """
-    if not hasattr(model, "exit_early"):
+    if not isinstance(model, BertWithExits):
         raise ValueError(f"model: expected a BertWithExits, got {type(model).__name__}.")
     logits, labels = [], []
     for batch in batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         logits.append(model(x, training=False).numpy())
-        labels.append(np.asarray(y))
+        labels.append(np.reshape(y, -1))
     if not logits:
         raise ValueError("batches: expected at least one batch, got none.")
     logits, labels = np.concatenate(logits), np.concatenate(labels)
+    if len(labels) != len(logits):
+        raise ValueError(
+            f"batches: expected the number of its class for each of {len(logits)} texts, got "
+            f"{len(labels)} numbers."
+        )
     guesses = logits.argmax(-1)  # (N, L)
     streaks = np.zeros_like(guesses)
     for n in range(1, guesses.shape[1]):
@@ -100,9 +107,9 @@ def exit_points(model, batches, thresholds=None):
 def choose_exit(points, *, accuracy=None, layers=None, spoiled=None):
     """Choose a threshold for a wanted accuracy or a wanted speed.
 
-    On a few hundred texts accuracy is a poor guide: texts that leave too early are right by luck
-    as often as others are spoiled. `spoiled` counts the latter alone, and keeps its promise on
-    other texts (benchmarks/compression/NOTES.md).
+    On a few hundred texts accuracy is a poor guide: some that leave early are right by luck, which
+    hides as many that are spoiled. Texts of another kind need a stricter threshold
+    (benchmarks/compression/NOTES.md).
 
     Args:
         points: list of `ExitPoint`, from `exit_points`.
@@ -125,22 +132,21 @@ def choose_exit(points, *, accuracy=None, layers=None, spoiled=None):
         >>> choose_exit([whole, early], layers=6) is choose_exit([whole, early], spoiled=0.02)
         True
     """
-    if (accuracy, layers, spoiled).count(None) != 2:
-        raise ValueError("accuracy, layers, spoiled: expected one of them, got several or none.")
-    if spoiled is not None:
-        fitting = [point for point in points if point.spoiled <= spoiled]
-        if not fitting:
-            least = min(point.spoiled for point in points)
-            raise ValueError(f"spoiled: expected at least {least:.4f}, the least, got {spoiled}.")
-        return min(fitting, key=lambda point: (point.layers, -point.accuracy))
-    if accuracy is not None:
-        fitting = [point for point in points if point.accuracy >= accuracy]
-        if not fitting:
-            best = max(point.accuracy for point in points)
-            raise ValueError(f"accuracy: expected at most {best:.4f}, the best, got {accuracy}.")
-        return min(fitting, key=lambda point: (point.layers, -point.accuracy))
-    fitting = [point for point in points if point.layers <= layers]
-    if not fitting:
-        least = min(point.layers for point in points)
-        raise ValueError(f"layers: expected at least {least:.2f}, the least, got {layers}.")
-    return max(fitting, key=lambda point: (point.accuracy, -point.layers))
+    wishes = {"accuracy": accuracy, "layers": layers, "spoiled": spoiled}
+    given = {name: wish for name, wish in wishes.items() if wish is not None}
+    if len(given) != 1 or not points:
+        raise ValueError(
+            f"accuracy, layers, spoiled: expected one of them and points to choose from, got "
+            f"{given} and {len(points)} points."
+        )
+    [(name, wish)] = given.items()
+    values = [getattr(point, name) for point in points]
+    if name == "accuracy" and max(values) < wish:
+        raise ValueError(f"accuracy: expected at most {max(values):.4f}, the best, got {wish}.")
+    if name != "accuracy" and min(values) > wish:
+        raise ValueError(f"{name}: expected at least {min(values):.4f}, the least, got {wish}.")
+    signs = {"accuracy": 1, "layers": -1, "spoiled": -1}
+    fitting = [point for point in points if signs[name] * (getattr(point, name) - wish) >= 0]
+    if name == "layers":
+        return max(fitting, key=lambda point: (point.accuracy, -point.layers))
+    return min(fitting, key=lambda point: (point.layers, -point.accuracy))

@@ -53,11 +53,12 @@ def read_files(source_file, target_file):
     return pairs
 
 
-def read_tsv(path):
+def read_tsv(path, argument="path"):
     """Read a file of lines `source<TAB>target`; further columns are ignored.
 
     Args:
         path: string or path of a UTF-8 text file; may be gzipped.
+        argument: str, the name to use in errors.
 
     Returns:
         List of `(source, target)` pairs of stripped strings.
@@ -76,15 +77,15 @@ def read_tsv(path):
         [('Hi.', 'Salut !')]
     """
     pairs = []
-    for number, line in enumerate(read_lines(path, "path"), start=1):
+    for number, line in enumerate(read_lines(path, argument), start=1):
         columns = line.split("\t")
         if len(columns) < 2:
             raise ValueError(
-                f"path: expected at least 2 columns separated by a tab, got {len(columns)} "
+                f"{argument}: expected at least 2 columns separated by a tab, got {len(columns)} "
                 f"on line {number} of {path}; write source<TAB>target"
             )
         for side in columns[:2]:
-            _check_not_blank(side, "path", path, number)
+            _check_not_blank(side, argument, path, number)
         pairs.append((columns[0].strip(), columns[1].strip()))
     return pairs
 

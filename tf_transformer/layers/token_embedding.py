@@ -25,8 +25,9 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         d_model: int, D.
         max_position: int, the longest sequence.
         rate: float, dropout rate.
-        embedding: None, or a `keras.layers.Embedding` (V, D) to share. It is not in the config: a
-            model that shares a table (`Transformer`) shares it again when it is re-created.
+        embedding: None, or a `keras.layers.Embedding` or `FactorizedEmbedding` (V, D) to share. It
+            is not in the config: a model that shares a table (`Transformer`) shares it again when
+            it is re-created.
         positions: None for sinusoids up to `max_position`; or a part of `layers.positions`.
         embedding_size: None, or int, for a `FactorizedEmbedding`.
 
@@ -61,7 +62,6 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.embedding_size = embedding_size
         if embedding is None and embedding_size is not None:
             embedding = FactorizedEmbedding(
                 vocab_size, embedding_size, d_model, name="embedding", dtype=self.dtype_policy
@@ -165,7 +165,7 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
             "max_position": self.max_position,
             "rate": self.dropout.rate,
             "positions": part_config(self.positions),
-            "embedding_size": self.embedding_size,
+            "embedding_size": getattr(self.embedding, "embedding_size", None),
         }
 
     @classmethod

@@ -50,6 +50,8 @@ class LiteModel:
 
     def rows(self, texts, most):
         """Ids of texts without special tokens, at most so many for each: list of lists."""
+        if self.description["lowercase"] and not isinstance(texts, str):
+            texts = [text.lower() for text in texts]
         return [ids[:most] for ids in self.tokenizer.encode(texts)]
 
 
@@ -94,11 +96,15 @@ def read_description(folder):
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
         raise FileNotFoundError(f"folder: expected {DESCRIPTION}, from write_litert, in {folder}.")
-    description = json.loads(path.read_text("utf-8"))
-    if description.get("kind") not in KINDS:
+    try:
+        description = json.loads(path.read_text("utf-8"))
+        kind = description.get("kind")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"folder: expected a description in {path}, got {error}.") from error
+    if kind not in KINDS:
         raise ValueError(
-            f"folder: expected a kind among {', '.join(KINDS)} in {path}, got "
-            f"{description.get('kind')!r}. A newer version may have written it."
+            f"folder: expected a kind among {', '.join(KINDS)} in {path}, got {kind!r}. A newer "
+            f"version may have written it."
         )
     return description
 
@@ -115,23 +121,36 @@ def read_functions(path, threads=1):
 
     Raises:
         ImportError: If ai-edge-litert is not installed.
-        ValueError: If there is no such file, or it cannot be read.
+        ValueError: If there is no such file, it cannot be read, or `threads` is below 1.
 
     Example:
         >>> read_functions(Path("nowhere.tflite"))
         Traceback (most recent call last):
         ValueError: path: expected a LiteRT file, got nowhere.tflite.
     """
+    if threads < 1:
+        raise ValueError(f"threads: expected at least 1, got {threads}.")
+    interpreter_of = import_interpreter()
     try:
-        from ai_edge_litert.interpreter import Interpreter
-    except ImportError as error:
-        raise ImportError('ai-edge-litert is not installed: pip install -e ".[lite]"') from error
-    try:
-        interpreter = Interpreter(str(path), num_threads=threads)
+        interpreter = interpreter_of(str(path), num_threads=threads)
     except (ValueError, RuntimeError) as error:
         raise ValueError(f"path: expected a LiteRT file, got {path}.") from error
     names = interpreter.get_signature_list()
     return {name: interpreter.get_signature_runner(name) for name in names}
+
+
+def import_interpreter():
+    """Return LiteRT's class, or raise ImportError with the command that installs it.
+
+    Example:
+        >>> import_interpreter().__name__
+        'Interpreter'
+    """
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError as error:
+        raise ImportError('ai-edge-litert is not installed: pip install -e ".[lite]"') from error
+    return Interpreter
 
 
 def padded(rows, pad_id=0, multiple=8):

@@ -1,6 +1,7 @@
 """Indices of stored vectors: what they find, in every dtype, and for which model."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -61,14 +62,14 @@ def test_another_model_is_noticed(tmp_path):
     index = VectorIndex(tmp_path / "index")
     rounded = lambda texts: np.round(encode(texts), 2)  # noqa: E731
     index.check_model(rounded)
-    with pytest.raises(ValueError, match="index: expected one that this model made, got one of"):
+    with pytest.raises(ValueError, match="index: expected one that this model made, with the same pooling"):
         index.check_model(lambda texts: encode(texts, seed=1))
     with pytest.raises(ValueError, match="index: expected vectors of width 23, .* got 24"):
         index.check_model(lambda texts: encode(texts)[:, 1:])
 
 
 def test_zeros_no_vectors_and_more_than_there_are(tmp_path):
-    for dtype in ("float32", "int8"):
+    for dtype in ("float32", "int8", "hnsw"):
         write_index(tmp_path / dtype, iter([]), encode, dtype)
         scores, rows = VectorIndex(tmp_path / dtype).search(QUERIES, 3)
         assert scores.shape == rows.shape == (13, 0)
@@ -82,8 +83,21 @@ def test_bad_input(tmp_path):
         write_index(tmp_path / "index", parts(), encode, "int4")
     with pytest.raises(ValueError, match="dtype: expected at least 256 vectors for pq, got 255"):
         write_index(tmp_path / "index", [VECTORS[:255]], encode, "pq")
-    with pytest.raises(FileNotFoundError, match="index: expected a folder with index.json"):
+    with pytest.raises(FileNotFoundError, match="index: expected a folder with vector_index.json"):
         VectorIndex(tmp_path)
+    with pytest.raises(ValueError, match=r"parts: expected vectors of width 24, .* \(5, 23\)"):
+        write_index(tmp_path / "index", [VECTORS[:5, 1:]], encode)
+    for dtype in ("float32", "hnsw"):
+        write_index(tmp_path / dtype, parts(), encode, dtype)
+        index = VectorIndex(tmp_path / dtype)
+        with pytest.raises(ValueError, match="top: expected at least 1, got 0"):
+            index.search(QUERIES, 0)
+        with pytest.raises(ValueError, match="index: expected vectors of width 23"):
+            index.search(QUERIES[:, 1:], 3)
+        (tmp_path / dtype / "vector_index.json").write_text("{}")
+        with pytest.raises(ValueError, match="index: expected a description in"):
+            VectorIndex(tmp_path / dtype)
+        shutil.rmtree(tmp_path / dtype)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="mine"):
@@ -93,7 +107,7 @@ def test_bad_input(tmp_path):
 
 def test_a_stop_keeps_the_index_before(tmp_path):
     write_index(tmp_path / "index", parts(), encode)
-    before = json.loads((tmp_path / "index" / "index.json").read_text())
+    before = json.loads((tmp_path / "index" / "vector_index.json").read_text())
 
     def breaks():
         yield VECTORS[:5]
@@ -101,5 +115,5 @@ def test_a_stop_keeps_the_index_before(tmp_path):
 
     with pytest.raises(OSError, match="the disk is full"):
         write_index(tmp_path / "index", breaks(), encode, "float16")
-    assert json.loads((tmp_path / "index" / "index.json").read_text()) == before
+    assert json.loads((tmp_path / "index" / "vector_index.json").read_text()) == before
     assert [path.name for path in tmp_path.iterdir()] == ["index"]

@@ -46,8 +46,11 @@ def test_the_same_document_is_no_negative():
     documents = side(5, 3, 2)
     documents["input_ids"][3] = documents["input_ids"][1]
     negatives = {"input_ids": np.pad(documents["input_ids"], [[0, 0], [0, 2]])}
-    scores = TwoTowers(encoder())((side(5, 7, 1), documents, negatives)).numpy()
+    queries = side(5, 7, 1)
+    queries["input_ids"][4] = queries["input_ids"][0]
+    scores = TwoTowers(encoder())((queries, documents, negatives)).numpy()
     blocked = np.zeros((5, 10), bool)
+    blocked[0, 4] = blocked[4, 0] = True  # the other document of the same query
     for i, j in ((1, 3), (3, 1)):
         blocked[i, j] = blocked[i, 5 + j] = True
     blocked[range(5), range(5, 10)] = True
@@ -114,6 +117,10 @@ def test_scores_against_ranking_one_by_one():
     assert found["mrr"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
     assert found["recall@3"] == pytest.approx(np.mean([rank <= 3 for rank in ranks]))
     mined = hard_negatives(queries, documents, own, count=3, first=2)
+    broken = retrieval_scores(queries * np.nan, documents, own, at=(1,))
+    assert broken["recall@1"] == 0 and broken["mrr"] < 0.1
+    same = retrieval_scores(queries * 0, documents, own, at=(1,))
+    assert same["recall@1"] == 0
     for row, query, right in zip(mined, queries, own, strict=True):
         wrong = sorted(set(range(23)) - right, key=lambda n: -(documents[n] @ query))
         assert row.tolist() == wrong[2:5]
@@ -126,6 +133,10 @@ def test_bad_input(tokenizer):
     other = SentenceEncoder(BertConfig(13, 8, 2, 2, 11))
     with pytest.raises(ValueError, match="documents: expected an encoder of width 24"):
         TwoTowers(encoder(), other)
+    with pytest.raises(ValueError, match="expected encoders with normalize=True"):
+        TwoTowers(SentenceEncoder(CONFIG, normalize=False))
+    with pytest.raises(ValueError, match="batch_size: expected at least 2, since the other"):
+        train_pairs(encoder(), tokenizer, [("a", "b")] * 2, FineTuning(max_length=9, batch_size=1))
     with pytest.raises(ValueError, match="pairs: expected at least 2, got 1"):
         train_pairs(encoder(), tokenizer, [("a", "b")], settings)
     with pytest.raises(ValueError, match="max_length: expected at most 11"):

@@ -26,8 +26,8 @@ class EarlyExitClassifier(TextClassifier):
     Args:
         model: `BertWithExits`; `unpad=True` makes it faster.
         tokenizer: its `GraphTokenizer`.
-        patience, entropy: see `BertWithExits.exit_early`.
         max_length, jit_compile: see `TextModel`.
+        patience, entropy: see `BertWithExits.exit_early`.
 
     Raises:
         ValueError: If the model has no exits, or a threshold is out of range; see also
@@ -49,7 +49,7 @@ class EarlyExitClassifier(TextClassifier):
     """
 
     def __init__(
-        self, model, tokenizer, patience=None, entropy=0.0, max_length=None, jit_compile=False
+        self, model, tokenizer, max_length=None, jit_compile=False, *, patience=None, entropy=0.0
     ):
         if not isinstance(model, BertWithExits):
             raise ValueError(f"model: expected a BertWithExits, got {type(model).__name__}.")

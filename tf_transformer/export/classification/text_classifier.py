@@ -35,12 +35,7 @@ class TextClassifier(TextModel):
 
     def __init__(self, model, tokenizer, max_length=None, jit_compile=False, **options):
         super().__init__(model, tokenizer, max_length, jit_compile, **options)
-        self._labels = model.config.labels
-        if len(self._labels) < 2:
-            raise ValueError(
-                f"model: expected at least two classes, got {self._labels}. For a score call the "
-                f"model itself on `text_inputs`."
-            )
+        self._labels = classes_of(model)
         # Not a decorator, which would keep only a weak reference: `TextClassifier(...).classify()`.
         self.classify = tf.function(self.classify, input_signature=[TEXTS], autograph=False)
 
@@ -62,3 +57,29 @@ class TextClassifier(TextModel):
     def signatures(self):
         """`serving_default`: `text` -> `label` and `probabilities`; `labels`."""
         return {"serving_default": self.classify, "labels": self.labels}
+
+
+def classes_of(model):
+    """The classes of a classifier.
+
+    Args:
+        model: a BERT model with labels.
+
+    Returns:
+        tuple of strings.
+
+    Raises:
+        ValueError: If there are fewer than two: a softmax over one class is always 1.
+
+    Example:
+        >>> from tf_transformer.models.bert import BertConfig, BertForSequenceClassification
+        >>> classes_of(BertForSequenceClassification(BertConfig(7, 8, 1, 2, 9, labels=("a", "b"))))
+        ('a', 'b')
+    """
+    labels = model.config.labels
+    if len(labels) < 2:
+        raise ValueError(
+            f"model: expected at least two classes, got {labels}. For a score call the model "
+            f"itself on `text_inputs`."
+        )
+    return labels

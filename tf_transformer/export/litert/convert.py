@@ -19,7 +19,7 @@ def convert(functions, weights, weights_dtype="float32", examples=None):
         weights: list of `tf.Variable` that they read.
         weights_dtype: "float32"; "float16", which is widened when the file is loaded; "int8",
             whose products round their other side when they are computed (dynamic); or "full int8",
-            with ranges for what is computed from examples.
+            also between products where LiteRT can, with ranges from examples.
         examples: None, or for "full int8" a list of `(name, inputs)`: dict of arrays.
 
     Returns:

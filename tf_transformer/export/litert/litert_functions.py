@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.export.classification.text_classifier import classes_of
 from tf_transformer.functional.portable_context import portable
 from tf_transformer.models.bert.bert_for_sequence_classification import (
     BertForSequenceClassification,
@@ -54,8 +55,8 @@ def litert_functions(model):
         `LiteFunctions`.
 
     Raises:
-        ValueError: If the model is of another class, is not built, computes in 16 bits or has int8
-            weights.
+        ValueError: If the model is of another class, is not built, computes in 16 bits, has int8
+            weights or fewer than two classes.
 
     Example:
         >>> from tf_transformer.bert import BertConfig
@@ -89,7 +90,7 @@ def _of_classifier(model):
     def classify(**inputs):
         return {"probabilities": tf.nn.softmax(model(inputs, training=False))}
 
-    return _of_bert("classifier", classify, model, {"labels": model.config.labels})
+    return _of_bert("classifier", classify, model, {"labels": classes_of(model)})
 
 
 def _of_text_encoder(model):

@@ -9,17 +9,32 @@ from tf_transformer import __version__
 from tf_transformer.data.replacing import check_replaceable, replacing
 from tf_transformer.export.litert.convert import WEIGHTS_DTYPES, convert
 from tf_transformer.export.litert.litert_functions import litert_functions
-from tf_transformer.litert.lite_model import DESCRIPTION, MODEL, TOKENIZER, padded, read_functions
+from tf_transformer.litert.lite_model import (
+    DESCRIPTION,
+    MODEL,
+    TOKENIZER,
+    import_interpreter,
+    padded,
+    read_functions,
+)
+from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import Tokenizer
-from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS
 
 # Largest difference from the model, relative to the largest number of an output.
 TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "int8": 0.25, "full int8": 0.5}
+COMPARED = 16  # texts
 STEPS = 3  # of a translator, in a comparison
 
 
 def write_litert(
-    model, tokenizer_file, folder, *, weights_dtype="float32", examples=None, max_length=None
+    model,
+    tokenizer_file,
+    folder,
+    *,
+    weights_dtype="float32",
+    examples=None,
+    max_length=None,
+    lowercase=False,
 ):
     """Write a folder that `tf_transformer.litert` runs without TensorFlow.
 
@@ -31,10 +46,11 @@ def write_litert(
             `read_tokenizer_file(folder)` of a BERT.
         folder: str or Path; a folder with a LiteRT model is replaced at the end.
         weights_dtype: "float32", "float16", "int8" or "full int8", see `convert`.
-        examples: list of strings to compare with, a few dozen; for "full int8" they also set the
+        examples: list of strings; the first 16 are compared. For "full int8" all of them set the
             ranges of what is computed, which takes a hundred or more. None compares on words of
             the vocabulary.
         max_length: None, or int, the maximum number of tokens of a text, for BERT.
+        lowercase: bool, whether texts are lowercased before they are tokenized.
 
     Returns:
         dict: `bytes`, the size of the file; `difference`, the largest from the model, relative to
@@ -66,17 +82,27 @@ def write_litert(
         )
     if weights_dtype == "full int8" and not examples:
         raise ValueError('examples: expected texts for "full int8", got none.')
+    if examples is not None:
+        examples = [text for text in examples if text.strip()]
+        if not examples:
+            raise ValueError("examples: expected texts that are not blank, got none.")
+    if weights_dtype != "full int8" and examples:
+        examples = examples[:COMPARED]
     check_replaceable(folder, only_with=DESCRIPTION)
+    import_interpreter()
     tokenizer = Tokenizer(tokenizer_file)
+    _check_tokenizer(model, tokenizer)
     kind, functions, facts = litert_functions(model)
-    facts = {**facts, **_facts(kind, model, tokenizer, max_length)}
+    facts = {**facts, **_facts(kind, model, tokenizer, max_length), "lowercase": lowercase}
     probes = _probes(kind, functions, tokenizer, facts, examples)
     file = convert(functions, [w.value for w in model.weights], weights_dtype, probes)
     with replacing(folder, only_with=DESCRIPTION) as beside:
         beside.mkdir()
         (beside / MODEL).write_bytes(file)
         tokenizer.save(beside / TOKENIZER)
-        difference = _difference(functions, read_functions(beside / MODEL), probes[:64])
+        difference = _difference(
+            functions, read_functions(beside / MODEL), probes[: COMPARED * (1 + STEPS)]
+        )
         if not difference <= TOLERANCES[weights_dtype]:  # nor NaN
             raise ValueError(
                 f"model: expected a file within {TOLERANCES[weights_dtype]} of the model, got "
@@ -89,29 +115,45 @@ def write_litert(
     return report
 
 
+def _check_tokenizer(model, tokenizer):
+    """Check that the vocabulary is the model's."""
+    config = model.get_config()
+    sizes = {
+        config[name] for name in ("input_vocab_size", "target_vocab_size") if name in config
+    } or {model.config.vocab_size}
+    if sizes != {tokenizer.vocab_size}:
+        raise ValueError(
+            f"tokenizer_file: expected {' and '.join(map(str, sizes))} tokens, as the model has, "
+            f"got {tokenizer.vocab_size}."
+        )
+    if isinstance(model, Transformer) and tokenizer.pad_id != 0:
+        raise ValueError(
+            f"tokenizer_file: expected the id 0 for padding, which the masks block, got "
+            f"{tokenizer.pad_id}."
+        )
+
+
 def _facts(kind, model, tokenizer, max_length):
     """What `litert.json` says of the tokens."""
-    config = model.get_config()
-    vocab_size = config["input_vocab_size"] if kind == "translator" else model.config.vocab_size
-    if vocab_size != tokenizer.vocab_size:
-        raise ValueError(
-            f"tokenizer_file: expected {vocab_size} tokens, as the model has, got "
-            f"{tokenizer.vocab_size}."
-        )
     if kind == "translator":
         ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
         return {**ends, "length_limit": (2, 10)}
-    pad, _, cls, sep, _ = tokenizer.tokens_to_ids(BERT_SPECIAL_TOKENS)
     most = model.config.max_position_embeddings
     if max_length is not None and not 3 <= max_length <= most:
         raise ValueError(f"max_length: expected 3 to {most}, got {max_length}.")
-    return {"max_length": max_length or most, "pad_id": pad, "cls_id": cls, "sep_id": sep}
+    return {
+        "max_length": max_length or most,
+        "pad_id": tokenizer.pad_id,
+        "cls_id": tokenizer.start_id,
+        "sep_id": tokenizer.end_id,
+    }
 
 
 def _probes(kind, functions, tokenizer, facts, examples):
     """Inputs of the functions: a list of `(name, dict of arrays)`."""
     if examples:
-        rows = [ids for ids in tokenizer.encode(examples) if ids]
+        texts = [text.lower() for text in examples] if facts["lowercase"] else examples
+        rows = tokenizer.encode(texts)
     else:
         ids = np.random.default_rng(1).integers(5, tokenizer.vocab_size, (5, 17))
         rows = [row[: 3 + 3 * n].tolist() for n, row in enumerate(ids)]

@@ -15,9 +15,10 @@ CENTROIDS = 256
 class ApproximateIndex:
     """faiss with the settings that suit vectors of sentences.
 
-    "pq": product quantization, Jégou et al. 2011: groups of four numbers become one byte, a
-    sixteenth of float32, and all vectors are compared. "hnsw": a graph of neighbours, Malkov and
-    Yashunin 2018: float32 and links, and few vectors are compared.
+    "pq": product quantization, Jégou et al. 2011: groups of numbers, four where the width allows,
+    become one byte, a sixteenth of float32, and all vectors are compared. "hnsw": a graph of
+    neighbours, Malkov and Yashunin 2018: float32 and links, and few vectors are compared. Both are
+    held in memory.
 
     Args:
         kind: "pq" or "hnsw".
@@ -39,7 +40,8 @@ class ApproximateIndex:
     @classmethod
     def read(cls, path):
         """Read what `write` wrote."""
-        index = cls(APPROXIMATE[0])
+        index = cls.__new__(cls)
+        index._faiss = _faiss()
         index._index = index._faiss.read_index(str(path))
         return index
 

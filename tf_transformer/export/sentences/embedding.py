@@ -108,13 +108,7 @@ def nearest(index, vectors, top, rows_at_once=65536, scales=None):
         >>> nearest(index, index[1:2] * 0.5, top=2)[1].tolist()
         [[1, 0]]
     """
-    if index.ndim != 2 or index.shape[1] != vectors.shape[1]:
-        raise ValueError(
-            f"index: expected vectors of width {vectors.shape[1]}, as the model produces, got "
-            f"shape {index.shape}. Build the index with the same model."
-        )
-    if top < 1:
-        raise ValueError(f"top: expected at least 1, got {top}.")
+    check_search(vectors, index.shape[1] if index.ndim == 2 else index.shape, top)
     scores = np.empty((len(vectors), 0), np.float32)
     rows = np.empty((len(vectors), 0), np.int64)
     for start in range(0, len(index), rows_at_once):
@@ -127,3 +121,26 @@ def nearest(index, vectors, top, rows_at_once=65536, scales=None):
         best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
         scores, rows = (np.take_along_axis(x, best, 1) for x in (scores, rows))
     return scores, rows
+
+
+def check_search(vectors, width, top):
+    """Check the arguments of a search.
+
+    Args:
+        vectors: float array (B, D), the queries.
+        width: int, that of the index.
+        top: int, number of results.
+
+    Raises:
+        ValueError: If the widths differ, or `top` is below 1.
+
+    Example:
+        >>> check_search(np.ones((2, 3)), 3, top=1)
+    """
+    if vectors.shape[1] != width:
+        raise ValueError(
+            f"index: expected vectors of width {vectors.shape[1]}, as the model produces, got "
+            f"{width}. Build the index with the same model."
+        )
+    if top < 1:
+        raise ValueError(f"top: expected at least 1, got {top}.")

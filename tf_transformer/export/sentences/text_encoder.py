@@ -62,13 +62,7 @@ class TextEncoder(TextModel):
             UserWarning: If the model expects a prompt before each text, which is not added.
         """
         model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
-        settings = Path(path) / "sentence_bert_config.json"
-        content = read_json(settings) if settings.is_file() else {}
-        longest = content.get("max_seq_length")
-        if not isinstance(longest, int | None):
-            raise ValueError(f"max_seq_length: expected an integer in {settings}, got {longest!r}.")
-        _warn_of_prompt(Path(path) / "config_sentence_transformers.json")
-        lowercase = bool(content.get("do_lower_case"))
+        longest, lowercase = read_text_settings(path)
         return cls(model, read_tokenizer(path), longest, lowercase, jit_compile)
 
     def encode(self, text):
@@ -84,6 +78,34 @@ class TextEncoder(TextModel):
         }
 
 
+def read_text_settings(folder):
+    """Read what a sentence-transformers model does with texts before its tokenizer.
+
+    Args:
+        folder: str or Path.
+
+    Returns:
+        `(max_length, lowercase)`: None or int; bool.
+
+    Raises:
+        ValueError: If the length is no integer.
+
+    Warns:
+        UserWarning: If the model expects a prompt before each text.
+
+    Example:
+        >>> read_text_settings("nowhere")
+        (None, False)
+    """
+    settings = Path(folder) / "sentence_bert_config.json"
+    content = read_json(settings) if settings.is_file() else {}
+    longest = content.get("max_seq_length")
+    if not isinstance(longest, int | None):
+        raise ValueError(f"max_seq_length: expected an integer in {settings}, got {longest!r}.")
+    _warn_of_prompt(Path(folder) / "config_sentence_transformers.json")
+    return longest, bool(content.get("do_lower_case"))
+
+
 def _warn_of_prompt(path):
     settings = read_json(path) if path.is_file() else {}
     name = settings.get("default_prompt_name")
@@ -92,5 +114,5 @@ def _warn_of_prompt(path):
         warnings.warn(
             f"{path}: this model expects the prompt {prompt!r} before each text, which is "
             f"not added automatically. Put it before your texts.",
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -11,14 +11,14 @@ import numpy as np
 from tf_transformer import __version__
 from tf_transformer.data.replacing import check_replaceable, replacing
 from tf_transformer.export.sentences.approximate_index import APPROXIMATE, ApproximateIndex
-from tf_transformer.export.sentences.embedding import nearest, write_vectors
+from tf_transformer.export.sentences.embedding import check_search, nearest, write_vectors
 
 DTYPES = ("float32", "float16", "int8", *APPROXIMATE)
-DESCRIPTION = "index.json"
+DESCRIPTION = "vector_index.json"
 # What an index keeps of its model: the vectors of these. A model that gives others is another one;
 # the same model in fewer bits gives nearly the same.
 PROBES = ("A man is eating a piece of bread.", "市场昨天下跌。", "42")
-CLOSE = 0.15  # of the largest number of a probe's vector
+CLOSE = 0.9  # cosine; a model in 8 bits has 0.98 and more, another one far less
 
 
 class VectorIndex:
@@ -37,6 +37,7 @@ class VectorIndex:
     Raises:
         FileNotFoundError: If the folder has no index.
         ImportError: If it needs faiss, and faiss is not installed.
+        ValueError: If the description is damaged.
 
     Example:
         >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
@@ -52,10 +53,14 @@ class VectorIndex:
             raise FileNotFoundError(
                 f"index: expected a folder with {DESCRIPTION}, from `embed --index`, got {folder}."
             )
-        description = json.loads((folder / DESCRIPTION).read_text("utf-8"))
-        self.rows, self.width, self.dtype = (
-            description[name] for name in ("rows", "width", "dtype")
-        )
+        try:
+            description = json.loads((folder / DESCRIPTION).read_text("utf-8"))
+            facts = [description[name] for name in ("rows", "width", "dtype")]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"index: expected a description in {folder / DESCRIPTION}, got {error!r}."
+            ) from error
+        self.rows, self.width, self.dtype = facts
         self._probes = np.load(folder / "probes.npy")
         self._scales = None
         if self.dtype in APPROXIMATE:
@@ -77,11 +82,13 @@ class VectorIndex:
                 f"index: expected vectors of width {vectors.shape[1]}, as the model produces, got "
                 f"{self.width}. Build the index with the same model."
             )
-        off = abs(vectors - self._probes).max() / abs(self._probes).max()
-        if not off <= CLOSE:
+        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(self._probes, axis=1)
+        cosine = ((vectors * self._probes).sum(1) / np.maximum(lengths, 1e-30)).min()
+        if not cosine >= CLOSE:
             raise ValueError(
-                f"index: expected one that this model made, got one of another model, whose "
-                f"vectors differ by {off:.2g}. Build the index with the same model."
+                f"index: expected one that this model made, with the same pooling, got one of "
+                f"another model: the cosine of a text's vectors is {cosine:.2f}. Build the index "
+                f"with the same model."
             )
 
     def search(self, vectors, top):
@@ -92,15 +99,19 @@ class VectorIndex:
             top: int, number of results, at most N.
 
         Returns:
-            `(scores, rows)`, see `nearest`.
+            `(scores, rows)`, see `nearest`. "hnsw" may find fewer: the last rows are then -1.
 
         Raises:
             ValueError: See `nearest`.
         """
         vectors = np.asarray(vectors, np.float32)
+        check_search(vectors, self.width, top)
         if self.dtype not in APPROXIMATE:
             return nearest(self._vectors, vectors, top, scales=self._scales)
-        return self._approximate.search(vectors, min(top, self.rows))
+        top = min(top, self.rows)
+        if not top:
+            return np.empty((len(vectors), 0), np.float32), np.empty((len(vectors), 0), np.int64)
+        return self._approximate.search(vectors, top)
 
 
 def write_index(folder, parts, encode, dtype="float32"):
@@ -120,7 +131,8 @@ def write_index(folder, parts, encode, dtype="float32"):
     Raises:
         FileExistsError: If the folder holds something else.
         ImportError: If faiss is needed and not installed.
-        ValueError: If the dtype is unknown, or there are too few vectors for it.
+        ValueError: If the dtype is unknown, there are too few vectors for it, or they have another
+            width than those of `encode`.
 
     Example:
         >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
@@ -133,6 +145,7 @@ def write_index(folder, parts, encode, dtype="float32"):
     approximate = ApproximateIndex(dtype) if dtype in APPROXIMATE else None
     probes = np.asarray(encode(list(PROBES)), np.float32)
     width = probes.shape[1]
+    parts = _of_width(parts, width)
     with replacing(folder, only_with=DESCRIPTION) as beside:
         beside.mkdir()
         np.save(beside / "probes.npy", probes)
@@ -151,6 +164,16 @@ def write_index(folder, parts, encode, dtype="float32"):
         text = json.dumps({"version": __version__, **facts}, indent=2)
         (beside / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
     return facts
+
+
+def _of_width(parts, width):
+    for part in parts:
+        if part.shape[1:] != (width,):
+            raise ValueError(
+                f"parts: expected vectors of width {width}, as encode gives, got shape "
+                f"{part.shape}."
+            )
+        yield part
 
 
 def _to_int8(parts, scales):

@@ -74,8 +74,13 @@ class BertWithExits(BertWithHead):
     @classmethod
     def from_pretrained(cls, path, **changes):
         """See `PretrainedBert.from_pretrained`."""
-        pooling = "mean" if read_pooling(path).get("pooling") == "mean" else "cls"
-        return super().from_pretrained(path, **{"pooling": pooling, **changes})
+        if "pooling" not in changes:
+            try:
+                found = read_pooling(path).get("pooling")
+            except ValueError:  # a pooling that sentence encoders need, and exits do not
+                found = None
+            changes["pooling"] = "mean" if found == "mean" else "cls"
+        return super().from_pretrained(path, **changes)
 
     def exit_logits(self, n, states, mask=None, training=None):
         """Compute the logits (B, C) of layer n, from 0, from its output (B, T, D), mask (B, T)."""

@@ -51,7 +51,8 @@ def early_exit(model, inputs, patience=None, entropy=0.0):
     mask = tf.ones(tf.shape(x)[:2], tf.bool) if mask is None else mask
     if mask.shape.rank != 2:
         raise ValueError(f"attention_mask: expected (batch, length), got shape {mask.shape}.")
-    can_leave = not in_xla_program()  # there shapes are fixed
+    can_leave = not in_xla_program()  # there shapes are fixed, and rows of padding fill a bucket
+    waits = tf.ones_like(mask[:, 0]) if can_leave else tf.reduce_any(mask, 1)  # (B,)
 
     def layer(n, now):
         layout = bert.layout(now.x, now.mask)
@@ -84,7 +85,7 @@ def early_exit(model, inputs, patience=None, entropy=0.0):
         tf.zeros_like(numbers),
     )
     for n in range(last + 1):
-        is_needed = tf.reduce_any(now.layers == 0)
+        is_needed = tf.reduce_any((now.layers == 0) & waits)
         now = tf.cond(is_needed, lambda n=n, now=now: layer(n, now), lambda now=now: now)
     return {"logits": now.logits, "layers": now.layers}
 

@@ -20,7 +20,7 @@ def pool_tokens(states, mask, pooling):
         pooling: "mean" over all tokens except padding, or "cls" for the first token.
 
     Returns:
-        float tensor (B, D).
+        float32 tensor (B, D).
 
     Raises:
         ValueError: If the mean is wanted, and the mask has another rank.
@@ -30,6 +30,7 @@ def pool_tokens(states, mask, pooling):
         >>> pool_tokens(states, tf.constant([[1, 1, 0]]), "mean").numpy()
         array([[3.]], dtype=float32)
     """
+    states = tf.cast(states, tf.float32)
     if pooling == "cls":
         return states[:, 0]
     if mask is None:
@@ -39,7 +40,7 @@ def pool_tokens(states, mask, pooling):
             f"attention_mask: expected (batch, length), which marks the padding, got shape "
             f"{tuple(mask.shape)}."
         )
-    weights = tf.expand_dims(tf.cast(mask, states.dtype), -1)  # (B, T, 1)
+    weights = tf.expand_dims(tf.cast(tf.cast(mask, tf.bool), tf.float32), -1)  # (B, T, 1)
     total = tf.reduce_sum(states * weights, axis=1)
     return total / tf.maximum(tf.reduce_sum(weights, axis=1), 1e-9)
 

@@ -73,7 +73,7 @@ class SentenceEncoder(BertWithHead):
         if self.pooling == "pooler":
             vectors = tf.cast(outputs["pooled_output"], tf.float32)
         else:
-            states = tf.cast(outputs["sequence_output"], tf.float32)
+            states = outputs["sequence_output"]
             vectors = pool_tokens(states, inputs.get("attention_mask"), self.pooling)
         return tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-24) if self.normalize else vectors
 

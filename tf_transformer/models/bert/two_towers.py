@@ -18,14 +18,14 @@ class TwoTowers(VariablesFirst, keras.Model):
     The loss is the cross entropy of each query's document among all documents of the batch, with
     the scores q_i d_j / temperature: in-batch negatives, Henderson et al. 2017, "Efficient Natural
     Language Response Suggestion for Smart Reply", section 4.4; Reimers and Gurevych's
-    MultipleNegativesRankingLoss. Differs from both: a document that equals the query's own, which
-    a batch of paraphrases often has, is no negative.
+    MultipleNegativesRankingLoss. Differs from both: a document that equals the query's own, or
+    belongs to an equal query, is no negative; a batch of paraphrases often has some.
 
     `compile` it without a loss and `fit` it on batches `((queries, documents),)` or `((queries,
     documents, negatives),)`. Larger batches have more negatives and give better vectors.
 
     Args:
-        queries: `SentenceEncoder`.
+        queries: `SentenceEncoder` with `normalize=True`.
         documents: None for the same encoder, or another `SentenceEncoder` of the same width.
         temperature: float above 0.
 
@@ -35,10 +35,11 @@ class TwoTowers(VariablesFirst, keras.Model):
         training: bool or None.
 
     Returns:
-        float32 tensor (B, N), the scores; documents that equal the query's own have -1e9.
+        float32 tensor (B, N), the scores; documents that are no negatives have -1e9.
 
     Raises:
-        ValueError: If the temperature is not positive, or the widths differ.
+        ValueError: If the temperature is not positive, an encoder does not normalize, or the widths
+            differ.
 
     Example:
         >>> from tf_transformer.bert import BertConfig, SentenceEncoder
@@ -52,6 +53,12 @@ class TwoTowers(VariablesFirst, keras.Model):
         super().__init__(**kwargs)
         if not temperature > 0:
             raise ValueError(f"temperature: expected a number above 0, got {temperature}.")
+        for encoder in (queries, documents):
+            if encoder is not None and not encoder.normalize:
+                raise ValueError(
+                    "queries, documents: expected encoders with normalize=True, since scores are "
+                    "cosines, got normalize=False."
+                )
         widths = queries.config.hidden_size, (documents or queries).config.hidden_size
         if widths[0] != widths[1]:
             raise ValueError(f"documents: expected an encoder of width {widths[0]}, got {widths}.")
@@ -69,8 +76,9 @@ class TwoTowers(VariablesFirst, keras.Model):
         right = tf.concat([encode(side, training=training) for side in others], 0)  # (N, D)
         scores = tf.matmul(left, right, transpose_b=True) / self.temperature
         own = tf.eye(tf.shape(scores)[0], tf.shape(scores)[1], dtype=tf.bool)
-        same = tf.concat([_equal(others[0], side) for side in others], 1)  # (B, N)
-        return tf.where(same & ~own, _BLOCKED, scores)
+        same = [_equal(others[0], side) for side in others]
+        same[0] |= _equal(queries, queries)
+        return tf.where(tf.concat(same, 1) & ~own, _BLOCKED, scores)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Mean cross entropy of each query's document, in nats."""

@@ -33,8 +33,8 @@ def train_pairs(
         Keras `History`: loss, and accuracy among the documents of a batch.
 
     Raises:
-        ValueError: If there are fewer than two pairs, `max_length` exceeds the model's positions,
-            or the negatives do not fit.
+        ValueError: If there are fewer than two pairs or one pair a batch, `max_length` exceeds the
+            model's positions, or the negatives do not fit.
 
     Example:
         >>> import tempfile, pathlib
@@ -51,6 +51,11 @@ def train_pairs(
     """
     if len(pairs) < 2:
         raise ValueError(f"pairs: expected at least 2, got {len(pairs)}.")
+    if settings.batch_size < 2 and negatives is None:
+        raise ValueError(
+            f"batch_size: expected at least 2, since the other documents of a batch are the "
+            f"negatives, got {settings.batch_size}."
+        )
     most = encoder.config.max_position_embeddings
     if settings.max_length > most:
         raise ValueError(
@@ -74,9 +79,9 @@ def train_pairs(
         texts = [tf.reshape(side, (-1,)) for side in sides]
         return (tuple(text_inputs(tokenizer, side, None, settings.max_length) for side in texts),)
 
+    keras.utils.set_random_seed(settings.seed)  # also of the order
     data = tf.data.Dataset.from_tensor_slices(tuple(map(tf.constant, columns)))
     data = data.shuffle(len(pairs), settings.seed).batch(size, drop_remainder=True).map(inputs)
-    keras.utils.set_random_seed(settings.seed)
     towers = TwoTowers(encoder, temperature=temperature)
     towers.compile(
         LayerwiseAdamW(
@@ -115,16 +120,17 @@ def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
         >>> hard_negatives(vectors[:1], vectors + 0.1, [{0}], first=0).tolist()
         [[1]]
     """
-    found = []
-    order = np.argsort(-(query_vectors @ document_vectors.T), axis=1, kind="stable")
-    for rows, right in zip(order, own, strict=True):
-        wrong = [row for row in rows if row not in right][first : first + count]
-        if len(wrong) < count:
+    for n, right in enumerate(own):
+        if len(document_vectors) - len(right) < first + count:
             raise ValueError(
                 f"count, first: expected {first + count} wrong documents for each query, got "
-                f"{len(rows) - len(right)}."
+                f"{len(document_vectors) - len(right)} for query {n}."
             )
-        found.append(wrong)
+    found = []
+    for n, scores in _scores(query_vectors, document_vectors):
+        wanted = first + count + len(own[n])
+        best = np.argsort(-scores, kind="stable")[:wanted]
+        found.append([row for row in best if row not in own[n]][first : first + count])
     return np.array(found)
 
 
@@ -139,7 +145,7 @@ def retrieval_scores(query_vectors, document_vectors, own, at=(1, 5, 10)):
 
     Returns:
         dict: `recall@k`, the share of queries with a right document among the first k; `mrr`, the
-        mean of 1 / rank of the first right one. Equal scores count against the model.
+        mean of 1 / rank of the first right one. Equal scores, and NaN, count against the model.
 
     Example:
         >>> vectors = np.eye(3, dtype=np.float32)
@@ -147,12 +153,17 @@ def retrieval_scores(query_vectors, document_vectors, own, at=(1, 5, 10)):
         {'recall@1': 0.5, 'mrr': 0.75}
     """
     ranks = []
-    scores = query_vectors @ document_vectors.T
-    for row, right in zip(scores, own, strict=True):
-        right = sorted(right)
-        best = row[right].max()
-        wrong = np.delete(row, right)
-        ranks.append(1 + int((wrong >= best).sum()))
+    for n, scores in _scores(query_vectors, document_vectors):
+        right = sorted(own[n])
+        wrong = np.delete(scores, right)
+        ranks.append(1 + int((~(wrong < scores[right].max())).sum()))  # NaN is no hit
     ranks = np.array(ranks)
     found = {f"recall@{k}": float((ranks <= k).mean()) for k in at}
     return {**found, "mrr": float((1 / ranks).mean())}
+
+
+def _scores(queries, documents, at_once=256):
+    """Yield the number and the scores (N,) of each query, some queries at a time."""
+    for start in range(0, len(queries), at_once):
+        block = queries[start : start + at_once] @ documents.T
+        yield from enumerate(block, start)
