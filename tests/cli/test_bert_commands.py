@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from checkpoint_files import write_tensorflow
 from command_line import command, command_here
-from tiny_bert import tiny_folder
+from tiny_bert import CONFIG, randomised, tiny_folder
 
 from tf_transformer import bert
 from tf_transformer.cli.classification import _SETTINGS
@@ -149,7 +149,9 @@ def test_train_pairs_and_search_an_index(folder, tmp_path):
     found = printed("search", index, texts[7], *model, "--lines", lines, "--top", 1)
     score, number, text = found.rstrip("\n").split("\t")
     assert score == "1.0000" and texts[int(number) - 1] == text
-    other = printed("search", index, texts[7], "--model", folder, code=2)
+    stranger = tiny_folder(tmp_path / "stranger")
+    randomised(bert.Bert(CONFIG), seed=99).save_pretrained(stranger)
+    other = printed("search", index, texts[7], "--model", stranger, code=2)
     assert "index: expected one that this model made" in other
     again = printed("train-pairs", "--model", folder, "--train", train, "--output", output, code=2)
     assert "--output: expected a new folder" in again

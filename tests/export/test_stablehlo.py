@@ -22,6 +22,7 @@ from tf_transformer.functional.attention.cached import cached_attention
 from tf_transformer.functional.scores import additive_tiles
 
 T, S = 131, 149
+pytestmark = pytest.mark.one_of(2)  # of the cases of each test
 TILED = AttentionPlan("blockwise", query_block=32, key_block=64)
 WINDOWED = AttentionPlan("windowed", query_block=16)
 NOT_PLAIN = re.compile(

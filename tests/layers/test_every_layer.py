@@ -26,7 +26,7 @@ COMBINED = (
 every_layer = pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=[pytest.mark.one_of(4)] if name.startswith(COMBINED) else [])
+        pytest.param(case, marks=pytest.mark.one_of(4 if name.startswith(COMBINED) else 2))
         for name, case in CASES.items()
     ],
     ids=CASES,

@@ -135,6 +135,7 @@ def check(model, probes):
 
 
 @pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.one_of(3)
 def test_a_translator(parts, translations, tmp_path):
     tokenizer_file, texts = translations
     model = translator(270, PARTS[parts])
@@ -154,6 +155,7 @@ def test_a_translator(parts, translations, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.one_of(2)
 def test_a_translator_in_fewer_bits(dtype, translations, tmp_path):
     tokenizer_file, texts = translations
     sizes = {}

@@ -62,7 +62,9 @@ def test_another_model_is_noticed(tmp_path):
     index = VectorIndex(tmp_path / "index")
     rounded = lambda texts: np.round(encode(texts), 2)  # noqa: E731
     index.check_model(rounded)
-    with pytest.raises(ValueError, match="index: expected one that this model made, with the same pooling"):
+    with pytest.raises(
+        ValueError, match="index: expected one that this model made, with the same pooling"
+    ):
         index.check_model(lambda texts: encode(texts, seed=1))
     with pytest.raises(ValueError, match="index: expected vectors of width 23, .* got 24"):
         index.check_model(lambda texts: encode(texts)[:, 1:])

@@ -31,6 +31,7 @@ from tf_transformer.functional.positions import sinusoidal_positions
 from tf_transformer.functional.rotary import rotate
 
 B, N, D, H = 2, 4, 24, 6
+pytestmark = pytest.mark.one_of(2)  # of the cases of each test
 VECTORS = np.load(Path(__file__).parents[2] / "vectors" / "positions.npz")
 PARTS = {
     "none": NoPositions,
