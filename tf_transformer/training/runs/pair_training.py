@@ -150,7 +150,7 @@ def retrieval_scores(query_vectors, document_vectors, own, at=(1, 5, 10)):
     Example:
         >>> vectors = np.eye(3, dtype=np.float32)
         >>> retrieval_scores(vectors[:2], vectors[[1, 0, 2]], [{1}, {1}], at=(1,))
-        {'recall@1': 0.5, 'mrr': 0.75}
+        {'recall@1': 0.5, 'mrr': 0.6666666666666666}
     """
     ranks = []
     for n, scores in _scores(query_vectors, document_vectors):
