@@ -3,6 +3,7 @@ import gzip
 import pytest
 
 from tf_transformer.data import read_files, read_tsv
+from tf_transformer.data.readers import one_line
 
 
 @pytest.fixture
@@ -85,3 +86,8 @@ def test_blank_line_in_one_file_names_it(write):
         read_files(write("a.en", "a\nb\nc\n"), write("a.fr", "a\n\nc\n"))
     with pytest.raises(ValueError, match="source_file: .*blank side on line 3 of .*b.en"):
         read_files(write("b.en", "a\nb\n \n"), write("b.fr", "a\nb\nc\n"))
+
+
+def test_a_translation_is_one_line():
+    assert one_line("a\tb\r\nc\x0bd\u2028e  f") == "a b c d e  f"
+    assert one_line("") == ""

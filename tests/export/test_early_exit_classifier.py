@@ -102,7 +102,7 @@ def test_loads_where_there_is_only_tensorflow(tokenizer, tmp_path):
 
 def test_bad_input(tokenizer):
     made = model()
-    with pytest.raises(ValueError, match="patience: expected a number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="patience: expected a whole number of at least 1, got 0"):
         EarlyExitClassifier(made, tokenizer, patience=0)
     plain = bert.BertForSequenceClassification(made.config)
     with pytest.raises(ValueError, match="model: expected a BertWithExits, got BertForSeq"):

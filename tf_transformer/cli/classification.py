@@ -44,7 +44,7 @@ def add_commands(commands):
     finetune.add_argument(
         "--early-exit",
         type=float,
-        metavar="POINTS",
+        metavar="PERCENT",
         help="a classifier after every layer; easy texts leave early, and at most so many percent "
         "of the validation texts are wrong because they do",
     )
@@ -75,7 +75,7 @@ def _finetune(options):
     if output.exists() and any(output.iterdir()):
         raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
     if options.early_exit is not None and not options.early_exit >= 0:
-        raise ValueError(f"--early-exit: expected at least 0 points, got {options.early_exit}.")
+        raise ValueError(f"--early-exit: expected at least 0 percent, got {options.early_exit}.")
     data = _data(options)
     if options.early_exit is not None and not data.validation:
         raise ValueError("--early-exit: expected texts for validation, got none. See --validation.")

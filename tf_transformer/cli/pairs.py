@@ -5,8 +5,6 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 # The options of `FineTuning` and their defaults here.
@@ -123,6 +121,8 @@ def _train_pairs(options):
 
 def _searched(encoder, pairs):
     """Vectors of the queries and of the different documents, and the rows of each query's own."""
+    import numpy as np
+
     from tf_transformer.export import embed_lines
 
     queries = [query for query, _ in pairs]

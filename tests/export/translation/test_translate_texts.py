@@ -10,7 +10,6 @@ from tf_transformer.export.translation.translate_texts import (
     batches_by_length,
     count_tokens,
     n_best_translations,
-    one_line,
     translate_texts,
 )
 
@@ -67,8 +66,3 @@ def test_bad_input():
         translate_texts(translator, TEXTS, tokens_per_batch=0)
     with pytest.raises(ValueError, match="that an earlier version exported"):
         n_best_translations(object(), TEXTS)
-
-
-def test_a_translation_is_one_line():
-    assert one_line("a\tb\r\nc\x0bd\u2028e  f") == "a b c d e  f"
-    assert one_line("") == ""

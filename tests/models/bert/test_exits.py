@@ -207,8 +207,12 @@ def test_saved_and_loaded(config, pooling, tmp_path):
 
 def test_bad_input():
     model = made()
-    with pytest.raises(ValueError, match="patience: expected a number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="patience: expected a whole number of at least 1, got 0"):
         model.exit_early(INPUTS, patience=0)
+    with pytest.raises(
+        ValueError, match="patience: expected a whole number of at least 1, got 1.5"
+    ):
+        model.exit_early(INPUTS, patience=1.5)
     with pytest.raises(ValueError, match="entropy: expected a number of at least 0, got -0.1"):
         model.exit_early(INPUTS, entropy=-0.1)
     by_query = {**INPUTS, "attention_mask": np.ones((3, 7, 7), np.int32)}

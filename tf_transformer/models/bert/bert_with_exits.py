@@ -17,11 +17,11 @@ class BertWithExits(BertWithHead):
     """Predict the class of a text after every layer, so that easy texts can leave early.
 
     Zhou et al. 2020, "BERT Loses Patience" (PABEE): the pooler is shared, each layer has its own
-    classifier. The loss is their equation 6, the mean of the losses of all exits, weighted by the
-    number of their layer; metrics look at the last exit.
+    classifier. The loss is sum_n n L_n / sum_n n over the exits n = 1..L, as theirs; metrics look
+    at the last exit.
 
-    Differs from the paper with `pooling="mean"`: the first token of the lower layers of a sentence
-    encoder such as MiniLM tells nothing of the others (benchmarks/compression/NOTES.md).
+    Differs from the paper with `pooling="mean"`: reading the first token, the three lower exits of
+    a fine-tuned MiniLM gave all texts the same class (benchmarks/compression/NOTES.md).
 
     Args:
         config, unpad, jit, architecture: see `Bert`; the config must have a pooler and `labels`.
@@ -96,10 +96,11 @@ class BertWithExits(BertWithHead):
         """Classify texts with no more layers than each needs.
 
         A text leaves after the first layer whose class is that of the `patience` layers before
-        (PABEE, section 3.2), or whose probabilities have less than `entropy` (Xin et al. 2020,
-        "DeeBERT", section 3.2). The layers above compute only the texts that are left, and are
-        skipped when none is. In a program that XLA compiles, the batch goes on as a whole until all
-        have an answer. The answers are the same.
+        (PABEE), or whose probabilities have less than `entropy` (Xin et al. 2020, "DeeBERT"). The
+        layers above compute only the texts that are left, and are skipped when none is. In a
+        program that XLA compiles, the batch goes on as a whole until all have an answer. The
+        answers are the same, except for a row without a token, which may get none there: zeros, 0
+        layers. Differs from PABEE's code, where a whole batch has to agree.
 
         Args:
             inputs: see the call arguments; a mask must have rank 2.

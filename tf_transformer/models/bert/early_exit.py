@@ -3,6 +3,7 @@
 Axes: B batch, A texts that are left, T length, D hidden size, L layers, C classes.
 """
 
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -108,9 +109,13 @@ def check_thresholds(model, patience, entropy):
         (12, 0.1)
     """
     patience = model.config.num_hidden_layers if patience is None else patience
-    for name, least, value in (("patience", 1, patience), ("entropy", 0, entropy)):
-        if not tf.is_tensor(value) and not value >= least:
-            raise ValueError(f"{name}: expected a number of at least {least}, got {value}.")
+    for name, kind, least, value in (
+        ("patience", Integral, 1, patience),
+        ("entropy", Real, 0, entropy),
+    ):
+        if not tf.is_tensor(value) and not (isinstance(value, kind) and value >= least):
+            whole = "whole " if kind is Integral else ""
+            raise ValueError(f"{name}: expected a {whole}number of at least {least}, got {value}.")
     return patience, entropy
 
 

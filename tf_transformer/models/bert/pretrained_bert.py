@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 
 from tf_transformer.data.replacing import replacing
-from tf_transformer.layers.architecture import with_architecture
+from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint
@@ -66,7 +66,9 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
                 f"pooler_activation: expected an activation, since {type(self).__name__} uses "
                 f'the pooler, got None. BERT uses "tanh".'
             )
-        if architecture is not None and (architecture.num_groups or architecture.embedding_size):
+        if isinstance(architecture, Architecture) and (  # anything else: see LayerWithArchitecture
+            architecture.num_groups or architecture.embedding_size
+        ):
             raise ValueError(
                 "architecture: expected num_groups and embedding_size to be None, since the config "
                 "has num_hidden_groups and embedding_size, got "

@@ -17,7 +17,7 @@ class TwoTowers(VariablesFirst, keras.Model):
 
     The loss is the cross entropy of each query's document among all documents of the batch, with
     the scores q_i d_j / temperature: in-batch negatives, Henderson et al. 2017, "Efficient Natural
-    Language Response Suggestion for Smart Reply", section 4.4; Reimers and Gurevych's
+    Language Response Suggestion for Smart Reply"; sentence-transformers'
     MultipleNegativesRankingLoss. Differs from both: a document that equals the query's own, or
     belongs to an equal query, is no negative; a batch of paraphrases often has some.
 
@@ -44,10 +44,10 @@ class TwoTowers(VariablesFirst, keras.Model):
     Example:
         >>> from tf_transformer.bert import BertConfig, SentenceEncoder
         >>> towers = TwoTowers(SentenceEncoder(BertConfig(13, 8, 1, 2, 16)))
-        >>> sides = {"input_ids": np.array([[2, 7, 3], [2, 5, 3]])}, {"input_ids": np.array([[7], [5]])}
-        >>> towers(sides).shape.as_list()
+        >>> queries = {"input_ids": np.array([[2, 7, 3], [2, 5, 3]])}
+        >>> towers((queries, {"input_ids": np.array([[7], [5]])})).shape.as_list()
         [2, 2]
-    """  # noqa: E501
+    """
 
     def __init__(self, queries, documents=None, *, temperature=0.05, **kwargs):
         super().__init__(**kwargs)

@@ -100,17 +100,9 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     """
     _check(model, tokenizer, data, settings)
     steps = -(-len(data.train) // settings.batch_size)
-    total = steps * settings.epochs
     keras.utils.set_random_seed(settings.seed)
     model.compile(
-        LayerwiseAdamW(
-            WarmUpLinearDecay(
-                settings.learning_rate, min(round(settings.warmup_share * total), total - 1), total
-            ),
-            weight_decay=settings.weight_decay,
-            layer_decay=settings.layer_decay,
-            clipnorm=1.0,
-        ),
+        fine_tuning_optimizer(settings, steps),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],  # see VariablesFirst
         jit_compile=False,  # every length would be recompiled
@@ -150,14 +142,7 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
         ([[2, 5, 3, 0], [2, 5, 6, 3]], [0, 1])
     """
     texts, labels = zip(*rows, strict=True)
-    # Tokenized once rather than in every pass: each pass would copy the tokenizer's tables first.
-    ids = tf.concat(
-        [
-            tokenizer.encode(texts[first : first + AT_ONCE])[:, : settings.max_length - 2]
-            for first in range(0, len(texts), AT_ONCE)
-        ],
-        0,
-    )
+    ids = token_ids(tokenizer, texts, settings.max_length)
     dataset = tf.data.Dataset.from_tensor_slices((ids, tf.constant(labels, tf.int32)))
     if shuffle:
         dataset = dataset.shuffle(len(rows), settings.seed)
@@ -168,22 +153,90 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
     )
 
 
-def _check(model, tokenizer, data, settings):
+def token_ids(tokenizer, texts, max_length):
+    """Tokenize texts once, rather than in every pass, which would copy the tables each time.
+
+    Args:
+        tokenizer: `GraphTokenizer`.
+        texts: list of B strings.
+        max_length: int, with the two special tokens, which are not added here.
+
+    Returns:
+        ragged int32 tensor (B, (T)).
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> token_ids(read_tokenizer(folder), ["a b a", "b"], max_length=4).to_list()
+        [[5, 6], [6]]
+    """
+    parts = [texts[first : first + AT_ONCE] for first in range(0, len(texts), AT_ONCE)]
+    return tf.concat([tokenizer.encode(part)[:, : max_length - 2] for part in parts], 0)
+
+
+def fine_tuning_optimizer(settings, steps):
+    """Create AdamW with the rates of a fine-tuning.
+
+    Args:
+        settings: `FineTuning`.
+        steps: int, steps of an epoch.
+
+    Returns:
+        `LayerwiseAdamW`.
+
+    Example:
+        >>> fine_tuning_optimizer(FineTuning(), steps=9).layer_decay
+        0.95
+    """
+    total = steps * settings.epochs
+    warmup = min(round(settings.warmup_share * total), total - 1)
+    return LayerwiseAdamW(
+        WarmUpLinearDecay(settings.learning_rate, warmup, total),
+        weight_decay=settings.weight_decay,
+        layer_decay=settings.layer_decay,
+        clipnorm=1.0,
+    )
+
+
+def check_model(model, tokenizer, settings):
+    """Check that texts fit the model.
+
+    Args:
+        model: a BERT model.
+        tokenizer: `GraphTokenizer`.
+        settings: `FineTuning`.
+
+    Raises:
+        ValueError: If the model has a different vocabulary or fewer positions than `max_length`.
+
+    Example:
+        >>> from tf_transformer.models.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(7, 8, 1, 2, 9, max_position_embeddings=64))
+        >>> check_model(model, None, FineTuning())
+        Traceback (most recent call last):
+        ValueError: max_length: expected at most 64, the positions of the model, got 128.
+    """
     most = model.config.max_position_embeddings
     if settings.max_length > most:
         raise ValueError(
             f"max_length: expected at most {most}, the positions of the model, got "
             f"{settings.max_length}."
         )
-    if model.config.labels != data.labels:
-        raise ValueError(
-            f"labels: expected those of the data, {data.labels}, got those of the model, "
-            f"{model.config.labels}. Pass them to from_pretrained(..., labels=...)."
-        )
     if model.config.vocab_size != tokenizer.vocab_size:
         raise ValueError(
             f"tokenizer: expected {model.config.vocab_size} tokens, like the model, got "
             f"{tokenizer.vocab_size}."
+        )
+
+
+def _check(model, tokenizer, data, settings):
+    check_model(model, tokenizer, settings)
+    if model.config.labels != data.labels:
+        raise ValueError(
+            f"labels: expected those of the data, {data.labels}, got those of the model, "
+            f"{model.config.labels}. Pass them to from_pretrained(..., labels=...)."
         )
     if not data.train:
         raise ValueError("data: expected texts to train on, got none.")

@@ -8,10 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.prefetched import prefetched
-from tf_transformer.models.bert.text_inputs import text_inputs
+from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.models.bert.two_towers import TwoTowers
-from tf_transformer.training.optimizers.layerwise_adamw import LayerwiseAdamW
-from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
+from tf_transformer.training.runs.fine_tuning import (
+    check_model,
+    fine_tuning_optimizer,
+    token_ids,
+)
 
 
 def train_pairs(
@@ -56,12 +59,7 @@ def train_pairs(
             f"batch_size: expected at least 2, since the other documents of a batch are the "
             f"negatives, got {settings.batch_size}."
         )
-    most = encoder.config.max_position_embeddings
-    if settings.max_length > most:
-        raise ValueError(
-            f"max_length: expected at most {most}, the positions of the model, got "
-            f"{settings.max_length}."
-        )
+    check_model(encoder, tokenizer, settings)
     each = set() if negatives is None else {len(found) for found in negatives}
     if negatives is not None and (len(negatives) != len(pairs) or len(each) != 1 or 0 in each):
         raise ValueError(
@@ -70,32 +68,28 @@ def train_pairs(
         )
     size = min(settings.batch_size, len(pairs))
     steps = len(pairs) // size  # a last batch with few negatives would be too easy
-    total = steps * settings.epochs
-    columns = [list(side) for side in zip(*pairs, strict=True)]
+    columns = [token_ids(tokenizer, side, settings.max_length) for side in zip(*pairs, strict=True)]
     if negatives is not None:
-        columns.append(negatives)
+        flat = [text for found in negatives for text in found]
+        ids = token_ids(tokenizer, flat, settings.max_length)
+        columns.append(tf.RaggedTensor.from_uniform_row_length(ids, len(negatives[0])))
 
-    def inputs(*sides):
-        texts = [tf.reshape(side, (-1,)) for side in sides]
-        return (tuple(text_inputs(tokenizer, side, None, settings.max_length) for side in texts),)
+    def inputs(queries, documents, *wrong):
+        sides = [queries, documents, *(ids.merge_dims(0, 1) for ids in wrong)]
+        return (tuple(pad_segments(tokenizer, [side]) for side in sides),)
 
     keras.utils.set_random_seed(settings.seed)  # also of the order
-    data = tf.data.Dataset.from_tensor_slices(tuple(map(tf.constant, columns)))
-    data = data.shuffle(len(pairs), settings.seed).batch(size, drop_remainder=True).map(inputs)
+    data = tf.data.Dataset.from_tensor_slices(tuple(columns))
+    data = data.shuffle(len(pairs), settings.seed).ragged_batch(size, drop_remainder=True)
     towers = TwoTowers(encoder, temperature=temperature)
     towers.compile(
-        LayerwiseAdamW(
-            WarmUpLinearDecay(
-                settings.learning_rate, min(round(settings.warmup_share * total), total - 1), total
-            ),
-            weight_decay=settings.weight_decay,
-            layer_decay=settings.layer_decay,
-            clipnorm=1.0,
-        ),
+        fine_tuning_optimizer(settings, steps),
         metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
         jit_compile=False,  # every length would be recompiled
     )
-    return towers.fit(prefetched(data), epochs=settings.epochs, shuffle=False, **fit_options)
+    return towers.fit(
+        prefetched(data.map(inputs)), epochs=settings.epochs, shuffle=False, **fit_options
+    )
 
 
 def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
