@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "training.runs": "training training.optimizers training.callbacks training.losses",
     "generation": "tokenizers data functional layers models",
     "compression": "tokenizers data functional layers models",
+    "compression.recipes": "compression",
     "visualize": "tokenizers data functional layers models",
     "litert": "lazy tokenizers",
     "export": "moved tokenizers data functional layers models training generation compression"
@@ -38,6 +39,8 @@ MAY_IMPORT = {
     "export.sentences": "export",
     "export.classification": "export",
     "export.litert": "export export.classification",
+    "export.chain": "export export.classification export.litert export.translation"
+    " compression.recipes",
     "cli": "tokenizers data functional layers models training generation compression visualize"
     " litert export",
 }

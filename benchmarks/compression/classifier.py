@@ -25,7 +25,7 @@ def main(parser, arguments):
     """Train, prune, round, measure, write."""
     set_arguments(parser)
     options = parser.parse_args(arguments)
-    from tf_transformer.compression import prune_heads_gradually, quantized
+    from tf_transformer.compression import prune_gradually, quantized
     from tf_transformer.training import FineTuning, fine_tune, text_batches
 
     model, tokenizer, data, settings = fine_tuned_classifier(options)
@@ -43,8 +43,8 @@ def main(parser, arguments):
         again = FineTuning(epochs=epochs, seed=options.seed, learning_rate=5e-5)
         return lambda smaller: fine_tune(smaller, tokenizer, data, again, verbose=2)
 
-    half = prune_heads_gradually(model, seen, 0.5, train(3))
-    slowly = prune_heads_gradually(model, seen, 0.5, train(1), steps=3)
+    half = prune_gradually(model, seen, train(3), heads=0.5)
+    slowly = prune_gradually(model, seen, train(1), heads=0.5, steps=3)
     models = {
         "fine-tuned": model,
         "half of the heads at once, 3 epochs": half,

@@ -99,8 +99,8 @@ def main(folder, settings):
     class ShortRun(TrainingRun):
         """A run that sees no long pair."""
 
-        def _batches(self, tokenizer, pairs):
-            return super()._batches(tokenizer, between(tokenizer, pairs, 0, LONGEST))
+        def batches(self, tokenizer, pairs):
+            return super().batches(tokenizer, between(tokenizer, pairs, 0, LONGEST))
 
     changes = json.loads(settings)
     preset = get_preset(changes.pop("preset")).with_changes(changes)

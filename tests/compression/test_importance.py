@@ -12,7 +12,7 @@ from tf_transformer.compression import (
     head_confidence,
     head_importance,
     least_important,
-    prune_heads_gradually,
+    prune_gradually,
     unit_importance,
 )
 from tf_transformer.compression.prunable import attention_sites, network_sites
@@ -160,7 +160,7 @@ def test_several_steps(steps):
         smaller.fit(*batches[0], verbose=0)
         seen.append(sum(heads for heads, _ in smaller.config.layer_sizes))
 
-    smaller = prune_heads_gradually(model, batches, 0.5, train, steps=steps)
+    smaller = prune_gradually(model, batches, train, heads=0.5, steps=steps)
     assert seen == {1: [2], 3: [3, 3, 2]}[steps]
     assert smaller.config.layer_sizes == ((1, 5), (1, 5))
 
@@ -173,7 +173,9 @@ def test_bad_input():
         with pytest.raises(ValueError, match="batches: expected at least one"):
             head_importance(model, [], by=by)
     with pytest.raises(ValueError, match="steps: expected at least 1, got 0"):
-        prune_heads_gradually(model, batches, 0.5, print, steps=0)
+        prune_gradually(model, batches, print, heads=0.5, steps=0)
+    with pytest.raises(ValueError, match="heads, units: expected a share above 0"):
+        prune_gradually(model, batches, print)
     other = BertForSequenceClassification(model.config)
     other.build()
     with pytest.raises(ValueError, match="model: expected a compiled model"):

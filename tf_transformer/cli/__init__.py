@@ -11,6 +11,7 @@ import sys
 import tf_transformer
 from tf_transformer.cli import (
     classification,
+    compressing,
     evaluation,
     exporting,
     info,
@@ -34,10 +35,11 @@ _GROUPS = (
     sentences,
     pairs,
     classification,
+    compressing,
     pretraining,
     language_model,
 )
-_POSITIONAL = {"folder", "index", "name", "query", "text"}
+_POSITIONAL = {"folder", "index", "name", "query", "recipe", "text"}
 # Arguments named in errors whose option has another name; other options differ in hyphens only.
 _OPTIONS = {
     "target": "--output",

@@ -103,6 +103,7 @@ def _export_again(folder, path, weights_dtype, decoding):
     from tf_transformer.data import PairSource, split_pairs
     from tf_transformer.export import Translator, load_transformer, save_translator
     from tf_transformer.export.stored_weights import stored
+    from tf_transformer.export.translation.calibration import calibration_batches
     from tf_transformer.export.translation.saved_translator import read_attention, read_description
 
     description = read_description(folder)
@@ -144,6 +145,7 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     """
     from tf_transformer.export import Translator, save_translator
     from tf_transformer.export.stored_weights import stored
+    from tf_transformer.export.translation.calibration import calibration_batches
     from tf_transformer.generation import Ensemble
     from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.visualize import attention_svg, translation_attention
@@ -185,27 +187,6 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     )
     save_translator(translator, path, description, attention_svg(*attention))
     return translator
-
-
-def calibration_batches(tokenizer, pairs, most=512):
-    """Batches of training pairs, from which int8 weights learn the ranges of activations.
-
-    Args:
-        tokenizer: `GraphTokenizer` or `ExportedTokenizer`.
-        pairs: list of (source, target), strings; the first ones are used.
-        most: int, how many.
-
-    Returns:
-        list of batches as for `fit`.
-    """
-    from tf_transformer.data import BucketedBatches
-
-    sides = zip(*pairs[:most], strict=True)
-    sides = [tokenizer.encode_strings(list(side)).to_list() for side in sides]
-    longest = max(len(row) for side in sides for row in side) + 1
-    ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
-    lengths = (*range(8, longest, 8), longest)
-    return list(BucketedBatches(*sides, lengths=lengths, tokens_per_batch=1024, **ends).epoch(0))
 
 
 def _printed(scores):

@@ -1,30 +1,32 @@
-"""Removes heads in several steps, with training in between."""
+"""Removes heads and inner units in several steps, with training in between."""
 
 from tf_transformer.compression.choosing import least_important
-from tf_transformer.compression.importance import head_importance
+from tf_transformer.compression.importance import head_importance, unit_importance
 from tf_transformer.compression.pruning import pruned
 
 
-def prune_heads_gradually(model, batches, share, train, *, steps=1, by="gradient"):
-    """Remove the least important heads, a part at a time, and train after each part.
+def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by="gradient"):
+    """Remove the least important heads and inner units, a part at a time; train after each part.
 
     Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4: the importance is
-    measured again before each step. With one step, all heads are removed at once.
+    measured again before each step. With one step, all are removed at once.
 
     Args:
         model: compiled `Transformer` or BERT model; it does not change.
-        batches: batches to measure the importance, see `head_importance`. They are read once for
+        batches: batches to measure the importance, see `head_importance`. They are read again for
             each step.
-        share: float in [0, 1), the share of the model's heads to remove in all.
-        train: function, model -> None, which compiles the smaller model and trains it.
+        train: function called with each smaller model: it compiles and trains it.
+        heads, units: floats in [0, 1), the share of all heads, and of all inner units of the
+            feed-forward networks, to remove in all.
         steps: int, how many times to remove and train.
-        by: see `head_importance`.
+        by: see `head_importance`; for units "gradient" or "ablation".
 
     Returns:
         The smaller model after the last training.
 
     Raises:
-        ValueError: If `steps` is below 1; see also `head_importance` and `least_important`.
+        ValueError: If both shares are 0 or `steps` is below 1; see also `head_importance`,
+            `unit_importance` and `least_important`.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -34,20 +36,26 @@ def prune_heads_gradually(model, batches, share, train, *, steps=1, by="gradient
         >>> model.build()
         >>> data = [((np.array([[5, 6, 2]]), np.array([[1, 7]])), np.array([[7, 2]]))]
         >>> train = lambda smaller: smaller.compile(keras.optimizers.Adam(), loss)
-        >>> smaller = prune_heads_gradually(model, data, 0.5, train, steps=2)
+        >>> smaller = prune_gradually(model, data, train, heads=0.5, units=0.25, steps=2)
         >>> sizes = smaller.get_config()["layer_sizes"]
         >>> sum(sizes["encoder"][0][:1] + sizes["decoder"][0][:2])
         6
     """
     if steps < 1:
         raise ValueError(f"steps: expected at least 1, got {steps}.")
-    heads, removed = None, 0
+    measures = {"heads": (head_importance, heads), "units": (unit_importance, units)}
+    measures = {name: (measure, share) for name, (measure, share) in measures.items() if share}
+    if not measures:
+        raise ValueError("heads, units: expected a share above 0 of one of them, got 0 of both.")
+    counts = {}  # in the model that was passed
     for step in range(1, steps + 1):
-        importance = head_importance(model, batches, by)
-        left = sum(len(layer) for layers in importance.values() for layer in layers)
-        heads = heads or left
-        wanted = round(share * heads * step / steps) - removed
-        model = pruned(model, heads=least_important(importance, wanted / left))
-        removed += wanted
+        cuts = {}
+        for name, (measure, share) in measures.items():
+            importance = measure(model, batches, by)
+            left = sum(len(layer) for layers in importance.values() for layer in layers)
+            whole = counts.setdefault(name, left)
+            wanted = round(share * whole * step / steps) - (whole - left)
+            cuts[name] = least_important(importance, wanted / left)
+        model = pruned(model, **cuts)
         train(model)
     return model

@@ -1,5 +1,6 @@
 """Exported models: SavedModels and their model cards, a folder for each thing that is served."""
 
+from tf_transformer.export.chain import compress
 from tf_transformer.export.classification import EarlyExitClassifier, TextClassifier
 from tf_transformer.export.compile_for import compile_for
 from tf_transformer.export.freeze import freeze
@@ -39,6 +40,7 @@ __all__ = [
     "Translator",
     "VectorIndex",
     "compile_for",
+    "compress",
     "embed_lines",
     "freeze",
     "load_transformer",

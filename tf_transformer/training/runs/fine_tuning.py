@@ -71,7 +71,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     The gradient of each variable is clipped to a norm of 1; BERT's code clips the global norm.
 
     Args:
-        model: `BertForSequenceClassification`.
+        model: `BertForSequenceClassification`, or a `Distiller` of two.
         tokenizer: its `GraphTokenizer`.
         data: `LabelledTexts` with the model's labels.
         settings: `FineTuning`.
@@ -98,7 +98,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         >>> sorted(history.history)
         ['accuracy', 'loss', 'val_accuracy', 'val_loss']
     """
-    _check(model, tokenizer, data, settings)
+    _check(getattr(model, "student", model), tokenizer, data, settings)
     steps = -(-len(data.train) // settings.batch_size)
     keras.utils.set_random_seed(settings.seed)
     model.compile(

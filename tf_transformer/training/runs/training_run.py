@@ -125,7 +125,7 @@ class TrainingRun:
         """
         tokenizer = self._tokenizer()
         batches, validation = (
-            self._batches(tokenizer, part) for part in (self.split.train, self.split.validation)
+            self.batches(tokenizer, part) for part in (self.split.train, self.split.validation)
         )
         with _dtype_policy(self.preset.precision):
             model = self._compiled_model(tokenizer.vocab_size)
@@ -165,6 +165,53 @@ class TrainingRun:
         model.load_weights(path)
         return model
 
+    def batches(self, tokenizer, pairs):
+        """Batches of pairs with the lengths of the preset.
+
+        Args:
+            tokenizer: `Tokenizer` of the run.
+            pairs: list of (source, target).
+
+        Returns:
+            `BucketedBatches`.
+        """
+        sources, targets = zip(*pairs, strict=True)
+        return BucketedBatches(
+            tokenizer.encode(list(sources)),
+            tokenizer.encode(list(targets)),
+            start_id=tokenizer.start_id,
+            end_id=tokenizer.end_id,
+            lengths=self.preset.lengths,
+            tokens_per_batch=self.preset.tokens_per_batch,
+            seed=self.preset.seed,
+        )
+
+    def compile(self, model, schedule):
+        """Compile a model with the loss and the optimizer of the preset.
+
+        Args:
+            model: built model.
+            schedule: float or learning rate schedule.
+        """
+        preset = self.preset
+        optimizer = FusedAdam(
+            schedule,
+            beta_1=0.9,
+            beta_2=preset.beta_2,
+            epsilon=1e-9,
+            use_ema=True,
+            ema_momentum=preset.average_momentum,
+        )
+        optimizer.build(model.trainable_variables)
+        model.compile(
+            optimizer,
+            loss=SmoothedCrossentropy(preset.label_smoothing),
+            metrics=[MaskedAccuracy()],
+            # Compiling the whole step takes half a minute per batch shape and gains little on a
+            # CPU: see benchmarks/NOTES.md.
+            jit_compile=False,
+        )
+
     def description(self):
         """Description of the data and the sizes for the model card.
 
@@ -200,18 +247,6 @@ class TrainingRun:
         tokenizer.save(self.tokenizer_path)
         return tokenizer
 
-    def _batches(self, tokenizer, pairs):
-        sources, targets = zip(*pairs, strict=True)
-        return BucketedBatches(
-            tokenizer.encode(list(sources)),
-            tokenizer.encode(list(targets)),
-            start_id=tokenizer.start_id,
-            end_id=tokenizer.end_id,
-            lengths=self.preset.lengths,
-            tokens_per_batch=self.preset.tokens_per_batch,
-            seed=self.preset.seed,
-        )
-
     def _model(self, vocab_size):
         preset = self.preset
         model = Transformer(
@@ -241,23 +276,7 @@ class TrainingRun:
         schedule = InverseSquareRootSchedule(
             preset.d_model, preset.warmup_steps, preset.learning_rate_scale
         )
-        optimizer = FusedAdam(
-            schedule,
-            beta_1=0.9,
-            beta_2=preset.beta_2,
-            epsilon=1e-9,
-            use_ema=True,
-            ema_momentum=preset.average_momentum,
-        )
-        optimizer.build(model.trainable_variables)
-        model.compile(
-            optimizer,
-            loss=SmoothedCrossentropy(preset.label_smoothing),
-            metrics=[MaskedAccuracy()],
-            # Compiling the whole step takes half a minute per batch shape and gains little on a
-            # CPU: see benchmarks/NOTES.md.
-            jit_compile=False,
-        )
+        self.compile(model, schedule)
         return model
 
 

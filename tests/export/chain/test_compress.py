@@ -1,0 +1,182 @@
+"""Recipes carried out: what is made, measured, resumed and refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from small_run import small_run
+from tiny_bert import CONFIG, TOKENS, randomised
+
+from tf_transformer import bert, litert
+from tf_transformer.compression.recipes import Distil, Prune, Quantize, Recipe
+from tf_transformer.export import compress, load_transformer
+from tf_transformer.export.chain import chain
+from tf_transformer.export.chain.classifier_task import ClassifierTask
+from tf_transformer.export.chain.translator_task import TranslatorTask
+from tf_transformer.training import FineTuning
+
+TEXTS = ["good film", "bad film", "the good plot", "the bad plot", "a good", "a bad"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder as `finetune` leaves it, and texts."""
+    folder = tmp_path_factory.mktemp("classifier")
+    model = bert.BertForSequenceClassification({**vars(CONFIG), "labels": ("bad", "good")})
+    randomised(model).save_pretrained(folder / "model")
+    (folder / "model" / "vocab.txt").write_text("\n".join(TOKENS) + "\n", "utf-8")
+    settings = {**vars(FineTuning(max_length=7)), "learning_rate": 1e-2}
+    (folder / "result.json").write_text(json.dumps({"settings": settings}))
+    lines = [f"{'good' if 'good' in text else 'bad'}\t{text}\n" for text in TEXTS]
+    for part in ("train", "validation", "test"):
+        (folder / f"{part}.tsv").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translator")
+    run = small_run(folder, epochs=1)
+    run.train()
+    return run
+
+
+@pytest.fixture(autouse=True)
+def fewer_rounds(monkeypatch):
+    seconds_of = chain.seconds_of
+    monkeypatch.setattr(chain, "seconds_of", lambda *given: seconds_of(*given, most=3, rounds=1))
+
+
+def recipe_of(folder, *steps):
+    data = {part: str(folder / f"{part}.tsv") for part in ("train", "validation", "test")}
+    return Recipe(str(folder), steps, data)
+
+
+STEPS = Distil(layers=1, epochs=2, hidden_states=0.1), Prune(heads=0.4, units=0.5)
+
+
+def test_a_classifier_step_by_step(trained, tmp_path):
+    recipe = recipe_of(trained, *STEPS)
+    results = compress(recipe, tmp_path / "smaller", verbose=0)
+    names = ["0-original", "1-distil", "2-prune"]
+    assert [stage["name"] for stage in results] == names
+    found = sorted(path.name for path in (tmp_path / "smaller").iterdir())
+    assert found == [*names, "README.md", "recipe.json", "results.json", "results.png"]
+    weights = [stage["weights"] for stage in results]
+    assert weights[0] > weights[1] > weights[2]
+    table = (tmp_path / "smaller" / "README.md").read_text("utf-8")
+    for stage in results:
+        assert f"| {stage['name']} | {stage['score']:.1f} | {stage['weights']:,} |" in table
+        assert len(stage["seconds"]["1"]) == 1 and stage["seconds"]["32"][0] > 0
+        assert stage["peak_memory"] > 2**26
+    assert results[0]["relative_time"] == {"1": 1.0, "32": 1.0}
+    # what was written is what was scored
+    inputs = bert.text_inputs(bert.read_tokenizer(trained / "model"), TEXTS, None, 7)
+    for stage in results:
+        folder = tmp_path / "smaller" / stage["name"] / "model"
+        model = bert.BertForSequenceClassification.from_pretrained(folder)
+        right = np.argmax(model(inputs), -1) == ["good" in text for text in TEXTS]
+        assert stage["score"] == pytest.approx(100 * right.mean())
+    assert model.config.layer_sizes == ((2, 9),)
+
+
+def test_it_continues_after_the_last_complete_step(trained, tmp_path, monkeypatch):
+    recipe, folder = recipe_of(trained, *STEPS, Quantize(runtime="litert")), tmp_path / "smaller"
+    whole = compress(recipe, folder, verbose=0)
+    assert litert.load(folder / "3-quantize" / "litert").classify(["good film"])[0]
+    kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*.pb")}
+    unchanged = (folder / "results.json").stat().st_mtime_ns
+    assert compress(recipe, folder) == whole
+    assert (folder / "results.json").stat().st_mtime_ns == unchanged
+    shutil.rmtree(folder / "2-prune")
+    monkeypatch.setattr(ClassifierTask, "distil", None)  # would fail
+    again = compress(recipe, folder, verbose=0)
+    assert [stage["weights"] for stage in again] == [stage["weights"] for stage in whole]
+    for path, time in kept.items():
+        assert (path.stat().st_mtime_ns == time) == (path.parent.parent.name != "2-prune")
+
+
+def test_a_translator_that_was_interrupted(run, tmp_path, monkeypatch):
+    steps = Distil(layers=[1, 1], epochs=1), Prune(heads=0.25, rounds=2)
+    recipe, folder = Recipe(str(run.folder), steps), tmp_path / "smaller"
+    with monkeypatch.context() as patch:
+        export = TranslatorTask.export
+
+        def stopped(self, model, stage, quantize=None):
+            if "1-distil" in stage.name:
+                raise KeyboardInterrupt
+            return export(self, model, stage, quantize)
+
+        patch.setattr(TranslatorTask, "export", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            compress(recipe, folder)
+    assert (folder / "0-original").is_dir() and not (folder / "1-distil").exists()
+    unfinished = folder / "1-distil.unfinished"
+    assert list((unfinished / "translations").iterdir())
+    history = (unfinished / "training" / "history.csv").read_text()
+    with monkeypatch.context() as patch:
+        kept = {}
+        apply = Distil.apply
+
+        def applied(self, *given):
+            student = apply(self, *given)
+            kept["history"] = (unfinished / "training" / "history.csv").read_text()
+            return student
+
+        patch.setattr(Distil, "apply", applied)
+        results = compress(recipe, folder)
+    assert kept["history"] == history  # trained once
+    assert not unfinished.exists()
+    assert results[0]["weights"] == results[1]["weights"] > results[2]["weights"]
+    model, _ = load_transformer(folder / "2-prune" / "saved_model")
+    sizes = model.get_config()["layer_sizes"]
+    assert sum(sizes["encoder"][0][:1]) + sum(sizes["decoder"][0][:2]) == 4  # of 6: 1.5 rounded
+    assert results[2]["bytes"] < results[0]["bytes"]
+
+
+def test_nothing_is_written_for_bad_input(trained, run, tmp_path):
+    folder = tmp_path / "smaller"
+    quantize = Quantize()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("mine")
+    for recipe, place, error, message in (
+        (recipe_of(trained, Distil(layers=3)), folder, ValueError, r"steps\[0\], distil: layers: "),
+        (recipe_of(trained, Prune(heads=0.8)), folder, ValueError, r"steps\[0\], prune: heads: "),
+        (
+            recipe_of(trained, Quantize(dtype="float16")),
+            folder,
+            ValueError,
+            r"steps\[0\], quantize: dtype: expected int8, or the runtime litert, for a classifier",
+        ),
+        (Recipe(str(trained), (quantize,)), folder, ValueError, "data: expected train or set, got"),
+        (
+            Recipe(str(trained), (quantize,), {"set": "trec-6"}),
+            folder,
+            ValueError,
+            "data: expected the archive that contains the set, got none",
+        ),
+        (
+            Recipe(str(run.folder), (quantize,), {"train": "a"}),
+            folder,
+            ValueError,
+            "data: expected none, since the run has its own",
+        ),
+        (Recipe("none", (quantize,)), folder, FileNotFoundError, "model: expected the output of"),
+        (recipe_of(trained, quantize), other, FileExistsError, "a new folder, .* other content"),
+    ):
+        with pytest.raises(error, match=message):
+            compress(recipe, place)
+        assert not folder.exists() and [path.name for path in other.iterdir()] == ["file"]
+    other_classes = tmp_path / "train.tsv"
+    other_classes.write_text("yes\tgood\nno\tbad\n" * 20)
+    data = {part: str(other_classes) for part in ("train", "validation", "test")}
+    with pytest.raises(ValueError, match="data: expected the classes of the model, bad, good, got"):
+        compress(Recipe(str(trained), (quantize,), data), folder)
+
+
+def test_another_recipe_in_the_folder(trained, tmp_path):
+    compress(recipe_of(trained, Quantize()), tmp_path / "smaller", verbose=0)
+    with pytest.raises(FileExistsError, match="that of the same recipe, .* got another recipe"):
+        compress(recipe_of(trained, Quantize(ranges="dynamic")), tmp_path / "smaller")

@@ -1,0 +1,38 @@
+"""The command `compress`."""
+
+import sys
+
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+
+
+def add_commands(commands):
+    """Add the parser of this file.
+
+    Args:
+        commands: return value of `ArgumentParser.add_subparsers`.
+    """
+    compress = commands.add_parser(
+        "compress", help="distil, prune and quantize a model by a recipe, and measure each step"
+    )
+    compress.add_argument("recipe", metavar="RECIPE", help="a JSON file, see docs/compression.md")
+    compress.add_argument(
+        "--output",
+        metavar="FOLDER",
+        required=True,
+        help="a new folder; that of an interrupted call resumes it",
+    )
+    compress.set_defaults(run=_compress)
+
+
+def _compress(options):
+    require("matplotlib", "train")
+    require("safetensors", "bert")
+    import_tensorflow()
+    from tf_transformer.compression.recipes import Quantize, Recipe
+    from tf_transformer.export import compress
+
+    recipe = Recipe.read(options.recipe)
+    if any(isinstance(step, Quantize) and step.runtime == "litert" for step in recipe.steps):
+        require("ai_edge_litert", "lite")
+    compress(recipe, options.output, verbose=1 if sys.stdout.isatty() else 2)
+    print(f"Table: {options.output}/README.md")

@@ -1,0 +1,112 @@
+"""The step of a recipe that trains a model with fewer layers."""
+
+import dataclasses
+from typing import ClassVar
+
+from tf_transformer.compression.prunable import prunable_stacks
+from tf_transformer.compression.pruning import pruned
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Distil:
+    """Train a model with fewer layers to imitate the model before this step.
+
+    The student starts as its teacher without some of the layers, evenly spaced (Shleifer and Rush
+    2020, "Pre-trained Summarization Distillation": shrink and fine-tune), and learns with a
+    `Distiller`. A translator also learns the teacher's translations of its training texts, found
+    by beam search (Kim and Rush 2016).
+
+    Args:
+        layers: int, the layers that are left; or a pair of int, of the encoder and of the decoder
+            of a translator.
+        epochs: int, passes over the training data.
+        learning_rate: float, the peak; None for the default of the kind of model.
+        temperature, soft_targets: see `Distiller`.
+        hidden_states: float, see `Distiller`, for BERT.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> Distil(layers=3).name
+        'distil'
+    """
+
+    name: ClassVar[str] = "distil"
+
+    layers: int | list
+    epochs: int = 3
+    learning_rate: float | None = None
+    temperature: float = 2.0
+    soft_targets: float = 0.5
+    hidden_states: float = 0.0
+
+    def __post_init__(self):
+        rate = self.learning_rate
+        for name, expected, holds in (
+            ("layers", "one or two numbers of at least 1", self._counts()),
+            ("epochs", "at least 1", self.epochs >= 1),
+            ("learning_rate", "a positive number", rate is None or rate > 0),
+            ("temperature", "a number above 0", self.temperature > 0),
+            ("soft_targets", "a number in [0, 1]", 0 <= self.soft_targets <= 1),
+            ("hidden_states", "at least 0", self.hidden_states >= 0),
+        ):
+            if not holds:
+                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)!r}.")
+
+    def rehearse(self, model):
+        """Cut the layers without training.
+
+        Args:
+            model: built `Transformer` or BERT model.
+
+        Returns:
+            The smaller model.
+
+        Raises:
+            ValueError: If the model has other stacks or fewer layers, or `pruned` refuses.
+
+        Example:
+            >>> from tf_transformer.bert import Bert, BertConfig
+            >>> model = Bert(BertConfig(13, 8, 6, 2, 16))
+            >>> model.build()
+            >>> Distil(layers=2).rehearse(model).config.num_hidden_layers
+            2
+        """
+        counts = {name: len(layers) for name, layers in prunable_stacks(model).items()}
+        wanted = self._wanted()
+        if len(wanted) != len(counts):
+            raise ValueError(
+                f"layers: expected {len(counts)} numbers, for the layers of "
+                f"{' and '.join(counts)}, got {self.layers!r}."
+            )
+        gone = {}
+        for (name, count), left in zip(counts.items(), wanted, strict=True):
+            if left > count:
+                raise ValueError(
+                    f"layers: expected at most {count}, the layers of the {name} before this step, "
+                    f"got {left}."
+                )
+            kept = {round((n + 1) * count / left) - 1 for n in range(left)}
+            gone[name] = [n for n in range(count) if n not in kept]
+        return pruned(model, layers=gone)
+
+    def apply(self, model, task, folder):
+        """Cut the layers and train.
+
+        Args:
+            model: the teacher.
+            task: `ClassifierTask` or `TranslatorTask` of `export.chain`.
+            folder: Path for unfinished work.
+
+        Returns:
+            The student.
+        """
+        return task.distil(self.rehearse(model), model, self, folder)
+
+    def _wanted(self):
+        return (self.layers,) if isinstance(self.layers, int) else tuple(self.layers)
+
+    def _counts(self):
+        wanted = self._wanted()
+        return len(wanted) in (1, 2) and all(isinstance(n, int) and n >= 1 for n in wanted)

@@ -1,0 +1,54 @@
+"""The step of a recipe that stores fewer bits."""
+
+import dataclasses
+from typing import ClassVar
+
+_DTYPES = {
+    "tensorflow": ("int8", "float16", "bfloat16"),
+    "litert": ("int8", "float16", "full int8", "float32"),
+}
+_RANGES = ("static", "dynamic")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quantize:
+    """Export with fewer bits for each weight; the last step.
+
+    Args:
+        dtype: "int8", "float16" and others, see `export.stored_weights.stored` and `write_litert`.
+        ranges: "static" or "dynamic", of int8 for TensorFlow, see `quantized`. LiteRT's "int8" is
+            always dynamic.
+        runtime: "tensorflow" writes a SavedModel, "litert" a folder for `tf_transformer.litert`.
+
+    Raises:
+        ValueError: If the runtime, or the dtype for it, is unknown.
+
+    Example:
+        >>> Quantize(runtime="litert").dtype
+        'int8'
+    """
+
+    name: ClassVar[str] = "quantize"
+
+    dtype: str = "int8"
+    ranges: str = "static"
+    runtime: str = "tensorflow"
+
+    def __post_init__(self):
+        for name, choices in (
+            ("runtime", tuple(_DTYPES)),
+            ("dtype", _DTYPES.get(self.runtime, ())),
+            ("ranges", _RANGES),
+        ):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}."
+                )
+
+    def rehearse(self, model):
+        """The model: the weights are rounded when it is exported."""
+        return model
+
+    def apply(self, model, task, folder):
+        """The model: the weights are rounded when it is exported."""
+        return model

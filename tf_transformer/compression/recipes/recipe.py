@@ -1,0 +1,172 @@
+"""A recipe for a smaller model."""
+
+import dataclasses
+import difflib
+import json
+import typing
+from pathlib import Path
+
+from tf_transformer.compression.recipes.distil import Distil
+from tf_transformer.compression.recipes.prune import Prune
+from tf_transformer.compression.recipes.quantize import Quantize
+
+STEPS = {kind.name: kind for kind in (Distil, Prune, Quantize)}
+# Of `data`, the same as the options of `tf-transformer finetune`.
+_DATA = ("train", "validation", "test", "set", "archive")
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    list: "a list of them",
+    type(None): "null",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A model and the steps that make it smaller, as a file of JSON has them.
+
+    Args:
+        model: str, the output of `tf-transformer finetune`, or a training run of a translator.
+        steps: tuple of `Distil`, `Prune` and `Quantize`; `Quantize` comes last.
+        data: dict, the texts of a classifier: `set` and `archive`, or `train` and perhaps
+            `validation` and `test`, see `load_labelled_texts` and `read_labelled_tsv`. Empty for a
+            translator, whose run knows them.
+
+    Raises:
+        ValueError: If there is no step, or one after `Quantize`.
+
+    Example:
+        >>> recipe = Recipe("runs/en-zh", (Distil(layers=[2, 1]), Quantize()))
+        >>> Recipe.from_dict(recipe.to_dict()) == recipe
+        True
+    """
+
+    model: str
+    steps: tuple
+    data: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if not self.steps:
+            raise ValueError(f"steps: expected at least one of {', '.join(STEPS)}, got none.")
+        for n, step in enumerate(self.steps[:-1]):
+            if isinstance(step, Quantize):
+                raise ValueError(
+                    f"steps[{n}]: expected quantize as the last step, since rounded weights cannot "
+                    f"be trained, got {self.steps[n + 1].name} after it."
+                )
+
+    @classmethod
+    def read(cls, path):
+        """Read a recipe.
+
+        Args:
+            path: str or Path of a JSON file; the paths in it are relative to its folder.
+
+        Returns:
+            `Recipe`.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it is not JSON, or see `from_dict`.
+
+        Example:
+            >>> text = '{"model": "run", "steps": [{"step": "prune", "heads": 0.5}]}'
+            >>> _ = Path("recipe.json").write_text(text)
+            >>> Recipe.read("recipe.json").steps[0].heads
+            0.5
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"recipe: expected a JSON file, got no file {path}.")
+        try:
+            content = json.loads(path.read_text("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"recipe: expected JSON in {path}, got {error}.") from error
+        recipe = cls.from_dict(content)
+
+        def inside(name):
+            return str((path.parent / name).resolve())
+
+        data = {key: v if key == "set" else inside(v) for key, v in recipe.data.items()}
+        return dataclasses.replace(recipe, model=inside(recipe.model), data=data)
+
+    @classmethod
+    def from_dict(cls, content):
+        """Create a recipe from the content of its file.
+
+        Args:
+            content: dict with `model`, `steps` and perhaps `data`.
+
+        Returns:
+            `Recipe`.
+
+        Raises:
+            ValueError: If a field or a step is unknown, missing or of another type, or a setting
+                is out of range.
+
+        Example:
+            >>> Recipe.from_dict({"model": "run", "steps": [{"step": "quantise"}]})
+            Traceback (most recent call last):
+            ValueError: steps[0]: expected one of distil, prune, quantize, got 'quantise' (did you
+            mean 'quantize'?).
+        """
+        _check_fields("recipe", content, ("model", "steps", "data"))
+        model, steps, data = (content.get(name) for name in ("model", "steps", "data"))
+        if not isinstance(model, str):
+            raise ValueError(f"model: expected the path of a folder, got {model!r}.")
+        if not isinstance(steps, list):
+            raise ValueError(f"steps: expected a list of steps, got {steps!r}.")
+        _check_fields("data", data or {}, _DATA)
+        for name, value in (data or {}).items():
+            if not isinstance(value, str):
+                raise ValueError(f"data: expected a string as {name}, got {value!r}.")
+        steps = tuple(_step(f"steps[{n}]", step) for n, step in enumerate(steps))
+        return cls(model, steps, data or {})
+
+    def to_dict(self):
+        """The content of its file, with every setting.
+
+        Returns:
+            dict that JSON can represent.
+        """
+        steps = [{"step": step.name, **dataclasses.asdict(step)} for step in self.steps]
+        return {"model": self.model, "data": self.data, "steps": steps}
+
+
+def _step(place, content):
+    if not isinstance(content, dict) or not isinstance(content.get("step"), str):
+        raise ValueError(f'{place}: expected an object with "step", got {content!r}.')
+    settings = dict(content)
+    name = settings.pop("step")
+    _check_known(place, name, STEPS)
+    kind = STEPS[name]
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    _check_fields(place, settings, fields)
+    for field in fields.values():
+        if field.name not in settings and field.default is dataclasses.MISSING:
+            raise ValueError(f"{place}, {name}: expected a value of {field.name}, got none.")
+    for key, value in settings.items():
+        wanted = typing.get_args(fields[key].type) or (fields[key].type,)
+        allowed = (*wanted, int) if float in wanted else wanted
+        if not isinstance(value, allowed) or isinstance(value, bool):
+            kinds = " or ".join(_KINDS[kind] for kind in wanted)
+            raise ValueError(f"{place}, {name}: {key}: expected {kinds}, got {value!r}.")
+    try:
+        return kind(**settings)
+    except ValueError as error:
+        raise ValueError(f"{place}, {name}: {error}") from error
+
+
+def _check_fields(place, content, known):
+    if not isinstance(content, dict):
+        raise ValueError(f"{place}: expected an object, got {content!r}.")
+    for name in content:
+        _check_known(place, name, known)
+
+
+def _check_known(place, name, known):
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"{place}: expected one of {', '.join(known)}, got {name!r}{hint}.")

@@ -1,0 +1,146 @@
+"""Carries out a recipe, resumably, and measures every step."""
+
+import json
+import shutil
+from pathlib import Path
+
+from tf_transformer.compression.recipes import Quantize
+from tf_transformer.data.replacing import replacing
+from tf_transformer.export.chain.classifier_task import ClassifierTask
+from tf_transformer.export.chain.measuring import peak_memory, relative, seconds_of, size_of
+from tf_transformer.export.chain.report import write_report
+from tf_transformer.export.chain.served import served
+from tf_transformer.export.chain.translator_task import TranslatorTask
+
+RECIPE, STAGE, RESULTS = "recipe.json", "stage.json", "results.json"
+ROWS = (1, 32)  # texts of a call that is timed
+
+
+def compress(recipe, folder, **fit_options):
+    """Make a model smaller, step by step, and measure what each step costs and brings.
+
+    Every step leaves a folder: `0-original`, `1-distil` and so on, with what is served in
+    `saved_model` or `litert`, and for classifiers the model itself in `model`. A folder appears
+    when its step is complete; the same call continues after the last one. In the end all of them
+    are measured in one run, which writes `results.json`, `README.md` with the table, and
+    `results.png`.
+
+    Args:
+        recipe: `Recipe`.
+        folder: str or Path, new, or that of the same recipe.
+        fit_options: arguments of `model.fit` for classifiers: verbose.
+
+    Returns:
+        list of dict, one for each stage: `name`, `score`, `weights`, `bytes`, `seconds` for one
+        text and for 32, `relative_time`, `peak_memory`.
+
+    Raises:
+        FileExistsError: If the folder holds something else, or another recipe.
+        FileNotFoundError, ValueError: If the model or the data cannot be read, or a step does not
+            fit the model. Nothing is trained or written then.
+
+    Example:
+        >>> from tf_transformer.compression.recipes import Quantize, Recipe
+        >>> compress(Recipe("nowhere", (Quantize(),)), "smaller")
+        Traceback (most recent call last):
+        FileNotFoundError: model: expected the output of finetune or a training run, got nowhere.
+    """
+    folder = Path(folder)
+    _check_folder(folder, recipe)
+    task = _task(recipe, fit_options)
+    _rehearse(recipe, task)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / RECIPE, recipe.to_dict())
+    names = ["original", *(step.name for step in recipe.steps)]
+    stages = [folder / f"{n}-{name}" for n, name in enumerate(names)]
+    if _make_stages(recipe, task, stages) or not (folder / RESULTS).is_file():
+        _write_json(folder / RESULTS, _measured(task, stages))
+    results = json.loads((folder / RESULTS).read_text("utf-8"))
+    write_report(results, folder, f"{Path(recipe.model).name}, smaller", task.score_name)
+    return results
+
+
+def _check_folder(folder, recipe):
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    known = folder / RECIPE
+    if not known.is_file() or json.loads(known.read_text("utf-8")) != recipe.to_dict():
+        raise FileExistsError(
+            f"{folder}: expected a new folder, or that of the same recipe, which would be resumed, "
+            f"got {'another recipe' if known.is_file() else 'other content'}."
+        )
+
+
+def _task(recipe, fit_options):
+    model = Path(recipe.model)
+    if (model / "run.json").is_file():
+        if recipe.data:
+            raise ValueError("data: expected none, since the run has its own, got some.")
+        return TranslatorTask(recipe.model, "tf-transformer compress recipe.json")
+    if not (model / "result.json").is_file():
+        raise FileNotFoundError(
+            f"model: expected the output of finetune or a training run, got {model}."
+        )
+    return ClassifierTask(recipe.model, recipe.data, **fit_options)
+
+
+def _rehearse(recipe, task):
+    """Cut what is to be cut, without training: what cannot be done is found before."""
+    model = task.model
+    for n, step in enumerate(recipe.steps):
+        try:
+            model = step.rehearse(model)
+            if isinstance(step, Quantize):
+                task.check(model, step)
+        except ValueError as error:
+            raise ValueError(f"steps[{n}], {step.name}: {error}") from error
+
+
+def _make_stages(recipe, task, stages):
+    """Make the stages that are missing; return whether there were any."""
+    made, model = False, None
+    for n, (stage, step) in enumerate(zip(stages, (None, *recipe.steps), strict=True)):
+        if (stage / STAGE).is_file():
+            continue
+        unfinished = stage.with_name(f"{stage.name}.unfinished")
+        if step is None:
+            model = task.model
+        else:
+            print(f"{stage.name}: {step}", flush=True)
+            model = step.apply(model or task.load(stages[n - 1]), task, unfinished)
+        with replacing(stage, only_with=STAGE) as beside:
+            beside.mkdir()
+            score = task.export(model, beside, step if isinstance(step, Quantize) else None)
+            _write_json(beside / STAGE, {"score": score, "weights": model.count_params()})
+        shutil.rmtree(unfinished, ignore_errors=True)
+        print(f"{stage.name}: {task.score_name} {score:.2f}", flush=True)
+        made = True
+    return made
+
+
+def _measured(task, stages):
+    print("measuring", flush=True)
+    calls = {stage.name: served(stage, task.method) for stage in stages}
+    times = {rows: seconds_of(calls, task.texts, rows) for rows in ROWS}
+    first = stages[0].name
+    results = []
+    for stage in stages:
+        facts = json.loads((stage / STAGE).read_text("utf-8"))
+        results.append(
+            {
+                "name": stage.name,
+                **facts,
+                "bytes": size_of(stage),
+                "seconds": {rows: sorted(times[rows][stage.name]) for rows in ROWS},
+                "relative_time": {
+                    rows: relative(times[rows][stage.name], times[rows][first]) for rows in ROWS
+                },
+                "peak_memory": peak_memory(stage, task.method, task.texts[: ROWS[-1]]),
+            }
+        )
+    return results
+
+
+def _write_json(path, content):
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
