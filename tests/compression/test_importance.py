@@ -43,11 +43,16 @@ def classifier():
     return randomize(model, 1), [(x, rng.integers(0, 3, 3)), (x, rng.integers(0, 3, 3))]
 
 
-def loss_of(model, x, y):
-    return float(model.compute_loss(x, y, model(x, training=False), training=False))
+def loss_of(model):
+    """The loss of a batch as a function: a graph, since it is called hundreds of times."""
+    return tf.function(
+        lambda x, y: model.compute_loss(x, y, model(x, training=False), training=False),
+        reduce_retracing=True,
+        autograph=False,
+    )
 
 
-def with_gate(model, site, n, gate, x, y):
+def with_gate(loss, site, n, gate, x, y):
     """The loss when one head or unit counts `gate` times."""
     kernel = site.after.kernel
     before = kernel.numpy()
@@ -57,7 +62,7 @@ def with_gate(model, site, n, gate, x, y):
         )
     )
     try:
-        return loss_of(model, x, y)
+        return float(loss(x, y))
     finally:
         kernel.assign(before)
 
@@ -65,7 +70,7 @@ def with_gate(model, site, n, gate, x, y):
 def rows_of(batches):
     for x, y in batches:
         for n in range(len(y)):
-            yield tf.nest.map_structure(lambda t, n=n: t[n : n + 1], (x, y))
+            yield tf.nest.map_structure(lambda t, n=n: tf.constant(t[n : n + 1]), (x, y))
 
 
 @pytest.mark.parametrize("make", [translator, classifier])
@@ -79,13 +84,13 @@ def test_the_gradient_is_that_of_a_gate(make, kind):
     for weight, value in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(weight, value)
     assert list(found) == list(sites)
-    step, examples = 3e-3, list(rows_of(batches))
+    step, examples, loss = 3e-3, list(rows_of(batches)), loss_of(model)
     for name, layers in sites.items():
         for layer, site in enumerate(layers):
             slopes = [
                 [
-                    with_gate(model, site, n, 1 + step, x, y)
-                    - with_gate(model, site, n, 1 - step, x, y)
+                    with_gate(loss, site, n, 1 + step, x, y)
+                    - with_gate(loss, site, n, 1 - step, x, y)
                     for x, y in examples
                 ]
                 for n in range(site.count)
@@ -103,11 +108,13 @@ def test_ablation_is_the_rise_of_the_loss():
     def mean(losses):
         return np.dot(list(losses), rows) / rows.sum()
 
-    whole = mean(loss_of(model, *batch) for batch in batches)
+    loss = loss_of(model)
+    batches = tf.nest.map_structure(tf.constant, batches)
+    whole = mean(float(loss(*batch)) for batch in batches)
     for name, layers in attention_sites(model).items():
         for layer, site in enumerate(layers):
             for n in range(site.count):
-                without = mean(with_gate(model, site, n, 0.0, *batch) for batch in batches)
+                without = mean(with_gate(loss, site, n, 0.0, *batch) for batch in batches)
                 np.testing.assert_allclose(found[name][layer][n], without - whole, atol=1e-5)
 
 
