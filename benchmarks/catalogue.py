@@ -149,6 +149,14 @@ BENCHMARKS = [
     ),
     Benchmark(
         "compression",
+        "chain",
+        "a classifier distilled, pruned and in int8 by a recipe: what each step costs and brings",
+        "25 min",
+        needs="SET, ARCHIVE, MODEL as for fine_tuning; FOLDER",
+        rounds=False,
+    ),
+    Benchmark(
+        "compression",
         "early_exit",
         "a classifier with exits after every layer: accuracy and time by threshold",
         "7 min",

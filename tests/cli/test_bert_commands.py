@@ -207,3 +207,14 @@ def test_the_activation_of_the_pooler(folder, tmp_path):
         printed("embed", *arguments, stdin=LINES.encode())
         vectors[activation] = np.load(output)
     assert np.abs(vectors["tanh"] - vectors["linear"]).max() > 1e-3
+
+
+def test_compress(tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text('{"model": "tuned", "steps": [{"step": "prun", "heads": 0.5}]}')
+    message = printed("compress", recipe, "--output", tmp_path / "smaller", code=2)
+    assert "steps[0]: expected one of distil, prune, quantize, got 'prun'" in message
+    recipe.write_text('{"model": "tuned", "steps": [{"step": "prune", "heads": 0.5}]}')
+    message = printed("compress", recipe, "--output", tmp_path / "smaller", code=2)
+    assert f"model: expected the output of finetune or a training run, got {tmp_path}" in message
+    assert not (tmp_path / "smaller").exists()

@@ -91,6 +91,7 @@ def test_an_exported_model_is_exported_again(with_rules, tmp_path):
     assert refused.returncode == 2 and b"--output: expected a folder" in refused.stderr
 
 
+@pytest.mark.whole
 def test_a_model_with_integers_is_final(with_rules, tmp_path):
     integers = tmp_path / "int8"
     done = command_here("export", with_rules, "--output", integers, "--weights-dtype", "int8")
@@ -105,6 +106,7 @@ def test_a_model_with_integers_is_final(with_rules, tmp_path):
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.whole
 def test_runs_become_an_ensemble(run, other_run, tmp_path):
     (folder, _), model = run, tmp_path / "model"
     done = command_here("export", folder, other_run, "--output", model)

@@ -55,6 +55,7 @@ def test_other_subword_models_train_and_translate(pairs, tmp_path, subword):
     assert again.returncode == 0 and again.stdout.count(b"\n") == 1
 
 
+@pytest.mark.whole
 def test_several_files_and_a_validation_set_in_a_tree_that_moves(pairs, tmp_path, monkeypatch):
     project = tmp_path / "project"
     (project / "data").mkdir(parents=True)

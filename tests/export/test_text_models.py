@@ -107,6 +107,7 @@ def test_nobody_has_to_hold_the_encoder(folder, whole):
     np.testing.assert_array_equal(vectors, TextEncoder.from_pretrained(folder).encode(TEXTS))
 
 
+@pytest.mark.one_of(3)
 def test_loads_where_there_is_only_tensorflow(models, saved, tmp_path):
     script = (
         "import json, sys, tensorflow as tf\n"

@@ -25,8 +25,8 @@ def add_commands(commands):
 
 
 def _compress(options):
-    require("matplotlib", "train")
-    require("safetensors", "bert")
+    for package in ("matplotlib", "sacrebleu", "safetensors", "tokenizers"):
+        require(package, "train")
     import_tensorflow()
     from tf_transformer.compression.recipes import Quantize, Recipe
     from tf_transformer.export import compress

@@ -74,6 +74,7 @@ def inputs(tmp_path_factory):
 TOLERANCES = {"float32": 2e-6, "float16": 2e-3, "int8": 0.1, "full int8": 0.5}
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_a_classifier(dtype, tokenizer_file, inputs, tmp_path):
     model = classifier()
@@ -92,6 +93,7 @@ def test_a_classifier(dtype, tokenizer_file, inputs, tmp_path):
     assert labels == [LABELS[n] for n in probabilities.argmax(1)]
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("options", [{}, {"unpad": True, "pooling": "cls"}], ids=str)
 def test_a_text_encoder(options, tokenizer_file, inputs, tmp_path):
     model = encoder(**options)

@@ -231,6 +231,7 @@ def memory():
     return pages * 4096 / 2**20
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
     translator, _ = warm(jit_compile)

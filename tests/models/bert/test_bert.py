@@ -83,6 +83,7 @@ def test_masked_lm_equals_the_reference():
     close(some, np.take_along_axis(expected, positions[..., None], 1))
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("cls", [bert.Bert, *HEADS, bert.SentenceEncoder], ids=lambda c: c.__name__)
 class TestHarness:
     def case(self, cls):

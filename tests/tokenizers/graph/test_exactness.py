@@ -43,6 +43,7 @@ def test_every_sentence_of_the_corpora(pair_of, all_texts, kind):
     check_ids(pair_of(kind), all_texts)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind not in MODELS])
 def test_other_kinds(pair_of, all_texts, kind, share_of):
     drawn = share_of(random_texts(1500, 2, all_texts))

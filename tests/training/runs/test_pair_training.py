@@ -74,6 +74,7 @@ def tokenizer(tmp_path):
     return bert.read_tokenizer(tmp_path)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("hard", [False, True])
 def test_training_brings_pairs_together(hard, tokenizer):
     rng = np.random.default_rng(5)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import itertools
 import json
 import typing
 from pathlib import Path
@@ -28,13 +29,14 @@ class Recipe:
 
     Args:
         model: str, the output of `tf-transformer finetune`, or a training run of a translator.
-        steps: tuple of `Distil`, `Prune` and `Quantize`; `Quantize` comes last.
+        steps: tuple of `Distil`, `Prune` and `Quantize`; `Quantize` comes last, more than once to
+            compare several forms of the same model.
         data: dict, the texts of a classifier: `set` and `archive`, or `train` and perhaps
             `validation` and `test`, see `load_labelled_texts` and `read_labelled_tsv`. Empty for a
             translator, whose run knows them.
 
     Raises:
-        ValueError: If there is no step, or one after `Quantize`.
+        ValueError: If there is no step, or another one after `Quantize`.
 
     Example:
         >>> recipe = Recipe("runs/en-zh", (Distil(layers=[2, 1]), Quantize()))
@@ -49,11 +51,11 @@ class Recipe:
     def __post_init__(self):
         if not self.steps:
             raise ValueError(f"steps: expected at least one of {', '.join(STEPS)}, got none.")
-        for n, step in enumerate(self.steps[:-1]):
-            if isinstance(step, Quantize):
+        for n, (step, after) in enumerate(itertools.pairwise(self.steps)):
+            if isinstance(step, Quantize) and not isinstance(after, Quantize):
                 raise ValueError(
                     f"steps[{n}]: expected quantize as the last step, since rounded weights cannot "
-                    f"be trained, got {self.steps[n + 1].name} after it."
+                    f"be trained, got {after.name} after it."
                 )
 
     @classmethod

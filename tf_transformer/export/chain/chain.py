@@ -98,24 +98,30 @@ def _rehearse(recipe, task):
 
 def _make_stages(recipe, task, stages):
     """Make the stages that are missing; return whether there were any."""
-    made, model = False, None
-    for n, (stage, step) in enumerate(zip(stages, (None, *recipe.steps), strict=True)):
-        if (stage / STAGE).is_file():
-            continue
-        unfinished = stage.with_name(f"{stage.name}.unfinished")
-        if step is None:
-            model = task.model
-        else:
-            print(f"{stage.name}: {step}", flush=True)
-            model = step.apply(model or task.load(stages[n - 1]), task, unfinished)
-        with replacing(stage, only_with=STAGE) as beside:
-            beside.mkdir()
-            score = task.export(model, beside, step if isinstance(step, Quantize) else None)
-            _write_json(beside / STAGE, {"score": score, "weights": model.count_params()})
-        shutil.rmtree(unfinished, ignore_errors=True)
-        print(f"{stage.name}: {task.score_name} {score:.2f}", flush=True)
-        made = True
+    made, model, saved = False, None, None
+    for stage, step in zip(stages, (None, *recipe.steps), strict=True):
+        if not (stage / STAGE).is_file():
+            model = task.model if step is None else model or task.load(saved)
+            model = _make_stage(stage, step, model, task)
+            made = True
+        if not isinstance(step, Quantize):
+            saved = stage
     return made
+
+
+def _make_stage(stage, step, model, task):
+    """Make one folder; return the model after the step."""
+    unfinished = stage.with_name(f"{stage.name}.unfinished")
+    if step is not None:
+        print(f"{stage.name}: {step}", flush=True)
+        model = step.apply(model, task, unfinished)
+    with replacing(stage, only_with=STAGE) as beside:
+        beside.mkdir()
+        score = task.export(model, beside, step if isinstance(step, Quantize) else None)
+        _write_json(beside / STAGE, {"score": score, "weights": model.count_params()})
+    shutil.rmtree(unfinished, ignore_errors=True)
+    print(f"{stage.name}: {task.score_name} {score:.2f}", flush=True)
+    return model
 
 
 def _measured(task, stages):

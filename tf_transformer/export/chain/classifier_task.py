@@ -44,8 +44,10 @@ class ClassifierTask:
         folder = Path(folder)
         if not (folder / "result.json").is_file() or not (folder / "model").is_dir():
             raise FileNotFoundError(f"model: expected the output of finetune, got {folder}.")
-        settings = json.loads((folder / "result.json").read_text("utf-8"))["settings"]
-        self.settings = FineTuning(**settings)
+        result = json.loads((folder / "result.json").read_text("utf-8"))
+        if "early_exit" in result:
+            raise ValueError(f"model: expected one without exits, got early exit in {folder}.")
+        self.settings = FineTuning(**result["settings"])
         self.data = _texts(data)
         if not self.data.test:
             raise ValueError("data: expected texts for the test, got none.")

@@ -23,8 +23,11 @@ def served(stage, method):
 
     Example:
         >>> from tf_transformer.export import shipped_model
-        >>> translate = served(shipped_model("en-zh").parent / "en-zh-stage", "translate")
-        ... # doctest: +SKIP
+        >>> from pathlib import Path
+        >>> Path("stage").mkdir()
+        >>> Path("stage/saved_model").symlink_to(shipped_model("en-zh").resolve())
+        >>> len(served(Path("stage"), "translate")(["Hello!", "Thank you."]))
+        2
     """
     if (stage / LITE).is_dir():
         lite = litert.load(stage / LITE)

@@ -38,7 +38,7 @@ class TranslatorTask:
     Example:
         >>> TranslatorTask("nowhere", "")
         Traceback (most recent call last):
-        FileNotFoundError: nowhere/run.json...
+        FileNotFoundError: ...
     """
 
     kind, method, score_name = "translator", "translate", "BLEU"

@@ -18,8 +18,8 @@ def calibration_batches(tokenizer, pairs, most=512):
         >>> from tf_transformer.export import load_transformer, shipped_model
         >>> _, tokenizer = load_transformer(shipped_model("en-zh"))
         >>> [((source, _), _)] = calibration_batches(tokenizer, [("Hello!", "你好！")])
-        >>> source.shape
-        (1, 8)
+        >>> source.shape[1]
+        5
     """
     sides = zip(*pairs[:most], strict=True)
     sides = [tokenizer.encode_strings(list(side)).to_list() for side in sides]
