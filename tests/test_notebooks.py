@@ -54,6 +54,7 @@ def test_the_stored_notebook_has_its_outputs(name):
 
 
 @pytest.mark.notebook
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_notebook_runs(make, name, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))

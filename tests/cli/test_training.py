@@ -112,6 +112,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
     assert done.returncode == 0 and b"BLEU" in done.stdout
 
 
+@pytest.mark.whole
 def test_another_architecture_trains_resumes_and_is_described(pairs, tmp_path):
     file, folder = tmp_path / "mine.json", tmp_path / "run"
     file.write_text('{"positions": {"part": "RotaryPositions"}, "num_key_value_heads": 1}')

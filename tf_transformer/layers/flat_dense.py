@@ -59,7 +59,7 @@ class FlatDense(keras.layers.Dense):
         if mode != "int8":
             raise self._not_implemented_error(self.quantize)
         kernel, ranges = to_int8(self._kernel, axis=0)
-        del self._kernel
+        self._untrack_variable(self._kernel)  # `del` would also collect garbage, for seconds
         self.quantized_build(kernel.shape, mode)
         self._kernel.assign(kernel)
         self.kernel_ranges.assign(ranges)

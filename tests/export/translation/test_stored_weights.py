@@ -45,8 +45,10 @@ def files(path):
     return sum(file.stat().st_size for file in Path(path, "variables").iterdir())
 
 
-@pytest.mark.one_of(2)
-@pytest.mark.parametrize(("dtype", "several"), [("float16", False), ("bfloat16", True)])
+@pytest.mark.parametrize(
+    ("dtype", "several"),
+    [("float16", False), pytest.param("bfloat16", True, marks=pytest.mark.whole)],
+)
 def test_results_are_those_of_the_rounded_weights(tokenizer, tmp_path, dtype, several):
     models = [new_model(tokenizer, seed) for seed in ((1, 2) if several else (1,))]
     before = [rounded(model, tokenizer, dtype) for model in models]
