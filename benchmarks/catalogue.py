@@ -272,6 +272,13 @@ BENCHMARKS = [
     ),
     Benchmark(
         "bert",
+        "retrieval",
+        "paraphrases found by vectors: before and after training, in every form of index",
+        "20 min",
+        needs=f"MODEL, {PRETRAINED}",
+    ),
+    Benchmark(
+        "bert",
         "bert",
         "sentence vectors of MiniLM: sentences per second",
         "20 min",

@@ -128,6 +128,8 @@ def test_distil_of_a_translator():
         Distil(layers=2).rehearse(translator())
     with pytest.raises(ValueError, match="expected at most 2, the layers of the decoder before th"):
         Distil(layers=[3, 3]).rehearse(translator())
+    with pytest.raises(ValueError, match="hidden_states, attention: expected 0, or Bert or a BERT"):
+        Distil(layers=[3, 2], hidden_states=0.5).rehearse(translator())
 
 
 def test_prune_is_rehearsed_with_its_shares():

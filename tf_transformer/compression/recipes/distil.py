@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from tf_transformer.compression.distiller import Distiller
 from tf_transformer.compression.prunable import prunable_stacks
 from tf_transformer.compression.pruning import pruned
 
@@ -64,7 +65,8 @@ class Distil:
             The smaller model.
 
         Raises:
-            ValueError: If the model has other stacks or fewer layers, or `pruned` refuses.
+            ValueError: If the model has other stacks or fewer layers, or `pruned` or `Distiller`
+                refuses.
 
         Example:
             >>> from tf_transformer.bert import Bert, BertConfig
@@ -89,7 +91,9 @@ class Distil:
                 )
             kept = {round((n + 1) * count / left) - 1 for n in range(left)}
             gone[name] = [n for n in range(count) if n not in kept]
-        return pruned(model, layers=gone)
+        student = pruned(model, layers=gone)
+        self._distiller(student, model)
+        return student
 
     def apply(self, model, task, folder):
         """Cut the layers and train.
@@ -102,7 +106,18 @@ class Distil:
         Returns:
             The student.
         """
-        return task.distil(self.rehearse(model), model, self, folder)
+        student = self.rehearse(model)
+        task.distil(self._distiller(student, model), model, self, folder)
+        return student
+
+    def _distiller(self, student, teacher):
+        return Distiller(
+            student,
+            teacher,
+            temperature=self.temperature,
+            soft_targets=self.soft_targets,
+            hidden_states=self.hidden_states,
+        )
 
     def _wanted(self):
         return (self.layers,) if isinstance(self.layers, int) else tuple(self.layers)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import keras
 
-from tf_transformer.compression import Distiller
 from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelled_tsv
 from tf_transformer.export.chain.served import LITE, SAVED, in_batches, served
 from tf_transformer.export.classification import TextClassifier
@@ -82,17 +81,9 @@ class ClassifierTask:
         settings = dataclasses.replace(self.settings, **changes)
         fine_tune(model, self.tokenizer, self.data, settings, **self._fit_options)
 
-    def distil(self, student, teacher, step, folder):
+    def distil(self, distiller, teacher, step, folder):
         """Train a student to imitate its teacher."""
-        distiller = Distiller(
-            student,
-            teacher,
-            temperature=step.temperature,
-            soft_targets=step.soft_targets,
-            hidden_states=step.hidden_states,
-        )
         self.train(distiller, step, folder)
-        return student
 
     def check(self, model, quantize):
         """Refuse what cannot be exported: see `export`."""

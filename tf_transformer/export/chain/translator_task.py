@@ -2,7 +2,7 @@
 
 import json
 
-from tf_transformer.compression import Distiller, distilled_pairs
+from tf_transformer.compression import distilled_pairs
 from tf_transformer.data import group_references, pairs_without
 from tf_transformer.export.chain.served import LITE, SAVED, served
 from tf_transformer.export.litert import write_litert
@@ -79,7 +79,7 @@ class TranslatorTask:
             average=MovingAverage(),
         )
 
-    def distil(self, student, teacher, step, folder):
+    def distil(self, distiller, teacher, step, folder):
         """Train a student on its teacher's translations and predictions."""
         sources = list(dict.fromkeys(source for source, _ in self.run.split.train))
         translator = Translator(teacher, self.tokenizer)
@@ -91,15 +91,7 @@ class TranslatorTask:
         )
         held_out = self.run.split.validation + self.run.split.test
         pairs = self.run.split.train + pairs_without(translated, held_out)
-        distiller = Distiller(
-            student,
-            teacher,
-            temperature=step.temperature,
-            soft_targets=step.soft_targets,
-            hidden_states=step.hidden_states,
-        )
         self.train(distiller, step, folder / "training", pairs)
-        return student
 
     def check(self, model, quantize):
         """Refuse what cannot be exported."""
