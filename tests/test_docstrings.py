@@ -6,6 +6,7 @@ files are parsed with `ast`, so that a broken module fails only its own tests.
 
 import ast
 import doctest
+import functools
 import importlib
 import inspect
 from pathlib import Path
@@ -64,9 +65,20 @@ WITH_EXAMPLE = [item for item in EVERYTHING if item.docstring and ">>>" in item.
 PUBLIC = [item for item in EVERYTHING if item.is_public]
 
 
+load_any = tf.saved_model.load
+load_included = functools.lru_cache(load_any)
+
+
+def load(path):
+    """Load a SavedModel, the included one only once: a dozen examples use it."""
+    included = Path(path).resolve().is_relative_to(ROOT / "saved_models")
+    return (load_included if included else load_any)(str(path))
+
+
 @pytest.mark.parametrize("item", WITH_EXAMPLE, ids=str)
 def test_example_runs(item, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # examples may write files here
+    monkeypatch.setattr(tf.saved_model, "load", load)
     names = vars(importlib.import_module(item.module))
     globs = {"tf": tf, "keras": keras, "np": np, **names}
     example = doctest.DocTestParser().get_doctest(

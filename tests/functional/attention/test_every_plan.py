@@ -115,6 +115,7 @@ def test_xla_is_near_float64(problem, dtype, plan, name):
     check(problem, dtype, name, plan)
 
 
+@pytest.mark.one_of(2)
 @every_dtype
 @every_plan
 @every_path
@@ -130,6 +131,7 @@ def test_scores_of_30000_stay_finite(name, plan, dtype):
     assert all(np.isfinite(tf.cast(gradient, tf.float32)).all() for gradient in gradients)
 
 
+@pytest.mark.one_of(2)
 @every_plan
 @every_path
 @pytest.mark.parametrize("causal", [False, True])
