@@ -153,6 +153,7 @@ BENCHMARKS = [
         "a classifier distilled, pruned and in int8 by a recipe: what each step costs and brings",
         "25 min",
         needs="SET, ARCHIVE, MODEL as for fine_tuning; FOLDER",
+        results=("chain-trec-6",),
         rounds=False,
     ),
     Benchmark(

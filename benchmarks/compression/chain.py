@@ -13,7 +13,7 @@ from benchmarks.compression.classifier import EPOCHS
 from benchmarks.harness.report import speeds_folder, write_result
 
 STEPS = [
-    {"step": "distil", "layers": 3, "epochs": 12, "hidden_states": 1.0},
+    {"step": "distil", "layers": 3, "epochs": 8, "hidden_states": 1.0},
     {"step": "prune", "heads": 0.25, "units": 0.5, "rounds": 2, "epochs": 3},
     {"step": "quantize"},
     {"step": "quantize", "runtime": "litert"},

@@ -79,8 +79,10 @@ def _draw(results, path, score_name):
     axes.scatter(times, scores, [900 * stage["bytes"] / largest for stage in results], alpha=0.6)
     for stage, time, score in zip(results, times, scores, strict=True):
         text = f"{stage['name']}\n{stage['bytes'] / 2**20:.0f} MiB"
-        axes.annotate(text, (time, score), fontsize=8, ha="center", va="center")
-    axes.margins(0.15)
+        axes.annotate(
+            text, (time, score), (0, 18), textcoords="offset points", fontsize=8, ha="center"
+        )
+    axes.margins(0.15, 0.25)
     axes.set_xlabel("time for one text, relative to the original")
     axes.set_ylabel(score_name)
     with replacing(path) as beside:
