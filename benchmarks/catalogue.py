@@ -277,6 +277,7 @@ BENCHMARKS = [
         "paraphrases found by vectors: before and after training, in every form of index",
         "20 min",
         needs=f"MODEL, {PRETRAINED}",
+        results=("retrieval",),
     ),
     Benchmark(
         "bert",

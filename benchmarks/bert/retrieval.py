@@ -26,7 +26,7 @@ TIMED = 200  # queries, one by one
 def main(parser, arguments):
     """Train, score, store, search, write."""
     parser.add_argument("model", help="a folder with all-MiniLM-L6-v2")
-    parser.add_argument("--epochs", type=int, default=2, help="of training")
+    parser.add_argument("--epochs", type=int, default=1, help="of training")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds")
     options = parser.parse_args(arguments)
     import keras
@@ -104,7 +104,7 @@ def main(parser, arguments):
         table.append(f"| {name} | " + " | ".join(f"{values[n]:.3f}" for n in names) + " |")
     remark = (
         f"{len(train):,} pairs to train on, {len(queries)} queries among {len(documents):,} "
-        f"sentences; {options.epochs} epochs of batches of 64, seed 1."
+        f"sentences; batches of 64, {options.epochs} times over the pairs, seed 1."
     )
     parts = [remark, "\n".join(table), "## Stored vectors", "\n".join(lines)]
     write_result("retrieval", "Search by meaning", parts, "")

@@ -136,8 +136,15 @@ def check(model, probes):
             np.testing.assert_allclose(found, tf.nn.softmax(model(inputs)), atol=1e-5)
 
 
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.one_of(3)
+# Rotary positions take their angles from a table there.
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "rotary, pre-norm",
+        pytest.param("paper", marks=pytest.mark.whole),
+        pytest.param("ALiBi, RMS, multi-query", marks=pytest.mark.whole),
+    ],
+)
 def test_a_translator(parts, translations, tmp_path):
     tokenizer_file, texts = translations
     model = translator(270, PARTS[parts])

@@ -78,6 +78,15 @@ def test_texts_leave_by_the_rule(rule, options):
         close(found["logits"], answers)
 
 
+def test_another_class_starts_the_count_again():
+    model = made()
+    for n, classifier in enumerate(model.classifiers):
+        kernel, bias = classifier.get_weights()
+        classifier.set_weights([0 * kernel, np.eye(len(bias))[int(n >= 2)]])  # 0, 0, 1, 1, 1
+    assert set(model.exit_early(INPUTS, patience=1)["layers"].numpy()) == {2}
+    assert set(model.exit_early(INPUTS, patience=2)["layers"].numpy()) == {5}
+
+
 @pytest.mark.parametrize("name", ["ALBERT", "rotary, pre-norm, Macaron", "T5, batch, grouped"])
 def test_other_parts(name):
     options = {"architecture": CHOICES[name]} if name in CHOICES else {}
