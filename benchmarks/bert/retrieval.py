@@ -74,9 +74,8 @@ def main(parser, arguments):
     wrong = [[others[n] for n in row] for row in near]
     train_pairs(hard, tokenizer, train, settings, negatives=wrong, verbose=2)
     found[f"and {NEGATIVES} hard negatives"] = scores(hard)
-    best = max(zip(found.values(), (before, plain, hard), strict=True), key=lambda x: x[0]["mrr"])[
-        1
-    ]
+    encoders = zip(found.values(), (before, plain, hard), strict=True)
+    _, best = max(encoders, key=lambda one: one[0]["mrr"])
 
     asked, stored = vectors(best, queries), vectors(best, documents)
     exact = np.argsort(-(asked @ stored.T), axis=1, kind="stable")[:, :TOP]

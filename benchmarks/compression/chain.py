@@ -45,5 +45,5 @@ def main(parser, arguments):
     shutil.copyfile(smaller / "results.png", speeds_folder() / f"{name}.png")
     text = (smaller / "README.md").read_text("utf-8").replace("results.png", f"{name}.png")
     steps = [f"{n}. {step}" for n, step in enumerate(recipe.steps, start=1)]
-    parts = [f"`{Path(options.model).name}`.", "\n".join(steps), text.split("\n", 1)[1].strip()]
+    parts = ["\n".join(steps), text.split("\n", 1)[1].strip()]
     write_result(name, f"A classifier by a recipe, {options.set}", parts, "")

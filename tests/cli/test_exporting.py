@@ -81,8 +81,9 @@ def test_an_exported_model_is_exported_again(with_rules, tmp_path):
     found = command_here("translate", "--model", again, "--n-best", "Hi you").stdout
     assert found.count(b"\n") == 3
     # Rules and rounded weights change the greedy translations: `export` scores them again.
-    third = command_here("export", again, "--output", again, "--weights-dtype", "float16")
-    assert third.returncode == 0 and b"BLEU" in third.stdout
+    for change in (("--weights-dtype", "float16"), ("--min-length", "4")):
+        third = command_here("export", again, "--output", again, *change)
+        assert third.returncode == 0 and b"BLEU" in third.stdout
     description = json.loads((again / "translator.json").read_text("utf-8"))
     assert description["weights_dtype"] == "float16"
     assert tf.saved_model.load(str(again)).weights[0].dtype == tf.float16
@@ -90,7 +91,6 @@ def test_an_exported_model_is_exported_again(with_rules, tmp_path):
     assert refused.returncode == 2 and b"--output: expected a folder" in refused.stderr
 
 
-@pytest.mark.whole
 def test_a_model_with_integers_is_final(with_rules, tmp_path):
     integers = tmp_path / "int8"
     done = command_here("export", with_rules, "--output", integers, "--weights-dtype", "int8")

@@ -55,7 +55,6 @@ def test_other_subword_models_train_and_translate(pairs, tmp_path, subword):
     assert again.returncode == 0 and again.stdout.count(b"\n") == 1
 
 
-@pytest.mark.whole
 def test_several_files_and_a_validation_set_in_a_tree_that_moves(pairs, tmp_path, monkeypatch):
     project = tmp_path / "project"
     (project / "data").mkdir(parents=True)
@@ -112,7 +111,6 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
     assert done.returncode == 0 and b"BLEU" in done.stdout
 
 
-@pytest.mark.whole
 def test_another_architecture_trains_resumes_and_is_described(pairs, tmp_path):
     file, folder = tmp_path / "mine.json", tmp_path / "run"
     file.write_text('{"positions": {"part": "RotaryPositions"}, "num_key_value_heads": 1}')

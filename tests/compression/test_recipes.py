@@ -79,6 +79,8 @@ PRUNE, DISTIL, QUANTIZE = ({"step": name} for name in ("prune", "distil", "quant
         ([{**DISTIL, "layers": 2, "soft_targets": 1.1}], r"soft_targets: expected a number in \[0"),
         ([{**DISTIL, "layers": 2, "learning_rate": 0.0}], "learning_rate: expected a positive"),
         ([{**QUANTIZE, "dtype": "int4"}], "dtype: expected one of int8, float16, bfloat16, got"),
+        ([{**QUANTIZE, "runtime": "litert", "ranges": "static"}], "ranges: expected one of None"),
+        ([{**QUANTIZE, "ranges": "fixed"}], "ranges: expected one of static, dynamic, got 'fixed'"),
         ([{**QUANTIZE, "runtime": "lite"}], "runtime: expected one of tensorflow, litert"),
         ([QUANTIZE, {**PRUNE, "heads": 0.5}], r"steps\[0\]: expected quantize as the last step"),
         ([], "steps: expected at least one of distil, prune, quantize, got none"),

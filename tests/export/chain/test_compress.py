@@ -44,7 +44,9 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def fewer_rounds(monkeypatch):
+def measured_little(monkeypatch):
+    """Few rounds, and no process of its own for the memory of each stage."""
+    monkeypatch.setattr(chain, "peak_memory", lambda *given: None)
     seconds_of = chain.seconds_of
     monkeypatch.setattr(chain, "seconds_of", lambda *given: seconds_of(*given, most=3, rounds=1))
 

@@ -6,10 +6,11 @@ from typing import ClassVar
 from tf_transformer.compression.distiller import Distiller
 from tf_transformer.compression.prunable import prunable_stacks
 from tf_transformer.compression.pruning import pruned
+from tf_transformer.compression.recipes.training_step import TrainingStep
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Distil:
+class Distil(TrainingStep):
     """Train a model with fewer layers to imitate the model before this step.
 
     The student starts as its teacher without some of the layers, evenly spaced (Shleifer and Rush
@@ -20,8 +21,7 @@ class Distil:
     Args:
         layers: int, the layers that are left; or a pair of int, of the encoder and of the decoder
             of a translator.
-        epochs: int, passes over the training data.
-        learning_rate: float, the peak; None for the default of the kind of model.
+        epochs, learning_rate: see `TrainingStep`.
         temperature, soft_targets: see `Distiller`.
         hidden_states: float, see `Distiller`, for BERT.
 
@@ -37,23 +37,17 @@ class Distil:
 
     layers: int | list
     epochs: int = 3
-    learning_rate: float | None = None
     temperature: float = 2.0
     soft_targets: float = 0.5
     hidden_states: float = 0.0
 
     def __post_init__(self):
-        rate = self.learning_rate
-        for name, expected, holds in (
+        self.check(
             ("layers", "one or two numbers of at least 1", self._counts()),
-            ("epochs", "at least 1", self.epochs >= 1),
-            ("learning_rate", "a positive number", rate is None or rate > 0),
             ("temperature", "a number above 0", self.temperature > 0),
             ("soft_targets", "a number in [0, 1]", 0 <= self.soft_targets <= 1),
             ("hidden_states", "at least 0", self.hidden_states >= 0),
-        ):
-            if not holds:
-                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)!r}.")
+        )
 
     def rehearse(self, model):
         """Cut the layers without training.

@@ -9,17 +9,17 @@ from tf_transformer.compression.choosing import least_important
 from tf_transformer.compression.gradual_pruning import prune_gradually
 from tf_transformer.compression.prunable import attention_sites, network_sites
 from tf_transformer.compression.pruning import pruned
+from tf_transformer.compression.recipes.training_step import TrainingStep
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Prune:
+class Prune(TrainingStep):
     """Remove the least important heads and inner units of the feed-forward networks.
 
     Args:
         heads, units: floats in [0, 1), the share of them to remove; one of the two is above 0.
         rounds: int, how many times to remove a part and train.
-        epochs: int, passes over the training data in each round.
-        learning_rate: float, the peak; None for the default of the kind of model.
+        epochs, learning_rate: see `TrainingStep`, for each round.
         by: "gradient", "ablation" or, for heads alone, "confidence": see `head_importance`.
 
     Raises:
@@ -35,24 +35,17 @@ class Prune:
     heads: float = 0.0
     units: float = 0.0
     rounds: int = 1
-    epochs: int = 1
-    learning_rate: float | None = None
     by: str = "gradient"
 
     def __post_init__(self):
-        rate = self.learning_rate
         measures = ("gradient", "ablation", *(() if self.units else ("confidence",)))
-        for name, expected, holds in (
+        self.check(
             ("heads", "a share in [0, 1)", 0 <= self.heads < 1),
             ("units", "a share in [0, 1)", 0 <= self.units < 1),
             ("heads", "a share above 0, or one of the units", self.heads or self.units),
             ("rounds", "at least 1", self.rounds >= 1),
-            ("epochs", "at least 1", self.epochs >= 1),
-            ("learning_rate", "a positive number", rate is None or rate > 0),
             ("by", " or ".join(measures), self.by in measures),
-        ):
-            if not holds:
-                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)!r}.")
+        )
 
     def rehearse(self, model):
         """Remove as many heads and units, but any ones, without training.

@@ -16,12 +16,12 @@ class Quantize:
 
     Args:
         dtype: "int8", "float16" and others, see `export.stored_weights.stored` and `write_litert`.
-        ranges: "static" or "dynamic", of int8 for TensorFlow, see `quantized`. LiteRT's "int8" is
-            always dynamic.
+        ranges: "static" (the default) or "dynamic", for int8 by TensorFlow alone, see `quantized`;
+            LiteRT's "int8" is always dynamic.
         runtime: "tensorflow" writes a SavedModel, "litert" a folder for `tf_transformer.litert`.
 
     Raises:
-        ValueError: If the runtime, or the dtype for it, is unknown.
+        ValueError: If the runtime, or the dtype for it, is unknown, or ranges have no meaning.
 
     Example:
         >>> Quantize(runtime="litert").dtype
@@ -31,19 +31,21 @@ class Quantize:
     name: ClassVar[str] = "quantize"
 
     dtype: str = "int8"
-    ranges: str = "static"
+    ranges: str | None = None
     runtime: str = "tensorflow"
 
     def __post_init__(self):
+        has_ranges = self.runtime == "tensorflow" and self.dtype == "int8"
+        if has_ranges and self.ranges is None:
+            object.__setattr__(self, "ranges", "static")
         for name, choices in (
             ("runtime", tuple(_DTYPES)),
             ("dtype", _DTYPES.get(self.runtime, ())),
-            ("ranges", _RANGES),
+            ("ranges", _RANGES if has_ranges else (None,)),
         ):
             if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}."
-                )
+                known = ", ".join(map(str, choices))
+                raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}.")
 
     def rehearse(self, model):
         """The model: the weights are rounded when it is exported."""

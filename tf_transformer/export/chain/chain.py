@@ -64,10 +64,14 @@ def _check_folder(folder, recipe):
     if not folder.exists() or not any(folder.iterdir()):
         return
     known = folder / RECIPE
-    if not known.is_file() or json.loads(known.read_text("utf-8")) != recipe.to_dict():
+    try:
+        content = json.loads(known.read_text("utf-8"))
+    except (OSError, ValueError):  # missing, or not ours
+        content = None
+    if content != recipe.to_dict():
         raise FileExistsError(
             f"{folder}: expected a new folder, or that of the same recipe, which would be resumed, "
-            f"got {'another recipe' if known.is_file() else 'other content'}."
+            f"got {'another recipe' if isinstance(content, dict) else 'other content'}."
         )
 
 

@@ -37,7 +37,7 @@ class ClassifierTask:
         FileNotFoundError: model: expected the output of finetune, got nowhere.
     """
 
-    kind, method, score_name = "classifier", "classify", "accuracy, %"
+    method, score_name = "classify", "accuracy, %"
 
     def __init__(self, folder, data, **fit_options):
         folder = Path(folder)

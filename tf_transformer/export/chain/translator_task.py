@@ -41,7 +41,7 @@ class TranslatorTask:
         FileNotFoundError: ...
     """
 
-    kind, method, score_name = "translator", "translate", "BLEU"
+    method, score_name = "translate", "BLEU"
 
     def __init__(self, folder, command):
         self.run = TrainingRun.open(folder)
