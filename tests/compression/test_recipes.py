@@ -64,7 +64,7 @@ PRUNE, DISTIL, QUANTIZE = ({"step": name} for name in ("prune", "distil", "quant
     "steps, message",
     [
         ([{"step": "distill"}], r"steps\[0\]: expected one of .*\(did you mean 'distil'\?\)"),
-        ([{**PRUNE, "head": 0.5}], r"steps\[0\]: expected one of heads, .*mean 'heads'\?\)"),
+        ([{**PRUNE, "head": 0.5}], r"steps\[0\]: expected one of epochs, .*mean 'heads'\?\)"),
         ([{**PRUNE, "heads": "half"}], "prune: heads: expected a number, got 'half'"),
         ([{**PRUNE, "heads": True}], "heads: expected a number, got True"),
         ([{**PRUNE, "heads": 1}], r"heads: expected a share in \[0, 1\), got 1"),

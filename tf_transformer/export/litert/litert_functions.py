@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_transformer.export.classification.text_classifier import classes_of
+from tf_transformer.functional.attention.plan import attention_plan
 from tf_transformer.functional.portable_context import portable
 from tf_transformer.models.bert.bert_for_sequence_classification import (
     BertForSequenceClassification,
@@ -102,7 +103,8 @@ def _of_text_encoder(model):
 
 def _of_bert(kind, function, model, facts):
     most = model.config.max_position_embeddings
-    with portable(most):
+    # LiteRT has no loops that write tiles, by which a window would be computed.
+    with portable(most), attention_plan("whole"):
         traced = tf.function(function, autograph=False).get_concrete_function(**_BERT_INPUTS)
     return LiteFunctions(kind, {function.__name__: traced}, {"max_length": most, **facts})
 
@@ -121,7 +123,8 @@ def _of_translator(model):
         logits, state = model.step(token, state)
         return {"logits": logits, **_named(state)}
 
-    with portable(max(config["pe_input"], config["pe_target"])):
+    longest = max(config["pe_input"], config["pe_target"])
+    with portable(longest), attention_plan("whole"):
         encode = tf.function(encode, autograph=False).get_concrete_function(
             ids=tf.TensorSpec((None, None), tf.int32, name="ids"),
             length=tf.TensorSpec((), tf.int32, name="length"),
