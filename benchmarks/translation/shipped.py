@@ -103,7 +103,7 @@ def tuning_pairs(pairs):
     return pairs + short * (TUNING["times"] - 1)
 
 
-def fine_tune(student, folder, split):
+def fine_tune(student, changes, folder, split):
     """Train a student on the pairs of a split alone; the mean of both is a copy of its run."""
     os.environ.update(ONE_CORE)  # before TensorFlow is imported
     import keras
@@ -115,7 +115,7 @@ def fine_tune(student, folder, split):
 
     if folder.is_dir():
         return
-    run = new_run(student, STUDENT, split)
+    run = new_run(student, changes, split)
     keras.utils.set_random_seed(run.preset.seed)
     keras.config.set_dtype_policy(run.preset.precision)
     model, tokenizer = run.best_model(), Tokenizer.load(run.tokenizer_path)
@@ -207,6 +207,7 @@ def main(parser, arguments):
     parser.add_argument("--credit", default="", help="for these files, in the model card")
     parser.add_argument("--most", type=int, default=60_000, help="of these sentences")
     parser.add_argument("--teachers", type=int, default=4, help="models of the ensemble")
+    parser.add_argument("--layers", nargs=2, type=int, help="of the student: encoder, decoder")
     options = parser.parse_args(arguments)
     seeds = range(1, options.teachers + 1)
     teachers = [options.folder / f"teacher-{seed}" for seed in seeds]
@@ -220,14 +221,15 @@ def main(parser, arguments):
         changes = [{**TEACHER, "seed": seed} for seed in seeds]
         list(pool.map(train, teachers, changes, [split] * len(seeds)))
         first, second = pool.map(translated, [teachers] * 2, halves, folders)
-        student = options.folder / "student", STUDENT, with_further(split, first + second)
-        pool.submit(train, *student).result()
+        changes = STUDENT | ({"num_layers": options.layers} if options.layers else {})
+        student = options.folder / "student", changes
+        pool.submit(train, *student, with_further(split, first + second)).result()
         tuned = options.folder / "tuned"
-        pool.submit(fine_tune, student[0], tuned, split).result()
+        pool.submit(fine_tune, *student, tuned, split).result()
 
     from tf_transformer.cli.exporting import export_runs
 
-    run = new_run(tuned, *student[1:])
+    run = new_run(tuned, changes, with_further(split, first + second))
     translations = len(run.split.train) - len(split.train)
     counts = {name: len(part) for name, part in vars(split).items()}
     facts = {

@@ -30,7 +30,7 @@ class ModelPreset(BasePreset):
     """
 
     vocab_size: int
-    num_layers: int
+    num_layers: int | list
     d_model: int
     num_heads: int
     dff: int
