@@ -56,7 +56,7 @@ def _translate(options):
     if lite is not None:
         _translate_by_litert(lite, options)
         return
-    import_tensorflow(optimize_graphs=file is not None)
+    import_tensorflow(optimize_graphs=file is not None, share_operations=False)
     from tf_transformer.cli.translating import print_translations, translate_to_file
     from tf_transformer.export import Sampling
     from tf_transformer.export.translation import saved_translator as saved

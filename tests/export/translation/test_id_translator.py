@@ -39,7 +39,7 @@ def warm(model):
     def make(jit_compile):
         # Two parts of 16 rows share their programs.
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(in_parts, "_cores", lambda: 2)
+            patch.setattr(in_parts, "cores", lambda: 2)
             translator = IdTranslator(model, 1, END, beam_size=3, n_best=2, jit_compile=jit_compile)
             return translator, {name: built_by(getattr(translator, name)) for name in DECODINGS}
 

@@ -21,7 +21,7 @@ from tf_transformer.export import in_parts as module
     ],
 )
 def test_as_many_parts_as_rows_and_cores_allow(monkeypatch, cores, rows, parts):
-    monkeypatch.setattr(module, "_cores", lambda: cores)
+    monkeypatch.setattr(module, "cores", lambda: cores)
     traces, seen = [], []
 
     def decode(ids):
@@ -41,4 +41,4 @@ def test_as_many_parts_as_rows_and_cores_allow(monkeypatch, cores, rows, parts):
 
 def test_a_gpu_gets_the_whole_batch(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
-    assert module._cores() == 1
+    assert module.cores() == 1

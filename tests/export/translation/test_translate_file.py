@@ -37,7 +37,8 @@ def test_lines_keep_their_order(source, tmp_path, lines_at_once, beam):
     )
     assert count == 23 and translated(target) == EXPECTED
     numbers, shares = zip(*seen, strict=True)
-    assert list(numbers) == np.cumsum([len(batch) for batch in translator.batches]).tolist()
+    steps = np.diff(numbers, prepend=0).tolist()  # batches may begin in another order
+    assert sorted(steps) == sorted(len(batch) for batch in translator.batches)
     assert {*range(lines_at_once, 23, lines_at_once)} <= set(numbers)  # the ends of the chunks
     assert sorted(set(shares)) == list(shares)
     assert seen[-1] == (23, 1.0)

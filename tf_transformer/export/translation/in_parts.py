@@ -1,9 +1,10 @@
 """Decoding the parts of a batch in parallel."""
 
 import functools
-import os
 
 import tensorflow as tf
+
+from tf_transformer.export.cores import cores
 
 # A step with fewer rows takes almost as long.
 _LEAST_ROWS = 16
@@ -31,7 +32,7 @@ def in_parts(decode, ids):
     # Traced once, so that all parts share the programs that XLA compiles.
     signature = [tf.TensorSpec((None, None), ids.dtype)]
     decode = tf.function(decode, input_signature=signature, autograph=False)
-    counts = [count for count in (1, 2, 4) if count <= _cores()]
+    counts = [count for count in (1, 2, 4) if count <= cores()]
     enough = tf.shape(ids)[0] >= [count * _LEAST_ROWS for count in counts[1:]]
     return tf.switch_case(
         tf.math.count_nonzero(enough, dtype=tf.int32),
@@ -47,7 +48,3 @@ def _decode_parts(decode, ids, count):
 def _in_turn(*parts):
     rows = tf.stack(parts, axis=1)
     return tf.reshape(rows, tf.concat([[-1], tf.shape(rows)[2:]], 0))
-
-
-def _cores():
-    return 1 if tf.config.list_physical_devices("GPU") else os.cpu_count() or 1

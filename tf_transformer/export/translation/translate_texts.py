@@ -3,7 +3,15 @@
 Axes: n size of an n-best list.
 """
 
+import concurrent.futures
+import itertools
+
 import tensorflow as tf
+
+from tf_transformer.export.cores import cores
+
+# Each batch that is decoded holds its own memory.
+_MOST_AT_ONCE = 8
 
 
 def translate_texts(
@@ -16,7 +24,11 @@ def translate_texts(
     progress=None,
     counted=None,
 ):
-    """Translate texts in batches of similar length.
+    """Translate texts in batches of similar length, on a CPU as many at once as it has cores.
+
+    A process that does nothing else should start with the environment variable
+    TF_NUM_INTRAOP_THREADS=1, as the command `translate` does: the operations of a step are so small
+    that sharing each of them among the cores takes longer (benchmarks/decoding/NOTES.md).
 
     Args:
         translator: a `Translator` or a loaded one.
@@ -142,14 +154,20 @@ def _in_batches(translate, translator, texts, tokens_per_batch, progress, counte
     lengths = count_tokens(translator, texts)
     if counted:
         counted(lengths)
+    batches = batches_by_length(lengths, tokens_per_batch)
+    strings = (_strings([texts[i] for i in rows]) for rows in batches)
+    before = itertools.accumulate(map(len, batches), initial=0)
     results, done = [None] * len(texts), 0
-    for rows in batches_by_length(lengths, tokens_per_batch):
-        batch = _strings([texts[i] for i in rows])
-        for i, result in zip(rows, translate(batch, done), strict=True):
-            results[i] = result
-        done += len(rows)
-        if progress:
-            progress(done)
+    with concurrent.futures.ThreadPoolExecutor(min(cores(), _MOST_AT_ONCE)) as threads:
+        try:
+            for rows, found in zip(batches, threads.map(translate, strings, before), strict=True):
+                for i, result in zip(rows, found, strict=True):
+                    results[i] = result
+                done += len(rows)
+                if progress:
+                    progress(done)
+        finally:  # after an error or Ctrl-C, batches that wait are not begun
+            threads.shutdown(cancel_futures=True)
     return results
 
 
