@@ -13,6 +13,7 @@ from benchmarks.harness.report import write_json, write_result
 PEERS = [
     ("CTranslate2", "decoding.peers.ctranslate2_engine"),
     ("tf_transformer", "decoding.peers.ours_int8"),
+    ("tf_transformer", "decoding.peers.ours_int8_workers"),
 ]
 CALIBRATION = 512  # training pairs
 OWN, ENGINE = "tf_transformer", "CTranslate2"

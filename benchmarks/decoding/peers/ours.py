@@ -29,6 +29,12 @@ def new_model(case, arrays):
 
 def translating(model, case, sources, jit_compile=False):
     """A function that yields the translations of each batch."""
+    translate = translation(model, case, jit_compile)
+    return lambda: map(translate, sources)
+
+
+def translation(model, case, jit_compile=False):
+    """A function from ids to translations."""
     translator = IdTranslator(
         model,
         case["model"]["start_id"],
@@ -38,10 +44,9 @@ def translating(model, case, sources, jit_compile=False):
         jit_compile=jit_compile,
     )
 
-    def translate():
-        for source in sources:
-            greedy = case["beam"] == 1
-            ids = translator.greedy(source) if greedy else translator.beam(source)[0][:, 0]
-            yield ids.numpy()
+    def translate(source):
+        greedy = case["beam"] == 1
+        ids = translator.greedy(source) if greedy else translator.beam(source)[0][:, 0]
+        return ids.numpy()
 
     return translate

@@ -9,15 +9,16 @@ from tf_transformer.compression import quantized
 
 def variants(case, arrays):
     """Greedy decoding or beam search."""
+    sources = [tf.constant(batch) for batch in batches(case, arrays)]
+    return {name: translating(model, case, sources) for name, model in models(case, arrays).items()}
+
+
+def models(case, arrays):
+    """The same weights in each form."""
     model = new_model(case, arrays)
     source, target = (tf.constant(arrays[name]) for name in ("seen_source", "seen_target"))
-    models = {
-        "": model,
-        ", int8": quantized(model, [((source, target), target)]),
-        ", int8, dynamic": quantized(model),
-    }
-    sources = [tf.constant(batch) for batch in batches(case, arrays)]
     return {
-        f"tf_transformer{ending}": translating(model, case, sources)
-        for ending, model in models.items()
+        "tf_transformer": model,
+        "tf_transformer, int8": quantized(model, [((source, target), target)]),
+        "tf_transformer, int8, dynamic": quantized(model),
     }
