@@ -257,6 +257,13 @@ BENCHMARKS = [
     ),
     Benchmark(
         "translation",
+        "translators",
+        "exported translators: BLEU, time for a sentence and for 64",
+        "5 min",
+        needs="FOLDER ... of exported models",
+    ),
+    Benchmark(
+        "translation",
         "small_preset",
         "the small preset with three seeds: BLEU, minutes, the closing sentences",
         "40 min",

@@ -36,7 +36,8 @@ def command_here(*arguments, stdin=b""):
             file.write_bytes(content)
         # `gc.freeze` suits a process that ends soon; here it would keep every test's garbage.
         once = mock.patch.object(saved_translator, "load_saved_model", _load_once)
-        with _streams(*files), mock.patch.object(gc, "freeze"), once:
+        variables = mock.patch.dict(os.environ)  # what a command sets for its process
+        with _streams(*files), mock.patch.object(gc, "freeze"), once, variables:
             try:
                 code = main(list(map(str, arguments)))
             except SystemExit as end:  # raised by argparse
