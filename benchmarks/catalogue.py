@@ -146,6 +146,7 @@ BENCHMARKS = [
         "a classifier without half of its heads, and in int8: accuracy, size, time",
         "15 min",
         needs="SET, ARCHIVE, MODEL as for fine_tuning",
+        results=("classifier-trec-6",),
     ),
     Benchmark(
         "compression",
