@@ -15,7 +15,7 @@ from benchmarks.compression.classifier import (
 )
 from benchmarks.harness.report import speeds_folder, write_result
 
-WISHES = ({"loss": 0.0}, {"spoiled": 0.3}, {"spoiled": 1.0}, {"spoiled": 2.0}, {"share": 0.5})
+WISHES = ({"loss": 0.0}, {"changed": 0.3}, {"changed": 1.0}, {"changed": 2.0}, {"share": 0.5})
 
 
 def main(parser, arguments):
@@ -38,9 +38,9 @@ def main(parser, arguments):
         if "loss" in wish:
             chosen = choose_exit(validation, accuracy=best - wish["loss"] / 100)
             name = "no accuracy lost in validation"
-        elif "spoiled" in wish:
-            chosen = choose_exit(validation, spoiled=wish["spoiled"] / 100)
-            name = f"at most {wish['spoiled']} % spoiled in validation"
+        elif "changed" in wish:
+            chosen = choose_exit(validation, changed=wish["changed"] / 100)
+            name = f"at most {wish['changed']} % of the answers changed in validation"
         else:
             chosen = choose_exit(validation, layers=wish["share"] * layers)
             name = f"at most {wish['share'] * layers:.0f} layers on average in validation"

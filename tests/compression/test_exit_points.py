@@ -45,8 +45,12 @@ def test_points_are_what_exits_give(model, batches):
         assert point.accuracy == pytest.approx((guesses == labels).mean())
         assert point.layers == pytest.approx(layers.mean())
         after_all = np.concatenate([np.argmax(model(x)[:, -1], -1) for x, _ in batches])
-        spoiled = (guesses != labels) & (after_all == labels)
-        assert point.spoiled == pytest.approx(spoiled.mean())
+        assert point.changed == pytest.approx((guesses != after_all).mean())
+    unlabelled = exit_points(model, [x for x, _ in batches])
+    assert unlabelled == [point._replace(accuracy=None) for point in points]
+    assert choose_exit(unlabelled, changed=0.0) == choose_exit(points, changed=0.0)._replace(
+        accuracy=None
+    )
 
 
 def test_datasets_and_sample_weights(model, batches):
@@ -67,12 +71,13 @@ POINTS = [
     ("wish", "chosen"),
     [
         ({"accuracy": 0.92}, 2),
-        ({"accuracy": 0.9}, 3),
-        ({"layers": 12}, 2),
-        ({"layers": 7.9}, 3),
-        ({"spoiled": 0.0}, 0),
-        ({"spoiled": 0.02}, 2),
-        ({"spoiled": 0.03}, 1),
+        ({"accuracy": 0.9}, 1),
+        ({"layers": 12}, 0),
+        ({"layers": 8}, 2),
+        ({"layers": 7.9}, 1),
+        ({"changed": 0.0}, 0),
+        ({"changed": 0.02}, 2),
+        ({"changed": 0.03}, 1),
     ],
 )
 def test_choice(wish, chosen):
@@ -84,7 +89,7 @@ def test_choice(wish, chosen):
     [
         ({}, "expected one of them"),
         ({"accuracy": 0.9, "layers": 5}, "expected one of them"),
-        ({"spoiled": -0.1}, "spoiled: expected at least 0.0000, the least, got -0.1"),
+        ({"changed": -0.1}, "changed: expected at least 0.0000, the least, got -0.1"),
         ({"accuracy": 0.94}, "accuracy: expected at most 0.9300, the best, got 0.94"),
         ({"layers": 4.5}, "layers: expected at least 5.0000, the least, got 4.5"),
     ],
@@ -100,7 +105,9 @@ def test_bad_input(model):
     one_hot = [({"input_ids": np.ones((2, 3), np.int32)}, np.eye(3)[:2])]
     with pytest.raises(ValueError, match="expected the number of its class for each of 2 texts"):
         exit_points(model, one_hot)
-    with pytest.raises(ValueError, match="accuracy, layers, spoiled: expected one of them and"):
+    with pytest.raises(ValueError, match="accuracy, layers, changed: expected one of them and"):
         choose_exit([], layers=3)
+    with pytest.raises(ValueError, match="accuracy: expected points measured with labels"):
+        choose_exit([POINTS[0]._replace(accuracy=None)], accuracy=0.9)
     with pytest.raises(ValueError, match="model: expected a BertWithExits, got BertForSeq"):
         exit_points(BertForSequenceClassification(CONFIG), [])

@@ -46,7 +46,7 @@ def add_commands(commands):
         type=float,
         metavar="PERCENT",
         help="a classifier after every layer; easy texts leave early, and at most so many percent "
-        "of the validation texts are wrong because they do",
+        "of the validation texts get another answer because they do",
     )
     for name, (default, meaning) in _SETTINGS.items():
         finetune.add_argument(
@@ -132,7 +132,7 @@ def _exported(model, tokenizer, data, settings, early_exit):
     if early_exit is None:
         return TextClassifier(model, tokenizer, settings.max_length), {}
     points = exit_points(model, text_batches(tokenizer, data.validation, settings))
-    point = choose_exit(points, spoiled=early_exit / 100)
+    point = choose_exit(points, changed=early_exit / 100)
     exported = EarlyExitClassifier(
         model,
         tokenizer,

@@ -20,31 +20,31 @@ class ExitPoint(NamedTuple):
     Args:
         patience: int or None, see `BertWithExits.exit_early`.
         entropy: float in nats, see there.
-        accuracy: float in [0, 1], the share of texts whose answer is right.
+        accuracy: float in [0, 1], the share of texts whose answer is right; None without labels.
         layers: float, the mean number of layers that a text takes.
-        spoiled: float in [0, 1], the share of texts whose answer is wrong, and right after all
-            layers.
+        changed: float in [0, 1], the share of texts whose answer is not that of all layers.
 
     Example:
-        >>> ExitPoint(patience=2, entropy=0.0, accuracy=0.9, layers=3.5, spoiled=0.01).layers
+        >>> ExitPoint(patience=2, entropy=0.0, accuracy=0.9, layers=3.5, changed=0.01).layers
         3.5
     """
 
     patience: int | None
     entropy: float
-    accuracy: float
+    accuracy: float | None
     layers: float
-    spoiled: float
+    changed: float
 
 
 def exit_points(model, batches, thresholds=None):
-    """Measure thresholds of early exit on labelled texts.
+    """Measure thresholds of early exit on texts, best of the kind that the model will meet.
 
     The model runs once; what each threshold gives follows from the logits of all exits.
 
     Args:
         model: built `BertWithExits`.
-        batches: iterable of `(inputs, labels)` as for `fit`, of texts it was not trained on.
+        batches: iterable of `(inputs, labels)` as for `fit`, or of `inputs` alone, of texts it was
+            not trained on.
         thresholds: list of `(patience, entropy)`. None: no rule at all, then each patience, then
             thresholds of the entropy at equal shares of the values that occur.
 
@@ -69,11 +69,11 @@ def exit_points(model, batches, thresholds=None):
     for batch in batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         logits.append(model(x, training=False).numpy())
-        labels.append(np.reshape(y, -1))
+        labels.append([] if y is None else np.reshape(y, -1))
     if not logits:
         raise ValueError("batches: expected at least one batch, got none.")
     logits, labels = np.concatenate(logits), np.concatenate(labels)
-    if len(labels) != len(logits):
+    if len(labels) not in (0, len(logits)):
         raise ValueError(
             f"batches: expected the number of its class for each of {len(logits)} texts, got "
             f"{len(labels)} numbers."
@@ -96,27 +96,31 @@ def exit_points(model, batches, thresholds=None):
             leaves |= streaks >= patience
         leaves[:, -1] = True
         exits = leaves.argmax(1)  # (N,)
-        right = guesses[np.arange(len(exits)), exits] == labels
-        spoiled = ~right & (guesses[:, -1] == labels)
-        measured = right.mean(), exits.mean() + 1, spoiled.mean()
-        return ExitPoint(patience, float(entropy), *map(float, measured))
+        answers = guesses[np.arange(len(exits)), exits]
+        return ExitPoint(
+            patience,
+            float(entropy),
+            float((answers == labels).mean()) if len(labels) else None,
+            float(exits.mean() + 1),
+            float((answers != guesses[:, -1]).mean()),
+        )
 
     return [point(*one) for one in thresholds]
 
 
-def choose_exit(points, *, accuracy=None, layers=None, spoiled=None):
-    """Choose a threshold for a wanted accuracy or a wanted speed.
+def choose_exit(points, *, accuracy=None, layers=None, changed=None):
+    """Choose a threshold for a wanted speed, or for what it may cost.
 
     On a few hundred texts accuracy is a poor guide: some that leave early are right by luck, which
-    hides as many that are spoiled. Texts of another kind need a stricter threshold
+    hides as many that are wrong. The answers that change are not hidden, and need no labels
     (benchmarks/compression/NOTES.md).
 
     Args:
         points: list of `ExitPoint`, from `exit_points`.
         accuracy: None, or float in [0, 1]: the point with the fewest layers that reaches it.
-        layers: None, or float of at least 1: the most accurate point that takes no more of them on
-            average. Half of the layers are about twice the speed.
-        spoiled: None, or float in [0, 1]: the point with the fewest layers that spoils no more.
+        layers: None, or float of at least 1: the point that changes the fewest answers and takes no
+            more of them on average. Half of the layers are about twice the speed.
+        changed: None, or float in [0, 1]: the point with the fewest layers that changes no more.
 
     Returns:
         `ExitPoint`.
@@ -125,28 +129,30 @@ def choose_exit(points, *, accuracy=None, layers=None, spoiled=None):
         ValueError: If not exactly one of the three is given, or no point reaches it.
 
     Example:
-        >>> whole = ExitPoint(None, 0.0, accuracy=0.92, layers=12.0, spoiled=0.0)
-        >>> early = ExitPoint(3, 0.0, accuracy=0.91, layers=5.5, spoiled=0.02)
+        >>> whole = ExitPoint(None, 0.0, accuracy=0.92, layers=12.0, changed=0.0)
+        >>> early = ExitPoint(3, 0.0, accuracy=0.91, layers=5.5, changed=0.02)
         >>> choose_exit([whole, early], accuracy=0.915) is whole
         True
-        >>> choose_exit([whole, early], layers=6) is choose_exit([whole, early], spoiled=0.02)
+        >>> choose_exit([whole, early], layers=6) is choose_exit([whole, early], changed=0.02)
         True
     """
-    wishes = {"accuracy": accuracy, "layers": layers, "spoiled": spoiled}
+    wishes = {"accuracy": accuracy, "layers": layers, "changed": changed}
     given = {name: wish for name, wish in wishes.items() if wish is not None}
     if len(given) != 1 or not points:
         raise ValueError(
-            f"accuracy, layers, spoiled: expected one of them and points to choose from, got "
+            f"accuracy, layers, changed: expected one of them and points to choose from, got "
             f"{given} and {len(points)} points."
         )
     [(name, wish)] = given.items()
     values = [getattr(point, name) for point in points]
+    if None in values:
+        raise ValueError("accuracy: expected points measured with labels, got some without.")
     if name == "accuracy" and max(values) < wish:
         raise ValueError(f"accuracy: expected at most {max(values):.4f}, the best, got {wish}.")
     if name != "accuracy" and min(values) > wish:
         raise ValueError(f"{name}: expected at least {min(values):.4f}, the least, got {wish}.")
-    signs = {"accuracy": 1, "layers": -1, "spoiled": -1}
-    fitting = [point for point in points if signs[name] * (getattr(point, name) - wish) >= 0]
+    sign = 1 if name == "accuracy" else -1
+    fitting = [point for point in points if sign * (getattr(point, name) - wish) >= 0]
     if name == "layers":
-        return max(fitting, key=lambda point: (point.accuracy, -point.layers))
-    return min(fitting, key=lambda point: (point.layers, -point.accuracy))
+        return min(fitting, key=lambda point: (point.changed, point.layers))
+    return min(fitting, key=lambda point: (point.layers, point.changed))
