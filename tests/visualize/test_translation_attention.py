@@ -17,13 +17,19 @@ def tokenizer(tmp_path_factory):
     return GraphBPE.from_file(path)
 
 
+def new_model(tokenizer, layers=2):
+    sizes = {"pe_input": 64, "pe_target": 64, "share_embeddings": True}
+    return Transformer(layers, 8, 2, 16, *[tokenizer.vocab_size] * 2, **sizes)
+
+
 @pytest.fixture
 def model(tokenizer):
-    size = tokenizer.vocab_size
-    return Transformer(2, 8, 2, 16, size, size, pe_input=64, pe_target=64, share_embeddings=True)
+    return new_model(tokenizer)
 
 
-def test_weights_are_the_last_decoder_layers(model, tokenizer):
+@pytest.mark.parametrize("layers", [2, (1, 2), (3, 2)])
+def test_weights_are_the_last_decoder_layers(tokenizer, layers):
+    model = new_model(tokenizer, layers)
     weights, rows, columns = translation_attention(model, tokenizer, *SENTENCES)
     source, target = tokenizer.encode(SENTENCES).to_list()
     inputs = tf.constant([[*source, tokenizer.end_id]]), tf.constant([[1, *target]])

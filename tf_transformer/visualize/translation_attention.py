@@ -46,7 +46,8 @@ def translation_attention(model, tokenizer, source, translation):
     inputs = [[*source_ids, special["end"]]], [[special["start"], *target_ids]]
     inputs = tuple(tf.constant(ids, tf.int32) for ids in inputs)
     _, attention = model(inputs, False, return_attention_weights=True)
-    last = f"decoder_layer{config['num_layers']}_block2"
+    layers = config["num_layers"]  # of encoder and decoder, or both numbers
+    last = f"decoder_layer{layers if isinstance(layers, int) else layers[1]}_block2"
     tokens = [[*_labels(tokenizer.pieces(ids)), "</s>"] for ids in (target_ids, source_ids)]
     return attention[last][0].numpy(), *tokens
 
