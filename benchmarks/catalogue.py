@@ -263,6 +263,7 @@ BENCHMARKS = [
         "exported translators: BLEU, time for a sentence and for 64",
         "5 min",
         needs="FOLDER ... of exported models",
+        results=("translators-6-1",),
     ),
     Benchmark(
         "translation",
