@@ -21,14 +21,17 @@ TEXTS = ["a b c", "", "d", "e f g h i j", "k l", "m n o", "\ud800 lone"]
 
 
 @pytest.mark.parametrize("tokens_per_batch", [1, 7, 8, 1000])
-def test_texts_keep_their_order(tokens_per_batch):
+@pytest.mark.parametrize("cores", [1, 3])
+def test_texts_keep_their_order(monkeypatch, tokens_per_batch, cores):
+    monkeypatch.setattr(module, "cores", lambda: cores)
     translator, done = UpperTranslator(), []
     texts = translate_texts(
         translator, TEXTS, tokens_per_batch=tokens_per_batch, progress=done.append
     )
     assert texts == ["A B C", "", "D", "E F G H I J", "K L", "M N O", "? LONE"]
-    sizes = np.diff(done, prepend=0)  # batches may begin in another order
-    assert sorted(sizes) == sorted(len(batch) for batch in translator.batches)
+    batches = batches_by_length(count_tokens(translator, TEXTS), tokens_per_batch)
+    assert done == list(np.cumsum([len(batch) for batch in batches]))
+    assert sorted(map(len, translator.batches)) == sorted(map(len, batches))
 
 
 class Meeting(UpperTranslator):

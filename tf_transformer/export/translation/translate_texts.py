@@ -158,16 +158,14 @@ def _in_batches(translate, translator, texts, tokens_per_batch, progress, counte
     strings = (_strings([texts[i] for i in rows]) for rows in batches)
     before = itertools.accumulate(map(len, batches), initial=0)
     results, done = [None] * len(texts), 0
+    # An error or Ctrl-C ends the iterator of `map`, which drops the batches that wait.
     with concurrent.futures.ThreadPoolExecutor(min(cores(), _MOST_AT_ONCE)) as threads:
-        try:
-            for rows, found in zip(batches, threads.map(translate, strings, before), strict=True):
-                for i, result in zip(rows, found, strict=True):
-                    results[i] = result
-                done += len(rows)
-                if progress:
-                    progress(done)
-        finally:  # after an error or Ctrl-C, batches that wait are not begun
-            threads.shutdown(cancel_futures=True)
+        for rows, found in zip(batches, threads.map(translate, strings, before), strict=True):
+            for i, result in zip(rows, found, strict=True):
+                results[i] = result
+            done += len(rows)
+            if progress:
+                progress(done)
     return results
 
 
