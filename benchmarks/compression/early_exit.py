@@ -1,12 +1,15 @@
 """A classifier whose texts leave early: `python -m benchmarks early_exit SET ARCHIVE MODEL`.
 
 SET, ARCHIVE and MODEL are those of `fine_tuning`. Fine-tunes the model with and without exits,
-chooses thresholds on the validation part, and compares accuracy on the test part and time of the
-exported classifiers, measured in turn. Writes results/PROCESSOR/early_exit-SET.md and .png.
+with some seeds, chooses thresholds on the validation part, and compares accuracy on the test part
+and time of the exported classifiers, measured in turn. Writes results/PROCESSOR/early_exit-SET.md
+and .png.
 """
 
 import tempfile
 from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
 
 from benchmarks.compression.classifier import (
     fine_tuned_classifier,
@@ -15,18 +18,68 @@ from benchmarks.compression.classifier import (
 )
 from benchmarks.harness.report import speeds_folder, write_result
 
-WISHES = ({"loss": 0.0}, {"changed": 0.3}, {"changed": 1.0}, {"changed": 2.0}, {"share": 0.5})
+WISHES = {
+    "no accuracy lost in validation": {"loss": 0.0},
+    **{
+        f"at most {share} % of the answers changed in validation": {"changed": share / 100}
+        for share in (0.0, 0.3, 1.0, 2.0)
+    },
+    "half of the layers on average in validation": {"share": 0.5},
+}
 
 
 def main(parser, arguments):
     """Train, choose, measure, write."""
     set_arguments(parser)
+    parser.add_argument("--trainings", type=int, default=3, help="with seeds from --seed on")
     options = parser.parse_args(arguments)
+    trainings = []
+    for seed in range(options.seed, options.seed + options.trainings):
+        options.seed = seed
+        trainings.append(train(options))
+    first, *_ = trainings
+    times = times_of(first, options.rounds)
+    lines = ["| | accuracy | layers | time for 1 text | for 32 |", "|---" * 5 + "|"]
+    for name in times[1]:
+        rights, layers = zip(*(training.test[name] for training in trainings), strict=True)
+        each = ", ".join(f"{right:.1%}" for right in rights)
+        row = f"| {name} | {mean(rights):.2%} ({each}) | {mean(layers):.2f} |"
+        lines.append(f"{row} {times[1][name]:.2f} | {times[32][name]:.2f} |")
+    draw(first, options.set, speeds_folder() / f"early_exit-{options.set}.png")
+    thresholds = ", ".join(
+        f"{name}: {rule_text(rule)}" for name, rule in first.rules.items() if rule.entropy
+    )
+    data = first.data
+    remark = (
+        f"`{Path(options.model).name}`, {len(data.train):,} texts to train on, {len(data.test):,} "
+        f"for the test, which gave accuracy and layers; means of {options.trainings} trainings, "
+        f"accuracy of each in brackets. Time: the exported classifier of the first, texts to "
+        f"classes, relative to the first line, medians of {options.rounds} rounds. Its thresholds: "
+        f"{thresholds}."
+    )
+    plot = f"![Accuracy by layers](early_exit-{options.set}.png)"
+    parts = [remark, "\n".join(lines), plot]
+    write_result(f"early_exit-{options.set}", f"Leaving early, {options.set}", parts, "")
+
+
+class Training(NamedTuple):
+    """A model with exits and one without, trained with the same seed."""
+
+    plain: object
+    model: object
+    tokenizer: object
+    data: object
+    settings: object
+    rules: dict  # name -> ExitPoint of the validation part
+    test: dict  # name -> (accuracy, layers) on the test part
+    curve: list  # ExitPoint of each threshold on the test part
+
+
+def train(options):
+    """Train both, choose thresholds on the validation part, score them on the test part."""
     import numpy as np
-    import tensorflow as tf
 
     from tf_transformer.compression import choose_exit, exit_points
-    from tf_transformer.export import EarlyExitClassifier, TextClassifier
     from tf_transformer.training import text_batches
 
     plain, tokenizer, data, settings = fine_tuned_classifier(options)
@@ -34,55 +87,45 @@ def main(parser, arguments):
     validation = exit_points(model, text_batches(tokenizer, data.validation, settings))
     layers, best = model.config.num_hidden_layers, validation[0].accuracy
     rules = {"exits, all layers": validation[0]}
-    for wish in WISHES:
+    for name, wish in WISHES.items():
         if "loss" in wish:
-            chosen = choose_exit(validation, accuracy=best - wish["loss"] / 100)
-            name = "no accuracy lost in validation"
-        elif "changed" in wish:
-            chosen = choose_exit(validation, changed=wish["changed"] / 100)
-            name = f"at most {wish['changed']} % of the answers changed in validation"
-        else:
-            chosen = choose_exit(validation, layers=wish["share"] * layers)
-            name = f"at most {wish['share'] * layers:.0f} layers on average in validation"
-        rules[f"{name}: {rule_text(chosen)}"] = chosen
+            wish = {"accuracy": best - wish["loss"]}
+        elif "share" in wish:
+            wish = {"layers": wish["share"] * layers}
+        rules[name] = choose_exit(validation, **wish)
     thresholds = [point[:2] for point in validation]
-    test = exit_points(model, text_batches(tokenizer, data.test, settings), thresholds)
-    tested = {point[:2]: point for point in test}
+    curve = exit_points(model, text_batches(tokenizer, data.test, settings), thresholds)
+    tested = {point[:2]: (point.accuracy, point.layers) for point in curve}
     hits = [
         np.argmax(plain(x), -1) == np.asarray(y)
         for x, y in text_batches(tokenizer, data.test, settings)
     ]
-    accuracy = np.concatenate(hits).mean()
+    test = {"without exits": (np.concatenate(hits).mean(), layers)}
+    test |= {name: tested[rule[:2]] for name, rule in rules.items()}
+    print(test, flush=True)
+    return Training(plain, model, tokenizer, data, settings, rules, test, curve)
+
+
+def times_of(training, rounds):
+    """Relative times of the exported classifiers: number of texts -> rule -> time."""
+    import tensorflow as tf
+
+    from tf_transformer.export import EarlyExitClassifier, TextClassifier
 
     def early(loaded, rule):
-        patience, entropy = tf.constant(rule.patience or layers), tf.constant(rule.entropy)
+        patience = tf.constant(rule.patience or training.model.config.num_hidden_layers)
+        entropy = tf.constant(rule.entropy)
         return lambda texts: loaded.classify_early(texts, patience, entropy)
 
+    how = training.tokenizer, training.settings.max_length
     with tempfile.TemporaryDirectory() as folder:
-        TextClassifier(plain, tokenizer, settings.max_length).save(f"{folder}/plain")
-        EarlyExitClassifier(model, tokenizer, settings.max_length).save(f"{folder}/early")
+        TextClassifier(training.plain, *how).save(f"{folder}/plain")
+        EarlyExitClassifier(training.model, *how).save(f"{folder}/early")
         whole = tf.saved_model.load(f"{folder}/plain")
         loaded = tf.saved_model.load(f"{folder}/early")
         calls = {"without exits": whole.classify}
-        calls |= {name: early(loaded, rule) for name, rule in rules.items()}
-        texts = [text for text, _ in data.test]
-        times = relative_times(calls, texts, options.rounds)
-    lines = ["| | accuracy | layers | time for 1 text | for 32 |", "|---" * 5 + "|"]
-    for name in calls:
-        point = tested[rules[name][:2]] if name in rules else None
-        right, mean = (point.accuracy, point.layers) if point else (accuracy, layers)
-        row = f"| {name} | {right:.1%} | {mean:.2f} |"
-        lines.append(f"{row} {times[1][name]:.2f} | {times[32][name]:.2f} |")
-    draw(test, accuracy, layers, options.set, speeds_folder() / f"early_exit-{options.set}.png")
-    remark = (
-        f"`{Path(options.model).name}`, {len(data.train):,} texts to train on, {len(data.test):,} "
-        f"for the test, which gave accuracy and layers; seed {options.seed}. Time: the exported "
-        f"classifier, texts to classes, relative to the first line, medians of {options.rounds} "
-        f"rounds."
-    )
-    plot = f"![Accuracy by layers](early_exit-{options.set}.png)"
-    parts = [remark, "\n".join(lines), plot]
-    write_result(f"early_exit-{options.set}", f"Leaving early, {options.set}", parts, "")
+        calls |= {name: early(loaded, rule) for name, rule in training.rules.items()}
+        return relative_times(calls, [text for text, _ in training.data.test], rounds)
 
 
 def rule_text(point):
@@ -92,14 +135,15 @@ def rule_text(point):
     return f"entropy {point.entropy:.3f}" if point.entropy else "no rule"
 
 
-def draw(points, accuracy, layers, title, path):
+def draw(training, title, path):
     """Accuracy against the mean number of layers, for both rules."""
     import matplotlib.pyplot as plt
 
+    accuracy, layers = training.test["without exits"]
     _, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
     for label, style, some in (
-        ("patience", "o-", [point for point in points if point.patience]),
-        ("entropy", "x--", [point for point in points if point.entropy]),
+        ("patience", "o-", [point for point in training.curve if point.patience]),
+        ("entropy", "x--", [point for point in training.curve if point.entropy]),
     ):
         some = sorted(some, key=lambda point: point.layers)
         rows = [point.layers for point in some], [100 * point.accuracy for point in some]

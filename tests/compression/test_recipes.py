@@ -4,12 +4,14 @@ import json
 import re
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from random_weights import randomize
 
 from tf_transformer import Transformer
 from tf_transformer.bert import BertConfig, BertForSequenceClassification
+from tf_transformer.compression import Distiller
 from tf_transformer.compression.recipes import Distil, Prune, Quantize, Recipe
 
 
@@ -78,6 +80,7 @@ PRUNE, DISTIL, QUANTIZE = ({"step": name} for name in ("prune", "distil", "quant
         ([{**DISTIL, "layers": 2, "temperature": 0}], "temperature: expected a number above 0"),
         ([{**DISTIL, "layers": 2, "soft_targets": 1.1}], r"soft_targets: expected a number in \[0"),
         ([{**DISTIL, "layers": 2, "learning_rate": 0.0}], "learning_rate: expected a positive"),
+        ([{**PRUNE, "heads": 0.1, "soft_targets": -1}], r"soft_targets: expected a number in \[0"),
         ([{**QUANTIZE, "dtype": "int4"}], "dtype: expected one of int8, float16, bfloat16, got"),
         ([{**QUANTIZE, "runtime": "litert", "ranges": "static"}], "ranges: expected one of None"),
         ([{**QUANTIZE, "ranges": "fixed"}], "ranges: expected one of static, dynamic, got 'fixed'"),
@@ -140,3 +143,33 @@ def test_prune_is_rehearsed_with_its_shares():
     assert sum(heads) == 4 and sum(units) == 18
     with pytest.raises(ValueError, match="heads: share: expected at most 0.750, so that each lay"):
         Prune(heads=0.9).rehearse(classifier(2))
+
+
+class Trainings:
+    """A task that keeps what it was asked to train."""
+
+    def __init__(self):
+        self.trained = []
+
+    def compile(self, model):
+        model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    def examples(self):
+        return [({"input_ids": np.array([[2, 7, 3], [2, 8, 3]])}, np.array([0, 1]))]
+
+    def train(self, model, step, folder):
+        self.trained.append((model, folder))
+
+
+def test_prune_learns_from_the_model_before_in_every_round(tmp_path):
+    model, task = classifier(2), Trainings()
+    step = Prune(heads=0.5, rounds=2, temperature=3.0, soft_targets=0.25)
+    smaller = step.apply(model, task, tmp_path)
+    for n, (learner, folder) in enumerate(task.trained, 1):
+        assert isinstance(learner, Distiller) and learner.get_config()["temperature"] == 3.0
+        assert learner.weights_of_losses == (0.25, 0.0, 0.0)
+        assert learner._teacher[0]() is model and folder == tmp_path / f"round-{n}"
+    assert len(task.trained) == 2 and learner.student is smaller
+    task = Trainings()
+    smaller = Prune(heads=0.5, soft_targets=0.0).apply(model, task, tmp_path)
+    assert task.trained == [(smaller, tmp_path / "round-1")]

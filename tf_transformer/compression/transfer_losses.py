@@ -6,6 +6,8 @@ Axes: B batch, T length, N heads, D width, C classes or vocabulary. Masks are fl
 
 import tensorflow as tf
 
+from tf_transformer.functional.divergence import softened_divergence
+
 
 def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):
     """Mean divergence of a student's softened predictions from its teacher's.
@@ -27,11 +29,7 @@ def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):
         >>> round(float(soft_target_loss(student, teacher)), 4)  # log 2 - entropy of the teacher
         0.1927
     """
-    logits, teacher_logits = (
-        tf.nn.log_softmax(tf.cast(x, tf.float32) / temperature) for x in (logits, teacher_logits)
-    )
-    each = tf.reduce_sum(tf.exp(teacher_logits) * (teacher_logits - logits), -1)
-    return temperature**2 * _mean(each, mask)
+    return _mean(softened_divergence(logits, teacher_logits, temperature), mask)
 
 
 def hidden_state_loss(states, teacher_states, mask=None):

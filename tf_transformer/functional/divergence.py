@@ -1,6 +1,6 @@
-"""Divergence between two predictions, without materializing their probabilities.
+"""Divergence between two predictions.
 
-Axes: B batch, T target length, V vocabulary.
+Axes: B batch, T target length, V vocabulary or classes.
 """
 
 import tensorflow as tf
@@ -32,6 +32,30 @@ def symmetric_divergence(logits):
         return divergence, lambda upstream: _gradient(logits, *kept, upstream)
 
     return divergences(logits)
+
+
+def softened_divergence(logits, teacher_logits, temperature=1.0):
+    """temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)).
+
+    Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2; the factor keeps
+    gradients as large as those of labels.
+
+    Args:
+        logits, teacher_logits: float tensors (B, V) or (B, T, V).
+        temperature: float above 0.
+
+    Returns:
+        float32 tensor (B,) or (B, T), in nats.
+
+    Example:
+        >>> student, teacher = tf.math.log([[0.5, 0.5]]), tf.math.log([[0.8, 0.2]])
+        >>> round(float(softened_divergence(student, teacher)[0]), 4)  # log 2 - teacher's entropy
+        0.1927
+    """
+    logits, teacher_logits = (
+        tf.nn.log_softmax(tf.cast(x, tf.float32) / temperature) for x in (logits, teacher_logits)
+    )
+    return temperature**2 * tf.reduce_sum(tf.exp(teacher_logits) * (teacher_logits - logits), -1)
 
 
 @tf.function(jit_compile=True, autograph=False)

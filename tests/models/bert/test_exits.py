@@ -175,6 +175,31 @@ def test_the_loss_is_the_mean_weighted_by_depth():
     assert accuracy == pytest.approx((logits[:, -1].argmax(-1) == labels).mean())
 
 
+@pytest.mark.parametrize("sample_weight", [None, np.array([0.5, 2.0, 0.0], np.float32)])
+def test_in_training_lower_exits_learn_from_the_last(sample_weight):
+    model, labels = made(), np.array([2, 0, 1])
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with tf.GradientTape() as tape:
+        found = model(INPUTS)
+        tape.watch(found)
+        loss = model.compute_loss(INPUTS, labels, found, sample_weight)
+
+    def softmax(logits):
+        return np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+
+    logits = np.asarray(found, np.float64)
+    p, soft = softmax(logits), softmax(logits / 2)  # (B, L, C)
+    weights = np.ones(3) if sample_weight is None else sample_weight
+    of_labels = weights @ -np.log(p[np.arange(3), :, labels]) / 3  # (L,)
+    of_last = weights @ (4 * soft[:, -1:] * np.log(soft[:, -1:] / soft)).sum(-1) / 3
+    losses = (of_labels + of_last) / 2
+    losses[-1] = of_labels[-1]
+    assert float(loss) == pytest.approx(losses @ [1, 2, 3, 4, 5] / 15, rel=1e-5)
+    # The last exit learns from the labels alone.
+    expected = 5 / 15 * weights[:, None] / 3 * (p[:, -1] - np.eye(3)[labels])
+    np.testing.assert_allclose(tape.gradient(loss, found)[:, -1], expected, rtol=1e-4, atol=1e-7)
+
+
 def test_fine_tuning_trains_every_exit(tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import ClassVar
 
-from tf_transformer.compression.distiller import Distiller
 from tf_transformer.compression.prunable import prunable_stacks
 from tf_transformer.compression.pruning import pruned
 from tf_transformer.compression.recipes.training_step import TrainingStep
@@ -21,8 +20,7 @@ class Distil(TrainingStep):
     Args:
         layers: int, the layers that are left; or a pair of int, of the encoder and of the decoder
             of a translator.
-        epochs, learning_rate: see `TrainingStep`.
-        temperature, soft_targets: see `Distiller`.
+        epochs, learning_rate, temperature, soft_targets: see `TrainingStep`.
         hidden_states: float, see `Distiller`, for BERT.
 
     Raises:
@@ -37,15 +35,11 @@ class Distil(TrainingStep):
 
     layers: int | list
     epochs: int = 3
-    temperature: float = 2.0
-    soft_targets: float = 0.5
     hidden_states: float = 0.0
 
     def __post_init__(self):
         self.check(
             ("layers", "one or two numbers of at least 1", self._counts()),
-            ("temperature", "a number above 0", self.temperature > 0),
-            ("soft_targets", "a number in [0, 1]", 0 <= self.soft_targets <= 1),
             ("hidden_states", "at least 0", self.hidden_states >= 0),
         )
 
@@ -86,7 +80,7 @@ class Distil(TrainingStep):
             kept = {round((n + 1) * count / left) - 1 for n in range(left)}
             gone[name] = [n for n in range(count) if n not in kept]
         student = pruned(model, layers=gone)
-        self._distiller(student, model)
+        self._taught(student, model)
         return student
 
     def apply(self, model, task, folder):
@@ -101,17 +95,11 @@ class Distil(TrainingStep):
             The student.
         """
         student = self.rehearse(model)
-        task.distil(self._distiller(student, model), model, self, folder)
+        task.distil(self._taught(student, model), model, self, folder)
         return student
 
-    def _distiller(self, student, teacher):
-        return Distiller(
-            student,
-            teacher,
-            temperature=self.temperature,
-            soft_targets=self.soft_targets,
-            hidden_states=self.hidden_states,
-        )
+    def _taught(self, student, teacher):
+        return self.distiller(student, teacher, hidden_states=self.hidden_states)
 
     def _wanted(self):
         return (self.layers,) if isinstance(self.layers, int) else tuple(self.layers)

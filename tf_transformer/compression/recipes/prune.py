@@ -14,12 +14,12 @@ from tf_transformer.compression.recipes.training_step import TrainingStep
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prune(TrainingStep):
-    """Remove the least important heads and inner units of the feed-forward networks.
+    """Remove the least important heads and inner units of the feed-forward networks, and train.
 
     Args:
         heads, units: floats in [0, 1), the share of them to remove; one of the two is above 0.
         rounds: int, how many times to remove a part and train.
-        epochs, learning_rate: see `TrainingStep`, for each round.
+        epochs, learning_rate, temperature, soft_targets: see `TrainingStep`, for each round.
         by: "gradient", "ablation" or, for heads alone, "confidence": see `head_importance`.
 
     Raises:
@@ -95,10 +95,15 @@ class Prune(TrainingStep):
         """
         task.compile(model)
         rounds = iter(range(1, self.rounds + 1))
+
+        def train(smaller):
+            task.compile(smaller)  # the next round measures importance
+            task.train(self.distiller(smaller, model), self, folder / f"round-{next(rounds)}")
+
         return prune_gradually(
             model,
             task.examples(),
-            lambda smaller: task.train(smaller, self, folder / f"round-{next(rounds)}"),
+            train,
             heads=self.heads,
             units=self.units,
             steps=self.rounds,
