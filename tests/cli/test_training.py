@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -86,7 +87,8 @@ def test_a_finished_run_is_not_overwritten(run, pairs, tmp_path):
 
 
 @pytest.mark.fault
-def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(pairs, tmp_path, number, code):
     folder, options = tmp_path / "run", ("--preset", "tiny", "--epochs", "500")
     process = subprocess.Popen(
         [*START, "train", "--tsv", pairs, *options, "--output", folder],
@@ -97,16 +99,41 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pairs, tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for _ in range(600):
-        if (folder / "resume.npz").exists() or process.poll() is not None:
+        if (folder / "checkpoints").exists() or process.poll() is not None:
             break
         time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    refused = command_here("train", "--resume", folder)
+    assert refused.returncode == 2
+    message = f"expected a folder that no other process uses, got process {process.pid} on"
+    assert message in refused.stderr.decode()
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert f"tf-transformer train --resume {folder}" in stderr.decode()
     settings = json.loads((folder / "run.json").read_text())
     settings["preset"]["epochs"] = 1
     (folder / "run.json").write_text(json.dumps(settings))
+    done = command_here("train", "--resume", folder)
+    assert done.returncode == 0 and b"BLEU" in done.stdout
+
+
+@pytest.mark.fault
+def test_a_full_disk_ends_with_a_message_and_costs_nothing(pairs, tmp_path):
+    folder, most = tmp_path / "run", 400 * 1024  # less than the weights, more than the vocabulary
+    done = subprocess.run(
+        [*START, "train", "--tsv", pairs, "--preset", "tiny", "--output", folder],
+        capture_output=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+    )
+    assert done.returncode == 1
+    message = done.stderr.decode()
+    assert re.fullmatch(r"tf-transformer: .*File too large, .*best.weights.h5'\n", message), message
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "history.csv",
+        "run.json",
+        "tokenizer.json",
+    ]
     done = command_here("train", "--resume", folder)
     assert done.returncode == 0 and b"BLEU" in done.stdout
 

@@ -1,5 +1,10 @@
 """A failed write leaves existing files intact."""
 
+import os
+import resource
+import subprocess
+import sys
+
 import pytest
 
 from tf_transformer.data.replacing import replacing
@@ -77,3 +82,61 @@ def test_a_writer_that_wrote_nothing_leaves_the_old_folder(tmp_path):
     with pytest.raises(FileNotFoundError), replacing(target, only_with="inside"):
         pass
     assert (target / "inside").read_text() == "old" and names(tmp_path) == ["model"]
+
+
+@pytest.fixture(scope="module")
+def dead():
+    """The number of a process that has ended."""
+    return int(subprocess.check_output([sys.executable, "-c", "import os; print(os.getpid())"]))
+
+
+def test_what_a_killed_writer_left_is_cleared_up(tmp_path, dead):
+    target = tmp_path / "a.[x].txt"
+    for name in (f".{dead}.new.a.[x].txt", f".{dead}.new.b.txt", f".{os.getppid()}.new.a.[x].txt"):
+        (tmp_path / name).write_text("half")
+    with replacing(target) as beside:
+        beside.write_text("new")
+    left = {f".{dead}.new.b.txt", f".{os.getppid()}.new.a.[x].txt", target.name}
+    assert set(names(tmp_path)) == left  # other targets, and writers that are alive
+
+
+def test_a_folder_that_a_killed_writer_moved_aside_comes_back(tmp_path, dead):
+    aside = tmp_path / f".{dead}.old.model"
+    aside.mkdir()
+    (aside / "mark").write_text("old")
+    with pytest.raises(OSError, match="full"), replacing(tmp_path / "model", only_with="mark"):
+        raise OSError("disk full")
+    assert names(tmp_path) == ["model"] and (tmp_path / "model" / "mark").read_text() == "old"
+
+
+def test_space_is_checked_before_anything_is_written(tmp_path):
+    target = tmp_path / "kept"
+    target.write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        message = "File too large, 200,000 bytes are needed: '.*kept'"
+        with pytest.raises(OSError, match=message), replacing(target, size=200_000):
+            pytest.fail("the block must not run")
+        with replacing(tmp_path / "small", size=90_000) as beside:
+            assert not beside.exists()
+            beside.write_text("new")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert names(tmp_path) == ["kept", "small"] and target.read_text() == "old"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_content_reaches_the_disk_before_the_name(tmp_path, monkeypatch, kind):
+    target, seen = tmp_path / "model", []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (seen.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file))
+    )
+    monkeypatch.setattr(os, "replace", lambda *given: (seen.append("renamed"), replace(*given)))
+    with replacing(target, only_with=None if kind == "file" else "inside") as beside:
+        if kind == "folder":
+            beside.mkdir()
+        (beside / "inside" if kind == "folder" else beside).write_text("new")
+    written = [str(beside), str(beside / "inside")] if kind == "folder" else [str(beside)]
+    assert seen == [*written, "renamed", str(tmp_path)]

@@ -4,8 +4,10 @@ TensorFlow is imported only by the subcommand that needs it, so that `--help` an
 """
 
 import argparse
+import errno
 import os
 import re
+import signal
 import sys
 
 import tf_transformer
@@ -40,6 +42,7 @@ _GROUPS = (
     language_model,
 )
 _POSITIONAL = {"folder", "index", "name", "query", "recipe", "text"}
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}  # nothing is wrong with the input
 # Arguments named in errors whose option has another name; other options differ in hyphens only.
 _OPTIONS = {
     "target": "--output",
@@ -58,22 +61,24 @@ def main(arguments=None):
         arguments: list of str, by default those of the process.
 
     Returns:
-        int, the exit code: 0 success, 2 bad input, 130 stopped with Ctrl-C.
+        int, the exit code: 0 success, 1 the system refused (a full disk), 2 bad input, 130 stopped
+        with Ctrl-C, 143 told to terminate (SIGTERM) while training.
     """
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
     except BrokenPipeError:  # `tf-transformer translate ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("tf-transformer: stopped.", file=sys.stderr)
-        return 130
+        [number] = error.args or [signal.SIGINT]
+        return 128 + number
     except Exception as error:
         message = _refusal(error)
         if message is None:
             raise
         print(f"tf-transformer: {_with_options(message, vars(options))}", file=sys.stderr)
-        return 2
+        return 1 if getattr(error, "errno", None) in _FULL else 2
     return 0
 
 

@@ -68,7 +68,7 @@ def check_new_run(folder, settings, command, kind, otherwise):
 
 @contextlib.contextmanager
 def resumable(folder, command):
-    """Say how to resume the run in a folder if it is stopped with Ctrl-C.
+    """Say how to resume the run in a folder if it is stopped.
 
     Args:
         folder: Path of the run.
@@ -76,10 +76,11 @@ def resumable(folder, command):
     """
     try:
         yield
-    except KeyboardInterrupt:
-        print(
-            f"\nThe checkpoint is saved. Resume with: tf-transformer {command} --resume "
-            f"{shlex.quote(str(folder))}",
-            file=sys.stderr,
-        )
+    except (KeyboardInterrupt, OSError):
+        if (folder / "checkpoints").exists():
+            print(
+                f"\nA checkpoint is saved. Resume with: tf-transformer {command} --resume "
+                f"{shlex.quote(str(folder))}",
+                file=sys.stderr,
+            )
         raise

@@ -1,24 +1,31 @@
-"""Writing files so that a full disk or a killed process never destroys the previous version."""
+"""Writing files so that a full disk, a killed process or a power cut never destroys the old one."""
 
 import contextlib
+import glob
 import os
+import re
 import shutil
 from pathlib import Path
 
 
 @contextlib.contextmanager
-def replacing(path, only_with=None):
+def replacing(path, only_with=None, size=0):
     """Write to a temporary path next to `path`, then replace `path` with it.
+
+    What was written is on the disk before the name changes, and the new name before the block ends.
 
     Args:
         path, only_with: see `check_replaceable`.
+        size: int, bytes that must be free before the block begins, for writers that crash on a full
+            disk.
 
     Yields:
         Path to write to instead, in the same folder and with the same suffixes.
 
     Raises:
         FileExistsError, IsADirectoryError: See `check_replaceable`; before anything is written.
-        OSError: If writing fails; `path` is then unchanged and the temporary path is removed.
+        OSError: If writing fails or `size` does not fit; `path` is then unchanged and the temporary
+            path is removed.
 
     Example:
         >>> import tempfile
@@ -31,21 +38,77 @@ def replacing(path, only_with=None):
     path = Path(path)
     check_replaceable(path, only_with)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _clear_up(path)
     beside = path.with_name(f".{os.getpid()}.new.{path.name}")
     retired = path.with_name(f".{os.getpid()}.old.{path.name}")
     try:
+        if size:
+            _reserve(beside, size, path)
         yield beside
+        for written in (beside, *(beside.rglob("*") if beside.is_dir() else ())):
+            _flush(written)
         if path.is_dir():
             # A folder cannot be replaced atomically: move the old one aside first.
             os.rename(path, retired)
         os.replace(beside, path)
+        _flush(path.parent)
     except BaseException:
         if retired.exists() and not path.exists():
             os.rename(retired, path)
         raise
     finally:
-        for leftover in (beside, retired):
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+        _remove(beside)
+        _remove(retired)
+
+
+def _clear_up(path):
+    """Remove what killed processes left beside `path`, or bring back what they had moved aside."""
+    for left in path.parent.glob(f".*.{glob.escape(path.name)}"):
+        found = re.fullmatch(r"\.(\d+)\.(new|old)\.(.*)", left.name)
+        if found is None or found[3] != path.name or _is_alive(int(found[1])):
+            continue
+        if found[2] == "old" and not path.exists():
+            os.rename(left, path)
+        else:
+            _remove(left)
+
+
+def _is_alive(process):
+    if os.name != "posix":  # elsewhere asking would end the process
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's
+        pass
+    return True
+
+
+def _remove(path):
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _reserve(beside, size, path):
+    """Raise OSError unless a file of so many bytes can be written."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with open(beside, "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            reason = f"{error.strerror}, {size:,} bytes are needed"
+            raise OSError(error.errno, reason, str(path)) from None
+    beside.unlink()
+
+
+def _flush(path):
+    """Wait until a file or the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_replaceable(path, only_with=None):

@@ -61,7 +61,27 @@ def test_parts_are_the_whole(tmp_path):
 def test_an_earlier_part_leaves_a_later_one_alone(tmp_path, epochs):
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path, 5, callbacks=[StopAt(3, 1)])
-    before = (tmp_path / "resume.npz").read_bytes()
+    paths = sorted((tmp_path / "checkpoints").iterdir())
+    before = [path.read_bytes() for path in paths]
     fit(tmp_path, epochs)
-    assert (tmp_path / "resume.npz").read_bytes() == before
+    assert [path.read_bytes() for path in paths] == before
     assert fit(tmp_path, 5)[0] == 15
+
+
+def test_other_data_and_an_older_format_are_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path, 5, callbacks=[StopAt(3, 1)])
+
+    class Fewer(Batches):
+        steps_per_epoch = 2
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    model.optimizer.build(model.trainable_variables)
+    with pytest.raises(ValueError, match="expected the data with which the run began, of at least"):
+        resumable_fit(model, Fewer(), Batches(), tmp_path, epochs=5)
+    (tmp_path / "resume.npz").touch()
+    with pytest.raises(
+        ValueError, match="expected a run of this version, got resume.npz of an earlier one"
+    ):
+        fit(tmp_path, 5)

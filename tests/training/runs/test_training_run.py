@@ -47,10 +47,14 @@ def test_stopped_and_resumed_equals_straight_through(tmp_path):
         assert f"{kind} equal\n" in done.stdout
 
 
-def test_a_damaged_checkpoint_is_refused(run):
-    checkpoint = run.folder / "resume.npz"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-    with pytest.raises(ValueError, match="expected a complete checkpoint, got a damaged file"):
+def newest(run):
+    return max((run.folder / "checkpoints").iterdir())
+
+
+def test_damaged_checkpoints_are_refused(run):
+    for checkpoint in (run.folder / "checkpoints").iterdir():
+        checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(ValueError, match="expected an intact checkpoint, got damaged files only"):
         TrainingRun.open(run.folder).train()
 
 
@@ -99,7 +103,7 @@ def test_a_training_that_diverged_stops(tmp_path, loss):
 
 
 def test_a_full_disk_costs_no_checkpoint(run, monkeypatch):
-    checkpoint = run.folder / "resume.npz"
+    checkpoint = newest(run)
     before, names = checkpoint.read_bytes(), set(run.folder.iterdir())
     longer = TrainingRun(run.folder, run.source, run.preset.with_changes({"epochs": 2}))
 
@@ -114,13 +118,16 @@ def test_a_full_disk_costs_no_checkpoint(run, monkeypatch):
 
 
 def test_a_run_whose_patience_is_over_trains_no_further(run):
-    with np.load(run.folder / "resume.npz") as file:
-        arrays = dict(file)
-    arrays["state"] = json.dumps({**json.loads(str(arrays["state"])), "wait": 1})
-    np.savez(run.folder / "resume.npz", **arrays)  # the tiny preset has a patience of 1
-    before = (run.folder / "resume.npz").read_bytes()
-    TrainingRun(run.folder, run.source, run.preset.with_changes({"epochs": 9})).train()
-    assert (run.folder / "resume.npz").read_bytes() == before
+    class Worse(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["val_loss"] = 99.0
+
+    longer = TrainingRun(run.folder, run.source, run.preset.with_changes({"epochs": 9}))
+    longer.train([Worse()])  # the tiny preset has a patience of 1
+    before = newest(run).read_bytes()
+    longer.train()
+    assert newest(run).name == "epoch-00002-step-00000000.npz"
+    assert newest(run).read_bytes() == before
 
 
 def test_settings_of_the_optimizer_r_drop_and_precision(trained, tmp_path, monkeypatch):

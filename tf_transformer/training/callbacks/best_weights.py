@@ -5,7 +5,7 @@ from pathlib import Path
 
 import keras
 
-from tf_transformer.data.replacing import replacing
+from tf_transformer.training.callbacks.save_weights import save_weights
 
 
 class BestWeights(keras.callbacks.Callback):
@@ -59,8 +59,7 @@ class BestWeights(keras.callbacks.Callback):
         if self.average:
             self.average.swap_in()
         try:
-            with replacing(self.path) as beside:
-                self.model.save_weights(beside)
+            save_weights(self.model, self.path)
         finally:
             if self.average:
                 self.average.swap_out()

@@ -1,4 +1,4 @@
-"""Handles Ctrl-C between batches, never within one."""
+"""Handles Ctrl-C and the signal to terminate between batches, never within one."""
 
 import signal
 import sys
@@ -8,17 +8,22 @@ import keras
 
 
 class InterruptBetweenBatches(keras.callbacks.Callback):
-    """Defers Ctrl-C until the batch is done, then raises `KeyboardInterrupt`.
+    """Defers Ctrl-C and SIGTERM until the batch is done, then raises `KeyboardInterrupt`.
 
     Python raises it wherever the program happens to be. In the middle of a step this leaves some
     weights updated and others not; in a destructor the exception is printed and ignored, and
-    training continues. During the last batch of an epoch and its validation, Ctrl-C is deferred
+    training continues. During the last batch of an epoch and its validation, the signal is deferred
     until the end of the epoch, so that its history and weights are not lost. A second Ctrl-C is not
-    deferred.
+    deferred. SIGTERM is what `kill`, Kubernetes and Slurm send before they kill a process; the
+    number of the signal is the argument of the exception.
 
     Used both as a context manager around `fit` and as one of its callbacks. It does nothing outside
-    the main thread, where Python delivers no signals, or if Ctrl-C does not raise
-    `KeyboardInterrupt` anyway: a background program may be set to ignore it.
+    the main thread, where Python delivers no signals, and leaves alone a signal for which the
+    program has a handler of its own or which it ignores, as background programs may.
+
+    Attributes:
+        is_torn: bool, whether a second signal stopped the training inside a batch, so that its
+            weights must not be saved.
 
     Example:
         >>> with InterruptBetweenBatches() as interrupt:
@@ -27,18 +32,22 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
 
     def __init__(self):
         super().__init__()
-        self._pending = False
+        self._pending = None
+        self._handlers = {}
+        self.is_torn = False
 
     def __enter__(self):
-        in_main = threading.current_thread() is threading.main_thread()
-        self._active = in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._active:
-            signal.signal(signal.SIGINT, self._keep)
+        if threading.current_thread() is threading.main_thread():
+            usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+            for number, handler in usual.items():
+                if signal.getsignal(number) is handler:
+                    self._handlers[number] = handler
+                    signal.signal(number, self._keep)
         return self
 
     def __exit__(self, kind, error, traceback):
-        if self._active:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
         if kind is None:
             self._raise_if_pending()  # it came after the last batch
 
@@ -51,8 +60,9 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
 
     def _keep(self, number, frame):
         if self._pending:
-            raise KeyboardInterrupt
-        self._pending = True
+            self.is_torn = True
+            raise KeyboardInterrupt(number)
+        self._pending = number
         print(
             "\nStopping after this batch or validation; press Ctrl-C again to stop immediately.",
             file=sys.stderr,
@@ -61,5 +71,5 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
 
     def _raise_if_pending(self):
         if self._pending:
-            self._pending = False
-            raise KeyboardInterrupt
+            number, self._pending = self._pending, None
+            raise KeyboardInterrupt(number)

@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from tf_transformer.data.replacing import replacing
+from tf_transformer.training.callbacks.save_weights import save_weights
 
 
 class LastWeights(keras.callbacks.Callback):
@@ -39,8 +39,7 @@ class LastWeights(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self.folder / f"epoch-{epoch + 1:04}.weights.h5") as beside:
-            self.model.save_weights(beside)
+        save_weights(self.model, self.folder / f"epoch-{epoch + 1:04}.weights.h5")
         for path in self.paths[: -self.count]:
             path.unlink()
 

@@ -1,6 +1,9 @@
 """A callback that saves everything needed to resume training."""
 
+import hashlib
 import json
+import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -11,72 +14,163 @@ from tf_transformer.data.replacing import replacing
 
 
 class ResumeCheckpoint(keras.callbacks.Callback):
-    """Saves everything needed to resume training exactly, at the end of every epoch.
+    """Saves everything needed to resume training exactly.
 
-    This includes weights, optimizer, step, dropout seeds and the state of `BestWeights`. The
-    position in the data follows from the optimizer's step, so a checkpoint written in the middle
-    of an epoch (`save`, after an interrupt) resumes at the next batch.
+    This includes weights, optimizer, loss scale, learning rate, dropout seeds, the position in the
+    data, the metrics of an unfinished epoch (which come back if they are built before `fit`, as
+    `evaluate` does) and the state of `BestWeights`. Files are named
+    `epoch-00003-step-00000120.npz` by the position, from 0; written beside and renamed, with a
+    checksum inside. If the newest one is damaged, the one before it is used.
 
     Args:
-        path: str or Path of the `.npz` file.
+        folder: str or Path of the files, created if missing.
         best: a `BestWeights`, whose state is also saved.
+        keep: int, how many of the newest files are kept.
+        seconds: float; besides the end of every epoch, a checkpoint is saved after a step when this
+            much time has passed since the last one.
 
     Raises:
-        ValueError: On `restore`, if the file is truncated or belongs to a different model.
+        ValueError: On `restore`, if no file is intact or they belong to a different model; if
+            `keep` is below 1 or `seconds` is negative.
 
     Example:
         >>> from tf_transformer.training import BestWeights
         >>> best = BestWeights("best.weights.h5")
-        >>> callbacks = [best, ResumeCheckpoint("resume.npz", best)]
+        >>> callbacks = [best, ResumeCheckpoint("checkpoints", best)]
     """
 
-    def __init__(self, path, best):
+    def __init__(self, folder, best, keep=2, seconds=600.0):
         super().__init__()
-        self.path = Path(path)
+        if keep < 1:
+            raise ValueError(f"keep: expected at least 1, got {keep}.")
+        if not seconds >= 0:
+            raise ValueError(f"seconds: expected at least 0, got {seconds}.")
+        self.folder = Path(folder)
         self.best = best
+        self.keep = keep
+        self.seconds = seconds
+        self.position = 0, 0  # epoch, steps of it that are done
+        self._metrics = None  # those of an unfinished epoch
+        self._saved_at = time.monotonic()
+
+    @property
+    def paths(self):
+        """The existing files, oldest first."""
+        return sorted(self.folder.glob("epoch-*-step-*.npz"))
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch != self.position[0]:
+            self.position = epoch, 0
+        if self._metrics is not None:  # `fit` has just set them to 0
+            variables = self.model.metrics_variables
+            if len(variables) == len(self._metrics):  # others are not built, or not the same
+                for variable, value in zip(variables, self._metrics, strict=True):
+                    variable.assign(value)
+            self._metrics = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        # Not at the end: a callback before this one may stop the training there.
+        self.position = self.position[0], self.position[1] + 1
+
+    def on_train_batch_end(self, batch, logs=None):
+        is_last = batch + 1 == self.params["steps"]  # validation and history come first
+        if not is_last and time.monotonic() - self._saved_at >= self.seconds:
+            self.save()
 
     def on_epoch_end(self, epoch, logs=None):
+        self.position = epoch + 1, 0
         self.save()
 
     def save(self):
-        """Write the checkpoint now."""
-        arrays = {f"{i:04}": np.asarray(v) for i, v in enumerate(_variables(self.model))}
-        state = {"best": self.best.best, "wait": self.best.wait}
-        with replacing(self.path) as beside, open(beside, "wb") as file:
-            np.savez(file, state=json.dumps(state), **arrays)
+        """Write a checkpoint now; between two steps."""
+        epoch, step = self.position
+        arrays = {f"{i:04}": _stored(v) for i, v in enumerate(_variables(self.model))}
+        if step:
+            metrics = self.model.metrics_variables if self._metrics is None else self._metrics
+            arrays |= {f"metric-{i:04}": _stored(v) for i, v in enumerate(metrics)}
+        state = {"epoch": epoch, "step": step, "best": self.best.best, "wait": self.best.wait}
+        arrays["state"] = np.array(json.dumps(state))
+        path = self.folder / f"epoch-{epoch:05}-step-{step:08}.npz"
+        with replacing(path) as beside, open(beside, "wb") as file:
+            np.savez(file, **arrays, checksum=_checksum(arrays))
+        for old in self.paths[: -self.keep]:
+            old.unlink()
+        self._saved_at = time.monotonic()
 
     def restore(self, model):
-        """Load the checkpoint into a built and compiled model.
+        """Load the newest intact checkpoint into a built and compiled model.
 
         Args:
             model: `keras.Model` of the same architecture and optimizer.
 
         Returns:
-            int, the number of optimizer steps done.
+            Tuple `(epoch, step)`, the position of the next batch.
         """
-        try:
-            # Opened explicitly: NumPy leaves its own handle open if the file is damaged.
-            with open(self.path, "rb") as stored, np.load(stored) as file:
-                arrays = {name: file[name] for name in file.files}
-            state = json.loads(str(arrays.pop("state")))
-        except (zipfile.BadZipFile, EOFError, ValueError, KeyError) as error:
-            raise ValueError(
-                f"{self.path}: expected a complete checkpoint, got a damaged file ({error}). "
-                f"Delete it to start over."
-            ) from error
+        arrays = self._newest()
+        path, state = arrays.pop("path"), json.loads(str(arrays.pop("state")))
         variables = _variables(model)
+        metrics = [arrays.pop(name) for name in sorted(arrays) if name.startswith("metric")]
         saved = [arrays[name].shape for name in sorted(arrays)]
         expected = [tuple(variable.shape) for variable in variables]
         if saved != expected:
             raise ValueError(
-                f"{self.path}: expected the checkpoint of a model with {len(expected)} variables "
+                f"{path}: expected the checkpoint of a model with {len(expected)} variables "
                 f"of the same shapes, got {len(saved)} of other shapes. It belongs to another "
-                f"model or version: delete it to start over."
+                f"model or version: delete {self.folder} to start over."
             )
         for variable, name in zip(variables, sorted(arrays), strict=True):
-            variable.assign(arrays[name])
+            variable.assign(arrays[name].view(variable.value.dtype.as_numpy_dtype))
         self.best.best, self.best.wait = state["best"], state["wait"]
-        return int(model.optimizer.iterations)
+        self.position = state["epoch"], state["step"]
+        self._metrics = metrics or None
+        return self.position
+
+    def _newest(self):
+        """The arrays of the newest intact file; damaged ones are set aside, with a message."""
+        for path in reversed(self.paths):
+            arrays = _read(path)
+            if arrays is not None:
+                return {**arrays, "path": path}
+            damaged = path.with_name(f"{path.name}.damaged")
+            path.rename(damaged)
+            print(
+                f"{damaged}: expected a complete checkpoint, got a damaged file. The one before it "
+                f"is used.",
+                file=sys.stderr,
+                flush=True,
+            )
+        raise ValueError(
+            f"{self.folder}: expected an intact checkpoint, got damaged files only. Delete the "
+            f"folder to start over."
+        )
+
+
+def _read(path):
+    """The arrays of a file; None if it is damaged."""
+    try:
+        # Opened explicitly: NumPy leaves its own handle open if the file is damaged.
+        with open(path, "rb") as stored, np.load(stored) as file:
+            arrays = {name: file[name] for name in file.files}
+        found = str(arrays.pop("checksum"))
+    except (zipfile.BadZipFile, EOFError, ValueError, KeyError, OSError, NotImplementedError):
+        return None
+    return arrays if found == _checksum(arrays) else None
+
+
+def _checksum(arrays):
+    """SHA-256 of names, types, shapes and contents."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _stored(variable):
+    """The value as NumPy can store it: bfloat16 as the integers of its bits."""
+    value = np.asarray(variable)
+    return value.view(f"u{value.itemsize}") if value.dtype.kind == "V" else value
 
 
 def _variables(model):

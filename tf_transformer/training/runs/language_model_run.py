@@ -15,6 +15,7 @@ from tf_transformer.tokenizers import BPETokenizer, Tokenizer
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
+from tf_transformer.training.runs.folder_lock import in_locked_folder
 from tf_transformer.training.runs.language_model_presets import LanguageModelPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
@@ -28,7 +29,7 @@ class LanguageModelRun:
     run.json            settings and texts, everything needed to start over
     tokenizer.json      the vocabulary: byte pair encoding
     best.weights.h5     weights of the epoch with the lowest validation loss
-    resume.npz          everything needed to resume
+    checkpoints/        everything needed to resume
     history.csv         loss and accuracy of every epoch
 
     The sentences of a document are joined by spaces, and the document is cut into blocks, see
@@ -87,6 +88,7 @@ class LanguageModelRun:
         """Path of the vocabulary."""
         return self.folder / "tokenizer.json"
 
+    @in_locked_folder
     def train(self, callbacks=()):
         """Train until the last epoch or until the patience is exhausted; resume if interrupted.
 
@@ -97,8 +99,10 @@ class LanguageModelRun:
             `LanguageModel` with the best weights.
 
         Raises:
-            KeyboardInterrupt: On Ctrl-C, after the checkpoint is written.
-            ValueError: If the checkpoint is damaged or belongs to a different model.
+            KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
+            OSError: If the disk is full; the earlier checkpoints are then kept.
+            ValueError: If another process trains in the folder, all checkpoints are damaged or they
+                belong to a different model.
             ImportError: If the package `tokenizers` is not installed.
         """
         tokenizer = self._tokenizer()

@@ -14,6 +14,7 @@ from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
+from tf_transformer.training.runs.folder_lock import in_locked_folder
 from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
@@ -27,7 +28,7 @@ class PretrainingRun:
     pretraining.json    settings and data, everything needed to start over
     tokenizer.json      the vocabulary; also as BERT's vocab.txt and tokenizer_config.json
     best.weights.h5     weights of the epoch with the lowest validation loss
-    resume.npz          everything needed to resume
+    checkpoints/        everything needed to resume
     history.csv         losses and accuracies of every epoch
     model/              the best weights in Hugging Face's layout, and the vocabulary
 
@@ -111,6 +112,7 @@ class PretrainingRun:
         """Path of the folder that `from_pretrained` reads."""
         return self.folder / "model"
 
+    @in_locked_folder
     def train(self, callbacks=()):
         """Train until the last epoch, resuming an interrupted run, and write the model.
 
@@ -122,8 +124,10 @@ class PretrainingRun:
             weights.
 
         Raises:
-            KeyboardInterrupt: On Ctrl-C, after the checkpoint is written.
-            ValueError: If the checkpoint is damaged or belongs to a different model, the vocabulary
+            KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
+            OSError: If the disk is full; the earlier checkpoints are then kept.
+            ValueError: If another process trains in the folder, all checkpoints are damaged or they
+                belong to a different model, the vocabulary
                 is not BERT's, or the documents have no pairs for next sentences.
             ImportError: If the package `tokenizers` or `safetensors` is not installed.
         """

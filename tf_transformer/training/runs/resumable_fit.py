@@ -5,6 +5,7 @@ from pathlib import Path
 
 import keras
 
+from tf_transformer.data.replacing import replacing
 from tf_transformer.training.callbacks.best_weights import BestWeights
 from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
@@ -18,8 +19,12 @@ def resumable_fit(
     Writes to the folder:
 
     best.weights.h5     the weights of the epoch with the lowest validation loss
-    resume.npz          everything needed to resume
+    checkpoints/        everything needed to resume, see `ResumeCheckpoint`
     history.csv         losses and metrics of every epoch
+
+    A training that is killed at any moment and resumed has the losses and weights of one that was
+    not, bit by bit where the operations are deterministic (on a CPU,
+    `tf.config.experimental.enable_op_determinism()`).
 
     Args:
         model: `keras.Model`, built and compiled with a built optimizer; has the best weights at
@@ -33,8 +38,10 @@ def resumable_fit(
         callbacks: further Keras callbacks.
 
     Raises:
-        KeyboardInterrupt: On Ctrl-C, after the checkpoint is written.
-        ValueError: If the checkpoint is damaged or belongs to a different model.
+        KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
+        OSError: If the disk is full; the earlier checkpoints are then kept.
+        ValueError: If all checkpoints are damaged, or they belong to a different model, other data
+            or an earlier version.
 
     Example:
         >>> from tf_transformer.data.epochs_dataset import epochs_dataset
@@ -51,25 +58,38 @@ def resumable_fit(
         >>> resumable_fit(model, Batches(), Batches(), "run", epochs=1)
         1/1...
         >>> sorted(path.name for path in Path("run").iterdir())
-        ['best.weights.h5', 'history.csv', 'resume.npz']
+        ['best.weights.h5', 'checkpoints', 'history.csv']
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "resume.npz").exists():
+        raise ValueError(
+            f"{folder}: expected a run of this version, got resume.npz of an earlier one. "
+            f"Resume it with that version, or delete the file to start over."
+        )
     best = BestWeights(folder / "best.weights.h5", patience=patience, average=average)
-    checkpoint = ResumeCheckpoint(folder / "resume.npz", best)
+    checkpoint = ResumeCheckpoint(folder / "checkpoints", best)
     checkpoint.set_model(model)  # Keras would do this, but an interrupt may come before
-    done = checkpoint.restore(model) if checkpoint.path.exists() else 0
-    history = keras.callbacks.CSVLogger(folder / "history.csv", append=done > 0)
+    epoch, step = checkpoint.restore(model) if checkpoint.paths else (0, 0)
+    steps = batches.steps_per_epoch
+    if step >= steps:
+        raise ValueError(
+            f"{checkpoint.folder}: expected the data with which the run began, of at least "
+            f"{step + 1} batches, got {steps} batches."
+        )
+    history = _history(folder / "history.csv", epoch)
     averages = [average] if average else []
+    interrupt = InterruptBetweenBatches()
     try:
         if not best.is_exhausted:
-            with InterruptBetweenBatches() as interrupt:
-                callbacks = [*callbacks, history, *averages, best, interrupt, checkpoint]
+            with interrupt:
+                callbacks = [*callbacks, history, *averages, best, checkpoint, interrupt]
                 _fit(model, batches, validation, epochs, checkpoint, callbacks)
     except KeyboardInterrupt:
         if average:
             average.swap_out()
-        checkpoint.save()
+        # After the last batch of an epoch there is no position yet: its validation is missing.
+        if not interrupt.is_torn and checkpoint.position[1] < steps:
+            checkpoint.save()
         raise
     finally:
         if history.csv_file is not None:  # Keras closes it only on normal completion
@@ -77,9 +97,19 @@ def resumable_fit(
     model.load_weights(best.path)
 
 
+def _history(path, epochs):
+    """The callback that goes on with a table of so many epochs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():  # a killed run may have written the epoch that is done again
+        lines = path.read_text("utf-8").splitlines(keepends=True)
+        with replacing(path) as beside:
+            beside.write_text("".join(lines[: epochs + 1] if epochs else []), "utf-8")
+    return keras.callbacks.CSVLogger(path, append=True)
+
+
 def _fit(model, batches, validation, epochs, checkpoint, callbacks):
     steps = batches.steps_per_epoch
-    epoch, step = divmod(int(model.optimizer.iterations), steps)
+    epoch, step = checkpoint.position
     options = {
         "validation_data": validation.dataset(epochs=1),
         "callbacks": callbacks,
@@ -88,6 +118,8 @@ def _fit(model, batches, validation, epochs, checkpoint, callbacks):
         "shuffle": False,
     }
     if step and epoch < epochs:  # the rest of the epoch that was interrupted
+        # Builds the metrics, whose values the checkpoint restores.
+        model.evaluate(validation.dataset(epochs=1).take(1), verbose=0)
         model.fit(
             batches.dataset(epoch, step, epochs=1),
             initial_epoch=epoch,
@@ -95,8 +127,9 @@ def _fit(model, batches, validation, epochs, checkpoint, callbacks):
             steps_per_epoch=steps - step,
             **options,
         )
-        epoch += 1
-        checkpoint.restore(model)  # `fit` ends with the weights replaced by their average
+        epoch, _ = checkpoint.restore(
+            model
+        )  # `fit` ends with the weights replaced by their average
     if epoch < epochs and not model.stop_training:
         model.fit(
             batches.dataset(epoch),

@@ -25,6 +25,7 @@ from tf_transformer.training.optimizers.fused_adam import FusedAdam
 from tf_transformer.training.optimizers.inverse_square_root_schedule import (
     InverseSquareRootSchedule,
 )
+from tf_transformer.training.runs.folder_lock import in_locked_folder
 from tf_transformer.training.runs.presets import Preset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
@@ -44,7 +45,7 @@ class TrainingRun:
     architecture.json   the parts of the model, if they are not the paper's
     tokenizer.json      the joint vocabulary
     best.weights.h5     averaged weights of the epoch with the lowest validation loss
-    resume.npz          everything needed to resume
+    checkpoints/        everything needed to resume
     history.csv         loss and accuracy of every epoch
 
     Args:
@@ -108,6 +109,7 @@ class TrainingRun:
         """Path of the vocabulary."""
         return self.folder / "tokenizer.json"
 
+    @in_locked_folder
     def train(self, callbacks=()):
         """Train until the last epoch or until the patience is exhausted; resume if interrupted.
 
@@ -120,8 +122,10 @@ class TrainingRun:
             `Transformer` in float32, whatever the precision of training, with the best weights.
 
         Raises:
-            KeyboardInterrupt: On Ctrl-C, after the checkpoint is written.
-            ValueError: If the checkpoint is damaged or belongs to a different model.
+            KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
+            OSError: If the disk is full; the earlier checkpoints are then kept.
+            ValueError: If another process trains in the folder, all checkpoints are damaged or they
+                belong to a different model.
         """
         tokenizer = self._tokenizer()
         batches, validation = (

@@ -1,0 +1,35 @@
+"""Writing a weights file without harm to the one before."""
+
+import math
+
+from tf_transformer.data.replacing import replacing
+
+OVERHEAD = 2**16  # bytes of an HDF5 file, and for each variable another 2**12
+
+
+def save_weights(model, path):
+    """Write a model's weights to a file, which is replaced at the end.
+
+    HDF5 ends the process with a segmentation fault some time after it met a full disk. So the space
+    is checked before.
+
+    Args:
+        model: `keras.Model`, built.
+        path: str or Path, ends in `.weights.h5`.
+
+    Raises:
+        OSError: If the disk is full; the old file is then unchanged.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> save_weights(model, "dense.weights.h5")
+        >>> Path("dense.weights.h5").is_file()
+        True
+    """
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer else ())]
+    size = OVERHEAD + sum(
+        2**12 + variable.value.dtype.size * math.prod(variable.shape) for variable in variables
+    )
+    with replacing(path, size=size) as beside:
+        model.save_weights(beside)

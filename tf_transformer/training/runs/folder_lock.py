@@ -1,0 +1,101 @@
+"""One process at a time in the folder of a run."""
+
+import contextlib
+import functools
+import os
+import socket
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_NAME = ".lock"
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """Hold the folder of a run, so that a second process is refused.
+
+    The system releases the lock when the process ends, however it ends. On Windows nothing is
+    locked.
+
+    Args:
+        folder: str or Path, created if missing; removed again if it is empty at the end.
+
+    Yields:
+        None.
+
+    Raises:
+        ValueError: If another process, or this one, holds it.
+
+    Example:
+        >>> with locked("runs/first"):
+        ...     with locked("runs/first"):
+        ...         pass
+        Traceback (most recent call last):
+        ValueError: runs/first: expected a folder that no other process uses, got process ... on
+        ...
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _acquired(folder) as path:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # the folder is not empty
+                path.unlink()
+                folder.rmdir()
+
+
+def in_locked_folder(method):
+    """Decorate a method so that it holds `self.folder` while it runs.
+
+    Args:
+        method: of a class with the attribute `folder`.
+
+    Returns:
+        The method, which also raises what `locked` raises.
+
+    Example:
+        >>> class Run:
+        ...     folder = Path("runs/first")
+        ...     @in_locked_folder
+        ...     def train(self):
+        ...         return "trained"
+        >>> Run().train()
+        'trained'
+    """
+
+    @functools.wraps(method)
+    def held(self, *args, **kwargs):
+        with locked(self.folder):
+            return method(self, *args, **kwargs)
+
+    return held
+
+
+@contextlib.contextmanager
+def _acquired(folder):
+    """Yield the path of the lock file, locked."""
+    path = folder / _NAME
+    while True:
+        with open(path, "a+", encoding="utf-8") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    file.seek(0)
+                    raise ValueError(
+                        f"{folder}: expected a folder that no other process uses, got "
+                        f"{file.read() or 'one that another process uses'}. Wait until it ends, "
+                        f"stop it, or choose another folder."
+                    ) from None
+            # The one before may have removed the file between our opening and locking it.
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}")
+                file.flush()
+                yield path
+                return
