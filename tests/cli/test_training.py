@@ -99,7 +99,7 @@ def test_a_signal_saves_and_says_how_to_go_on(pairs, tmp_path, number, code):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for _ in range(600):
-        if (folder / "checkpoints").exists() or process.poll() is not None:
+        if (folder / "best.weights.h5").exists() or process.poll() is not None:
             break
         time.sleep(0.2)
     refused = command_here("train", "--resume", folder)
@@ -119,7 +119,10 @@ def test_a_signal_saves_and_says_how_to_go_on(pairs, tmp_path, number, code):
 
 @pytest.mark.fault
 def test_a_full_disk_ends_with_a_message_and_costs_nothing(pairs, tmp_path):
-    folder, most = tmp_path / "run", 400 * 1024  # less than the weights, more than the vocabulary
+    folder, most = (
+        tmp_path / "run",
+        600 * 1024,
+    )  # less than the weights with HDF5, more than a checkpoint
     done = subprocess.run(
         [*START, "train", "--tsv", pairs, "--preset", "tiny", "--output", folder],
         capture_output=True,
@@ -128,12 +131,13 @@ def test_a_full_disk_ends_with_a_message_and_costs_nothing(pairs, tmp_path):
     )
     assert done.returncode == 1
     message = done.stderr.decode()
-    assert re.fullmatch(r"tf-transformer: .*File too large, .*best.weights.h5'\n", message), message
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "history.csv",
-        "run.json",
-        "tokenizer.json",
-    ]
+    assert re.fullmatch(
+        r"\nA checkpoint is saved. .*\n"
+        r"tf-transformer: .*File too large, .* bytes are needed: .*best.weights.h5'\n",
+        message,
+    )
+    names = ["checkpoints", "history.csv", "run.json", "tokenizer.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     done = command_here("train", "--resume", folder)
     assert done.returncode == 0 and b"BLEU" in done.stdout
 

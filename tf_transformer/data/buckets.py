@@ -45,17 +45,17 @@ class Buckets:
             rows = np.flatnonzero(home == i)
             if len(rows):
                 batch_size = max(1, tokens_per_batch // length)
-                self._buckets.append((batch_size, matrices(rows, length)))
+                self._buckets.append((batch_size, rows, matrices(rows, length)))
 
     @property
     def shapes(self):
         """The shapes (B, L) that occur, one for each non-empty bucket."""
-        return [(batch_size, matrices[0].shape[1]) for batch_size, matrices in self._buckets]
+        return [(batch_size, matrices[0].shape[1]) for batch_size, _, matrices in self._buckets]
 
     @property
     def steps_per_epoch(self):
         """Number of batches in an epoch."""
-        return sum(-(-len(matrices[0]) // batch_size) for batch_size, matrices in self._buckets)
+        return sum(-(-len(rows) // batch_size) for batch_size, rows, _ in self._buckets)
 
     def epoch(self, epoch):
         """Yield the batches of one epoch, in the order of that epoch.
@@ -66,13 +66,28 @@ class Buckets:
         Yields:
             Tuples of arrays (B, L).
         """
+        for batch_size, _, matrices, chosen in self._batches(epoch):
+            fill = ((0, batch_size - len(chosen)), (0, 0))
+            yield tuple(np.pad(matrix[chosen], fill) for matrix in matrices)
+
+    def rows(self, epoch, step):
+        """The rows of one batch.
+
+        Args:
+            epoch, step: ints, 0 for the first.
+
+        Returns:
+            int array (at most B,), indices of `sizes`.
+        """
+        _, rows, _, chosen = self._batches(epoch)[step]
+        return rows[chosen]
+
+    def _batches(self, epoch):
+        """The batches of an epoch in order: `(batch_size, rows, matrices, chosen rows)`."""
         rng = np.random.default_rng((self.seed, epoch))
         batches = []
-        for batch_size, matrices in self._buckets:
-            order = rng.permutation(len(matrices[0]))
+        for batch_size, rows, matrices in self._buckets:
+            order = rng.permutation(len(rows))
             for start in range(0, len(order), batch_size):
-                batches.append((batch_size, matrices, order[start : start + batch_size]))
-        for i in rng.permutation(len(batches)):
-            batch_size, matrices, rows = batches[i]
-            fill = ((0, batch_size - len(rows)), (0, 0))
-            yield tuple(np.pad(matrix[rows], fill) for matrix in matrices)
+                batches.append((batch_size, rows, matrices, order[start : start + batch_size]))
+        return [batches[i] for i in rng.permutation(len(batches))]

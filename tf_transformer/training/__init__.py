@@ -6,6 +6,7 @@ from tf_transformer.training.callbacks import (
     LastWeights,
     MovingAverage,
     ResumeCheckpoint,
+    StopOnNaN,
     average_weights,
 )
 from tf_transformer.training.compilations import count_compilations
@@ -57,6 +58,7 @@ __all__ = [
     "RDrop",
     "ResumeCheckpoint",
     "SmoothedCrossentropy",
+    "StopOnNaN",
     "TrainingRun",
     "WarmUpLinearDecay",
     "average_weights",

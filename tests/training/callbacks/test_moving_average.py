@@ -102,7 +102,8 @@ def test_stopped_in_a_validation_the_model_has_its_own_weights_and_the_epoch_is_
         run.train([stop])
     for found, own in zip(stop.model.trainable_variables, stop.steps[-1], strict=True):
         np.testing.assert_array_equal(found, own)
-    assert not (run.folder / "checkpoints").exists()
+    [checkpoint] = (run.folder / "checkpoints").iterdir()
+    assert checkpoint.name == "epoch-00000-step-00000000.npz"
     TrainingRun.open(run.folder).train()
     lines = (run.folder / "history.csv").read_text().splitlines()
     assert [line[0] for line in lines] == ["e", "0", "1"]

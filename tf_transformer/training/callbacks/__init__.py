@@ -5,6 +5,7 @@ from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.last_weights import LastWeights, average_weights
 from tf_transformer.training.callbacks.moving_average import MovingAverage
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
+from tf_transformer.training.callbacks.stop_on_nan import StopOnNaN
 
 __all__ = [
     "BestWeights",
@@ -12,5 +13,6 @@ __all__ = [
     "LastWeights",
     "MovingAverage",
     "ResumeCheckpoint",
+    "StopOnNaN",
     "average_weights",
 ]

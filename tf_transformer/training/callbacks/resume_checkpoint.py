@@ -30,8 +30,8 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             much time has passed since the last one.
 
     Raises:
-        ValueError: On `restore`, if no file is intact or they belong to a different model; if
-            `keep` is below 1 or `seconds` is negative.
+        ValueError: On `save`, if a weight is not finite; on `restore`, if no file is intact or they
+            belong to a different model; if `keep` is below 1 or `seconds` is negative.
 
     Example:
         >>> from tf_transformer.training import BestWeights
@@ -88,6 +88,11 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         if step:
             metrics = self.model.metrics_variables if self._metrics is None else self._metrics
             arrays |= {f"metric-{i:04}": _stored(v) for i, v in enumerate(metrics)}
+        if not all(np.isfinite(v).all() for v in arrays.values() if v.dtype.kind == "f"):
+            raise ValueError(
+                f"weights: expected finite numbers after step {step} of epoch {epoch + 1}, got NaN "
+                f"or infinity: the training diverged. The checkpoints before are kept."
+            )
         state = {"epoch": epoch, "step": step, "best": self.best.best, "wait": self.best.wait}
         arrays["state"] = np.array(json.dumps(state))
         path = self.folder / f"epoch-{epoch:05}-step-{step:08}.npz"

@@ -9,6 +9,7 @@ from tf_transformer.data.replacing import replacing
 from tf_transformer.training.callbacks.best_weights import BestWeights
 from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
+from tf_transformer.training.callbacks.stop_on_nan import StopOnNaN
 
 
 def resumable_fit(
@@ -40,8 +41,8 @@ def resumable_fit(
     Raises:
         KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
         OSError: If the disk is full; the earlier checkpoints are then kept.
-        ValueError: If all checkpoints are damaged, or they belong to a different model, other data
-            or an earlier version.
+        ValueError: If the loss is not finite, see `StopOnNaN`; if all checkpoints are damaged, or
+            they belong to a different model, other data or an earlier version.
 
     Example:
         >>> from tf_transformer.data.epochs_dataset import epochs_dataset
@@ -69,7 +70,9 @@ def resumable_fit(
     best = BestWeights(folder / "best.weights.h5", patience=patience, average=average)
     checkpoint = ResumeCheckpoint(folder / "checkpoints", best)
     checkpoint.set_model(model)  # Keras would do this, but an interrupt may come before
-    epoch, step = checkpoint.restore(model) if checkpoint.paths else (0, 0)
+    if not checkpoint.paths:
+        checkpoint.save()
+    epoch, step = checkpoint.restore(model)
     steps = batches.steps_per_epoch
     if step >= steps:
         raise ValueError(
@@ -82,7 +85,8 @@ def resumable_fit(
     try:
         if not best.is_exhausted:
             with interrupt:
-                callbacks = [*callbacks, history, *averages, best, checkpoint, interrupt]
+                stop = StopOnNaN(checkpoint, batches)
+                callbacks = [*callbacks, stop, history, *averages, best, checkpoint, interrupt]
                 _fit(model, batches, validation, epochs, checkpoint, callbacks)
     except KeyboardInterrupt:
         if average:

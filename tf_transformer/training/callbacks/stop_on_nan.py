@@ -1,0 +1,117 @@
+"""A callback that stops a training at the first loss that is not a number, and says where it is."""
+
+import functools
+import itertools
+import math
+
+import keras
+import tensorflow as tf
+
+_SHOWN = 20  # rows of a batch
+
+
+class StopOnNaN(keras.callbacks.Callback):
+    """Stops training when the loss is NaN or infinite, before anything of it is saved.
+
+    The error names the step, the rows of its batch and the first layer that makes a number that is
+    not finite when that batch runs again with the weights of the last checkpoint.
+
+    Args:
+        checkpoint: the `ResumeCheckpoint` of the training, a later callback.
+        batches: object with `epoch(number)`, which yields the batches of an epoch; with
+            `rows(epoch, step)` too, the error names the rows.
+
+    Raises:
+        ValueError: After the step with such a loss; the model then has the checkpoint's weights.
+
+    Example:
+        >>> from tf_transformer.training import BestWeights, ResumeCheckpoint
+        >>> checkpoint = ResumeCheckpoint("checkpoints", BestWeights("best.weights.h5"))
+        >>> callbacks = [StopOnNaN(checkpoint, batches=None), checkpoint]
+    """
+
+    def __init__(self, checkpoint, batches):
+        super().__init__()
+        self.checkpoint = checkpoint
+        self.batches = batches
+
+    def on_train_batch_end(self, batch, logs=None):
+        loss = logs["loss"]  # the mean of the epoch so far
+        if math.isfinite(loss):
+            return
+        epoch, done = self.checkpoint.position
+        step = done - 1
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(
+            next(itertools.islice(self.batches.epoch(epoch), step, None))
+        )
+        start, start_step = self.checkpoint.restore(self.model)
+        raise ValueError(
+            f"loss: expected a finite number, got {loss} in epoch {epoch + 1}, step {step + 1}"
+            f"{self._rows(epoch, step)}. With the weights of the last checkpoint, after "
+            f"{start} epochs and {start_step} steps, {first_not_finite(self.model, x, y, weight)}"
+        )
+
+    def _rows(self, epoch, step):
+        if not hasattr(self.batches, "rows"):
+            return ""
+        rows = [int(row) for row in self.batches.rows(epoch, step)]
+        more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+        return f", rows {', '.join(map(str, rows[:_SHOWN]))}{more} of the data"
+
+
+def first_not_finite(model, x, y, sample_weight=None):
+    """Find the first layer whose output is not finite.
+
+    Args:
+        model: compiled `keras.Model`.
+        x, y, sample_weight: a batch.
+
+    Returns:
+        str, the end of a sentence.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, name="last")])
+        >>> model.compile(loss="mse")
+        >>> first_not_finite(model, np.array([[np.inf]]), np.ones((1, 1)))
+        'the layer sequential... / last is the first with a number that is not finite.'
+    """
+    found = []
+
+    def watch(layer, path):
+        call = layer.call
+
+        @functools.wraps(call)  # some layers look at its signature
+        def watched(*args, **kwargs):
+            outputs = call(*args, **kwargs)
+            if not found and not _is_finite(outputs):
+                found.append(path)
+            return outputs
+
+        object.__setattr__(layer, "call", watched)
+
+    layers = dict(_paths(model, model.name))
+    for layer, path in layers.items():
+        watch(layer, path)
+    try:
+        outputs = model(x, training=False)
+        loss = model.compute_loss(x, y, outputs, sample_weight)
+    finally:
+        for layer in layers:
+            object.__delattr__(layer, "call")
+    if found:
+        return f"the layer {found[0]} is the first with a number that is not finite."
+    if not _is_finite(loss):
+        return f"all layers are finite and the loss is {float(loss)}: look at its labels."
+    return "all of it is finite: the training diverged. Start over with a lower rate."
+
+
+def _paths(layer, path):
+    """Yield a layer and those inside it, with names from the model down."""
+    yield layer, path
+    for inner in layer._flatten_layers(recursive=False, include_self=False):
+        yield from _paths(inner, f"{path} / {inner.name}")
+
+
+def _is_finite(outputs):
+    tensors = [x for x in tf.nest.flatten(outputs) if tf.is_tensor(x) and x.dtype.is_floating]
+    return all(bool(tf.reduce_all(tf.math.is_finite(x))) for x in tensors)
