@@ -20,6 +20,7 @@ from tf_transformer.cli import (
     language_model,
     litert,
     pairs,
+    preparing,
     pretraining,
     sentences,
     training,
@@ -29,6 +30,7 @@ from tf_transformer.cli import (
 # In the order of `--help`.
 _GROUPS = (
     training,
+    preparing,
     translation,
     evaluation,
     exporting,
@@ -50,7 +52,8 @@ _OPTIONS = {
     "path": "--model",
     "beam_size": "--beam",
     "validation": "--validation-file",
-    "data": "--corpus, --source-file, --tsv",
+    "data": "--corpus, --source-file, --tsv, --prepared",
+    "folder": "--output",
 }
 
 

@@ -100,7 +100,7 @@ def _export(options):
 
 def _export_again(folder, path, weights_dtype, decoding):
     """Write an exported model with other settings; keep its scores if they still hold."""
-    from tf_transformer.data import PairSource, split_pairs
+    from tf_transformer.data import PairSource
     from tf_transformer.export import Translator, load_transformer, save_translator
     from tf_transformer.export.stored_weights import stored
     from tf_transformer.export.translation.calibration import calibration_batches
@@ -115,14 +115,14 @@ def _export_again(folder, path, weights_dtype, decoding):
     source = PairSource(**description["source"])
     batches = None
     if weights_dtype == "int8":
-        batches = calibration_batches(tokenizer, split_pairs(source.load()).train)
+        batches = calibration_batches(tokenizer, source.split().train)
     model = stored(model, weights_dtype, batches)
     translator = Translator(model, tokenizer, **{**names, **decoding})
     after = json.loads(translator.decoding.settings)
     changes = {"decoding": after, "weights_dtype": weights_dtype}
     rounded = weights_dtype not in (dtype, "float32")
     if rounded or any(before.get(name) != after[name] for name in _RULES):
-        pairs = split_pairs(source.load()).test
+        pairs = source.split().test
         changes["scores"] = _printed(score(translator, pairs, source.target_language))
     save_translator(translator, path, {**description, **changes}, read_attention(folder))
 
@@ -221,8 +221,9 @@ def _command(run):
         given["validation_file"] = tuple(value for value in files.values() if value)
     preset = get_preset(run.preset.name)
     given["preset"] = run.preset.name
+    settled = run.split.train.vocabulary if run.source.prepared else ()
     for name in PRESET_OPTIONS:
-        if getattr(run.preset, name) != getattr(preset, name):
+        if name not in settled and getattr(run.preset, name) != getattr(preset, name):
             given[name] = str(getattr(run.preset, name))
     if run.preset.architecture != preset.architecture:
         sizes = {name: getattr(run.preset, name) for name in SIZES}

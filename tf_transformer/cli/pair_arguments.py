@@ -30,8 +30,9 @@ def pair_source(options):
     """Return the `PairSource` of the options, with absolute paths, or None if there is none."""
     from tf_transformer.data import PairSource
 
-    names = ("corpus", "source_file", "target_file", "tsv")
-    given = {name: getattr(options, name) for name in names if getattr(options, name)}
+    names = ("corpus", "source_file", "target_file", "tsv", "prepared")
+    given = {name: getattr(options, name, None) for name in names}
+    given = {name: value for name, value in given.items() if value}
     return PairSource(**given).with_paths(_absolute) if given else None
 
 

@@ -33,6 +33,9 @@ def add_commands(commands):
     )
     add_pair_arguments(train, "en-zh", "your own sentences")
     train.add_argument(
+        "--prepared", metavar="FOLDER", help="or what tf-transformer prepare wrote, of any size"
+    )
+    train.add_argument(
         "--validation-file",
         nargs="+",
         metavar="FILE",
@@ -89,6 +92,10 @@ def _new_run(options):
     from tf_transformer.models import Transformer
     from tf_transformer.training import TrainingRun, get_preset
 
+    if options.prepared and (options.subword or options.vocab_size):
+        raise ValueError(
+            "--subword, --vocab-size: expected none with --prepared, which has its own."
+        )
     source = pair_source(options) or PairSource(corpus="en-zh")
     changes = {name: getattr(options, name) for name in PRESET_OPTIONS}
     if options.architecture:

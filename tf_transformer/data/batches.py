@@ -56,16 +56,16 @@ class BucketedBatches(Buckets):
                 f"got {len(sources)} pairs, all longer."
             )
 
-    def epoch(self, epoch):
+    def epoch(self, epoch, first_step=0):
         """Yield the batches of one epoch, in the order of that epoch.
 
         Args:
-            epoch: int, 0 for the first.
+            epoch, first_step: see `Buckets.epoch`.
 
         Yields:
             `((source, target_in), target_out)`, int32 arrays (B, L).
         """
-        for source, target_in, target_out in super().epoch(epoch):
+        for source, target_in, target_out in super().epoch(epoch, first_step):
             yield (source, target_in), target_out
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):

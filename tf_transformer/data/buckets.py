@@ -57,16 +57,17 @@ class Buckets:
         """Number of batches in an epoch."""
         return sum(-(-len(rows) // batch_size) for batch_size, rows, _ in self._buckets)
 
-    def epoch(self, epoch):
+    def epoch(self, epoch, first_step=0):
         """Yield the batches of one epoch, in the order of that epoch.
 
         Args:
             epoch: int, 0 for the first.
+            first_step: int, the number of batches to skip.
 
         Yields:
             Tuples of arrays (B, L).
         """
-        for batch_size, _, matrices, chosen in self._batches(epoch):
+        for batch_size, _, matrices, chosen in self._batches(epoch)[first_step:]:
             fill = ((0, batch_size - len(chosen)), (0, 0))
             yield tuple(np.pad(matrix[chosen], fill) for matrix in matrices)
 

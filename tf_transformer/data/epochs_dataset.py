@@ -7,8 +7,8 @@ def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None,
     """The batches of consecutive epochs, starting at any step.
 
     Args:
-        batches: object with `epoch(number)`, which yields the batches of an epoch, and
-            `steps_per_epoch`, their number.
+        batches: object with `epoch(number, first_step)`, which yields the batches of an epoch from
+            that step on, and `steps_per_epoch`, their number.
         signature: `tf.TensorSpec`s of a batch.
         first_epoch: int, the epoch to start with.
         first_step: int, the number of its batches to skip.
@@ -21,8 +21,8 @@ def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None,
     Example:
         >>> class Batches:
         ...     steps_per_epoch = 2
-        ...     def epoch(self, number):
-        ...         yield from (10 * number, 10 * number + 1)
+        ...     def epoch(self, number, first_step):
+        ...         yield from (10 * number, 10 * number + 1)[first_step:]
         >>> dataset = epochs_dataset(Batches(), tf.TensorSpec((), tf.int32), 3, 1, epochs=2)
         >>> [int(batch) for batch in dataset]
         [31, 40, 41]
@@ -32,9 +32,7 @@ def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None,
     def generate():
         epoch = first_epoch
         while epochs is None or epoch < first_epoch + epochs:
-            for step, batch in enumerate(batches.epoch(epoch)):
-                if epoch > first_epoch or step >= first_step:
-                    yield batch
+            yield from batches.epoch(epoch, first_step if epoch == first_epoch else 0)
             epoch += 1
 
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)

@@ -91,11 +91,12 @@ class PretrainingBatches:
         """
         return len(self._plan(np.random.default_rng((self.seed, 0)))[1])
 
-    def epoch(self, epoch):
+    def epoch(self, epoch, first_step=0):
         """Yield the batches of one epoch, not masked yet.
 
         Args:
             epoch: int, 0 for the first.
+            first_step: int, the number of batches to skip.
 
         Yields:
             `(ids, types, label, mask_seed)`: int32 arrays (B, L), (B, L), (B,) and (2,). Label 0
@@ -103,7 +104,9 @@ class PretrainingBatches:
         """
         rng = np.random.default_rng((self.seed, epoch))
         examples, batches = self._plan(rng)
-        for i in np.resize(rng.permutation(len(batches)), self.steps_per_epoch):
+        order = np.resize(rng.permutation(len(batches)), self.steps_per_epoch)
+        mask_seeds = rng.integers(2**31, size=(len(order), 2), dtype=np.int32)
+        for i, mask_seed in list(zip(order, mask_seeds, strict=True))[first_step:]:
             length, rows = batches[i]
             ids, types = np.zeros((2, len(rows), length), np.int32)
             for row, n in enumerate(rows):
@@ -111,7 +114,7 @@ class PretrainingBatches:
                 ids[row, : len(text)] = text
                 types[row, begin : len(text)] = 1
             labels = np.array([examples[n][2] for n in rows], np.int32)
-            yield ids, types, labels, rng.integers(2**31, size=2, dtype=np.int32)
+            yield ids, types, labels, mask_seed
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
         """The masked batches as a `tf.data.Dataset`.

@@ -4,12 +4,13 @@ Lines end only at a line feed: `str.splitlines` also splits at a lone carriage r
 U+0085, which silently misaligns all later lines of two parallel files.
 """
 
+import contextlib
 import gzip
 import zlib
 from pathlib import Path
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+GZIP_MAGIC = b"\x1f\x8b"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_files(source_file, target_file):
@@ -45,12 +46,13 @@ def read_files(source_file, target_file):
             f"{source_file} and {len(targets)} in {target_file}; line n of one must translate "
             "line n of the other"
         )
-    pairs = []
-    for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1):
-        _check_not_blank(source, "source_file", source_file, number)
-        _check_not_blank(target, "target_file", target_file, number)
-        pairs.append((source.strip(), target.strip()))
-    return pairs
+    return [
+        (
+            text_of(source, "source_file", source_file, number),
+            text_of(target, "target_file", target_file, number),
+        )
+        for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1)
+    ]
 
 
 def read_tsv(path, argument="path"):
@@ -76,18 +78,37 @@ def read_tsv(path, argument="path"):
         >>> read_tsv(path)
         [('Hi.', 'Salut !')]
     """
-    pairs = []
-    for number, line in enumerate(read_lines(path, argument), start=1):
-        columns = line.split("\t")
-        if len(columns) < 2:
-            raise ValueError(
-                f"{argument}: expected at least 2 columns separated by a tab, got {len(columns)} "
-                f"on line {number} of {path}; write source<TAB>target"
-            )
-        for side in columns[:2]:
-            _check_not_blank(side, argument, path, number)
-        pairs.append((columns[0].strip(), columns[1].strip()))
-    return pairs
+    return [
+        pair_of_columns(line, argument, path, number)
+        for number, line in enumerate(read_lines(path, argument), start=1)
+    ]
+
+
+def pair_of_columns(line, argument, path, number):
+    """Read one line of a TSV file.
+
+    Args:
+        line: str, `source<TAB>target`; further columns are ignored.
+        argument, path, number: the names to use in errors, and the number of the line.
+
+    Returns:
+        `(source, target)`, stripped strings.
+
+    Raises:
+        ValueError: If it has fewer than two columns or a blank one among the first two.
+
+    Example:
+        >>> pair_of_columns("Hi.\\tSalut !\\tsaid by Tom", "path", "pairs.tsv", 1)
+        ('Hi.', 'Salut !')
+    """
+    columns = line.split("\t")
+    if len(columns) < 2:
+        raise ValueError(
+            f"{argument}: expected at least 2 columns separated by a tab, got {len(columns)} "
+            f"on line {number} of {path}; write source<TAB>target"
+        )
+    source, target = (text_of(side, argument, path, number) for side in columns[:2])
+    return source, target
 
 
 def read_lines(path, argument):
@@ -113,25 +134,20 @@ def read_lines(path, argument):
         ['Hi.', 'Salut !']
     """
     path = Path(path)
-    _check_exists(path, argument)
+    check_exists(path, argument)
     content = path.read_bytes()
     # By content, not by name: a gzipped file without the suffix is still read.
-    if content.startswith(_GZIP_MAGIC):
-        try:
+    if content.startswith(GZIP_MAGIC):
+        with complete_gzip(path, argument):
             content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(
-                f"{argument}: expected a complete gzip file, but {path} is damaged ({error}); "
-                "download it again"
-            ) from error
-    content = content.removeprefix(_BYTE_ORDER_MARK)
+    content = content.removeprefix(BYTE_ORDER_MARK)
     if not content.strip():
         raise ValueError(
             f"{argument}: expected at least one line of text, but {path} is empty; "
             "check that it was written completely"
         )
     lines = content.removesuffix(b"\n").split(b"\n")
-    return [_decode(line, argument, path, number) for number, line in enumerate(lines, start=1)]
+    return [decoded(line, argument, path, number) for number, line in enumerate(lines, start=1)]
 
 
 def check_plain_text(path, argument):
@@ -150,9 +166,9 @@ def check_plain_text(path, argument):
         Traceback (most recent call last):
         FileNotFoundError: --file: expected a text file, but there is no file missing.txt
     """
-    _check_exists(path, argument)
+    check_exists(path, argument)
     with open(path, "rb") as file:
-        if file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC:
+        if file.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
             raise ValueError(
                 f"{argument}: expected plain text, but {path} is gzipped; unpack it: gunzip {path}"
             )
@@ -173,16 +189,71 @@ def text_of_line(line, first=False):
         'Hi.'
     """
     if first:
-        line = line.removeprefix(_BYTE_ORDER_MARK)
+        line = line.removeprefix(BYTE_ORDER_MARK)
     return line.decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _check_exists(path, argument):
+@contextlib.contextmanager
+def complete_gzip(path, argument):
+    """Say which file is damaged when its gzip stream is.
+
+    Args:
+        path, argument: the names to use in errors.
+
+    Raises:
+        ValueError: Instead of what `gzip` raises.
+
+    Example:
+        >>> with complete_gzip("pairs.tsv.gz", "path"):
+        ...     gzip.decompress(GZIP_MAGIC)
+        Traceback (most recent call last):
+        ValueError: path: expected a complete gzip file, but pairs.tsv.gz is damaged (...
+    """
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{argument}: expected a complete gzip file, but {path} is damaged ({error}); "
+            "download it again"
+        ) from error
+
+
+def check_exists(path, argument):
+    """Check that a file exists.
+
+    Args:
+        path: string or path.
+        argument: string, the name of the path in the error.
+
+    Raises:
+        FileNotFoundError: If it does not.
+
+    Example:
+        >>> check_exists("missing.txt", "path")
+        Traceback (most recent call last):
+        FileNotFoundError: path: expected a text file, but there is no file missing.txt
+    """
     if not Path(path).is_file():
         raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")
 
 
-def _decode(line, argument, path, number):
+def decoded(line, argument, path, number):
+    """Decode a line of a file that must be UTF-8.
+
+    Args:
+        line: bytes.
+        argument, path, number: the names to use in errors, and the number of the line.
+
+    Returns:
+        str.
+
+    Raises:
+        ValueError: If it is not UTF-8.
+
+    Example:
+        >>> decoded(b"Hi.", "path", "pairs.tsv", 1)
+        'Hi.'
+    """
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -192,12 +263,30 @@ def _decode(line, argument, path, number):
         ) from error
 
 
-def _check_not_blank(side, argument, path, number):
-    if not side.strip():
+def text_of(side, argument, path, number):
+    """Strip a side of a pair, which must not be blank.
+
+    Args:
+        side: str.
+        argument, path, number: the names to use in errors, and the number of the line.
+
+    Returns:
+        str.
+
+    Raises:
+        ValueError: If it is blank.
+
+    Example:
+        >>> text_of(" Hi. ", "path", "pairs.tsv", 1)
+        'Hi.'
+    """
+    text = side.strip()
+    if not text:
         raise ValueError(
             f"{argument}: expected text on both sides of every pair, got a blank side on "
             f"line {number} of {path}; remove that pair"
         )
+    return text
 
 
 def one_line(text):

@@ -5,20 +5,23 @@ from pathlib import Path
 
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.readers import read_files, read_tsv
+from tf_transformer.data.shards.prepared_pairs import PreparedPairs
+from tf_transformer.data.split import Split, split_pairs, split_with_validation
 
 
 @dataclasses.dataclass(frozen=True)
 class PairSource:
-    """An embedded corpus, pairs of files with one sentence per line, or TSV files.
+    """An embedded corpus, pairs of files with one sentence per line, TSV files, or prepared shards.
 
     Args:
         corpus: str or None, a name that `load_corpus` knows, like "en-zh".
         source_file, target_file: None, or str or tuple of str: files that are translations of
             each other line by line, the first source file with the first target file.
         tsv: None, or str or tuple of str: files with source and target in the first two columns.
+        prepared: None, or str, a folder that `prepare_pairs` wrote.
 
     Raises:
-        ValueError: If none of the three is given, more than one, or not as many source files as
+        ValueError: If none of the four is given, more than one, or not as many source files as
             target files.
 
     Example:
@@ -31,6 +34,7 @@ class PairSource:
     source_file: str | tuple[str, ...] | None = None
     target_file: str | tuple[str, ...] | None = None
     tsv: str | tuple[str, ...] | None = None
+    prepared: str | None = None
 
     def __post_init__(self):
         for name in _FILES:
@@ -45,10 +49,11 @@ class PairSource:
                 "source_file, target_file: expected as many target files as source files, got "
                 f"{len(_several(self.source_file))} and {len(_several(self.target_file))}."
             )
-        given = [x for x in (self.corpus, self.source_file, self.tsv) if x is not None]
+        choices = self.corpus, self.source_file, self.tsv, self.prepared
+        given = [x for x in choices if x is not None]
         if len(given) != 1:
             raise ValueError(
-                "data: expected one of corpus, source_file with target_file, or tsv, got "
+                "data: expected one of corpus, source_file with target_file, tsv, or prepared, got "
                 f"{len(given)} of them."
             )
 
@@ -57,28 +62,64 @@ class PairSource:
         """A short name for folders."""
         if self.corpus:
             return self.corpus
-        return Path(_several(self.tsv or self.source_file)[0]).name.split(".")[0]
+        return Path(_several(self.tsv or self.source_file or self.prepared)[0]).name.split(".")[0]
 
     @property
     def target_language(self):
         """Language code of the target side, by the corpus name or the file's suffix, or ""."""
+        if self.prepared:
+            return PairSource(**PreparedPairs(self.prepared).manifest["source"]).target_language
         return self.corpus.split("-")[1] if self.corpus else _suffix(_several(self.target_file))
+
+    @property
+    def files(self):
+        """The files: a list of tuples, each a TSV file or two aligned files."""
+        if self.tsv:
+            return [(file,) for file in _several(self.tsv)]
+        return list(zip(_several(self.source_file), _several(self.target_file), strict=True))
 
     def load(self):
         """Read the pairs.
 
         Returns:
-            List of (source, target) strings.
+            List of (source, target) strings; of prepared shards, `PreparedPairs`.
 
         Raises:
-            ValueError, FileNotFoundError: See `load_corpus`, `read_files` and `read_tsv`.
+            ValueError, FileNotFoundError: See `load_corpus`, `read_files`, `read_tsv` and
+                `PreparedPairs`.
         """
+        if self.prepared:
+            return PreparedPairs(self.prepared)
         if self.corpus:
             return load_corpus(self.corpus)
-        if self.tsv:
-            return [pair for file in _several(self.tsv) for pair in read_tsv(file)]
-        files = zip(_several(self.source_file), _several(self.target_file), strict=True)
-        return [pair for both in files for pair in read_files(*both)]
+        read = read_tsv if self.tsv else read_files
+        return [pair for together in self.files for pair in read(*together)]
+
+    def split(self, validation=None):
+        """Split the pairs into training, validation and test sets.
+
+        Args:
+            validation: None, for a part of the data; or `PairSource`, a validation set.
+
+        Returns:
+            `Split`; of prepared shards, `train` is a `PreparedPairs`.
+
+        Raises:
+            ValueError: If there is a validation set of its own for prepared shards; see also
+                `load`.
+
+        Example:
+            >>> len(PairSource(corpus="en-zh").split().test)
+            1221
+        """
+        pairs = self.load()
+        if not self.prepared:
+            if validation is None:
+                return split_pairs(pairs)
+            return split_with_validation(pairs, validation.load())
+        if validation is not None:
+            raise ValueError("validation: expected none with prepared pairs, which have their own.")
+        return Split(pairs, pairs.held_out("validation"), pairs.held_out("test"))
 
     def with_paths(self, change):
         """The same source with other paths.
@@ -97,7 +138,7 @@ class PairSource:
         return dataclasses.replace(self, **changed)
 
 
-_FILES = ("source_file", "target_file", "tsv")
+_FILES = ("source_file", "target_file", "tsv", "prepared")
 
 
 def _several(files):

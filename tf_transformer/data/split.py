@@ -58,7 +58,7 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
     pairs = list(pairs)
     split = Split(train=[], validation=[], test=[])
     for pair, group in zip(pairs, _group_names(pairs), strict=True):
-        draw = _uniform(group)
+        draw = uniform(group)
         if draw < test_share:
             split.test.append(pair)
         elif draw < test_share + validation_share:
@@ -108,8 +108,8 @@ def pairs_without(pairs, held_out):
         >>> pairs_without([("Hi.", "嗨。"), ("run!", "快跑！"), ("Jog!", "跑!")], held_out)
         [('Hi.', '嗨。')]
     """
-    sentences = {_comparable(text) for pair in held_out for text in pair}
-    return [pair for pair in pairs if sentences.isdisjoint(map(_comparable, pair))]
+    sentences = {comparable(text) for pair in held_out for text in pair}
+    return [pair for pair in pairs if sentences.isdisjoint(map(comparable, pair))]
 
 
 def split_documents(documents, validation_share):
@@ -137,7 +137,7 @@ def split_documents(documents, validation_share):
         raise ValueError(f"validation_share: expected 0 < share < 1, got {validation_share}.")
     sets = ([], [])
     for document in documents:
-        sets[_uniform(_comparable(" ".join(document))) < validation_share].append(document)
+        sets[uniform(comparable(" ".join(document))) < validation_share].append(document)
     if not all(sets):
         raise ValueError(
             f"documents: expected enough for training and validation, got "
@@ -181,7 +181,7 @@ def _group_names(pairs):
             sentence = parent[sentence]
         return sentence
 
-    keys = [(_comparable(source), _comparable(target)) for source, target in pairs]
+    keys = [(comparable(source), comparable(target)) for source, target in pairs]
     for source, target in keys:
         roots = [find(parent.setdefault(side, side)) for side in (source, target)]
         # The smaller sentence stays the root, so the root names its group in any order.
@@ -189,12 +189,35 @@ def _group_names(pairs):
     return [find(source) for source, _ in keys]
 
 
-def _comparable(sentence):
+def comparable(sentence):
+    """Map sentences that count as equal to the same text: without case, width and extra spaces.
+
+    Args:
+        sentence: str.
+
+    Returns:
+        str.
+
+    Example:
+        >>> comparable("Ｈi  there")
+        'hi there'
+    """
     # Case folding can undo NFKC (and vice versa), so normalise both before and after.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", sentence).casefold())
     return " ".join(folded.split())
 
 
-def _uniform(name):
-    """Map a text to a number in [0, 1), unlike `hash` the same in every process."""
+def uniform(name):
+    """Map a text to a number in [0, 1), unlike `hash` the same in every process.
+
+    Args:
+        name: str.
+
+    Returns:
+        float.
+
+    Example:
+        >>> round(uniform("a text"), 3)
+        0.45
+    """
     return int.from_bytes(hashlib.sha256(name.encode("utf-8")).digest()[:6], "big") / 2**48

@@ -19,6 +19,7 @@ _EXPORTS = {
     "bert_pipeline": "pipeline",
     "byte_level_pipeline": "pipeline",
     "metaspace_pipeline": "pipeline",
+    "train_subwords": "subwords",
 }
 
 __all__ = sorted(_EXPORTS)

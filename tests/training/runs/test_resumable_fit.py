@@ -14,8 +14,8 @@ class Batches:
 
     steps_per_epoch = 3
 
-    def epoch(self, number):
-        for step in range(3):
+    def epoch(self, number, first_step):
+        for step in range(first_step, 3):
             yield np.full((2, 1), number + step), np.ones((2, 1))
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):

@@ -33,7 +33,8 @@ class TranslatorTask:
         command: str, how the result was made, for the model cards.
 
     Raises:
-        FileNotFoundError, ValueError: See `TrainingRun.open`.
+        FileNotFoundError, ValueError: See `TrainingRun.open`; ValueError also if its pairs are
+            prepared shards, which do not fit into memory.
 
     Example:
         >>> TranslatorTask("nowhere", "")
@@ -45,6 +46,11 @@ class TranslatorTask:
 
     def __init__(self, folder, command):
         self.run = TrainingRun.open(folder)
+        if self.run.source.prepared:
+            raise ValueError(
+                f"model: expected a run on pairs that fit into memory, got {folder}, on prepared "
+                f"shards."
+            )
         self.command = command
         self.model = self.run.best_model()
         self.tokenizer = GraphTokenizer.from_file(self.run.tokenizer_path)

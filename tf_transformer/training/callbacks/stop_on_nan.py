@@ -1,7 +1,6 @@
 """A callback that stops a training at the first loss that is not a number, and says where it is."""
 
 import functools
-import itertools
 import math
 
 import keras
@@ -18,8 +17,8 @@ class StopOnNaN(keras.callbacks.Callback):
 
     Args:
         checkpoint: the `ResumeCheckpoint` of the training, a later callback.
-        batches: object with `epoch(number)`, which yields the batches of an epoch; with
-            `rows(epoch, step)` too, the error names the rows.
+        batches: object with `dataset(first_epoch, first_step, epochs)`, such as `BucketedBatches`;
+            with `rows(epoch, step)` too, the error names the rows.
 
     Raises:
         ValueError: After the step with such a loss; the model then has the checkpoint's weights.
@@ -41,9 +40,8 @@ class StopOnNaN(keras.callbacks.Callback):
             return
         epoch, done = self.checkpoint.position
         step = done - 1
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(
-            next(itertools.islice(self.batches.epoch(epoch), step, None))
-        )
+        [again] = self.batches.dataset(epoch, step, epochs=1).take(1)
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(again)
         start, start_step = self.checkpoint.restore(self.model)
         raise ValueError(
             f"loss: expected a finite number, got {loss} in epoch {epoch + 1}, step {step + 1}"

@@ -9,13 +9,13 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data import LanguageModelBatches, TextSource, split_documents
+from tf_transformer.data.folder_lock import in_locked_folder
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
-from tf_transformer.training.runs.folder_lock import in_locked_folder
 from tf_transformer.training.runs.language_model_presets import LanguageModelPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings

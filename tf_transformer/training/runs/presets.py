@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from tf_transformer.tokenizers.subwords import SUBWORDS
 from tf_transformer.training.runs.model_preset import ModelPreset
 
-SUBWORDS = ("bpe", "wordpiece", "unigram")
 PRECISIONS = ("float32", "mixed_bfloat16")
 
 

@@ -8,13 +8,13 @@ import keras
 import numpy as np
 
 from tf_transformer.data import PretrainingBatches, TextSource, split_documents
+from tf_transformer.data.folder_lock import in_locked_folder
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
 from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
-from tf_transformer.training.runs.folder_lock import in_locked_folder
 from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings

@@ -48,7 +48,7 @@ def resumable_fit(
         >>> from tf_transformer.data.epochs_dataset import epochs_dataset
         >>> class Batches:
         ...     steps_per_epoch = 1
-        ...     def epoch(self, number):
+        ...     def epoch(self, number, first_step):
         ...         yield np.ones((2, 1)), np.ones((2, 1))
         ...     def dataset(self, first_epoch=0, first_step=0, epochs=None):
         ...         signature = (tf.TensorSpec((2, 1)),) * 2

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import keras
 
-from tf_transformer.data import BucketedBatches, PairSource, split_pairs, split_with_validation
-from tf_transformer.models import Transformer
-from tf_transformer.tokenizers import (
-    BPETokenizer,
-    Tokenizer,
-    UnigramTokenizer,
-    WordPieceTokenizer,
-    metaspace_pipeline,
+from tf_transformer.data import (
+    BucketedBatches,
+    PairSource,
+    PreparedPairs,
+    ShardedBatches,
 )
+from tf_transformer.data.folder_lock import in_locked_folder
+from tf_transformer.models import Transformer
+from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.training.callbacks.moving_average import MovingAverage
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.r_drop import RDrop
@@ -25,17 +25,9 @@ from tf_transformer.training.optimizers.fused_adam import FusedAdam
 from tf_transformer.training.optimizers.inverse_square_root_schedule import (
     InverseSquareRootSchedule,
 )
-from tf_transformer.training.runs.folder_lock import in_locked_folder
 from tf_transformer.training.runs.presets import Preset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
-
-_TRAIN = {
-    "bpe": BPETokenizer.train,
-    # BERT's own pipeline would lose the case and spaces of a translation.
-    "wordpiece": lambda texts, size: WordPieceTokenizer.train(texts, size, metaspace_pipeline()),
-    "unigram": UnigramTokenizer.train,
-}
 
 
 class TrainingRun:
@@ -69,10 +61,9 @@ class TrainingRun:
         self.source = source
         self.preset = preset
         self.validation = validation
-        if validation is None:
-            self.split = split_pairs(source.load())
-        else:
-            self.split = split_with_validation(source.load(), validation.load())
+        self.split = source.split(validation)
+        if source.prepared:
+            self.preset = preset.with_changes(self.split.train.vocabulary)
         if not (self.split.train and self.split.validation and self.split.test):
             raise ValueError(
                 f"data: expected enough pairs for training, validation and test, got "
@@ -174,21 +165,22 @@ class TrainingRun:
 
         Args:
             tokenizer: `Tokenizer` of the run.
-            pairs: list of (source, target).
+            pairs: list of (source, target), or `PreparedPairs`.
 
         Returns:
-            `BucketedBatches`.
+            `BucketedBatches` or `ShardedBatches`.
         """
-        sources, targets = zip(*pairs, strict=True)
-        return BucketedBatches(
-            tokenizer.encode(list(sources)),
-            tokenizer.encode(list(targets)),
-            start_id=tokenizer.start_id,
-            end_id=tokenizer.end_id,
-            lengths=self.preset.lengths,
-            tokens_per_batch=self.preset.tokens_per_batch,
-            seed=self.preset.seed,
-        )
+        settings = {
+            "start_id": tokenizer.start_id,
+            "end_id": tokenizer.end_id,
+            "lengths": self.preset.lengths,
+            "tokens_per_batch": self.preset.tokens_per_batch,
+            "seed": self.preset.seed,
+        }
+        if isinstance(pairs, PreparedPairs):
+            return ShardedBatches(pairs, **settings)
+        sides = (tokenizer.encode(list(side)) for side in zip(*pairs, strict=True))
+        return BucketedBatches(*sides, **settings)
 
     def compile(self, model, schedule):
         """Compile a model with the loss and the optimizer of the preset.
@@ -245,8 +237,11 @@ class TrainingRun:
         if self.tokenizer_path.exists():
             self._write_settings()
             return Tokenizer.load(self.tokenizer_path)
-        texts = [text for pair in self.split.train for text in pair]
-        tokenizer = _TRAIN[self.preset.subword](texts, self.preset.vocab_size)
+        if self.source.prepared:
+            tokenizer = Tokenizer.load(self.split.train.tokenizer_path)
+        else:
+            texts = [text for pair in self.split.train for text in pair]
+            tokenizer = train_subwords(self.preset.subword, texts, self.preset.vocab_size)
         self._write_settings()
         tokenizer.save(self.tokenizer_path)
         return tokenizer

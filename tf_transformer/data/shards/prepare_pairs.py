@@ -1,0 +1,263 @@
+"""Prepares sentence pairs once, however many: vocabulary, held-out sets and shards of token ids."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from tf_transformer import __version__
+from tf_transformer.data.folder_lock import locked
+from tf_transformer.data.replacing import replacing
+from tf_transformer.data.shards.encoding import encode_part, scan_part
+from tf_transformer.data.shards.part import cut_into_parts
+from tf_transformer.data.shards.prepared_pairs import FORMAT, MANIFEST, write_tsv
+from tf_transformer.data.split import comparable, pairs_without, split_pairs
+from tf_transformer.tokenizers import train_subwords
+from tf_transformer.tokenizers.subwords import SUBWORDS
+
+WORK = "unfinished"  # the folder of what can go on after a stop
+_LINES = 200_000  # of a part
+_PAIRS = 100_000  # of a shard: what training has in memory
+_HELD_OUT = 2000  # pairs of the test set, and of the validation set
+_SAMPLE = 1_000_000  # pairs the vocabulary is learnt from
+_DRAW_MORE = 1.2  # so that a draw of a share gives enough
+
+
+def prepare_pairs(
+    source, folder, *, subword="bpe", vocab_size=8000, validation=None, workers=1, progress=None
+):
+    """Turn sentence pairs into shards of token ids that `TrainingRun` reads one at a time.
+
+    The memory needed does not grow with the data. Each part of the files is read twice: to check
+    every line and draw the held-out sets and a sample that the vocabulary is learnt from; and to
+    write ids. The same call goes on after a stop. The result does not depend on `workers`.
+
+    prepared.json       what is there, for `PreparedPairs`
+    tokenizer.json      the joint vocabulary
+    shard-*.tfrecord    the ids; a shard is a random part of the pairs
+    validation.tsv, test.tsv  pairs that share no sentence, on either side, with the others
+
+    Args:
+        source: `PairSource`. An embedded corpus keeps its test and validation sets; of files, at
+            most 2,000 pairs each, or a 50th, are held out.
+        folder: str or Path, the folder to write.
+        subword: str, "bpe", "wordpiece" or "unigram".
+        vocab_size: int, the number of ids.
+        validation: None, or `PairSource`, a validation set of your own.
+        workers: int, processes that work side by side.
+        progress: None, or a function called with what is done now, how many of its parts are done,
+            and how many there are.
+
+    Returns:
+        Path of the folder.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a line cannot be read, the folder is prepared already or was begun with other
+            settings or files, another process works in it, there are too few pairs, or an argument
+            is out of range.
+
+    Example:
+        >>> from tf_transformer.data import PairSource
+        >>> _ = Path("pairs.tsv").write_text("".join(f"a {n}\\\\tb {n}\\\\n" for n in range(500)))
+        >>> path = prepare_pairs(PairSource(tsv="pairs.tsv"), "prepared", vocab_size=300)
+        >>> sorted(file.name for file in path.iterdir())[:2]
+        ['prepared.json', 'shard-00000.tfrecord']
+    """
+    folder = Path(folder)
+    if subword not in SUBWORDS:
+        raise ValueError(f"subword: expected one of {', '.join(SUBWORDS)}, got {subword!r}.")
+    if workers < 1:
+        raise ValueError(f"workers: expected at least 1, got {workers}.")
+    if (folder / MANIFEST).exists():
+        raise ValueError(f"folder: expected a new folder, got {folder}, which is prepared already.")
+    work = folder / WORK
+    with locked(folder), _pool(workers) as run:
+        parts = _parts(source, work)
+        settings = {
+            "source": dataclasses.asdict(source),
+            "files": [_stamp(path) for part in parts if part.first == 1 for path in part.files],
+            "subword": subword,
+            "vocab_size": vocab_size,
+            "validation": validation and dataclasses.asdict(validation),
+        }
+        _check_settings(work / "settings.json", settings)
+        report = functools.partial(_report, run, progress or (lambda *_: None))
+        try:
+            held_out = _draw(source, validation, parts, work, report)
+        except (ValueError, OSError):  # once the files are mended, their lines start elsewhere
+            shutil.rmtree(work)
+            raise
+        for name, pairs in held_out.items():
+            write_tsv(folder / f"{name}.tsv", pairs)
+        _train_tokenizer(subword, vocab_size, held_out, parts, work, folder / "tokenizer.json")
+        shards = _encode(parts, work, folder, report)
+        del settings["files"]
+        manifest = {"format": FORMAT, "version": __version__, **settings, "shards": shards}
+        with replacing(folder / MANIFEST) as beside:
+            beside.write_text(json.dumps(manifest) + "\n", "utf-8")
+        shutil.rmtree(work)
+    return folder
+
+
+def _check_settings(path, settings):
+    if not path.exists():
+        with replacing(path) as beside:
+            beside.write_text(json.dumps(settings), "utf-8")
+    begun = json.loads(path.read_text("utf-8"))
+    if begun != json.loads(json.dumps(settings)):
+        raise ValueError(
+            f"folder: expected the settings with which {path.parent.parent} was begun, {begun}, "
+            f"got {settings}. Use them, choose another folder, or delete this one."
+        )
+
+
+def _parts(source, work):
+    """The parts of a source; an embedded corpus becomes a file."""
+    if not source.corpus:
+        return cut_into_parts(source.files, _LINES)
+    pairs, path = source.load(), work / "corpus.tsv"
+    if not path.exists():
+        write_tsv(path, pairs)
+    return cut_into_parts([(str(path),)], _LINES)
+
+
+def _stamp(path):
+    """What tells a file from one that was changed."""
+    found = os.stat(path)
+    return [str(path), found.st_size, found.st_mtime_ns]
+
+
+def _draw(source, validation, parts, work, report):
+    """Scan all parts and choose the held-out sets: `{"validation": pairs, "test": pairs}`."""
+    total = sum(part.lines for part in parts)
+    wanted = min(_HELD_OUT, total // 50)
+    shares = (min(1.0, _DRAW_MORE * 2 * wanted / total), min(1.0, _DRAW_MORE * _SAMPLE / total))
+    paths = [work / f"scan-{part.number:05}.json" for part in parts]
+    jobs = [(part, path, *shares) for part, path in zip(parts, paths, strict=True)]
+    report("reading", scan_part, jobs, paths)
+    if source.corpus:
+        split = split_pairs(source.load())
+        found = {"validation": split.validation, "test": split.test}
+    else:
+        drawn = [found for path in paths for found in _read(path)["held_out"]]
+        pairs = [tuple(pair) for _, *pair in sorted(drawn)[: 2 * wanted]]
+        found = {"test": pairs[:wanted]}
+        found["validation"] = pairs_without(pairs[wanted:], found["test"])
+    if validation is not None:
+        found["validation"] = validation.load()
+        found["test"] = pairs_without(found["test"], found["validation"])
+    if not (found["validation"] and found["test"]):
+        raise ValueError(
+            f"data: expected enough pairs for training, validation and test, got {total}."
+        )
+    return found
+
+
+def _train_tokenizer(subword, vocab_size, held_out, parts, work, path):
+    """Learn the vocabulary from a sample, in the order of the files."""
+    sentences = {comparable(text) for pairs in held_out.values() for pair in pairs for text in pair}
+    with replacing(work / "held-out.json") as beside:
+        beside.write_text(json.dumps(sorted(sentences)), "utf-8")
+    if path.exists():
+        return
+    scans = [_read(work / f"scan-{part.number:05}.json")["sample"] for part in parts]
+    draws = sorted(draw for scan in scans for draw, *_ in scan)
+    most = draws[_SAMPLE - 1] if len(draws) > _SAMPLE else 1.0
+    sample = (pair for scan in scans for draw, *pair in scan if draw <= most)
+    texts = [
+        text for pair in sample if sentences.isdisjoint(map(comparable, pair)) for text in pair
+    ]
+    train_subwords(subword, texts, vocab_size).save(path)
+
+
+def _encode(parts, work, folder, report):
+    """Write the shards: what the manifest says of them."""
+    total = sum(part.lines for part in parts)
+    count = -(-total // _PAIRS)
+    paths = [work / f"ids-{part.number:05}.tfrecord" for part in parts]
+    beside = [path.with_name(f"{path.name}.json") for path in paths]
+    fixed = folder / "tokenizer.json", work / "held-out.json", count
+    jobs = [(part, path, *fixed) for part, path in zip(parts, paths, strict=True)]
+    report("tokenizing", encode_part, jobs, beside)
+    indices = [_read(path) for path in beside]
+    shards = []
+    for number in range(count):
+        slices = [(path, index, str(number)) for path, index in zip(paths, indices, strict=True)]
+        sizes, pairs, name = {}, 0, f"shard-{number:05}.tfrecord"
+        for _, index, key in slices:
+            pairs += index.get(key, {}).get("pairs", 0)
+            for size, rows in index.get(key, {}).get("sizes", {}).items():
+                sizes[size] = sizes.get(size, 0) + rows
+        if not pairs:
+            continue
+        if not (folder / name).exists():
+            with replacing(folder / name) as new, open(new, "wb") as shard:
+                for given in slices:
+                    shard.write(_slice(*given))
+        sizes = dict(sorted(sizes.items(), key=lambda item: int(item[0])))
+        shards.append({"name": name, "pairs": pairs, "sizes": sizes})
+    return shards
+
+
+def _slice(path, index, key):
+    """The bytes of one shard in the file of a part, which is sorted by shard."""
+    start = sum(found["bytes"] for other, found in index.items() if int(other) < int(key))
+    with open(path, "rb") as file:
+        file.seek(start)
+        return file.read(index.get(key, {}).get("bytes", 0))
+
+
+def _report(run, progress, what, function, jobs, results):
+    """Carry out the jobs whose result is missing."""
+    missing = [job for job, result in zip(jobs, results, strict=True) if not result.exists()]
+    done = len(jobs) - len(missing)
+    progress(what, done, len(jobs))
+    for _ in run(function, missing):
+        done += 1
+        progress(what, done, len(jobs))
+
+
+@contextlib.contextmanager
+def _pool(workers):
+    """Yield a function that calls another with several arguments, in any order."""
+    if workers == 1:
+        yield lambda function, jobs: (function(*job) for job in jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, context, _start) as pool:
+
+        def run(function, jobs):
+            futures = [pool.submit(function, *job) for job in jobs]
+            try:
+                for future in concurrent.futures.as_completed(futures):
+                    yield future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+        yield run
+
+
+def _start():
+    """Prepare a process of the pool: quiet, one core, and stopped by its parent alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    saved = os.dup(2)
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), 2)
+        import tensorflow  # noqa: F401  it prints while it is imported
+
+        os.dup2(saved, 2)
+    os.close(saved)
+
+
+def _read(path):
+    return json.loads(path.read_text("utf-8"))

@@ -1,0 +1,150 @@
+"""Reads what `prepare_pairs` wrote."""
+
+import itertools
+import json
+from pathlib import Path
+
+from tf_transformer.data.readers import read_tsv
+from tf_transformer.data.replacing import replacing
+from tf_transformer.tokenizers import Tokenizer
+
+FORMAT = 1
+MANIFEST = "prepared.json"
+_AT_ONCE = 4096  # records parsed at once
+
+
+class PreparedPairs:
+    """The training pairs of a prepared folder, one shard in memory at a time.
+
+    Iterating yields pairs of texts, which the ids are turned back into; so does a slice.
+
+    Args:
+        folder: str or Path, see `prepare_pairs`.
+
+    Attributes:
+        shards: list of dict: `name`, `pairs`, how many, and `sizes`, a dict from the number of
+            tokens of the longer side to the number of pairs.
+        manifest: dict, the whole content of `prepared.json`.
+
+    Raises:
+        FileNotFoundError: If the folder is not prepared, or a file is missing.
+        ValueError: If it was prepared by another version, or a file is damaged.
+
+    Example:
+        >>> PreparedPairs("nowhere")
+        Traceback (most recent call last):
+        FileNotFoundError: prepared: expected a folder that tf-transformer prepare wrote, got
+        nowhere.
+    """
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        path = self.folder / MANIFEST
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"prepared: expected a folder that tf-transformer prepare wrote, got {folder}."
+            )
+        try:
+            self.manifest = json.loads(path.read_text("utf-8"))
+            if self.manifest["format"] != FORMAT:
+                raise ValueError(
+                    f"{path}: expected format {FORMAT}, got {self.manifest['format']}, written by "
+                    f"version {self.manifest['version']}. Prepare the data again."
+                )
+            self.shards = [
+                {**shard, "sizes": {int(size): rows for size, rows in shard["sizes"].items()}}
+                for shard in self.manifest["shards"]
+            ]
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: expected a prepared folder, got {error!r}.") from error
+        for shard in self.shards:
+            if not (self.folder / shard["name"]).is_file():
+                raise FileNotFoundError(f"{self.folder}: expected {shard['name']}, got no file.")
+
+    @property
+    def tokenizer_path(self):
+        """Path of the vocabulary."""
+        return self.folder / "tokenizer.json"
+
+    @property
+    def vocabulary(self):
+        """The fields of a `Preset` that are settled: `subword` and `vocab_size`."""
+        return {name: self.manifest[name] for name in ("subword", "vocab_size")}
+
+    def held_out(self, name):
+        """The pairs of a held-out set.
+
+        Args:
+            name: "validation" or "test".
+
+        Returns:
+            list of (source, target) strings.
+        """
+        return read_tsv(self.folder / f"{name}.tsv")
+
+    def read(self, number):
+        """The ids of a shard.
+
+        Args:
+            number: int, its place in `shards`.
+
+        Returns:
+            `(sources, targets)`, lists of int32 arrays.
+
+        Raises:
+            ValueError: If the file is damaged.
+        """
+        import numpy as np
+        import tensorflow as tf
+
+        shard = self.shards[number]
+        path = str(self.folder / shard["name"])
+        names = "source", "target"
+        features = {
+            name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in names
+        }
+        sides = {name: [] for name in names}
+        try:
+            for records in tf.data.TFRecordDataset(path).batch(_AT_ONCE):
+                for name, found in tf.io.parse_example(records, features).items():
+                    ids = found.values.numpy().astype(np.int32)
+                    sides[name] += np.split(ids, found.row_splits.numpy()[1:-1])
+            count = len(sides["source"])
+            if count != shard["pairs"]:
+                raise ValueError(f"{count} pairs instead of {shard['pairs']}")
+        except (ValueError, tf.errors.OpError) as error:
+            said = str(error).split("\n")[0]
+            raise ValueError(
+                f"{path}: expected the shard that was prepared, got a damaged file ({said}). "
+                f"Prepare the data again."
+            ) from error
+        return sides["source"], sides["target"]
+
+    def __len__(self):
+        return sum(shard["pairs"] for shard in self.shards)
+
+    def __iter__(self):
+        tokenizer = Tokenizer.load(self.tokenizer_path)
+        for number in range(len(self.shards)):
+            sides = (tokenizer.decode([*map(list, ids)]) for ids in self.read(number))
+            yield from zip(*sides, strict=True)
+
+    def __getitem__(self, rows):
+        first, last, step = rows.indices(len(self))
+        return list(itertools.islice(self, first, last, step))
+
+
+def write_tsv(path, pairs):
+    """Write pairs as `read_tsv` reads them.
+
+    Args:
+        path: Path.
+        pairs: iterable of (source, target) strings.
+
+    Example:
+        >>> write_tsv(Path("pairs.tsv"), [("a", "b")])
+        >>> read_tsv("pairs.tsv")
+        [('a', 'b')]
+    """
+    with replacing(path) as beside:
+        beside.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")
