@@ -64,8 +64,8 @@ def main(arguments=None):
         arguments: list of str, by default those of the process.
 
     Returns:
-        int, the exit code: 0 success, 1 the system refused (a full disk), 2 bad input, 130 stopped
-        with Ctrl-C, 143 told to terminate (SIGTERM) while training.
+        int, the exit code: 0 success, 1 the system failed (a full disk, a lost worker), 2 bad
+        input, 130 stopped with Ctrl-C, 143 told to terminate (SIGTERM) while training.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -81,7 +81,8 @@ def main(arguments=None):
         if message is None:
             raise
         print(f"tf-transformer: {_with_options(message, vars(options))}", file=sys.stderr)
-        return 1 if getattr(error, "errno", None) in _FULL else 2
+        is_system = getattr(error, "errno", None) in _FULL or isinstance(error, ConnectionError)
+        return 1 if is_system else 2
     return 0
 
 

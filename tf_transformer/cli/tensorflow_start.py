@@ -12,7 +12,7 @@ def require(package, extra):
         raise ImportError(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 
-def import_tensorflow(optimize_graphs=True, share_operations=True):
+def import_tensorflow(optimize_graphs=True, share_operations=True, start=None):
     """Import TensorFlow without the lines it prints on import and at the first device query.
 
     Args:
@@ -21,6 +21,10 @@ def import_tensorflow(optimize_graphs=True, share_operations=True):
             is 6 to 8 % faster with it (benchmarks/decoding/NOTES.md).
         share_operations: bool, whether several cores compute one operation. A step of decoding has
             hundreds of small ones, which one core finishes sooner.
+        start: None, or a function called before TensorFlow computes anything.
+
+    Returns:
+        What `start` returns.
     """
     if not share_operations:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
@@ -40,6 +44,7 @@ def import_tensorflow(optimize_graphs=True, share_operations=True):
         options = {"disable_meta_optimizer": not optimize_graphs}
         tf.config.optimizer.set_experimental_options(options)
         tf.config.list_physical_devices()
+        started = start() if start else None
         tf.zeros(())  # the first tensor prints more lines
     finally:
         os.dup2(saved, 2)
@@ -48,3 +53,4 @@ def import_tensorflow(optimize_graphs=True, share_operations=True):
     # Tracing allocates millions of objects, and every collection would also visit the objects of
     # the imports: a quarter of the time to the first step.
     gc.freeze()
+    return started

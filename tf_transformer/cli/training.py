@@ -6,6 +6,7 @@ from tf_transformer.cli.architecture_argument import (
     add_architecture_argument,
     architecture_changes,
 )
+from tf_transformer.cli.distributing import add_distribute_argument, start_training
 from tf_transformer.cli.exporting import (
     PRESET_OPTIONS,
     export_runs,
@@ -19,7 +20,7 @@ from tf_transformer.cli.resuming import (
     refuse_beside_resume,
     resumable,
 )
-from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+from tf_transformer.cli.tensorflow_start import require
 
 
 def add_commands(commands):
@@ -58,28 +59,32 @@ def add_commands(commands):
     )
     train.add_argument("--output", metavar="FOLDER", help="default: runs/DATA-PRESET")
     add_resume_argument(train)
+    add_distribute_argument(train)
     train.add_argument("--tensorboard", action="store_true", help="write logs for TensorBoard")
     train.set_defaults(run=_train)
 
 
 def _train(options):
     if options.resume:
-        refuse_beside_resume(options, allowed=("tensorboard",))
+        refuse_beside_resume(options, allowed=("tensorboard", "distribute"))
     for package in ("tokenizers", "sacrebleu"):
         require(package, "train")
     if options.tensorboard:
         require("tensorboard", "tensorboard")
-    import_tensorflow()
+    scope = start_training(options)
     import keras
 
     from tf_transformer.training import TrainingRun
+    from tf_transformer.training.distribution import current_workers
 
     run = TrainingRun.open(options.resume) if options.resume else _new_run(options)
     callbacks = []
     if options.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(run.folder / "tensorboard"))
-    with resumable(run.folder, "train"):
+    with resumable(run.folder, "train"), scope:
         run.train(callbacks)
+    if not current_workers().is_chief:
+        return
     translator = export_runs([run], run.folder / "saved_model")
     print()
     for sentence in sentences_to_show(run):

@@ -1,7 +1,6 @@
 """One process at a time in the folder of a run."""
 
 import contextlib
-import functools
 import os
 import socket
 from pathlib import Path
@@ -47,33 +46,6 @@ def locked(folder):
             with contextlib.suppress(OSError):  # the folder is not empty
                 path.unlink()
                 folder.rmdir()
-
-
-def in_locked_folder(method):
-    """Decorate a method so that it holds `self.folder` while it runs.
-
-    Args:
-        method: of a class with the attribute `folder`.
-
-    Returns:
-        The method, which also raises what `locked` raises.
-
-    Example:
-        >>> class Run:
-        ...     folder = Path("runs/first")
-        ...     @in_locked_folder
-        ...     def train(self):
-        ...         return "trained"
-        >>> Run().train()
-        'trained'
-    """
-
-    @functools.wraps(method)
-    def held(self, *args, **kwargs):
-        with locked(self.folder):
-            return method(self, *args, **kwargs)
-
-    return held
 
 
 @contextlib.contextmanager

@@ -97,3 +97,16 @@ def test_it_goes_through_a_config():
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
     assert type(again) is FusedAdam
     assert again.get_config() == optimizer.get_config()
+
+
+def test_the_global_norm_is_that_of_the_summed_rows_of_an_embedding():
+    """Keras takes the norm of the rows as they come: 2 instead of 2 sqrt(2) here."""
+    table = tf.Variable(tf.zeros((4, 1)))
+    optimizer = FusedAdam(1.0, epsilon=1.0, global_clipnorm=1.0)
+    optimizer.build([table])
+    twice = tf.IndexedSlices(tf.ones((4, 1)), tf.constant([1, 1, 2, 2]), tf.constant([4, 1]))
+    optimizer.apply_gradients([(twice, table)])
+    gradient = 2 / np.sqrt(8)  # of each of the two rows, clipped
+    step = np.sqrt(1 - 0.999) / (1 - 0.9)
+    expected = -step * 0.1 * gradient / (np.sqrt(0.001) * gradient + 1.0)
+    np.testing.assert_allclose(table.numpy()[:, 0], [0, expected, expected, 0], rtol=1e-3)

@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 
 from tf_transformer.training.callbacks.save_weights import save_weights
+from tf_transformer.training.distribution.workers import current_workers
 
 
 class BestWeights(keras.callbacks.Callback):
@@ -43,7 +44,8 @@ class BestWeights(keras.callbacks.Callback):
                 f"{logs[self.monitor]}: the training diverged. Restart with a lower rate."
             )
         if logs[self.monitor] < self.best:
-            self._save()
+            if current_workers().is_chief:
+                self._save()
             self.best, self.wait = float(logs[self.monitor]), 0
             return
         self.wait += 1

@@ -6,6 +6,8 @@ import threading
 
 import keras
 
+from tf_transformer.training.distribution.workers import current_workers
+
 
 class InterruptBetweenBatches(keras.callbacks.Callback):
     """Defers Ctrl-C and SIGTERM until the batch is done, then raises `KeyboardInterrupt`.
@@ -19,7 +21,8 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
 
     Used both as a context manager around `fit` and as one of its callbacks. It does nothing outside
     the main thread, where Python delivers no signals, and leaves alone a signal for which the
-    program has a handler of its own or which it ignores, as background programs may.
+    program has a handler of its own or which it ignores, as background programs may. When one of
+    several `Workers` gets a signal, all stop after the same batch.
 
     Attributes:
         is_torn: bool, whether a second signal stopped the training inside a batch, so that its
@@ -53,10 +56,10 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if batch + 1 != self.params["steps"]:
-            self._raise_if_pending()
+            self._raise_if_anyones()
 
     def on_epoch_end(self, epoch, logs=None):
-        self._raise_if_pending()
+        self._raise_if_anyones()
 
     def _keep(self, number, frame):
         if self._pending:
@@ -68,6 +71,14 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
             file=sys.stderr,
             flush=True,
         )
+
+    def _raise_if_anyones(self):
+        workers = current_workers()
+        if workers.count == 1:
+            self._raise_if_pending()
+        elif workers.any(self._pending):  # a signal after this waits for the next batch
+            self._pending = self._pending or signal.SIGTERM
+            self._raise_if_pending()
 
     def _raise_if_pending(self):
         if self._pending:

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.training.distribution.workers import current_workers
 
 
 class ResumeCheckpoint(keras.callbacks.Callback):
@@ -82,7 +83,9 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         self.save()
 
     def save(self):
-        """Write a checkpoint now; between two steps."""
+        """Write a checkpoint now; between two steps. Of several `Workers`, the chief does."""
+        if not current_workers().is_chief:
+            return
         epoch, step = self.position
         arrays = {f"{i:04}": _stored(v) for i, v in enumerate(_variables(self.model))}
         if step:
@@ -111,6 +114,14 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         Returns:
             Tuple `(epoch, step)`, the position of the next batch.
         """
+        workers = current_workers()
+        if workers.is_chief:
+            self._restore(model)
+        if workers.count > 1:
+            self._share(model, workers)
+        return self.position
+
+    def _restore(self, model):
         arrays = self._newest()
         path, state = arrays.pop("path"), json.loads(str(arrays.pop("state")))
         variables = _variables(model)
@@ -128,7 +139,21 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         self.best.best, self.best.wait = state["best"], state["wait"]
         self.position = state["epoch"], state["step"]
         self._metrics = metrics or None
-        return self.position
+
+    def _share(self, model, workers):
+        """Give all workers what the chief has restored, except for the seeds of dropout."""
+        variables, metrics = _variables(model), self._metrics or []
+        state = np.array([*self.position, self.best.best, self.best.wait, len(metrics)], np.float64)
+        [state] = workers.from_chief([state])
+        self.position = int(state[0]), int(state[1])
+        self.best.best, self.best.wait = float(state[2]), int(state[3])
+        metrics = metrics or [np.zeros((), np.float32)] * int(state[4])
+        self._metrics = workers.from_chief(metrics) or None
+        values = workers.from_chief([np.asarray(variable) for variable in variables])
+        for variable, value in zip(variables, values, strict=True):
+            if variable.path.endswith("seed_generator_state"):
+                value = value + np.array([workers.index, 0], value.dtype)
+            variable.assign(value)
 
     def _newest(self):
         """The arrays of the newest intact file; damaged ones are set aside, with a message."""

@@ -6,6 +6,8 @@ Axes: B batch, T target length, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.training.distribution.workers import current_workers
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MaskedAccuracy(keras.metrics.Metric):
@@ -19,7 +21,8 @@ class MaskedAccuracy(keras.metrics.Metric):
         y_pred: float tensor (B, T, V), logits.
 
     Returns:
-        float32 scalar in [0, 1], over all batches since the last reset; 0 before the first.
+        float32 scalar in [0, 1], over all batches since the last reset, of all `Workers`; 0 before
+        the first.
 
     Example:
         >>> metric = MaskedAccuracy()
@@ -38,8 +41,10 @@ class MaskedAccuracy(keras.metrics.Metric):
         if sample_weight is not None:
             real *= tf.cast(sample_weight, tf.float32)
         hits = tf.equal(tf.argmax(y_pred, axis=-1, output_type=tf.int32), labels)
-        self.right.assign_add(tf.reduce_sum(tf.cast(hits, tf.float32) * real))
-        self.real.assign_add(tf.reduce_sum(real))
+        sums = [tf.reduce_sum(tf.cast(hits, tf.float32) * real), tf.reduce_sum(real)]
+        right, count = current_workers().sum(sums)
+        self.right.assign_add(right)
+        self.real.assign_add(count)
 
     def result(self):
         return tf.math.divide_no_nan(self.right.value, self.real.value)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.divergence import symmetric_divergence
 from tf_transformer.models.variables_first import VariablesFirst
+from tf_transformer.training.losses.global_mean import real_share, with_global_value
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -65,9 +66,9 @@ class RDrop(VariablesFirst, keras.Model):
             return loss
         divergence = symmetric_divergence(tf.cast(y_pred, tf.float32))
         real = tf.cast(tf.not_equal(tf.split(y, 2)[0], 0), tf.float32)
-        return loss + self.alpha / 4 * tf.math.divide_no_nan(
-            tf.reduce_sum(divergence * real), tf.reduce_sum(real)
-        )
+        mean = with_global_value(tf.reduce_sum(divergence * real) * real_share(real))
+        # Keras has divided `loss` by the replicas of a strategy.
+        return loss + self.alpha / 4 * mean / tf.distribute.get_strategy().num_replicas_in_sync
 
     def get_config(self):
         model = keras.saving.serialize_keras_object(self.model)

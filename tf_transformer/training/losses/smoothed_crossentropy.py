@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
+from tf_transformer.training.losses.global_mean import real_share, with_global_value
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -23,8 +24,8 @@ class SmoothedCrossentropy(keras.losses.Loss):
         y_pred: float tensor (B, T, V), logits.
 
     Returns:
-        Scalar: the sum over real tokens divided by their number. Under a distribution strategy
-        the number is the total over all replicas, so that two replicas give the loss and the
+        Scalar: the sum over real tokens divided by their number. Under a distribution strategy and
+        with several `Workers` the number is the total of all, so that two give the loss and the
         gradients of one, however unevenly the padding is distributed.
 
     Raises:
@@ -48,18 +49,8 @@ class SmoothedCrossentropy(keras.losses.Loss):
         loss = smoothed_cross_entropy(labels, logits, self.label_smoothing)  # (B, T)
         real = tf.cast(tf.not_equal(labels, 0), tf.float32)  # (B, T)
         # Keras takes the mean over all B x T tokens; rescale it to the mean over real tokens.
-        share = tf.cast(tf.size(labels), tf.float32) / _per_replica(real)
-        return loss * real * share
+        share = tf.cast(tf.size(labels), tf.float32) * real_share(real)
+        return with_global_value(loss * real * share)
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
-
-
-def _per_replica(real):
-    """Number of real tokens in the global batch, at least 1, divided by the number of replicas."""
-    count = tf.reduce_sum(real)
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    context = tf.distribute.get_replica_context()
-    if replicas > 1 and context is not None:
-        count = context.all_reduce(tf.distribute.ReduceOp.SUM, count)
-    return tf.maximum(count, 1.0) / replicas  # 1: an all-padding batch has a loss of 0, not NaN

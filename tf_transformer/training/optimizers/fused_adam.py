@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tf_transformer.training.distribution.workers import current_workers
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class FusedAdam(keras.optimizers.Adam):
@@ -16,14 +18,30 @@ class FusedAdam(keras.optimizers.Adam):
     are those of `keras.optimizers.Adam`. Keras computes m, v and w with a dozen element-wise
     operations, each of which reads and writes as many numbers as there are weights; TensorFlow's
     `ResourceApplyAdam` does it in one. Results differ if the gradient of an embedding contains a
-    row twice: here the two are summed before squaring, while Keras 3.15 squares each.
-    `amsgrad=True` uses the Keras implementation.
+    row twice: here the two are summed before clipping and squaring, while Keras 3.15 takes each.
+    `amsgrad=True` uses the Keras implementation. With several `Workers` or replicas the gradients
+    are those of the whole batch before anything is clipped; Keras clips those of each replica.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> model.compile(FusedAdam(1e-3, 0.9, 0.98, 1e-9), "mse")
         >>> history = model.fit(np.ones((4, 1)), np.ones((4, 1)), verbose=0)
     """
+
+    def apply(self, grads, trainable_variables=None):
+        grads = list(grads)
+        places = [n for n, grad in enumerate(grads) if grad is not None]
+        # The sums over the rows of an embedding, which Keras would clip row by row.
+        known = [tf.convert_to_tensor(grads[n]) for n in places]
+        context = tf.distribute.get_replica_context()
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1 and context is not None:
+            known = context.all_reduce(tf.distribute.ReduceOp.SUM, known)
+        for n, grad in zip(places, current_workers().mean(known), strict=True):
+            grads[n] = grad
+        super().apply(grads, trainable_variables)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return grads_and_vars  # `apply` has added them up
 
     def update_step(self, gradient, variable, learning_rate):
         if self.amsgrad:

@@ -9,14 +9,15 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data import LanguageModelBatches, TextSource, split_documents
-from tf_transformer.data.folder_lock import in_locked_folder
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
+from tf_transformer.training.distribution.workers import current_workers
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
 from tf_transformer.training.runs.language_model_presets import LanguageModelPreset
+from tf_transformer.training.runs.locked_folder import in_locked_folder
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
 
@@ -115,12 +116,13 @@ class LanguageModelRun:
         self._compile(model, self.preset.epochs * batches.steps_per_epoch)
         # Nothing is written before all of this has succeeded.
         self._write_settings(tokenizer)
-        print(
-            f"{len(self.train_documents)} documents to train on, "
-            f"{len(self.validation_documents)} held out; {model.count_params():,} weights; "
-            f"batch shapes {batches.shapes}",
-            flush=True,
-        )
+        if current_workers().is_chief:
+            print(
+                f"{len(self.train_documents)} documents to train on, "
+                f"{len(self.validation_documents)} held out; {model.count_params():,} weights; "
+                f"batch shapes {batches.shapes}",
+                flush=True,
+            )
         resumable_fit(
             model,
             batches,
@@ -191,6 +193,8 @@ class LanguageModelRun:
         return BPETokenizer.train(self.train_documents, self.preset.vocab_size)
 
     def _write_settings(self, tokenizer):
+        if not current_workers().is_chief:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         write_settings(
             self.folder / "run.json",

@@ -8,13 +8,14 @@ import keras
 import numpy as np
 
 from tf_transformer.data import PretrainingBatches, TextSource, split_documents
-from tf_transformer.data.folder_lock import in_locked_folder
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
 from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
+from tf_transformer.training.distribution.workers import current_workers
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
+from tf_transformer.training.runs.locked_folder import in_locked_folder
 from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
@@ -145,13 +146,14 @@ class PretrainingRun:
                 f"{len(self.validation_documents)} of {len(self.train_documents)} others. {error}"
             ) from error
         self._compile(model, self.preset.epochs * batches.steps_per_epoch)
-        print(
-            f"{len(self.train_documents)} documents to train on, "
-            f"{len(self.validation_documents)} held out; {model.count_params():,} weights; "
-            f"{batches.steps_per_epoch} steps an epoch; masked words"
-            f"{' and next sentences' if self.next_sentence else ''}",
-            flush=True,
-        )
+        if current_workers().is_chief:
+            print(
+                f"{len(self.train_documents)} documents to train on, "
+                f"{len(self.validation_documents)} held out; {model.count_params():,} weights; "
+                f"{batches.steps_per_epoch} steps an epoch; masked words"
+                f"{' and next sentences' if self.next_sentence else ''}",
+                flush=True,
+            )
         self._write_settings(tokenizer, model.config)
         resumable_fit(
             model,
@@ -161,7 +163,8 @@ class PretrainingRun:
             epochs=self.preset.epochs,
             callbacks=callbacks,
         )
-        model.save_pretrained(self.model_path, tokenizer_from=self.folder)
+        if current_workers().is_chief:
+            model.save_pretrained(self.model_path, tokenizer_from=self.folder)
         return model
 
     def _tokenizer(self):
@@ -179,6 +182,8 @@ class PretrainingRun:
 
     def _write_settings(self, tokenizer, config):
         """Write the vocabulary, then the settings."""
+        if not current_workers().is_chief:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         write_bert_vocabulary(self.folder, tokenizer, config.max_position_embeddings)
         write_settings(

@@ -4,12 +4,14 @@ import sys
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 from tf_transformer.data.replacing import replacing
 from tf_transformer.training.callbacks.best_weights import BestWeights
 from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.callbacks.stop_on_nan import StopOnNaN
+from tf_transformer.training.distribution import WorkerShare, current_workers
 
 
 def resumable_fit(
@@ -25,7 +27,8 @@ def resumable_fit(
 
     A training that is killed at any moment and resumed has the losses and weights of one that was
     not, bit by bit where the operations are deterministic (on a CPU,
-    `tf.config.experimental.enable_op_determinism()`).
+    `tf.config.experimental.enable_op_determinism()`). With several `Workers` each trains on its
+    share of every batch, and the chief writes the files.
 
     Args:
         model: `keras.Model`, built and compiled with a built optimizer; has the best weights at
@@ -41,6 +44,7 @@ def resumable_fit(
     Raises:
         KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
         OSError: If the disk is full; the earlier checkpoints are then kept.
+        ConnectionError: If one of several workers is lost.
         ValueError: If the loss is not finite, see `StopOnNaN`; if all checkpoints are damaged, or
             they belong to a different model, other data or an earlier version.
 
@@ -70,7 +74,12 @@ def resumable_fit(
     best = BestWeights(folder / "best.weights.h5", patience=patience, average=average)
     checkpoint = ResumeCheckpoint(folder / "checkpoints", best)
     checkpoint.set_model(model)  # Keras would do this, but an interrupt may come before
-    if not checkpoint.paths:
+    workers = current_workers()
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if workers.count * replicas > 1:
+        parts = batches, validation
+        batches, validation = (WorkerShare(part, workers, replicas) for part in parts)
+    if workers.is_chief and not checkpoint.paths:
         checkpoint.save()
     epoch, step = checkpoint.restore(model)
     steps = batches.steps_per_epoch
@@ -79,14 +88,14 @@ def resumable_fit(
             f"{checkpoint.folder}: expected the data with which the run began, of at least "
             f"{step + 1} batches, got {steps} batches."
         )
-    history = _history(folder / "history.csv", epoch)
+    histories = [_history(folder / "history.csv", epoch)] if workers.is_chief else []
     averages = [average] if average else []
     interrupt = InterruptBetweenBatches()
     try:
         if not best.is_exhausted:
             with interrupt:
                 stop = StopOnNaN(checkpoint, batches)
-                callbacks = [*callbacks, stop, history, *averages, best, checkpoint, interrupt]
+                callbacks = [*callbacks, stop, *histories, *averages, best, checkpoint, interrupt]
                 _fit(model, batches, validation, epochs, checkpoint, callbacks)
     except KeyboardInterrupt:
         if average:
@@ -94,10 +103,21 @@ def resumable_fit(
         # After the last batch of an epoch there is no position yet: its validation is missing.
         if not interrupt.is_torn and checkpoint.position[1] < steps:
             checkpoint.save()
+        if not interrupt.is_torn:
+            workers.leave()
         raise
+    except tf.errors.OpError as error:
+        if workers.count == 1:
+            raise
+        raise ConnectionError(
+            f"workers: expected all {workers.count} until the end, lost one "
+            f"({type(error).__name__}). Start all of them again to resume from the last checkpoint."
+        ) from error
     finally:
-        if history.csv_file is not None:  # Keras closes it only on normal completion
-            history.csv_file.close()
+        for history in histories:
+            if history.csv_file is not None:  # Keras closes it only on normal completion
+                history.csv_file.close()
+    workers.leave()  # the chief has written the file
     model.load_weights(best.path)
 
 
@@ -118,7 +138,7 @@ def _fit(model, batches, validation, epochs, checkpoint, callbacks):
         "validation_data": validation.dataset(epochs=1),
         "callbacks": callbacks,
         # The progress bar redraws itself on a terminal; in a log it would be one long line.
-        "verbose": 1 if sys.stdout.isatty() else 2,
+        "verbose": (1 if sys.stdout.isatty() else 2) if current_workers().is_chief else 0,
         "shuffle": False,
     }
     if step and epoch < epochs:  # the rest of the epoch that was interrupted

@@ -14,10 +14,10 @@ from tf_transformer.data import (
     PreparedPairs,
     ShardedBatches,
 )
-from tf_transformer.data.folder_lock import in_locked_folder
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.training.callbacks.moving_average import MovingAverage
+from tf_transformer.training.distribution.workers import current_workers
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.r_drop import RDrop
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
@@ -25,6 +25,7 @@ from tf_transformer.training.optimizers.fused_adam import FusedAdam
 from tf_transformer.training.optimizers.inverse_square_root_schedule import (
     InverseSquareRootSchedule,
 )
+from tf_transformer.training.runs.locked_folder import in_locked_folder
 from tf_transformer.training.runs.presets import Preset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
@@ -124,11 +125,12 @@ class TrainingRun:
         )
         with _dtype_policy(self.preset.precision):
             model = self._compiled_model(tokenizer.vocab_size)
-        print(
-            f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones skipped; "
-            f"{model.count_params():,} weights; batch shapes {batches.shapes}",
-            flush=True,
-        )
+        if current_workers().is_chief:
+            print(
+                f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones "
+                f"skipped; {model.count_params():,} weights; batch shapes {batches.shapes}",
+                flush=True,
+            )
         resumable_fit(
             model,
             batches,
@@ -222,6 +224,8 @@ class TrainingRun:
         }
 
     def _write_settings(self):
+        if not current_workers().is_chief:
+            return
         write_settings(
             self.folder / "run.json",
             source=dataclasses.asdict(self.source),
@@ -243,7 +247,8 @@ class TrainingRun:
             texts = [text for pair in self.split.train for text in pair]
             tokenizer = train_subwords(self.preset.subword, texts, self.preset.vocab_size)
         self._write_settings()
-        tokenizer.save(self.tokenizer_path)
+        if current_workers().is_chief:
+            tokenizer.save(self.tokenizer_path)
         return tokenizer
 
     def _model(self, vocab_size):

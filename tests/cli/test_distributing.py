@@ -1,0 +1,104 @@
+"""Several processes of the command train together, stop together and resume."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from command_line import ENVIRONMENT, START, command_here
+
+from tf_transformer.training import TrainingRun
+
+
+class Processes:
+    """Two workers that train in one folder."""
+
+    def __init__(self, pairs, folder, *options):
+        with socket.socket() as one, socket.socket() as other:
+            for free in (one, other):
+                free.bind(("localhost", 0))
+            ports = [free.getsockname()[1] for free in (one, other)]
+        cluster = {"worker": [f"localhost:{port}" for port in ports]}
+        begun = (folder / "run.json").exists()
+        new = ["--tsv", pairs, "--preset", "tiny", *options, "--output", folder]
+        self.folder, self.processes = folder, []
+        for index in (0, 1):
+            task = {"type": "worker", "index": index}
+            config = json.dumps({"cluster": cluster, "task": task})
+            process = subprocess.Popen(
+                [*START, "train", *(["--resume", folder] if begun else new)],
+                env={**ENVIRONMENT, "TF_CONFIG": config, "TF_NUM_INTRAOP_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            self.processes.append(process)
+
+    def wait_for_an_epoch(self):
+        for _ in range(600):
+            if (self.folder / "best.weights.h5").exists():
+                return
+            assert all(process.poll() is None for process in self.processes)
+            time.sleep(0.1)
+        pytest.fail("no epoch has ended")
+
+    def ends(self):
+        """The exit codes and what was written to standard error and output."""
+        try:
+            outputs = [process.communicate(timeout=120) for process in self.processes]
+        finally:
+            for process in self.processes:
+                process.kill()
+        codes = [process.returncode for process in self.processes]
+        return codes, [err.decode() for _, err in outputs], [out.decode() for out, _ in outputs]
+
+
+def shorten(folder):
+    settings = json.loads((folder / "run.json").read_text())
+    settings["preset"]["epochs"] = 1
+    (folder / "run.json").write_text(json.dumps(settings))
+
+
+@pytest.mark.slow
+def test_two_workers_train_and_the_chief_exports(pairs, tmp_path):
+    folder = tmp_path / "run"
+    codes, errors, outputs = Processes(pairs, folder, "--epochs", "2").ends()
+    assert codes == [0, 0] and errors == ["", ""]
+    assert "BLEU" in outputs[0] and outputs[1] == ""
+    assert (folder / "saved_model" / "translator.json").is_file()
+    rows = (folder / "history.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["epoch", "0", "1"]
+    assert TrainingRun.open(folder).best_model()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_one_worker_is_stopped_and_all_resume(pairs, tmp_path, number):
+    folder = tmp_path / "run"
+    running = Processes(pairs, folder, "--epochs", "500")
+    running.wait_for_an_epoch()
+    start = time.monotonic()
+    running.processes[1].send_signal(number)
+    codes, errors, _ = running.ends()
+    assert time.monotonic() - start < 60
+    assert f"Resume with: tf-transformer train --resume {folder}" in errors[0]
+    if number == signal.SIGTERM:
+        assert codes == [143, 143]
+    else:
+        assert codes == [1, -signal.SIGKILL]
+        assert "tf-transformer: workers: expected all 2 until the end, lost one (" in errors[0]
+    shorten(folder)
+    codes, errors, outputs = Processes(pairs, folder).ends()
+    assert codes == [0, 0] and errors == ["", ""] and "BLEU" in outputs[0]
+
+
+def test_bad_input(pairs, tmp_path, monkeypatch):
+    arguments = ["train", "--tsv", pairs, "--preset", "tiny", "--output", tmp_path / "run"]
+    done = command_here(*arguments, "--distribute", "mirored")
+    assert done.returncode == 2
+    assert b"--distribute: expected one of auto, none, mirrored, workers, tpu, got" in done.stderr
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    done = command_here(*arguments, "--distribute", "workers")
+    assert done.returncode == 2 and b"TF_CONFIG: expected JSON like" in done.stderr
+    assert list(tmp_path.iterdir()) == []

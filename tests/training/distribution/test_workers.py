@@ -1,0 +1,98 @@
+"""Several processes compute what one computes on the whole batch."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.training.distribution import Workers, current_workers, start_distribution
+
+SUPPORT = Path(__file__).parents[2] / "support"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.whole)])
+def test_losses_are_those_of_one_process(tmp_path, count):
+    """Unequal padding, global clipping, R-Drop and a moving average, 50 steps."""
+    found = outcome("workers_program.py", tmp_path, count, 50)
+    assert found["workers"] == count and found["steps"] == 50
+    assert found["same on all"] and found["same weights on all"]
+    assert found["largest difference of a loss"] < 1e-5
+    first, last = found["first and last loss"]
+    assert last < 0.8 * first
+
+
+@pytest.mark.slow
+def test_replicas_on_one_machine_compute_the_same(tmp_path):
+    found = outcome("replicas_program.py", tmp_path)
+    one, two = (np.array(found[name]) for name in ("one", "two"))
+    np.testing.assert_allclose(two[:, 0], one[:, 0], rtol=1e-5)
+    # Of a step Keras shows the mean over replicas; of a validation that over tokens. A near tie may
+    # go another way.
+    np.testing.assert_allclose(two[9::10, 1], one[9::10, 1], atol=0.01)
+    assert found["resumed"]
+
+
+def outcome(program, *arguments):
+    folders = [str(SUPPORT.parents[1]), str(SUPPORT)]
+    done = subprocess.run(
+        [sys.executable, SUPPORT / program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_one_process_needs_no_others():
+    workers = current_workers()
+    assert (workers.index, workers.count, workers.is_chief) == (0, 1, True)
+    arrays = [np.arange(3), np.float32(2)]
+    assert workers.from_chief(arrays) is arrays and workers.any(True) and not workers.any(None)
+    [total] = workers.sum([tf.constant([1.0, 2.0])])
+    np.testing.assert_array_equal(total, [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "{",
+        "[]",
+        '{"cluster": {"worker": ["a:1"]}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+    ],
+)
+def test_a_wrong_tf_config(monkeypatch, text):
+    if text is None:
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+    else:
+        monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ValueError, match="TF_CONFIG: expected JSON like .*, got"):
+        Workers.start()
+    assert current_workers().count == 1
+
+
+def test_what_is_chosen(monkeypatch):
+    with pytest.raises(ValueError, match="distribute: expected one of auto, none, .* got 'multi'"):
+        start_distribution("multi")
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}}')  # one worker is none
+    for kind in ("none", "auto"):
+        with start_distribution(kind):
+            assert tf.distribute.get_strategy().num_replicas_in_sync == 1
+    with start_distribution("mirrored"):
+        assert isinstance(tf.distribute.get_strategy(), tf.distribute.MirroredStrategy)
+    started = []
+    monkeypatch.setattr(Workers, "start", lambda: started.append(1))
+    start_distribution("workers")
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}}')
+    start_distribution()
+    assert len(started) == 2
