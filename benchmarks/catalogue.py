@@ -141,6 +141,21 @@ BENCHMARKS = [
         results=("train_step",),
     ),
     Benchmark(
+        "training",
+        "scale",
+        "a training step with 1, 2 and 4 processes: time, bytes, and what of the sum is hidden",
+        "6 min",
+        results=("scale",),
+    ),
+    Benchmark(
+        "training",
+        "prepare",
+        "a synthetic corpus larger than memory prepared and read: time, memory, throughput",
+        "an hour for 10 GB",
+        needs="FOLDER with three times the room",
+        rounds=False,
+    ),
+    Benchmark(
         "compression",
         "classifier",
         "a classifier without half of its heads, and in int8: accuracy, size, time",

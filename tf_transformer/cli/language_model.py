@@ -6,6 +6,7 @@ from tf_transformer.cli.architecture_argument import (
     add_architecture_argument,
     architecture_changes,
 )
+from tf_transformer.cli.distributing import add_distribute_argument, start_training
 from tf_transformer.cli.resuming import (
     add_resume_argument,
     check_new_run,
@@ -46,6 +47,7 @@ def add_commands(commands):
     add_architecture_argument(train, "gpt2")
     train.add_argument("--output", metavar="FOLDER", help="default: runs/lm-TEXT-PRESET")
     add_resume_argument(train)
+    add_distribute_argument(train)
     train.set_defaults(run=_train)
 
     generate = commands.add_parser("generate", help="continue texts with a trained language model")
@@ -68,16 +70,19 @@ def add_commands(commands):
 
 def _train(options):
     if options.resume:
-        refuse_beside_resume(options)
+        refuse_beside_resume(options, allowed=("distribute",))
     require("tokenizers", "train")
-    import_tensorflow()
+    scope = start_training(options)
     from tf_transformer.generation import continue_texts
     from tf_transformer.tokenizers import Tokenizer
     from tf_transformer.training import LanguageModelRun
+    from tf_transformer.training.distribution import current_workers
 
     run = LanguageModelRun.open(options.resume) if options.resume else _new_run(options)
-    with resumable(run.folder, "train-lm"):
+    with resumable(run.folder, "train-lm"), scope:
         model = run.train()
+    if not current_workers().is_chief:
+        return
     print(f"Perplexity per token of the held-out documents: {run.perplexity(model):.2f}\n")
     tokenizer = Tokenizer.load(run.tokenizer_path)
     # The beginnings of texts that the model has not read, of longer ones if there are some.

@@ -47,7 +47,7 @@ def refuse_beside_resume(options, allowed=()):
 
 
 def check_new_run(folder, settings, command, kind, otherwise):
-    """Check that a folder contains no run that a new one would overwrite.
+    """Check that a folder contains no run that a new one would overwrite; the chief's task.
 
     Args:
         folder: Path of the new run.
@@ -59,7 +59,9 @@ def check_new_run(folder, settings, command, kind, otherwise):
     Raises:
         ValueError: If there is a run.
     """
-    if (folder / settings).exists():
+    from tf_transformer.training.distribution import current_workers
+
+    if (folder / settings).exists() and current_workers().is_chief:
         raise ValueError(
             f"--output: expected a new folder, got {folder}, which contains a {kind} run. "
             f"Resume it: tf-transformer {command} --resume {folder}; or {otherwise}."
