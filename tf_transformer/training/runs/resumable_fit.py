@@ -151,9 +151,8 @@ def _fit(model, batches, validation, epochs, checkpoint, callbacks):
             steps_per_epoch=steps - step,
             **options,
         )
-        epoch, _ = checkpoint.restore(
-            model
-        )  # `fit` ends with the weights replaced by their average
+        # `fit` ends with the weights replaced by their average.
+        epoch, _ = checkpoint.restore(model)
     if epoch < epochs and not model.stop_training:
         model.fit(
             batches.dataset(epoch),
