@@ -60,7 +60,7 @@ def shorten(folder):
     (folder / "run.json").write_text(json.dumps(settings))
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_two_workers_train_and_the_chief_exports(pairs, tmp_path):
     folder = tmp_path / "run"
     codes, errors, outputs = Processes(pairs, folder, "--epochs", "2").ends()
@@ -72,6 +72,7 @@ def test_two_workers_train_and_the_chief_exports(pairs, tmp_path):
     assert TrainingRun.open(folder).best_model()
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_one_worker_is_stopped_and_all_resume(pairs, tmp_path, number):

@@ -86,6 +86,7 @@ def test_a_finished_run_is_not_overwritten(run, pairs, tmp_path):
     assert done.stderr.startswith(b"tf-transformer: ") and done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.fault
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_says_how_to_go_on(pairs, tmp_path, number, code):

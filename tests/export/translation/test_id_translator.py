@@ -107,6 +107,7 @@ def test_xla_and_a_plain_graph_give_the_same(warm):
     assert len({tuple(row) for row in expected[0][:, 0].numpy()}) > 5
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_batch_is_its_rows(warm, jit_compile):
     translator, _ = warm(jit_compile)
@@ -123,6 +124,7 @@ def test_a_batch_is_its_rows(warm, jit_compile):
         np.testing.assert_array_equal(own, tokens[: len(own)])
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_samples(model, jit_compile):
     """The first two tokens sampled for many copies of a source follow the model's distribution."""
@@ -211,6 +213,7 @@ def test_an_empty_batch(model, warm, jit_compile):
             assert translator.greedy(empty).shape[0] == 0
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", DECODINGS)
 def test_a_thousand_sentences_need_one_program_for_each_bucket(warm, name):
     for jit_compile in (False, True):
@@ -248,6 +251,7 @@ def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
     assert held[-1] - held[4] < 4, held
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", DECODINGS)
 def test_small_batches_by_xla_once_they_are_compiled(model, name):
     translator = IdTranslator(model, 1, END, beam_size=3, n_best=2, length_limit=(1, 3))

@@ -150,6 +150,7 @@ def test_a_row_with_every_key_blocked_is_the_plain_average(name, plan, causal):
     np.testing.assert_array_equal(one_less, output)
 
 
+@pytest.mark.one_of(2)
 @every_plan
 @every_path
 def test_what_is_blocked_changes_no_bit(name, plan):
@@ -168,6 +169,7 @@ def test_what_is_blocked_changes_no_bit(name, plan):
         assert gradient.numpy().any()
 
 
+@pytest.mark.one_of(2)
 @every_plan
 @every_path
 def test_under_causal_the_future_changes_no_bit_of_the_past(name, plan):
@@ -192,6 +194,7 @@ def test_causal_is_the_look_ahead_mask(plan):
         near(one, other.numpy(), "float32")
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("plan", "jit"),
@@ -214,6 +217,7 @@ def test_long_gradients_equal_those_of_the_whole_plan(plan, jit, causal):
         near(one, other.numpy(), "float32")
 
 
+@pytest.mark.one_of(2)
 @every_plan
 def test_batch_and_lengths_may_be_unknown_until_the_graph_runs(plan):
     @tf.function(
