@@ -22,7 +22,7 @@ class Processes:
             ports = [free.getsockname()[1] for free in (one, other)]
         cluster = {"worker": [f"localhost:{port}" for port in ports]}
         begun = (folder / "run.json").exists()
-        new = ["--tsv", pairs, "--preset", "tiny", *options, "--output", folder]
+        new = ["--tsv", pairs, "--preset", "tiny", *options, "--deterministic", "--output", folder]
         self.folder, self.processes = folder, []
         for index in (0, 1):
             task = {"type": "worker", "index": index}

@@ -1,8 +1,10 @@
-"""`--distribute` of the commands that train."""
+"""How the commands that train use the devices: `--distribute`, `--deterministic`."""
+
+OPTIONS = "distribute", "deterministic"  # allowed with --resume: they are no settings of the run
 
 
-def add_distribute_argument(parser):
-    """Add `--distribute`.
+def add_device_arguments(parser):
+    """Add `--distribute` and `--deterministic`.
 
     Args:
         parser: `ArgumentParser`.
@@ -14,13 +16,19 @@ def add_distribute_argument(parser):
         "environment variable TF_CONFIG names (workers), a TPU (default: auto, workers or mirrored "
         "where there are several)",
     )
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="only operations that give the same result every time: a run that was interrupted "
+        "ends with the weights of one that was not, bit by bit (slower)",
+    )
 
 
 def start_training(options):
     """Import TensorFlow and connect what trains together.
 
     Args:
-        options: the parsed arguments, including `--distribute`.
+        options: the parsed arguments, including those of `add_device_arguments`.
 
     Returns:
         Context manager in which the model is created and trained.
@@ -28,6 +36,10 @@ def start_training(options):
     from tf_transformer.cli.tensorflow_start import import_tensorflow
 
     def start():
+        import tensorflow as tf
+
+        if options.deterministic:
+            tf.config.experimental.enable_op_determinism()
         from tf_transformer.training.distribution import start_distribution
 
         return start_distribution(options.distribute or "auto")

@@ -6,7 +6,8 @@ from tf_transformer.cli.architecture_argument import (
     add_architecture_argument,
     architecture_changes,
 )
-from tf_transformer.cli.distributing import add_distribute_argument, start_training
+from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
+from tf_transformer.cli.distributing import add_device_arguments, start_training
 from tf_transformer.cli.resuming import (
     add_resume_argument,
     check_new_run,
@@ -47,7 +48,7 @@ def add_commands(commands):
     add_architecture_argument(train, "gpt2")
     train.add_argument("--output", metavar="FOLDER", help="default: runs/lm-TEXT-PRESET")
     add_resume_argument(train)
-    add_distribute_argument(train)
+    add_device_arguments(train)
     train.set_defaults(run=_train)
 
     generate = commands.add_parser("generate", help="continue texts with a trained language model")
@@ -70,7 +71,7 @@ def add_commands(commands):
 
 def _train(options):
     if options.resume:
-        refuse_beside_resume(options, allowed=("distribute",))
+        refuse_beside_resume(options, allowed=DEVICE_OPTIONS)
     require("tokenizers", "train")
     scope = start_training(options)
     from tf_transformer.generation import continue_texts

@@ -6,7 +6,8 @@ from tf_transformer.cli.architecture_argument import (
     add_architecture_argument,
     architecture_changes,
 )
-from tf_transformer.cli.distributing import add_distribute_argument, start_training
+from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
+from tf_transformer.cli.distributing import add_device_arguments, start_training
 from tf_transformer.cli.exporting import (
     PRESET_OPTIONS,
     export_runs,
@@ -59,14 +60,14 @@ def add_commands(commands):
     )
     train.add_argument("--output", metavar="FOLDER", help="default: runs/DATA-PRESET")
     add_resume_argument(train)
-    add_distribute_argument(train)
+    add_device_arguments(train)
     train.add_argument("--tensorboard", action="store_true", help="write logs for TensorBoard")
     train.set_defaults(run=_train)
 
 
 def _train(options):
     if options.resume:
-        refuse_beside_resume(options, allowed=("tensorboard", "distribute"))
+        refuse_beside_resume(options, allowed=("tensorboard", *DEVICE_OPTIONS))
     for package in ("tokenizers", "sacrebleu"):
         require(package, "train")
     if options.tensorboard:
