@@ -43,8 +43,9 @@ MAY_IMPORT = {
     "export.litert": "export export.classification",
     "export.chain": "export export.classification export.litert export.translation"
     " compression.recipes",
+    "serving": "export",
     "cli": "tokenizers data functional layers models training generation compression visualize"
-    " litert export",
+    " litert export serving",
 }
 EVERYTHING = "the whole package"
 MOST_LINES = 400

@@ -23,6 +23,7 @@ from tf_transformer.cli import (
     preparing,
     pretraining,
     sentences,
+    serving,
     training,
     translation,
 )
@@ -34,6 +35,7 @@ _GROUPS = (
     translation,
     evaluation,
     exporting,
+    serving,
     litert,
     info,
     sentences,
