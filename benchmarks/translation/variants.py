@@ -124,10 +124,9 @@ def table(results):
     ]
     for name, seeds in results.items():
         scores = [mean_and_range([seed[key] for seed in seeds]) for key in columns]
-        speed, peak = (
-            max(seed[key] for seed in seeds) for key in ("tokens_per_second", "peak_mib")
-        )
-        cells = [name, *scores, f"{seeds[0]['weights']:,}", f"{speed:,.0f}", f"{peak:,.0f}"]
+        first = seeds[0]  # the others may have been trained on another machine
+        sizes = [f"{first[key]:,.0f}" for key in ("weights", "tokens_per_second", "peak_mib")]
+        cells = [name, *scores, *sizes]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -184,6 +183,7 @@ def main(parser, arguments):
         f"to {2 * LONGEST} tokens. 4x: three to five held-out pairs in one text, of "
         f"{2 * LONGEST + 1} to {4 * LONGEST} "
         f"tokens. Loss is nats per token with the right tokens before it. Tokens per second are "
-        f"those of the target in the fastest epoch, on one core, next to another training."
+        f"those of the target in the fastest epoch of seed 1, on one core, next to another "
+        f"training; seeds may have been trained on different processors."
     )
     write_result("variants", "Parts of the architecture", [remark, *tables], "", SCORES)
