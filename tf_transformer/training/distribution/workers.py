@@ -86,7 +86,7 @@ class Workers:
             ordering_token=[],
             merge_op="Add",
             final_op="Id",
-            communication_hint="ring",
+            communication_hint="auto",
         )
         parts = tf.split(total, [tf.size(tensor) for tensor in tensors], num=len(tensors))
         return [
