@@ -64,6 +64,33 @@ def trained(scope, folder, epochs):
     return log.rows
 
 
+class Noisy(keras.Model):
+    """Logits that differ between the two halves of a batch in training, as dropout makes them."""
+
+    def build(self, input_shape=None):
+        self.kernel = self.add_weight(shape=(3, 5), initializer="ones", name="kernel")
+
+    def call(self, x, training=None):
+        rows = tf.shape(x)[0]
+        half = tf.cast(tf.range(rows) < rows // 2, tf.float32)[:, None]
+        logits = tf.cast(x, tf.float32) @ self.kernel.value * tf.range(5.0)
+        return (logits + half * tf.constant([0.5, 0, 0, 0, 0.25])) if training else logits
+
+
+def r_drop(scope):
+    """The loss of some steps of `RDrop`, and the weights."""
+    x = np.random.default_rng(2).normal(size=(8, 3)).astype(np.float32)
+    y = np.array([1, 2, 3, 4, 1, 0, 0, 2])  # 0 does not count: unequal parts
+    with scope:
+        model = RDrop(Noisy(), 5.0)
+        model.model.build()
+        model.build()
+        model.compile(FusedAdam(1e-2, epsilon=1e-1), SmoothedCrossentropy(0.0))
+        data = tf.data.Dataset.from_tensors((x, y)).repeat()
+        history = model.fit(data, steps_per_epoch=1, epochs=4, verbose=0, shuffle=False).history
+    return [*history["loss"], *map(float, np.ravel(model.model.kernel.numpy()))]
+
+
 def main(folder):
     [cpu] = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -72,6 +99,7 @@ def main(folder):
         "one": trained(contextlib.nullcontext(), folder / "one", 3),
         "two": trained(two.scope(), folder / "two", 2) + trained(two.scope(), folder / "two", 3),
     }
+    rows["r_drop"] = [r_drop(contextlib.nullcontext()), r_drop(two.scope())]
     print(json.dumps({**rows, "resumed": len(rows["one"]) == len(rows["two"])}))
 
 

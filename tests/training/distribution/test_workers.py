@@ -36,6 +36,7 @@ def test_replicas_on_one_machine_compute_the_same(tmp_path):
     # go another way.
     np.testing.assert_allclose(two[9::10, 1], one[9::10, 1], atol=0.01)
     assert found["resumed"]
+    np.testing.assert_allclose(*found["r_drop"], rtol=1e-5)
 
 
 def outcome(program, *arguments):

@@ -29,6 +29,15 @@ def scan_part(part, path, held_out_share, sample_share):
 
     Raises:
         ValueError: See `Part.pairs`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tf_transformer.data.shards.part import Part
+        >>> _ = Path("pairs.tsv").write_text("a\\tb\\n")
+        >>> part = Part(0, ("pairs.tsv",), first=1, lines=1, starts=(0,))
+        >>> scan_part(part, Path("scan.json"), held_out_share=0.0, sample_share=1.0)
+        >>> json.loads(Path("scan.json").read_text())
+        {'held_out': [], 'sample': [[0.0, 'a', 'b']]}
     """
     found = {"held_out": [], "sample": []}
     for source, target in part.pairs():
@@ -52,6 +61,18 @@ def encode_part(part, path, tokenizer_path, held_out_path, count):
         tokenizer_path: Path of the vocabulary.
         held_out_path: Path of a JSON list of sentences; pairs with one of them are left out.
         count: int, the number of shards. A pair's shard depends on its text alone.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tf_transformer.data.shards.part import Part
+        >>> from tf_transformer.tokenizers import train_subwords
+        >>> _ = Path("pairs.tsv").write_text("low\\tlower\\n")
+        >>> part = Part(0, ("pairs.tsv",), first=1, lines=1, starts=(0,))
+        >>> train_subwords("bpe", ["low lower lowest"], 300).save("tokenizer.json")
+        >>> _ = Path("held-out.json").write_text("[]")
+        >>> encode_part(part, Path("ids"), Path("tokenizer.json"), Path("held-out.json"), count=1)
+        >>> json.loads(Path("ids.json").read_text())["0"]["pairs"]
+        1
     """
     import tensorflow as tf
 

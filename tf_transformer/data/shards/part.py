@@ -29,7 +29,8 @@ class Part:
             one part, 0.
 
     Example:
-        >>> _ = Path("pairs.tsv").write_text("a\\\\tb\\\\nc\\\\td\\\\n")
+        >>> from pathlib import Path
+        >>> _ = Path("pairs.tsv").write_text("a\\tb\\nc\\td\\n")
         >>> list(Part(0, ("pairs.tsv",), first=2, lines=1, starts=(4,)).pairs())
         [('c', 'd')]
     """
@@ -85,7 +86,8 @@ def cut_into_parts(files, lines_per_part):
         ValueError: If a file is empty or damaged, or aligned files have other numbers of lines.
 
     Example:
-        >>> _ = Path("pairs.tsv").write_text("a\\\\tb\\\\nc\\\\td\\\\ne\\\\tf")
+        >>> from pathlib import Path
+        >>> _ = Path("pairs.tsv").write_text("a\\tb\\nc\\td\\ne\\tf")
         >>> [(part.first, part.lines, part.starts) for part in cut_into_parts([("pairs.tsv",)], 2)]
         [(1, 2, (0,)), (3, 1, (8,))]
     """

@@ -65,7 +65,7 @@ def prepare_pairs(
 
     Example:
         >>> from tf_transformer.data import PairSource
-        >>> _ = Path("pairs.tsv").write_text("".join(f"a {n}\\\\tb {n}\\\\n" for n in range(500)))
+        >>> _ = Path("pairs.tsv").write_text("".join(f"a {n}\\tb {n}\\n" for n in range(500)))
         >>> path = prepare_pairs(PairSource(tsv="pairs.tsv"), "prepared", vocab_size=300)
         >>> sorted(file.name for file in path.iterdir())[:2]
         ['prepared.json', 'shard-00000.tfrecord']

@@ -27,7 +27,8 @@ class ShardedBatches:
 
     Example:
         >>> from tf_transformer.data import PairSource, PreparedPairs, prepare_pairs
-        >>> _ = Path("pairs.tsv").write_text("".join(f"a {n}\\\\tb {n}\\\\n" for n in range(500)))
+        >>> from pathlib import Path
+        >>> _ = Path("pairs.tsv").write_text("".join(f"a {n}\\tb {n}\\n" for n in range(500)))
         >>> path = prepare_pairs(PairSource(tsv="pairs.tsv"), "prepared", vocab_size=300)
         >>> pairs = PreparedPairs(path)
         >>> batches = ShardedBatches(

@@ -21,6 +21,7 @@ def save_weights(model, path):
         OSError: If the disk is full; the old file is then unchanged.
 
     Example:
+        >>> from pathlib import Path
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> save_weights(model, "dense.weights.h5")
         >>> Path("dense.weights.h5").is_file()

@@ -17,6 +17,7 @@ def in_locked_folder(method):
         The method, which also raises what `locked` raises.
 
     Example:
+        >>> from pathlib import Path
         >>> class Run:
         ...     folder = Path("runs/first")
         ...     @in_locked_folder
