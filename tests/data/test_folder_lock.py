@@ -39,6 +39,10 @@ def test_an_empty_folder_is_removed_and_an_error_passes(tmp_path):
     with pytest.raises(ZeroDivisionError), locked(tmp_path / "new"):
         1 / 0  # noqa: B018
     assert list(tmp_path.iterdir()) == []
-    with locked(tmp_path / "new"), locked(tmp_path / "other"):
+    with locked(tmp_path / "new" / "run"), locked(tmp_path / "other"):
         pass
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with locked(tmp_path / "mine"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

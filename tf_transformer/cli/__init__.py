@@ -55,7 +55,6 @@ _OPTIONS = {
     "beam_size": "--beam",
     "validation": "--validation-file",
     "data": "--corpus, --source-file, --tsv, --prepared",
-    "folder": "--output",
 }
 
 

@@ -21,7 +21,8 @@ def locked(folder):
     locked.
 
     Args:
-        folder: str or Path, created if missing; removed again if it is empty at the end.
+        folder: str or Path, created if missing, and then removed again if it is empty at the end,
+            with its parents that were created.
 
     Yields:
         None.
@@ -38,14 +39,16 @@ def locked(folder):
         ...
     """
     folder = Path(folder)
+    created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     with _acquired(folder) as path:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # the folder is not empty
+            with contextlib.suppress(OSError):  # one is not empty
                 path.unlink()
-                folder.rmdir()
+                for parent in created:
+                    parent.rmdir()
 
 
 @contextlib.contextmanager

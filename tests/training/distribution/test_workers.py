@@ -29,7 +29,7 @@ def test_losses_are_those_of_one_process(tmp_path, count):
 
 @pytest.mark.slow
 def test_replicas_on_one_machine_compute_the_same(tmp_path):
-    found = outcome("replicas_program.py", tmp_path)
+    found = outcome("mirrored_program.py", tmp_path)
     one, two = (np.array(found[name]) for name in ("one", "two"))
     np.testing.assert_allclose(two[:, 0], one[:, 0], rtol=1e-5)
     # Of a step Keras shows the mean over replicas; of a validation that over tokens. A near tie may
