@@ -153,8 +153,8 @@ def test_padding_in_the_statistics_of_a_batch(norm):
     model = made(Architecture(norm=norm()))
     padded = np.pad(INP, ((0, 0), (0, 9)))
     one, other = (model((x, TAR), training=True) for x in (INP, padded))
-    difference = np.abs(one - other).max()
-    assert difference < 5e-3 if norm is BatchNorm else difference > 0.1
+    difference = np.abs(one - other).max() / np.abs(one).max()  # the logits go up to 11
+    assert difference < 1e-4 if norm is BatchNorm else difference > 1e-2
 
 
 def test_a_batch_without_a_token():

@@ -5,10 +5,11 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from benchmarks.training.scale import free_ports
 
 EPOCHS_AT_MOST = 99
 
@@ -50,16 +51,6 @@ def run(folder, count, steps):
         if process.wait():
             raise SystemExit(f"a worker failed with {process.returncode}")
     return files
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def read(files):

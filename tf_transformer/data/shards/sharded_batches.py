@@ -8,7 +8,6 @@ import concurrent.futures
 import numpy as np
 
 from tf_transformer.data.batches import BucketedBatches
-from tf_transformer.data.epochs_dataset import epochs_dataset
 
 
 class ShardedBatches:
@@ -103,19 +102,7 @@ class ShardedBatches:
                 yield from batches.epoch(epoch, skipped)
                 skipped = 0
 
-    def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The same batches as a `tf.data.Dataset`, epoch after epoch.
-
-        Args:
-            first_epoch, first_step, epochs: see `epochs_dataset`.
-
-        Returns:
-            `tf.data.Dataset` of `((source, target_in), target_out)`, int32 (B, L).
-        """
-        import tensorflow as tf
-
-        ids = tf.TensorSpec((None, None), tf.int32)
-        return epochs_dataset(self, ((ids, ids), ids), first_epoch, first_step, epochs)
+    dataset = BucketedBatches.dataset  # over the epochs of this class
 
     def _shard(self, number):
         """The batches of a shard, whose order differs from those of other shards."""
