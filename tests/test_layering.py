@@ -16,20 +16,19 @@ MAY_IMPORT = {
     "lazy": "",
     "tokenizers": "lazy",
     "data": "lazy tokenizers",
+    "distribution": "data",
     "functional": "moved",
     "functional.attention": "functional",
     "functional.scores": "functional functional.attention",
     "layers": "moved tokenizers data functional",
-    "models": "tokenizers data functional layers",
+    "models": "tokenizers data distribution functional layers",
     "architectures": "models",
     "bert": "models",
-    "training": "moved tokenizers data functional layers models",
-    "training.distribution": "training",
-    "training.optimizers": "training training.distribution",
-    "training.callbacks": "training training.distribution",
-    "training.losses": "training training.distribution",
-    "training.runs": "training training.optimizers training.callbacks training.losses"
-    " training.distribution",
+    "training": "moved tokenizers data distribution functional layers models",
+    "training.optimizers": "training",
+    "training.callbacks": "training",
+    "training.losses": "training",
+    "training.runs": "training training.optimizers training.callbacks training.losses",
     "generation": "tokenizers data functional layers models",
     "compression": "tokenizers data functional layers models",
     "compression.recipes": "compression",
@@ -44,8 +43,8 @@ MAY_IMPORT = {
     "export.chain": "export export.classification export.litert export.translation"
     " compression.recipes",
     "serving": "export",
-    "cli": "tokenizers data functional layers models training generation compression visualize"
-    " litert export serving",
+    "cli": "tokenizers data distribution functional layers models training generation compression"
+    " visualize litert export serving",
 }
 EVERYTHING = "the whole package"
 MOST_LINES = 400

@@ -88,7 +88,7 @@ def worker(mode, steps):
     import tempfile
     import time
 
-    from tf_transformer.training.distribution import Workers, WorkerShare
+    from tf_transformer.distribution import Workers, WorkerShare
 
     task = json.loads(os.environ["TF_CONFIG"])
     place = task["task"]["index"], len(task["cluster"]["worker"])

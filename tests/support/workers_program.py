@@ -65,7 +65,7 @@ def largest(one, other, key):
 def worker(folder, file, steps):
     """One process: a run with dropout off, global clipping, R-Drop and a moving average."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    from tf_transformer.training.distribution import Workers, current_workers
+    from tf_transformer.distribution import Workers, current_workers
 
     if "TF_CONFIG" in os.environ:
         Workers.start()

@@ -40,7 +40,7 @@ def start_training(options):
 
         if options.deterministic:
             tf.config.experimental.enable_op_determinism()
-        from tf_transformer.training.distribution import start_distribution
+        from tf_transformer.distribution import start_distribution
 
         return start_distribution(options.distribute or "auto")
 

@@ -74,10 +74,10 @@ def _train(options):
         refuse_beside_resume(options, allowed=DEVICE_OPTIONS)
     require("tokenizers", "train")
     scope = start_training(options)
+    from tf_transformer.distribution import current_workers
     from tf_transformer.generation import continue_texts
     from tf_transformer.tokenizers import Tokenizer
     from tf_transformer.training import LanguageModelRun
-    from tf_transformer.training.distribution import current_workers
 
     run = LanguageModelRun.open(options.resume) if options.resume else _new_run(options)
     with resumable(run.folder, "train-lm"), scope:

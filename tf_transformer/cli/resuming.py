@@ -59,7 +59,7 @@ def check_new_run(folder, settings, command, kind, otherwise):
     Raises:
         ValueError: If there is a run.
     """
-    from tf_transformer.training.distribution import current_workers
+    from tf_transformer.distribution import current_workers
 
     if (folder / settings).exists() and current_workers().is_chief:
         raise ValueError(

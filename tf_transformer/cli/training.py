@@ -75,8 +75,8 @@ def _train(options):
     scope = start_training(options)
     import keras
 
+    from tf_transformer.distribution import current_workers
     from tf_transformer.training import TrainingRun
-    from tf_transformer.training.distribution import current_workers
 
     run = TrainingRun.open(options.resume) if options.resume else _new_run(options)
     callbacks = []

@@ -6,6 +6,7 @@ Axes: B batch, T length, D hidden size, L layers, C classes.
 import keras
 import tensorflow as tf
 
+from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.functional.divergence import softened_divergence
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout
@@ -135,8 +136,7 @@ class BertWithExits(BertWithHead):
             loss = one(x, y, logits, sample_weight, training)
             if training:
                 taught = softened_divergence(logits, tf.stop_gradient(last), TEMPERATURE)
-                weights = 1.0 if sample_weight is None else tf.cast(sample_weight, taught.dtype)
-                loss = (loss + tf.reduce_mean(weights * taught)) / 2
+                loss = (loss + global_mean(taught, y, sample_weight)) / 2
             total += n * loss
         layers = len(lower) + 1
         total += layers * one(x, y, last, sample_weight, training)

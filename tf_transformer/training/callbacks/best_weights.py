@@ -5,8 +5,8 @@ from pathlib import Path
 
 import keras
 
+from tf_transformer.distribution.workers import current_workers
 from tf_transformer.training.callbacks.save_weights import save_weights
-from tf_transformer.training.distribution.workers import current_workers
 
 
 class BestWeights(keras.callbacks.Callback):

@@ -6,7 +6,7 @@ import threading
 
 import keras
 
-from tf_transformer.training.distribution.workers import current_workers
+from tf_transformer.distribution.workers import current_workers
 
 
 class InterruptBetweenBatches(keras.callbacks.Callback):

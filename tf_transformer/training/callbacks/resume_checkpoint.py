@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from tf_transformer.data.replacing import replacing
-from tf_transformer.training.distribution.workers import current_workers
+from tf_transformer.distribution.workers import current_workers
 
 
 class ResumeCheckpoint(keras.callbacks.Callback):

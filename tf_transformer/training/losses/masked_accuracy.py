@@ -1,24 +1,25 @@
 """Metrics that ignore padding.
 
-Axes: B batch, T target length, V vocabulary.
+Axes: B batch, T target length, V vocabulary or classes.
 """
 
 import keras
 import tensorflow as tf
 
-from tf_transformer.training.distribution.workers import current_workers
+from tf_transformer.distribution.global_mean import real_labels
+from tf_transformer.distribution.workers import current_workers
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MaskedAccuracy(keras.metrics.Metric):
-    """Share of the real target tokens whose most likely prediction is correct.
+    """Share of the real labels whose most likely prediction is correct.
 
     Args:
         name: str, shown in the progress bar.
 
     Call arguments:
-        y_true: integer tensor (B, T), token ids, 0 = padding.
-        y_pred: float tensor (B, T, V), logits.
+        y_true: integer tensor (B, T), token ids, 0 = padding; or (B,), classes, -1 = padding.
+        y_pred: float tensor (B, T, V) or (B, V), logits.
 
     Returns:
         float32 scalar in [0, 1], over all batches since the last reset, of all `Workers`; 0 before
@@ -37,7 +38,7 @@ class MaskedAccuracy(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = tf.cast(y_true, tf.int32)
-        real = tf.cast(tf.not_equal(labels, 0), tf.float32)
+        real = real_labels(labels)
         if sample_weight is not None:
             real *= tf.cast(sample_weight, tf.float32)
         hits = tf.equal(tf.argmax(y_pred, axis=-1, output_type=tf.int32), labels)

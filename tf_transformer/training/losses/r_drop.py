@@ -6,9 +6,9 @@ Axes: B batch, T target length, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.functional.divergence import symmetric_divergence
 from tf_transformer.models.variables_first import VariablesFirst
-from tf_transformer.training.losses.global_mean import real_share, with_global_value
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -18,8 +18,9 @@ class RDrop(VariablesFirst, keras.Model):
     loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
     for Neural Networks", equations 2 to 4, divided by 2: P1 and P2 are the predictions for the same
     row with different dropout, `loss` is the mean over both, and the divergences are averaged over
-    positions whose label is not 0. A step takes twice the time; validation, prediction and weight
-    files are those of the inner model, so that training can be resumed with or without R-Drop.
+    the labels that are not padding, see `SmoothedCrossentropy`. A step takes twice the time;
+    validation, prediction and weight files are those of the inner model, so that training can be
+    resumed with or without R-Drop.
 
     Args:
         model: a `keras.Model` that returns logits (B, T, V) or (B, V).
@@ -65,10 +66,8 @@ class RDrop(VariablesFirst, keras.Model):
         if not training:
             return loss
         divergence = symmetric_divergence(tf.cast(y_pred, tf.float32))
-        real = tf.cast(tf.not_equal(tf.split(y, 2)[0], 0), tf.float32)
-        mean = with_global_value(tf.reduce_sum(divergence * real) * real_share(real))
-        # Keras has divided `loss` by the replicas of a strategy.
-        return loss + self.alpha / 4 * mean / tf.distribute.get_strategy().num_replicas_in_sync
+        labels, weights = (None if x is None else tf.split(x, 2)[0] for x in (y, sample_weight))
+        return loss + self.alpha / 4 * global_mean(divergence, labels, weights)
 
     def get_config(self):
         model = keras.saving.serialize_keras_object(self.model)

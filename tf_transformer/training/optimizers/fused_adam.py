@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tf_transformer.training.distribution.workers import current_workers
+from tf_transformer.distribution.workers import current_workers
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

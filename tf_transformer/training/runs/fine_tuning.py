@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tf_transformer.data.prefetched import prefetched
 from tf_transformer.models.bert.text_inputs import pad_segments
+from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.layerwise_adamw import LayerwiseAdamW
 from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
 
@@ -103,8 +105,8 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     keras.utils.set_random_seed(settings.seed)
     model.compile(
         fine_tuning_optimizer(settings, steps),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],  # see VariablesFirst
+        SmoothedCrossentropy(label_smoothing=0.0),
+        metrics=[MaskedAccuracy()],
         jit_compile=False,  # every length would be recompiled
     )
     validation = None

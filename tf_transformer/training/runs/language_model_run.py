@@ -9,10 +9,10 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data import LanguageModelBatches, TextSource, split_documents
+from tf_transformer.distribution.workers import current_workers
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
-from tf_transformer.training.distribution.workers import current_workers
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam

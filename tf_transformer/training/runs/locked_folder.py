@@ -4,7 +4,7 @@ import contextlib
 import functools
 
 from tf_transformer.data.folder_lock import locked
-from tf_transformer.training.distribution.workers import current_workers
+from tf_transformer.distribution.workers import current_workers
 
 
 def in_locked_folder(method):

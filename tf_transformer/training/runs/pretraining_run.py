@@ -8,10 +8,10 @@ import keras
 import numpy as np
 
 from tf_transformer.data import PretrainingBatches, TextSource, split_documents
+from tf_transformer.distribution.workers import current_workers
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
 from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
-from tf_transformer.training.distribution.workers import current_workers
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
@@ -224,16 +224,16 @@ class PretrainingRun:
             weight_decay=preset.weight_decay,
             epsilon=1e-6,
         )
-        # Without smoothing this is the mean over the masked words: labels are 0 elsewhere.
+        # The mean over the masked words, whose labels are 0 elsewhere.
         loss, metrics = SmoothedCrossentropy(label_smoothing=0.0), [MaskedAccuracy()]
         if self.next_sentence:
             loss = {
                 "prediction_logits": loss,
-                "seq_relationship_logits": keras.losses.SparseCategoricalCrossentropy(True),
+                "seq_relationship_logits": SmoothedCrossentropy(label_smoothing=0.0),
             }
             metrics = {
                 "prediction_logits": metrics,
-                "seq_relationship_logits": [keras.metrics.SparseCategoricalAccuracy("accuracy")],
+                "seq_relationship_logits": [MaskedAccuracy()],
             }
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
 

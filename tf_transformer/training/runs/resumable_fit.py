@@ -7,11 +7,11 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.distribution import WorkerShare, current_workers
 from tf_transformer.training.callbacks.best_weights import BestWeights
 from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.callbacks.stop_on_nan import StopOnNaN
-from tf_transformer.training.distribution import WorkerShare, current_workers
 
 
 def resumable_fit(
@@ -75,10 +75,8 @@ def resumable_fit(
     checkpoint = ResumeCheckpoint(folder / "checkpoints", best)
     checkpoint.set_model(model)  # Keras would do this, but an interrupt may come before
     workers = current_workers()
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if workers.count * replicas > 1:
-        parts = batches, validation
-        batches, validation = (WorkerShare(part, workers, replicas) for part in parts)
+    if workers.count * tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        batches, validation = WorkerShare(batches), WorkerShare(validation)
     if workers.is_chief and not checkpoint.paths:
         checkpoint.save()
     epoch, step = checkpoint.restore(model)

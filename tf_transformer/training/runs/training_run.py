@@ -14,10 +14,10 @@ from tf_transformer.data import (
     PreparedPairs,
     ShardedBatches,
 )
+from tf_transformer.distribution.workers import current_workers
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.training.callbacks.moving_average import MovingAverage
-from tf_transformer.training.distribution.workers import current_workers
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.r_drop import RDrop
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy

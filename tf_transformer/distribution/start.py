@@ -6,7 +6,7 @@ import os
 
 import tensorflow as tf
 
-from tf_transformer.training.distribution.workers import Workers
+from tf_transformer.distribution.workers import Workers
 
 KINDS = ("auto", "none", "mirrored", "workers", "tpu")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.training.distribution import Workers, current_workers, start_distribution
+from tf_transformer.distribution import Workers, current_workers, start_distribution
 
 SUPPORT = Path(__file__).parents[2] / "support"
 
