@@ -8,27 +8,28 @@ import time
 
 import pytest
 from command_line import ENVIRONMENT, START, command_here
+from small_pretraining import write_topics
+from tiny_bert import WORDS, tiny_folder
 
 from tf_transformer.training import TrainingRun
 
 
 class Processes:
-    """Two workers that train in one folder."""
+    """Two workers that run one command, or resume the training of its folder."""
 
-    def __init__(self, pairs, folder, *options):
+    def __init__(self, folder, *command):
         with socket.socket() as one, socket.socket() as other:
             for free in (one, other):
                 free.bind(("localhost", 0))
             ports = [free.getsockname()[1] for free in (one, other)]
         cluster = {"worker": [f"localhost:{port}" for port in ports]}
         begun = (folder / "run.json").exists()
-        new = ["--tsv", pairs, "--preset", "tiny", *options, "--deterministic", "--output", folder]
         self.folder, self.processes = folder, []
         for index in (0, 1):
             task = {"type": "worker", "index": index}
             config = json.dumps({"cluster": cluster, "task": task})
             process = subprocess.Popen(
-                [*START, "train", *(["--resume", folder] if begun else new)],
+                [*START, *(("train", "--resume") if begun else (*command, "--output")), folder],
                 env={**ENVIRONMENT, "TF_CONFIG": config, "TF_NUM_INTRAOP_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -60,11 +61,15 @@ def shorten(folder):
     (folder / "run.json").write_text(json.dumps(settings))
 
 
+def training(pairs, *options):
+    return ("train", "--tsv", pairs, "--preset", "tiny", "--deterministic", *options)
+
+
 @pytest.mark.whole
 def test_two_workers_train_and_the_chief_exports(pairs, tmp_path):
     folder = tmp_path / "run"
-    codes, errors, outputs = Processes(pairs, folder, "--epochs", "2").ends()
-    assert codes == [0, 0] and errors == ["", ""]
+    codes, errors, outputs = Processes(folder, *training(pairs, "--epochs", "2")).ends()
+    assert codes == [0, 0] and errors == ["", ""], errors
     assert "BLEU" in outputs[0] and outputs[1] == ""
     assert (folder / "saved_model" / "translator.json").is_file()
     rows = (folder / "history.csv").read_text().splitlines()
@@ -72,12 +77,33 @@ def test_two_workers_train_and_the_chief_exports(pairs, tmp_path):
     assert TrainingRun.open(folder).best_model()
 
 
+@pytest.mark.whole
+def test_two_workers_pretrain_and_fine_tune(tmp_path):
+    text = write_topics(tmp_path / "topics.txt")
+    folder, options = tmp_path / "pretrained", ("--lengths", "16", "--vocab-size", "99")
+    ended = Processes(folder, "pretrain", "--text", text, "--preset", "tiny", *options).ends()
+    codes, errors, outputs = ended
+    assert codes == [0, 0] and errors == ["", ""], errors
+    assert "masked words and next sentences" in outputs[0] and outputs[1] == ""
+    data = tmp_path / "data.tsv"
+    data.write_text("".join(f"{'ab'[x in 'film']}\t{x} {y}\n" for x in WORDS for y in WORDS))
+    model, folder = tiny_folder(tmp_path / "model"), tmp_path / "classifier"
+    settings = ("--batch-size", "5", "--max-length", "9", "--early-exit", "1")
+    command = ("finetune", "--model", model, "--train", data, *settings)
+    codes, errors, outputs = Processes(folder, *command).ends()
+    assert codes == [0, 0] and errors == ["", ""], errors
+    assert '"early_exit"' in outputs[0] and outputs[1] == ""
+    assert len((folder / "history.csv").read_text().splitlines()) == 6
+    done = command_here("classify", "--model", folder, "film film")
+    assert done.returncode == 0 and done.stdout.endswith(b"\tfilm film\n")
+
+
 @pytest.mark.one_of(2)
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_one_worker_is_stopped_and_all_resume(pairs, tmp_path, number):
     folder = tmp_path / "run"
-    running = Processes(pairs, folder, "--epochs", "500")
+    running = Processes(folder, *training(pairs, "--epochs", "500"))
     running.wait_for_an_epoch()
     start = time.monotonic()
     running.processes[1].send_signal(number)
@@ -90,8 +116,8 @@ def test_one_worker_is_stopped_and_all_resume(pairs, tmp_path, number):
         assert codes == [1, -signal.SIGKILL]
         assert "tf-transformer: workers: expected all 2 until the end, lost one (" in errors[0]
     shorten(folder)
-    codes, errors, outputs = Processes(pairs, folder).ends()
-    assert codes == [0, 0] and errors == ["", ""] and "BLEU" in outputs[0]
+    codes, errors, outputs = Processes(folder).ends()
+    assert codes == [0, 0] and errors == ["", ""], errors and "BLEU" in outputs[0]
 
 
 def test_bad_input(pairs, tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """Train with several processes and with one on the same global batches, and compare every step.
 
-`python workers_program.py FOLDER COUNT STEPS`. Prints one line of JSON.
+`python workers_program.py KIND FOLDER COUNT STEPS`. Prints one line of JSON. KIND names a function.
 """
 
 import json
@@ -14,9 +14,9 @@ from benchmarks.training.scale import free_ports
 EPOCHS_AT_MOST = 99
 
 
-def main(folder, count, steps):
-    alone = run(folder / "alone", 1, steps)
-    together = run(folder / "together", count, steps)
+def main(kind, folder, count, steps):
+    alone = run(kind, folder / "alone", 1, steps)
+    together = run(kind, folder / "together", count, steps)
     [expected], logs = read(alone), read(together)
     print(
         json.dumps(
@@ -26,6 +26,7 @@ def main(folder, count, steps):
                 "same on all": all(log["losses"] == logs[0]["losses"] for log in logs),
                 "same weights on all": all(log["weights"] == logs[0]["weights"] for log in logs),
                 "largest difference of a loss": largest(logs[0], expected, "losses"),
+                "largest difference of an accuracy": largest(logs[0], expected, "accuracies"),
                 "largest difference of a weight": largest(logs[0], expected, "weights"),
                 "first and last loss": [expected["losses"][0], expected["losses"][-1]],
             }
@@ -33,7 +34,7 @@ def main(folder, count, steps):
     )
 
 
-def run(folder, count, steps):
+def run(kind, folder, count, steps):
     """Start the processes and wait: the files that they write."""
     folder.mkdir(parents=True)
     addresses = [f"localhost:{port}" for port in free_ports(count)]
@@ -44,7 +45,7 @@ def run(folder, count, steps):
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_NUM_INTRAOP_THREADS": "1"}
         if count > 1:
             environment["TF_CONFIG"] = json.dumps(config)
-        call = [sys.executable, __file__, "worker", str(folder), str(file), str(steps)]
+        call = [sys.executable, __file__, "worker", kind, str(folder), str(file), str(steps)]
         processes.append(subprocess.Popen(call, env=environment, stdout=subprocess.DEVNULL))
         files.append(file)
     for process in processes:
@@ -62,8 +63,8 @@ def largest(one, other, key):
     return max(abs(a - b) / max(1.0, abs(b)) for a, b in pairs)
 
 
-def worker(folder, file, steps):
-    """One process: a run with dropout off, global clipping, R-Drop and a moving average."""
+def worker(kind, folder, file, steps):
+    """One process: train, and write the losses and weights."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     from tf_transformer.distribution import Workers, current_workers
 
@@ -71,31 +72,47 @@ def worker(folder, file, steps):
         Workers.start()
     import keras
     import numpy as np
-    from small_run import small_run
 
     class Log(keras.callbacks.Callback):
         """Keeps the loss of every step, and stops after some."""
 
         def __init__(self):
             super().__init__()
-            self.losses, self.total = [], 0.0
+            self.losses, self.accuracies, self.before = [], [], (0.0, 0.0)
 
         def on_epoch_begin(self, epoch, logs=None):
-            self.total = 0.0
+            self.before = 0.0, 0.0
 
         def on_train_batch_end(self, batch, logs=None):
-            total = logs["loss"] * (batch + 1)  # the log is the mean of the epoch so far
-            self.losses.append(total - self.total)
-            self.total = total
+            mean = self.model._loss_tracker  # of the epoch so far, weighted by rows
+            now = float(mean.total.numpy()), float(mean.count.numpy())
+            total, count = (new - old for new, old in zip(now, self.before, strict=True))
+            self.losses.append(total / count)
+            self.before = now
             if len(self.losses) == steps:
                 self.model.stop_training = True
 
+        def on_epoch_end(self, epoch, logs=None):
+            self.accuracies += [logs[name] for name in sorted(logs) if name.endswith("accuracy")]
+
     data = folder / f"data-{current_workers().index}"
     data.mkdir()
+    log = Log()
+    globals()[kind](data, folder / "run", log)
+    current_workers().leave()
+    weights = [float(x) for v in log.model.trainable_variables for x in np.ravel(v)[:50]]
+    found = {"losses": log.losses, "accuracies": log.accuracies, "weights": weights}
+    file.write_text(json.dumps(found))
+
+
+def translate(data, folder, log):
+    """A translator: dropout off, global clipping, R-Drop and a moving average."""
+    from small_run import small_run
+
     run = small_run(data, epochs=EPOCHS_AT_MOST)
-    run.folder = folder / "run"
+    run.folder = folder
     run.preset = run.preset.with_changes({"rate": 0.0, "patience": EPOCHS_AT_MOST, "r_drop": 1.0})
-    compiled, log = run.compile, Log()
+    compiled = run.compile
 
     def clipped(model, schedule):
         compiled(model, schedule)
@@ -103,12 +120,44 @@ def worker(folder, file, steps):
 
     run.compile = clipped
     run.train([log])
-    weights = [float(x) for v in log.model.trainable_variables for x in np.ravel(v)[:50]]
-    file.write_text(json.dumps({"losses": log.losses, "weights": weights}))
+
+
+def pretrain(data, folder, log):
+    """BERT: masked words, and next sentences, for which a row of padding must be no class."""
+    from small_pretraining import small_pretraining
+
+    changes = {"epochs": EPOCHS_AT_MOST, "dropout": 0.0, "peak_learning_rate": 5e-3}
+    rows = {"tokens_per_batch": 272, "warmup_share": 0.0}  # 17 of them
+    run = small_pretraining(data, **rows, **changes)
+    run.folder = folder
+    run.train([log])
+
+
+def finetune(data, folder, log):
+    """A classifier with exits; the last batch of an epoch has one text, too few for two workers."""
+    import keras
+    from tiny_bert import TOKENS, tiny_folder
+
+    from tf_transformer import bert
+    from tf_transformer.data import LabelledTexts
+    from tf_transformer.training import FineTuning, fine_tune
+
+    words = TOKENS[5:]
+    texts = [(" ".join(words[n % 5 : n % 7 + 1] or words[:1]), n % 2) for n in range(50)]
+    texts = LabelledTexts(("a", "b"), texts, texts[:9], [])
+    checkpoint = tiny_folder(data / "bert")
+    keras.utils.set_random_seed(1)
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = bert.BertWithExits.from_pretrained(
+        checkpoint, new_head=True, unpad=True, labels=texts.labels, **off
+    )
+    settings = FineTuning(EPOCHS_AT_MOST, 7, learning_rate=5e-3, warmup_share=0.0, max_length=9)
+    tokenizer = bert.read_tokenizer(checkpoint)
+    fine_tune(model, tokenizer, texts, settings, callbacks=[log], verbose=0)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "worker":
-        worker(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+        worker(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]), int(sys.argv[5]))
     else:
-        main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+        main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from tf_transformer.cli.distributing import add_device_arguments, start_training
 from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
@@ -54,6 +55,7 @@ def add_commands(commands):
             type=type(default),
             help=f"{meaning} (default: {default})",
         )
+    add_device_arguments(finetune)
     finetune.set_defaults(run=_finetune)
 
     classify = commands.add_parser(
@@ -81,12 +83,19 @@ def _finetune(options):
         raise ValueError("--early-exit: expected texts for validation, got none. See --validation.")
     settings = {name: getattr(options, name) for name in _SETTINGS}
     settings = {name: value for name, value in settings.items() if value is not None}
-    import_tensorflow()
+    with start_training(options):
+        _finetune_on(data, settings, output, options)
+
+
+def _finetune_on(data, settings, output, options):
+    """Fine-tune, score and export, with TensorFlow started."""
     import keras
 
+    from tf_transformer.distribution import current_workers, own_rows
     from tf_transformer.models import bert
     from tf_transformer.training import FineTuning, fine_tune, text_batches
 
+    workers = current_workers()
     settings = FineTuning(**settings)
     keras.utils.set_random_seed(settings.seed)  # of the new head
     changes = {}
@@ -105,15 +114,21 @@ def _finetune(options):
         most = min(settings.max_length, model.config.max_position_embeddings)
         settings = dataclasses.replace(settings, max_length=most)
     parts = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
-    print(f"{parts}; classes: {', '.join(data.labels)}", flush=True)
-    output.mkdir(parents=True, exist_ok=True)
-    history = keras.callbacks.CSVLogger(output / "history.csv")
-    verbose = 1 if sys.stdout.isatty() else 2
-    fine_tune(model, tokenizer, data, settings, callbacks=[history], verbose=verbose)
+    callbacks, verbose = [], 0
+    if workers.is_chief:
+        print(f"{parts}; classes: {', '.join(data.labels)}", flush=True)
+        output.mkdir(parents=True, exist_ok=True)
+        callbacks.append(keras.callbacks.CSVLogger(output / "history.csv"))
+        verbose = 1 if sys.stdout.isatty() else 2
+    fine_tune(model, tokenizer, data, settings, callbacks=callbacks, verbose=verbose)
     result = {"data": parts, "settings": dataclasses.asdict(settings)}
     if data.test:
-        loss, accuracy = model.evaluate(text_batches(tokenizer, data.test, settings), verbose=0)
+        test = own_rows(text_batches(tokenizer, data.test, settings))
+        loss, accuracy = model.evaluate(test, verbose=0)
         result |= {"test_accuracy": round(accuracy, 4), "test_loss": round(loss, 4)}
+    workers.leave()
+    if not workers.is_chief:
+        return
     model.save_pretrained(output / "model", tokenizer_from=options.model)
     exported, report = _exported(model, tokenizer, data, settings, options.early_exit)
     result |= report

@@ -3,13 +3,15 @@
 import sys
 from pathlib import Path
 
+from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
+from tf_transformer.cli.distributing import add_device_arguments, start_training
 from tf_transformer.cli.resuming import (
     add_resume_argument,
     check_new_run,
     refuse_beside_resume,
     resumable,
 )
-from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+from tf_transformer.cli.tensorflow_start import require
 
 # The settings of a preset that have an option.
 _CHANGES = ("vocab_size", "epochs", "lengths", "seed", "whole_words")
@@ -60,26 +62,31 @@ def add_commands(commands):
     )
     pretrain.add_argument("--output", metavar="FOLDER", help="default: runs/bert-PRESET")
     add_resume_argument(pretrain)
+    add_device_arguments(pretrain)
     pretrain.set_defaults(run=_pretrain)
 
 
 def _pretrain(options):
     if options.resume:
-        refuse_beside_resume(options)
+        refuse_beside_resume(options, allowed=DEVICE_OPTIONS)
     for package, extra in (("tokenizers", "train"), ("safetensors", "bert")):
         require(package, extra)
-    import_tensorflow()
+    scope = start_training(options)
+    from tf_transformer.distribution import current_workers
     from tf_transformer.training import PretrainingRun
 
     run = PretrainingRun.open(options.resume) if options.resume else _new_run(options)
-    with resumable(run.folder, "pretrain"):
+    with resumable(run.folder, "pretrain"), scope:
         run.train()
+    if not current_workers().is_chief:
+        return
     _draw(run.folder)
     print(f"Model: {run.model_path}")
 
 
 def _new_run(options):
     from tf_transformer.data import TextSource
+    from tf_transformer.distribution import current_workers
     from tf_transformer.training import PRETRAINING_PRESETS, PretrainingRun, get_preset
 
     if options.start and options.vocab_size:
@@ -99,7 +106,7 @@ def _new_run(options):
     source = TextSource(files=files) if files else TextSource(corpus="en-zh")
     folder = Path(options.output or f"runs/bert-{preset.name}")
     check_new_run(folder, "pretraining.json", "pretrain", "pretraining", "choose another folder")
-    if folder.is_dir() and any(folder.iterdir()):
+    if current_workers().is_chief and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"--output: expected a new folder, got {folder}, which is not empty.")
     return PretrainingRun(folder, source, preset, vocabulary, start)
 

@@ -2,6 +2,13 @@
 
 from tf_transformer.distribution.start import start_distribution
 from tf_transformer.distribution.worker_share import WorkerShare, own_rows
-from tf_transformer.distribution.workers import Workers, current_workers
+from tf_transformer.distribution.workers import Workers, current_workers, lost_workers_named
 
-__all__ = ["WorkerShare", "Workers", "current_workers", "own_rows", "start_distribution"]
+__all__ = [
+    "WorkerShare",
+    "Workers",
+    "current_workers",
+    "lost_workers_named",
+    "own_rows",
+    "start_distribution",
+]

@@ -1,5 +1,6 @@
 """The processes that train one model together."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -153,6 +154,29 @@ def current_workers():
         1
     """
     return _current or Workers()
+
+
+@contextlib.contextmanager
+def lost_workers_named():
+    """Say that a worker is lost where TensorFlow would report a failed operation.
+
+    Raises:
+        ConnectionError: If an operation fails and there are several workers.
+
+    Example:
+        >>> with lost_workers_named():
+        ...     total = current_workers().sum([tf.constant(1.0)])
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        count = current_workers().count
+        if count == 1:
+            raise
+        raise ConnectionError(
+            f"workers: expected all {count} until the end, lost one ({type(error).__name__}). "
+            f"Start all of them again; training with checkpoints resumes from the last one."
+        ) from error
 
 
 def _task(text):

@@ -43,8 +43,8 @@ class BertWithExits(BertWithHead):
         float32 tensor (B, L, C), the logits after each layer, in the order of `config.labels`.
 
     Raises:
-        ValueError: If the config has no labels or no pooler, or the pooling is unknown; see also
-            `Bert`.
+        ValueError: If the config has no labels, no pooler or one layer, or the pooling is unknown;
+            see also `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -65,6 +65,8 @@ class BertWithExits(BertWithHead):
         if pooling not in ("cls", "mean"):
             raise ValueError(f'pooling: expected "cls" or "mean", got {pooling!r}.')
         super().__init__(config, **kwargs)
+        if self.config.num_hidden_layers < 2:
+            raise ValueError("num_hidden_layers: expected at least 2, to leave after one, got 1.")
         self.pooling = pooling
         self.dropout = classifier_dropout(self.config, self.dtype_policy)
         self.classifiers = [

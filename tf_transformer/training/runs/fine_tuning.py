@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.prefetched import prefetched
+from tf_transformer.distribution import lost_workers_named, own_rows
 from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
@@ -70,7 +71,8 @@ class FineTuning:
 def fine_tune(model, tokenizer, data, settings, **fit_options):
     """Train a classifier with `model.fit`.
 
-    The gradient of each variable is clipped to a norm of 1; BERT's code clips the global norm.
+    The gradient of each variable is clipped to a norm of 1; BERT's code clips the global norm. With
+    several `Workers` each trains on its share of every batch.
 
     Args:
         model: `BertForSequenceClassification`, or a `Distiller` of two.
@@ -85,6 +87,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     Raises:
         ValueError: If the model has different labels, a different vocabulary or fewer positions
             than `max_length`, or if there are no texts to train on.
+        ConnectionError: If one of several workers is lost.
 
     Example:
         >>> import tempfile, pathlib
@@ -111,14 +114,15 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     )
     validation = None
     if data.validation:
-        validation = text_batches(tokenizer, data.validation, settings)
-    return model.fit(
-        text_batches(tokenizer, data.train, settings, shuffle=True),
-        epochs=settings.epochs,
-        validation_data=validation,
-        shuffle=False,  # the data set shuffles
-        **fit_options,
-    )
+        validation = own_rows(text_batches(tokenizer, data.validation, settings))
+    with lost_workers_named():
+        return model.fit(
+            own_rows(text_batches(tokenizer, data.train, settings, shuffle=True)),
+            epochs=settings.epochs,
+            validation_data=validation,
+            shuffle=False,  # the data set shuffles
+            **fit_options,
+        )
 
 
 def text_batches(tokenizer, rows, settings, shuffle=False):

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.replacing import replacing
-from tf_transformer.distribution import WorkerShare, current_workers
+from tf_transformer.distribution import WorkerShare, current_workers, lost_workers_named
 from tf_transformer.training.callbacks.best_weights import BestWeights
 from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
@@ -91,7 +91,7 @@ def resumable_fit(
     interrupt = InterruptBetweenBatches()
     try:
         if not best.is_exhausted:
-            with interrupt:
+            with interrupt, lost_workers_named():
                 stop = StopOnNaN(checkpoint, batches)
                 callbacks = [*callbacks, stop, *histories, *averages, best, checkpoint, interrupt]
                 _fit(model, batches, validation, epochs, checkpoint, callbacks)
@@ -104,13 +104,6 @@ def resumable_fit(
         if not interrupt.is_torn:
             workers.leave()
         raise
-    except tf.errors.OpError as error:
-        if workers.count == 1:
-            raise
-        raise ConnectionError(
-            f"workers: expected all {workers.count} until the end, lost one "
-            f"({type(error).__name__}). Start all of them again to resume from the last checkpoint."
-        ) from error
     finally:
         for history in histories:
             if history.csv_file is not None:  # Keras closes it only on normal completion
