@@ -51,6 +51,7 @@ def test_replicas_on_one_machine_compute_the_same(tmp_path):
     np.testing.assert_allclose(two[9::10, 1], one[9::10, 1], atol=0.01)
     assert found["resumed"]
     np.testing.assert_allclose(*found["r_drop"], rtol=1e-5)
+    np.testing.assert_allclose(*found["parts"], rtol=1e-5)  # of a batch, one after another
 
 
 def outcome(program, *arguments):

@@ -24,6 +24,7 @@ from tf_transformer.training import (
     MovingAverage,
     RDrop,
     SmoothedCrossentropy,
+    accumulate_gradients,
     resumable_fit,
 )
 
@@ -77,7 +78,7 @@ class Noisy(keras.Model):
         return (logits + half * tf.constant([0.5, 0, 0, 0, 0.25])) if training else logits
 
 
-def r_drop(scope):
+def r_drop(scope, parts):
     """The loss of some steps of `RDrop`, and the weights."""
     x = np.random.default_rng(2).normal(size=(8, 3)).astype(np.float32)
     y = np.array([1, 2, 3, 4, 1, 0, 0, 2])  # 0 does not count: unequal parts
@@ -85,7 +86,8 @@ def r_drop(scope):
         model = RDrop(Noisy(), 5.0)
         model.model.build()
         model.build()
-        model.compile(FusedAdam(1e-2, epsilon=1e-1), SmoothedCrossentropy(0.0))
+        model.compile(FusedAdam(1e-2, epsilon=1e-1), SmoothedCrossentropy(0.0), jit_compile=False)
+        accumulate_gradients(model, parts)
         data = tf.data.Dataset.from_tensors((x, y)).repeat()
         history = model.fit(data, steps_per_epoch=1, epochs=4, verbose=0, shuffle=False).history
     return [*history["loss"], *map(float, np.ravel(model.model.kernel.numpy()))]
@@ -99,7 +101,8 @@ def main(folder):
         "one": trained(contextlib.nullcontext(), folder / "one", 3),
         "two": trained(two.scope(), folder / "two", 2) + trained(two.scope(), folder / "two", 3),
     }
-    rows["r_drop"] = [r_drop(contextlib.nullcontext()), r_drop(two.scope())]
+    rows["r_drop"] = [r_drop(contextlib.nullcontext(), 1), r_drop(two.scope(), 1)]
+    rows["parts"] = [r_drop(contextlib.nullcontext(), 1), r_drop(two.scope(), 3)]
     print(json.dumps({**rows, "resumed": len(rows["one"]) == len(rows["two"])}))
 
 

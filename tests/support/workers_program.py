@@ -123,12 +123,17 @@ def translate(data, folder, log):
 
 
 def pretrain(data, folder, log):
-    """BERT: masked words, and next sentences, for which a row of padding must be no class."""
+    """BERT: masked words, and next sentences, for which a row of padding must be no class.
+
+    Several workers accumulate gradients.
+    """
     from small_pretraining import small_pretraining
 
+    from tf_transformer.distribution import current_workers
+
     changes = {"epochs": EPOCHS_AT_MOST, "dropout": 0.0, "peak_learning_rate": 5e-3}
-    rows = {"tokens_per_batch": 272, "warmup_share": 0.0}  # 17 of them
-    run = small_pretraining(data, **rows, **changes)
+    rows = {"tokens_per_batch": 272, "accumulate": current_workers().count}  # 17 of them
+    run = small_pretraining(data, warmup_share=0.0, **rows, **changes)
     run.folder = folder
     run.train([log])
 

@@ -17,6 +17,10 @@ _SETTINGS = {
     "layer_decay": (0.95, "factor of the learning rate from each layer to the one below"),
     "max_length": (128, "maximum number of tokens of a text"),
     "seed": (1, "of the initial head, dropout and the order of the texts"),
+    "accumulate": (
+        1,
+        "parts of a batch, one after another: less memory, the same result",
+    ),
 }
 
 

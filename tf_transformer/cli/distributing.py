@@ -24,6 +24,20 @@ def add_device_arguments(parser):
     )
 
 
+def add_accumulate_argument(parser):
+    """Add `--accumulate`, a setting of the run.
+
+    Args:
+        parser: `ArgumentParser`.
+    """
+    parser.add_argument(
+        "--accumulate",
+        type=int,
+        metavar="N",
+        help="compute the gradient of each batch in N parts: less memory, the same result",
+    )
+
+
 def start_training(options):
     """Import TensorFlow and connect what trains together.
 

@@ -7,7 +7,11 @@ from tf_transformer.cli.architecture_argument import (
     architecture_changes,
 )
 from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
-from tf_transformer.cli.distributing import add_device_arguments, start_training
+from tf_transformer.cli.distributing import (
+    add_accumulate_argument,
+    add_device_arguments,
+    start_training,
+)
 from tf_transformer.cli.resuming import (
     add_resume_argument,
     check_new_run,
@@ -18,7 +22,7 @@ from tf_transformer.cli.sampling_arguments import add_sampling_arguments, sampli
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 # The settings of a preset that have an option.
-_CHANGES = ("vocab_size", "epochs", "seed")
+_CHANGES = ("vocab_size", "epochs", "seed", "accumulate")
 
 
 def add_commands(commands):
@@ -45,6 +49,7 @@ def add_commands(commands):
     train.add_argument("--vocab-size", type=int, help="instead of the preset's")
     train.add_argument("--epochs", type=int, help="instead of the preset's")
     train.add_argument("--seed", type=int, help="instead of the preset's")
+    add_accumulate_argument(train)
     add_architecture_argument(train, "gpt2")
     train.add_argument("--output", metavar="FOLDER", help="default: runs/lm-TEXT-PRESET")
     add_resume_argument(train)

@@ -4,7 +4,11 @@ import sys
 from pathlib import Path
 
 from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
-from tf_transformer.cli.distributing import add_device_arguments, start_training
+from tf_transformer.cli.distributing import (
+    add_accumulate_argument,
+    add_device_arguments,
+    start_training,
+)
 from tf_transformer.cli.resuming import (
     add_resume_argument,
     check_new_run,
@@ -14,7 +18,7 @@ from tf_transformer.cli.resuming import (
 from tf_transformer.cli.tensorflow_start import require
 
 # The settings of a preset that have an option.
-_CHANGES = ("vocab_size", "epochs", "lengths", "seed", "whole_words")
+_CHANGES = ("vocab_size", "epochs", "lengths", "seed", "whole_words", "accumulate")
 
 
 def add_commands(commands):
@@ -57,6 +61,7 @@ def add_commands(commands):
         help="instead of the preset's: texts are padded to one of these lengths, longer ones split",
     )
     pretrain.add_argument("--seed", type=int, help="instead of the preset's")
+    add_accumulate_argument(pretrain)
     pretrain.add_argument(
         "--whole-words", action="store_true", default=None, help="mask whole words"
     )

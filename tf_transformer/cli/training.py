@@ -7,7 +7,11 @@ from tf_transformer.cli.architecture_argument import (
     architecture_changes,
 )
 from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
-from tf_transformer.cli.distributing import add_device_arguments, start_training
+from tf_transformer.cli.distributing import (
+    add_accumulate_argument,
+    add_device_arguments,
+    start_training,
+)
 from tf_transformer.cli.exporting import (
     PRESET_OPTIONS,
     export_runs,
@@ -55,6 +59,7 @@ def add_commands(commands):
     train.add_argument("--vocab-size", type=int, help="instead of the preset's")
     train.add_argument("--epochs", type=int, help="instead of the preset's")
     train.add_argument("--seed", type=int, help="instead of the preset's")
+    add_accumulate_argument(train)
     add_architecture_argument(
         train, "transformer-base, transformer-big, transformer-tiny, macaron-base"
     )

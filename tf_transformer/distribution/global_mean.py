@@ -3,9 +3,29 @@
 Axes: B batch, T length.
 """
 
+import contextlib
+import contextvars
+
 import tensorflow as tf
 
 from tf_transformer.distribution.workers import current_workers
+
+_replicas_apart = contextvars.ContextVar("replicas apart", default=False)
+
+
+@contextlib.contextmanager
+def apart():
+    """Within it, a replica's means are over its own labels: loops cannot ask the others.
+
+    Example:
+        >>> with apart():
+        ...     share = real_share(tf.constant([1.0, 1.0]))
+    """
+    token = _replicas_apart.set(True)
+    try:
+        yield
+    finally:
+        _replicas_apart.reset(token)
 
 
 def real_labels(labels):
@@ -43,8 +63,8 @@ def real_share(real):
         >>> float(real_share(tf.constant([1.0, 1.0, 0.0])))
         0.5
     """
-    count, parts = tf.reduce_sum(real), tf.distribute.get_strategy().num_replicas_in_sync
-    context = tf.distribute.get_replica_context()
+    count, context = tf.reduce_sum(real), tf.distribute.get_replica_context()
+    parts = 1 if _replicas_apart.get() else tf.distribute.get_strategy().num_replicas_in_sync
     if parts > 1 and context is not None:
         count = context.all_reduce(tf.distribute.ReduceOp.SUM, count)
     workers = current_workers()

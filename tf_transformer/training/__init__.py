@@ -1,6 +1,7 @@
 """Training: optimizers, callbacks, losses, and the runs that combine them."""
 
 from tf_transformer.moved import keep_old_paths
+from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks import (
     BestWeights,
     LastWeights,
@@ -61,6 +62,7 @@ __all__ = [
     "StopOnNaN",
     "TrainingRun",
     "WarmUpLinearDecay",
+    "accumulate_gradients",
     "average_weights",
     "count_compilations",
     "fine_tune",

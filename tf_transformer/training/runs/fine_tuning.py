@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_transformer.data.prefetched import prefetched
 from tf_transformer.distribution import lost_workers_named, own_rows
 from tf_transformer.models.bert.text_inputs import pad_segments
+from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.layerwise_adamw import LayerwiseAdamW
@@ -35,10 +36,12 @@ class FineTuning:
         max_length: int, the maximum number of tokens; longer texts are truncated.
         seed: int, seed for the order of the texts. Head and dropout depend on the seed set when the
             model was created: `keras.utils.set_random_seed`.
+        accumulate: int, the parts in which the gradient of a batch is computed, to save memory; see
+            `accumulate_gradients`.
 
     Raises:
-        ValueError: If the number of epochs or the batch size is below 1, the length is below 3, the
-            rate is not positive, or a share or decay is out of range.
+        ValueError: If the number of epochs or parts or the batch size is below 1, the length is
+            below 3, the rate is not positive, or a share or decay is out of range.
 
     Example:
         >>> FineTuning(epochs=3).batch_size
@@ -53,6 +56,7 @@ class FineTuning:
     weight_decay: float = 0.01
     max_length: int = 128
     seed: int = 1
+    accumulate: int = 1
 
     def __post_init__(self):
         for name, expected, holds in (
@@ -62,6 +66,7 @@ class FineTuning:
             ("warmup_share", "a number in [0, 1]", 0 <= self.warmup_share <= 1),
             ("layer_decay", "a number in (0, 1]", 0 < self.layer_decay <= 1),
             ("weight_decay", "a number of at least 0", self.weight_decay >= 0),
+            ("accumulate", "at least 1", self.accumulate >= 1),
             ("max_length", "at least 3, of which 2 are [CLS] and [SEP]", self.max_length >= 3),
         ):
             if not holds:
@@ -103,7 +108,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         >>> sorted(history.history)
         ['accuracy', 'loss', 'val_accuracy', 'val_loss']
     """
-    _check(getattr(model, "student", model), tokenizer, data, settings)
+    _check(model, tokenizer, data, settings)
     steps = -(-len(data.train) // settings.batch_size)
     keras.utils.set_random_seed(settings.seed)
     model.compile(
@@ -112,6 +117,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         metrics=[MaskedAccuracy()],
         jit_compile=False,  # every length would be recompiled
     )
+    accumulate_gradients(model, settings.accumulate)
     validation = None
     if data.validation:
         validation = own_rows(text_batches(tokenizer, data.validation, settings))
@@ -237,8 +243,14 @@ def check_model(model, tokenizer, settings):
         )
 
 
-def _check(model, tokenizer, data, settings):
+def _check(trained, tokenizer, data, settings):
+    model = getattr(trained, "student", trained)
     check_model(model, tokenizer, settings)
+    if settings.accumulate > 1 and model is not trained:
+        raise ValueError(
+            f"accumulate: expected 1 with a {type(trained).__name__}, whose other losses are not "
+            f"means over labels, got {settings.accumulate}."
+        )
     if model.config.labels != data.labels:
         raise ValueError(
             f"labels: expected those of the data, {data.labels}, got those of the model, "

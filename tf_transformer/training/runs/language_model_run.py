@@ -13,6 +13,7 @@ from tf_transformer.distribution.workers import current_workers
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
+from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
@@ -227,6 +228,7 @@ class LanguageModelRun:
         # Without smoothing this is the mean over the real tokens of a batch.
         loss = SmoothedCrossentropy(label_smoothing=0.0)
         model.compile(optimizer, loss=loss, metrics=[MaskedAccuracy()], jit_compile=False)
+        accumulate_gradients(model, preset.accumulate)
 
 
 def _read_preset(settings, folder):

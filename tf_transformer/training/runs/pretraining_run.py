@@ -12,6 +12,7 @@ from tf_transformer.distribution.workers import current_workers
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
 from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
+from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
@@ -236,6 +237,7 @@ class PretrainingRun:
                 "seq_relationship_logits": [MaskedAccuracy()],
             }
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
+        accumulate_gradients(model, preset.accumulate)
 
     def _new_model(self, vocab_size):
         preset = self.preset

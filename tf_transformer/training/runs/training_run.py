@@ -17,6 +17,7 @@ from tf_transformer.data import (
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import Tokenizer, train_subwords
+from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks.moving_average import MovingAverage
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.r_drop import RDrop
@@ -209,6 +210,7 @@ class TrainingRun:
             # CPU: see benchmarks/NOTES.md.
             jit_compile=False,
         )
+        accumulate_gradients(model, preset.accumulate)
 
     def description(self):
         """Description of the data and the sizes for the model card.

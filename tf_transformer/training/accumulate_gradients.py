@@ -1,0 +1,106 @@
+"""Gradients of a batch that is too large for the memory, part by part.
+
+Axes: B batch.
+"""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.distribution import current_workers
+from tf_transformer.distribution.global_mean import apart, real_labels
+from tf_transformer.distribution.worker_share import pad_rows
+
+
+def accumulate_gradients(model, parts):
+    """Let each step of `fit` compute the gradient of its batch in parts, one after another.
+
+    A step then needs the memory of a part. Each part counts as much as it has real labels, so that
+    losses, gradients, clipping and averages are those of the whole batch; only statistics that a
+    layer takes over rows, such as those of `BatchNorm`, are those of a part. Keras's
+    `gradient_accumulation_steps` gives each part the same weight, however much of it is padding.
+
+    Args:
+        model: compiled `keras.Model` whose loss is a mean over real labels, such as
+            `SmoothedCrossentropy`.
+        parts: int, how many. Rows of padding make B divisible.
+
+    Raises:
+        ValueError: If the number is below 1; in a step, if the batch has sample weights.
+
+    Example:
+        >>> from tf_transformer.training import SmoothedCrossentropy
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+        >>> model.compile("sgd", SmoothedCrossentropy())
+        >>> accumulate_gradients(model, 2)
+        >>> history = model.fit(np.ones((5, 2)), np.array([0, 1, 2, 0, 1]), verbose=0)
+    """
+    if parts < 1:
+        raise ValueError(f"accumulate: expected at least 1 part of a batch, got {parts}.")
+    if parts == 1:
+        return
+    step_of_part = model.train_step
+
+    def train_step(data):
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        if weights is not None:
+            raise ValueError("accumulate: expected batches without sample weights, got some.")
+        x, y = tf.nest.map_structure(lambda rows: pad_rows(rows, parts), (x, y))
+        weights = _weights(y, parts)
+        optimizer, variables = model.optimizer, model.trainable_variables
+
+        def add_part(n, sums):
+            part = tf.nest.map_structure(lambda rows: rows[n::parts], (x, y))
+            own = [
+                tf.fill([tf.shape(labels)[0]] + [1] * (labels.shape.rank - 1), weights[i, n])
+                for i, labels in enumerate(tf.nest.flatten(part[1]))
+            ]
+            with _collected(model, variables) as gradients, apart():
+                step_of_part((*part, tf.nest.pack_sequence_as(y, own)))
+            return n + 1, [total + one for total, one in zip(sums, gradients, strict=True)]
+
+        zeros = [tf.zeros(variable.shape) for variable in variables]
+        loop = (0, zeros)
+        _, sums = tf.while_loop(lambda n, _: n < parts, add_part, loop, parallel_iterations=1)
+        optimizer.apply_gradients(zip([total / parts for total in sums], variables, strict=True))
+        return model.get_metrics_result()
+
+    object.__setattr__(model, "train_step", train_step)
+
+
+def _weights(y, parts):
+    """How much each part counts for each output (outputs, parts): 1 for equal parts."""
+    own = []
+    for labels in tf.nest.flatten(y):
+        real = real_labels(labels)
+        real = tf.reduce_sum(tf.reshape(real, [tf.shape(real)[0], -1]), 1)
+        own.append(tf.reduce_sum(tf.reshape(real, [-1, parts]), 0))  # every so manieth row
+    [own] = current_workers().sum([tf.stack(own)])
+    total, replicas = tf.reduce_sum(own, 1), tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
+        context = tf.distribute.get_replica_context()
+        total = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
+    return parts * replicas * own / tf.maximum(total, 1.0)[:, tf.newaxis]
+
+
+@contextlib.contextmanager
+def _collected(model, variables):
+    """The gradients that a step would apply."""
+    optimizer, gradients = model.optimizer, []
+
+    class Collector:
+        scale_loss = staticmethod(optimizer.scale_loss)
+
+        def apply_gradients(self, pairs):
+            found = {id(variable): gradient for gradient, variable in pairs}
+            for variable in variables:
+                gradient = found.get(id(variable))
+                zeros = tf.zeros(variable.shape)
+                gradients.append(zeros if gradient is None else tf.convert_to_tensor(gradient))
+
+    object.__setattr__(model, "optimizer", Collector())
+    try:
+        yield gradients
+    finally:
+        object.__setattr__(model, "optimizer", optimizer)
