@@ -149,6 +149,12 @@ BENCHMARKS = [
     ),
     Benchmark(
         "training",
+        "accumulate",
+        "gradients of a large batch, computed in parts: memory and time",
+        "5 min",
+    ),
+    Benchmark(
+        "training",
         "prepare",
         "a synthetic corpus larger than memory prepared and read: time, memory, throughput",
         "an hour for 10 GB",

@@ -12,8 +12,8 @@ from benchmarks.harness.report import spread, write_result
 from benchmarks.translation.variants import VARIANTS
 
 
-def training(parts, settings, batch, length):
-    """A function that runs one training step."""
+def training(parts, settings, batch, length, accumulate=1):
+    """A function that runs one training step, of so many parts."""
     import numpy as np
     import tensorflow as tf
 
@@ -24,6 +24,7 @@ def training(parts, settings, batch, length):
         SmoothedCrossentropy,
         Transformer,
     )
+    from tf_transformer.training import accumulate_gradients
 
     vocab = 4000
     sizes = {"num_layers": 2, "d_model": 128, "num_heads": 4, "dff": 512} | settings
@@ -40,6 +41,7 @@ def training(parts, settings, batch, length):
     optimizer = FusedAdam(InverseSquareRootSchedule(128, 400), 0.9, 0.98, 1e-9)
     optimizer.build(model.trainable_variables)
     model.compile(optimizer, SmoothedCrossentropy(), jit_compile=False)
+    accumulate_gradients(model, accumulate)
     rng = np.random.default_rng(0)
     source, target, labels = (rng.integers(3, vocab, (batch, length), np.int32) for _ in range(3))
     batches = iter(tf.data.Dataset.from_tensors(((source, target), labels)).repeat())
