@@ -142,6 +142,14 @@ BENCHMARKS = [
     ),
     Benchmark(
         "training",
+        "precision",
+        "10,000 steps in float32, bfloat16 and float16: losses, skipped steps, time",
+        "35 min",
+        results=("precision",),
+        rounds=False,
+    ),
+    Benchmark(
+        "training",
         "scale",
         "a training step with 1, 2 and 4 processes: time, bytes, and what of the sum is hidden",
         "6 min",

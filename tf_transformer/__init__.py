@@ -91,6 +91,7 @@ _HOMES = {
     "data": ("load_corpus", "mask_tokens", "read_documents", "split_pairs"),
     "training": (
         "FusedAdam",
+        "GlobalLossScale",
         "InverseSquareRootSchedule",
         "LayerwiseAdamW",
         "MaskedAccuracy",

@@ -43,6 +43,14 @@ def test_fused_adam_takes_the_same_steps(report):
         np.testing.assert_allclose(other, state, rtol=1e-3, atol=1e-6)
 
 
+def test_an_overflow_on_one_replica_is_skipped_on_both(report):
+    """Keras's own loss scale asks the first replica only: all weights become NaN."""
+    one, two = report["one"]["overflow"], report["two"]["overflow"]
+    assert one[0] == two[0] == 32.0  # halved once
+    for weight, other in zip(one, two, strict=True):
+        np.testing.assert_allclose(other, weight, rtol=1e-3)
+
+
 def test_fit_reports_the_same_loss_and_accuracy(report):
     one, two = report["one"]["fit"], report["two"]["fit"]
     np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)

@@ -12,7 +12,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer import Encoder, FusedAdam, MaskedAccuracy, SmoothedCrossentropy
+from tf_transformer import (
+    Encoder,
+    FusedAdam,
+    GlobalLossScale,
+    MaskedAccuracy,
+    SmoothedCrossentropy,
+)
 
 # 7 real target tokens on the first replica, 1 on the second.
 IDS = np.array([[1, 5, 6, 7], [1, 8, 4, 0], [1, 0, 0, 0], [0, 0, 0, 0]], np.int32)
@@ -56,6 +62,22 @@ def fit_with_fused_adam(strategy):
     return [variable.numpy().tolist() for variable in optimizer.variables]
 
 
+def fit_with_overflow(strategy):
+    """Return the loss scale and all weights after three steps, one of which overflows."""
+    with strategy.scope():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, dtype="mixed_float16")])
+        optimizer = GlobalLossScale(FusedAdam(0.01, global_clipnorm=1.0), initial_scale=64.0)
+        model.compile(optimizer, "mse", jit_compile=False)
+    x = np.random.default_rng(0).standard_normal((12, 3))
+    x[7] = 2000.0  # the last row of the second batch: its loss is finite, its gradients are not
+    dataset = tf.data.Dataset.from_tensor_slices((x, np.ones((12, 2)))).batch(4)
+    history = model.fit(dataset, shuffle=False, verbose=0).history
+    assert np.isfinite(history["loss"][0])
+    scale = optimizer.dynamic_scale.numpy()
+    return [scale.tolist(), *(variable.numpy().tolist() for variable in model.weights)]
+
+
 def loss_of(strategy, labels):
     """Return the sum over replicas of the loss object called inside each replica."""
     logits = np.random.default_rng(0).standard_normal((4, 4, 13)).astype(np.float32)
@@ -85,6 +107,7 @@ def main():
         report[name] = {
             "fit": fit_once(strategy),
             "fused_adam": fit_with_fused_adam(strategy),
+            "overflow": fit_with_overflow(strategy),
             "uneven": loss_of(strategy, LABELS),
             "one_token": loss_of(strategy, ONE_TOKEN),
             "no_token": loss_of(strategy, 0 * LABELS),

@@ -4,6 +4,7 @@ A separate program because op determinism cannot be switched off again.
 """
 
 import csv
+import functools
 import sys
 import traceback
 from pathlib import Path
@@ -15,8 +16,19 @@ from small_language_model import small_language_model
 from small_pretraining import small_pretraining
 from small_run import small_run
 
+from tf_transformer import GlobalLossScale
+from tf_transformer.training.runs import precision
+
+
+def float16_run(folder, epochs):
+    """A translator whose steps overflow at first, and then now and again."""
+    run = small_run(folder, epochs)
+    run.preset = run.preset.with_changes({"precision": "mixed_float16"})
+    return run
+
+
 RUNS = {
-    "translation": small_run,
+    "translation": float16_run,
     "pretraining": small_pretraining,
     "language model": small_language_model,
 }
@@ -66,6 +78,9 @@ def compare(folder, make_run):
 
 if __name__ == "__main__":
     tf.config.experimental.enable_op_determinism()
+    precision.GlobalLossScale = functools.partial(
+        GlobalLossScale, initial_scale=2.0**24, dynamic_growth_steps=5
+    )
     failed = []
     for kind, make_run in RUNS.items():
         keras.utils.clear_session()  # so that layers have the names of a new process

@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ def main(kind, folder, count, steps):
                 "largest difference of a loss": largest(logs[0], expected, "losses"),
                 "largest difference of an accuracy": largest(logs[0], expected, "accuracies"),
                 "largest difference of a weight": largest(logs[0], expected, "weights"),
+                "after an overflow": [log["after an overflow"] for log in (expected, *logs)],
                 "first and last loss": [expected["losses"][0], expected["losses"][-1]],
             }
         )
@@ -99,10 +101,10 @@ def worker(kind, folder, file, steps):
     data.mkdir()
     log = Log()
     globals()[kind](data, folder / "run", log)
-    current_workers().leave()
     weights = [float(x) for v in log.model.trainable_variables for x in np.ravel(v)[:50]]
     found = {"losses": log.losses, "accuracies": log.accuracies, "weights": weights}
-    file.write_text(json.dumps(found))
+    file.write_text(json.dumps({**found, "after an overflow": after_an_overflow()}))
+    current_workers().leave()
 
 
 def translate(data, folder, log):
@@ -159,6 +161,23 @@ def finetune(data, folder, log):
     settings = FineTuning(EPOCHS_AT_MOST, 7, learning_rate=5e-3, warmup_share=0.0, max_length=9)
     tokenizer = bert.read_tokenizer(checkpoint)
     fine_tune(model, tokenizer, texts, settings, callbacks=[log], verbose=0)
+
+
+def after_an_overflow():
+    """The loss scale and a weight after three steps; the second overflows on the last worker."""
+    import keras
+    import tensorflow as tf
+
+    from tf_transformer import FusedAdam, GlobalLossScale
+    from tf_transformer.distribution import current_workers
+
+    optimizer, weight = GlobalLossScale(FusedAdam(0.1), initial_scale=8.0), keras.Variable([1.0])
+    optimizer.build([weight])
+    step = tf.function(lambda gradient: optimizer.apply([gradient], [weight]))
+    is_last = current_workers().index == current_workers().count - 1
+    for gradient in (1.0, math.inf if is_last else 1.0, 1.0):
+        step(optimizer.scale_loss(tf.constant([gradient])))
+    return [float(optimizer.dynamic_scale), float(weight.numpy()[0])]
 
 
 if __name__ == "__main__":

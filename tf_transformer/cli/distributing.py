@@ -1,4 +1,4 @@
-"""How the commands that train use the devices: `--distribute`, `--deterministic`."""
+"""How the commands that train use the devices: `--distribute`, `--deterministic`, `--precision`."""
 
 OPTIONS = "distribute", "deterministic"  # allowed with --resume: they are no settings of the run
 
@@ -21,6 +21,19 @@ def add_device_arguments(parser):
         action="store_true",
         help="only operations that give the same result every time: a run that was interrupted "
         "ends with the weights of one that was not, bit by bit (slower)",
+    )
+
+
+def add_precision_argument(parser):
+    """Add `--precision`, a setting of the run.
+
+    Args:
+        parser: `ArgumentParser`.
+    """
+    parser.add_argument(
+        "--precision",
+        help="float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
+        "mixed_float16, for GPUs without bfloat16",
     )
 
 

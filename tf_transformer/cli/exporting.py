@@ -15,7 +15,7 @@ SENTENCES = {
     "fr-en": ("Je t'aime.", "Où est la gare ?", "Il lit un livre."),
 }
 # The settings of a preset that have an option of `train`.
-PRESET_OPTIONS = ("subword", "vocab_size", "epochs", "seed", "accumulate")
+PRESET_OPTIONS = ("subword", "vocab_size", "epochs", "seed", "precision", "accumulate")
 # The options of `IdTranslator`; those in the first line also change greedy translations.
 _RULES = ("min_length", "no_repeat_ngram", "length_limit")
 _DECODING = (*_RULES, "beam_size", "length_penalty", "n_best", "jit_compile")

@@ -10,6 +10,7 @@ from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
 from tf_transformer.cli.distributing import (
     add_accumulate_argument,
     add_device_arguments,
+    add_precision_argument,
     start_training,
 )
 from tf_transformer.cli.resuming import (
@@ -22,7 +23,7 @@ from tf_transformer.cli.sampling_arguments import add_sampling_arguments, sampli
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 # The settings of a preset that have an option.
-_CHANGES = ("vocab_size", "epochs", "seed", "accumulate")
+_CHANGES = ("vocab_size", "epochs", "seed", "precision", "accumulate")
 
 
 def add_commands(commands):
@@ -50,6 +51,7 @@ def add_commands(commands):
     train.add_argument("--epochs", type=int, help="instead of the preset's")
     train.add_argument("--seed", type=int, help="instead of the preset's")
     add_accumulate_argument(train)
+    add_precision_argument(train)
     add_architecture_argument(train, "gpt2")
     train.add_argument("--output", metavar="FOLDER", help="default: runs/lm-TEXT-PRESET")
     add_resume_argument(train)

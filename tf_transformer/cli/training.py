@@ -10,6 +10,7 @@ from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
 from tf_transformer.cli.distributing import (
     add_accumulate_argument,
     add_device_arguments,
+    add_precision_argument,
     start_training,
 )
 from tf_transformer.cli.exporting import (
@@ -60,6 +61,7 @@ def add_commands(commands):
     train.add_argument("--epochs", type=int, help="instead of the preset's")
     train.add_argument("--seed", type=int, help="instead of the preset's")
     add_accumulate_argument(train)
+    add_precision_argument(train)
     add_architecture_argument(
         train, "transformer-base, transformer-big, transformer-tiny, macaron-base"
     )

@@ -14,6 +14,7 @@ from tf_transformer.training.compilations import count_compilations
 from tf_transformer.training.losses import MaskedAccuracy, RDrop, SmoothedCrossentropy
 from tf_transformer.training.optimizers import (
     FusedAdam,
+    GlobalLossScale,
     InverseSquareRootSchedule,
     LayerwiseAdamW,
     WarmUpLinearDecay,
@@ -46,6 +47,7 @@ __all__ = [
     "BestWeights",
     "FineTuning",
     "FusedAdam",
+    "GlobalLossScale",
     "InverseSquareRootSchedule",
     "LanguageModelPreset",
     "LanguageModelRun",

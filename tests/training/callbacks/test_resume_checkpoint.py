@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_transformer import FusedAdam, GlobalLossScale
 from tf_transformer.training import BestWeights, ResumeCheckpoint
 
 
 def model(width=3, dtype="float32"):
     model = keras.Sequential([keras.Input((width,)), keras.layers.Dense(2, dtype=dtype)])
-    model.compile(keras.optimizers.Adam(0.1), "mse", metrics=["mae"])
+    optimizer = FusedAdam(0.1)
+    if dtype == "mixed_float16":
+        optimizer = GlobalLossScale(optimizer, initial_scale=2.0, dynamic_growth_steps=2)
+    model.compile(optimizer, "mse", metrics=["mae"])
     model.optimizer.build(model.trainable_variables)
     return model
 
@@ -42,7 +46,7 @@ def saved_twice(folder, **options):
     return kept
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed_float16"])
 def test_everything_comes_back(tmp_path, dtype):
     _, newest = saved_twice(tmp_path, dtype=dtype)
     other = model(dtype=dtype)
@@ -51,6 +55,8 @@ def test_everything_comes_back(tmp_path, dtype):
     assert (callback.best.best, callback.best.wait) == (2.0, 1)
     for found, expected in zip(values(other), newest, strict=True):
         np.testing.assert_array_equal(found, expected)
+    if dtype == "mixed_float16":
+        assert float(other.optimizer.dynamic_scale) == 4.0
 
 
 def test_the_newest_are_kept(tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer import Transformer
+from tf_transformer import FusedAdam, GlobalLossScale, Transformer
 from tf_transformer.data import BucketedBatches
 from tf_transformer.data.epochs_dataset import epochs_dataset
 from tf_transformer.training import SmoothedCrossentropy, resumable_fit
@@ -57,6 +57,27 @@ def test_step_and_layer_are_named_and_nothing_is_lost(tmp_path, bad, said):
     names = [path.name for path in sorted((tmp_path / "checkpoints").iterdir())]
     assert names == ["epoch-00000-step-00000000.npz", "epoch-00001-step-00000000.npz"]
     resumable_fit(model(), Batches(None), Batches(None), tmp_path, epochs=3)  # mended data
+
+
+def test_a_skipped_step_is_no_nan_but_skipping_all_steps_stops(tmp_path):
+    def root_of_zero(y_true, y_pred):
+        """Finite, with a gradient that is not."""
+        return tf.where(y_true > 1, tf.sqrt(y_pred - y_pred), tf.square(y_pred))
+
+    def scaled(scale):
+        one = model()
+        one.compile(GlobalLossScale(FusedAdam(0.1), scale), root_of_zero)
+        one.optimizer.build(one.trainable_variables)
+        return one
+
+    one, batches = scaled(8.0), Batches((1, 2), y=2.0)
+    resumable_fit(one, batches, Batches(None), tmp_path / "one step", epochs=2)
+    assert float(one.optimizer.dynamic_scale) == 4.0 and int(one.optimizer.iterations) == 7
+    one, batches = scaled(5e-4), Batches(None)
+    batches.epoch = lambda *_: (row for row in [(np.ones((2, 1)), np.full((2, 1), 2.0))] * 4)
+    message = "loss scale: expected at least 0.0001, got 6.3e-05 in epoch 1, step 3. With .* all of"
+    with pytest.raises(ValueError, match=message):
+        resumable_fit(one, batches, Batches(None), tmp_path / "all steps", epochs=2)
 
 
 class Poison(keras.callbacks.Callback):

@@ -29,7 +29,8 @@ class MovingAverage(keras.callbacks.Callback):
         self._own = None
 
     def on_train_begin(self, logs=None):
-        if not self.model.optimizer.use_ema:
+        optimizer = self.model.optimizer
+        if not getattr(optimizer, "inner_optimizer", optimizer).use_ema:  # that of a loss scale
             raise ValueError(
                 "optimizer: expected one that averages the weights, got use_ema=False. Compile "
                 "with keras.optimizers.Adam(..., use_ema=True, ema_momentum=0.998)."

@@ -7,13 +7,16 @@ import keras
 import tensorflow as tf
 
 _SHOWN = 20  # rows of a batch
+_LEAST_SCALE = 1e-4  # of a loss; reached after dozens of skipped steps in a row
 
 
 class StopOnNaN(keras.callbacks.Callback):
     """Stops training when the loss is NaN or infinite, before anything of it is saved.
 
-    The error names the step, the rows of its batch and the first layer that makes a number that is
-    not finite when that batch runs again with the weights of the last checkpoint.
+    A step that a loss scale skips is no such case, but it stops too when the scale falls below
+    1e-4: no step has finite gradients then. The error names the step, the rows of its batch and the
+    first layer that makes a number that is not finite when that batch runs again with the weights
+    of the last checkpoint.
 
     Args:
         checkpoint: the `ResumeCheckpoint` of the training, a later callback.
@@ -21,7 +24,8 @@ class StopOnNaN(keras.callbacks.Callback):
             with `rows(epoch, step)` too, the error names the rows.
 
     Raises:
-        ValueError: After the step with such a loss; the model then has the checkpoint's weights.
+        ValueError: After the step with such a loss or scale; the model then has the checkpoint's
+            weights.
 
     Example:
         >>> from tf_transformer.training import BestWeights, ResumeCheckpoint
@@ -36,7 +40,12 @@ class StopOnNaN(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         loss = logs["loss"]  # the mean of the epoch so far
-        if math.isfinite(loss):
+        scale = getattr(self.model.optimizer, "dynamic_scale", None)
+        if not math.isfinite(loss):
+            found = f"loss: expected a finite number, got {loss}"
+        elif scale is not None and scale.numpy() < _LEAST_SCALE:
+            found = f"loss scale: expected at least {_LEAST_SCALE}, got {scale.numpy():.1e}"
+        else:
             return
         epoch, done = self.checkpoint.position
         step = done - 1
@@ -44,7 +53,7 @@ class StopOnNaN(keras.callbacks.Callback):
         x, y, weight = keras.utils.unpack_x_y_sample_weight(again)
         start, start_step = self.checkpoint.restore(self.model)
         raise ValueError(
-            f"loss: expected a finite number, got {loss} in epoch {epoch + 1}, step {step + 1}"
+            f"{found} in epoch {epoch + 1}, step {step + 1}"
             f"{self._rows(epoch, step)}. With the weights of the last checkpoint, after "
             f"{start} epochs and {start_step} steps, {first_not_finite(self.model, x, y, weight)}"
         )

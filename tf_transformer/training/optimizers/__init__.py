@@ -1,6 +1,7 @@
 """Optimizers and learning rate schedules."""
 
 from tf_transformer.training.optimizers.fused_adam import FusedAdam
+from tf_transformer.training.optimizers.global_loss_scale import GlobalLossScale
 from tf_transformer.training.optimizers.inverse_square_root_schedule import (
     InverseSquareRootSchedule,
 )
@@ -9,6 +10,7 @@ from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinear
 
 __all__ = [
     "FusedAdam",
+    "GlobalLossScale",
     "InverseSquareRootSchedule",
     "LayerwiseAdamW",
     "WarmUpLinearDecay",

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tf_transformer.distribution.workers import current_workers
+from tf_transformer.training.optimizers.global_gradients import global_gradients
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -28,20 +28,13 @@ class FusedAdam(keras.optimizers.Adam):
         >>> history = model.fit(np.ones((4, 1)), np.ones((4, 1)), verbose=0)
     """
 
+    sums_done = False  # whether the gradients that `apply` gets are those of the whole batch
+
     def apply(self, grads, trainable_variables=None):
-        grads = list(grads)
-        places = [n for n, grad in enumerate(grads) if grad is not None]
-        # The sums over the rows of an embedding, which Keras would clip row by row.
-        known = [tf.convert_to_tensor(grads[n]) for n in places]
-        context = tf.distribute.get_replica_context()
-        if tf.distribute.get_strategy().num_replicas_in_sync > 1 and context is not None:
-            known = context.all_reduce(tf.distribute.ReduceOp.SUM, known)
-        for n, grad in zip(places, current_workers().mean(known), strict=True):
-            grads[n] = grad
-        super().apply(grads, trainable_variables)
+        super().apply(grads if self.sums_done else global_gradients(grads), trainable_variables)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars  # `apply` has added them up
+        return grads_and_vars  # they are added up
 
     def update_step(self, gradient, variable, learning_rate):
         if self.amsgrad:

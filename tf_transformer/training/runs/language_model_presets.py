@@ -10,8 +10,8 @@ class LanguageModelPreset(ModelPreset):
     """All settings of a training run of a language model other than the texts.
 
     Args:
-        name, epochs, lengths, vocab_size, num_layers, d_model, num_heads, dff, rate, architecture:
-            see `ModelPreset`; longer texts are cut.
+        name, epochs, lengths, vocab_size, num_layers, d_model, num_heads, dff, rate, architecture,
+            precision: see `ModelPreset`; longer texts are cut.
         patience: int, epochs without a lower validation loss before training stops.
         peak_learning_rate: float, see `WarmUpLinearDecay`.
         warmup_share: float in [0, 1), the share of all steps used for warm-up.

@@ -19,6 +19,7 @@ from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossen
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
 from tf_transformer.training.runs.language_model_presets import LanguageModelPreset
 from tf_transformer.training.runs.locked_folder import in_locked_folder
+from tf_transformer.training.runs.precision import precision_scope, with_loss_scale
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
 
@@ -98,7 +99,7 @@ class LanguageModelRun:
             callbacks: further Keras callbacks.
 
         Returns:
-            `LanguageModel` with the best weights.
+            `LanguageModel` in float32, whatever the precision of training, with the best weights.
 
         Raises:
             KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
@@ -113,7 +114,8 @@ class LanguageModelRun:
             for part in (self.train_documents, self.validation_documents)
         )
         keras.utils.set_random_seed(self.preset.seed)
-        model = _new_model(self.preset, tokenizer.vocab_size)
+        with precision_scope(self.preset.precision):
+            model = _new_model(self.preset, tokenizer.vocab_size)
         self._compile(model, self.preset.epochs * batches.steps_per_epoch)
         # Nothing is written before all of this has succeeded.
         self._write_settings(tokenizer)
@@ -133,7 +135,7 @@ class LanguageModelRun:
             patience=self.preset.patience,
             callbacks=callbacks,
         )
-        return model
+        return self.best_model(self.folder)[0]
 
     def perplexity(self, model):
         """exp of the mean cross entropy of the tokens of the held-out documents.
@@ -225,6 +227,8 @@ class LanguageModelRun:
             weight_decay=preset.weight_decay,
             epsilon=1e-8,
         )
+        optimizer = with_loss_scale(optimizer, preset.precision)
+        optimizer.build(model.trainable_variables)
         # Without smoothing this is the mean over the real tokens of a batch.
         loss = SmoothedCrossentropy(label_smoothing=0.0)
         model.compile(optimizer, loss=loss, metrics=[MaskedAccuracy()], jit_compile=False)

@@ -4,6 +4,7 @@ import dataclasses
 
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.training.runs.base_preset import BasePreset
+from tf_transformer.training.runs.precision import PRECISIONS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,9 +16,12 @@ class ModelPreset(BasePreset):
         vocab_size: int, size of the vocabulary.
         num_layers, d_model, num_heads, dff, rate: see `Transformer`.
         architecture: None for that of the paper, or what `Architecture.to_dict` returns.
+        precision: str, one of `PRECISIONS`, the Keras dtype policy of training; the trained weights
+            are float32 in all. bfloat16 is for accelerators and processors with AMX, float16 for
+            GPUs without bfloat16: it needs a loss scale, see `GlobalLossScale`.
 
     Raises:
-        ValueError: Same as for `BasePreset`, or if a part is unknown.
+        ValueError: Same as for `BasePreset`, or if a part or the precision is unknown.
 
     Example:
         >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "dff": 16, "rate": 0.1}
@@ -36,9 +40,14 @@ class ModelPreset(BasePreset):
     dff: int
     rate: float
     architecture: dict | None = None
+    precision: str = "float32"
 
     def __post_init__(self):
         super().__post_init__()
+        if self.precision not in PRECISIONS:
+            raise ValueError(
+                f"precision: expected one of {', '.join(PRECISIONS)}, got {self.precision!r}."
+            )
         if self.architecture is not None:  # with every setting, those of defaults too
             object.__setattr__(self, "architecture", self.new_architecture().to_dict())
 

@@ -5,16 +5,14 @@ import dataclasses
 from tf_transformer.tokenizers.subwords import SUBWORDS
 from tf_transformer.training.runs.model_preset import ModelPreset
 
-PRECISIONS = ("float32", "mixed_bfloat16")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preset(ModelPreset):
     """All settings of a training run other than the data.
 
     Args:
-        name, epochs, lengths, vocab_size, num_layers, d_model, num_heads, dff, rate, architecture:
-            see `ModelPreset`; the vocabulary is that of both languages.
+        name, epochs, lengths, vocab_size, num_layers, d_model, num_heads, dff, rate, architecture,
+            precision: see `ModelPreset`; the vocabulary is that of both languages.
         patience: int, epochs without a lower validation loss before training stops.
         warmup_steps: int, steps until the highest learning rate.
         learning_rate_scale: float, multiplies the schedule of the paper.
@@ -26,11 +24,9 @@ class Preset(ModelPreset):
         beta_2: float in (0, 1), Adam's. Smaller batches need a larger one, with the same half-life
             in tokens (Marek et al. 2025, arXiv 2507.07101).
         r_drop: float >= 0, alpha of `RDrop`; 0 turns it off, anything else doubles the time.
-        precision: str, one of `PRECISIONS`, the Keras dtype policy of training; the trained weights
-            are float32 in both. bfloat16 is for accelerators and processors with AMX.
 
     Raises:
-        ValueError: Same as for `ModelPreset`, or if the subword model or the precision is unknown,
+        ValueError: Same as for `ModelPreset`, or if the subword model is unknown,
             or `beta_2` or `r_drop` is out of range.
 
     Example:
@@ -48,15 +44,13 @@ class Preset(ModelPreset):
     subword: str = "bpe"
     beta_2: float = 0.98
     r_drop: float = 0.0
-    precision: str = "float32"
 
     def __post_init__(self):
         super().__post_init__()
-        for name, choices in (("subword", SUBWORDS), ("precision", PRECISIONS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}."
-                )
+        if self.subword not in SUBWORDS:
+            raise ValueError(
+                f"subword: expected one of {', '.join(SUBWORDS)}, got {self.subword!r}."
+            )
         for name, expected, holds in (
             ("beta_2", "a number in (0, 1)", 0 < self.beta_2 < 1),
             ("r_drop", "a number of at least 0", self.r_drop >= 0),

@@ -1,6 +1,5 @@
 """A training run of a translator in a folder, from sentence pairs to the best weights."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -27,6 +26,7 @@ from tf_transformer.training.optimizers.inverse_square_root_schedule import (
     InverseSquareRootSchedule,
 )
 from tf_transformer.training.runs.locked_folder import in_locked_folder
+from tf_transformer.training.runs.precision import precision_scope, with_loss_scale
 from tf_transformer.training.runs.presets import Preset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
@@ -124,7 +124,7 @@ class TrainingRun:
         batches, validation = (
             self.batches(tokenizer, part) for part in (self.split.train, self.split.validation)
         )
-        with _dtype_policy(self.preset.precision):
+        with precision_scope(self.preset.precision):
             model = self._compiled_model(tokenizer.vocab_size)
         if current_workers().is_chief:
             print(
@@ -201,6 +201,7 @@ class TrainingRun:
             use_ema=True,
             ema_momentum=preset.average_momentum,
         )
+        optimizer = with_loss_scale(optimizer, preset.precision)
         optimizer.build(model.trainable_variables)
         model.compile(
             optimizer,
@@ -284,14 +285,3 @@ class TrainingRun:
         )
         self.compile(model, schedule)
         return model
-
-
-@contextlib.contextmanager
-def _dtype_policy(name):
-    """Build layers with another dtype policy."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(name)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
