@@ -20,6 +20,7 @@ def trained(tmp_path_factory):
     (folder / "architecture.json").write_text(ARCHITECTURE.to_json(), "utf-8")
     arguments = ["--text", folder / "circles.txt", "--preset", "tiny", "--vocab-size", "300"]
     arguments += ["--epochs", "2", "--architecture", folder / "architecture.json"]
+    arguments += ["--precision", "mixed_bfloat16"]
     done = command("train-lm", *arguments, "--output", folder / "run")
     assert done.returncode == 0, done.stderr.decode()
     return folder / "run", done
@@ -42,6 +43,7 @@ def test_train_lm_prints_its_perplexity_and_three_texts(trained):
     settings = json.loads((folder / "run.json").read_text("utf-8"))["preset"]
     assert settings["architecture"] == ARCHITECTURE.to_dict()
     assert settings["vocab_size"] == 300 and settings["epochs"] == 2
+    assert settings["precision"] == "mixed_bfloat16"
 
 
 def test_generate(trained):

@@ -41,17 +41,18 @@ def test_train_scores_exports_and_translates(run):
 
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize("subword", ["wordpiece", "unigram"])
-def test_other_subword_models_train_and_translate(pairs, tmp_path, subword):
+def test_other_subword_models_train_in_float16_and_translate(pairs, tmp_path, subword):
     folder = tmp_path / "run"
     arguments = ["--tsv", pairs, "--preset", "tiny", "--subword", subword, "--vocab-size", "300"]
-    done = command_here("train", *arguments, "--output", folder)
+    done = command_here("train", *arguments, "--precision", "mixed_float16", "--output", folder)
     assert done.returncode == 0, done.stderr.decode()
     assert b"BLEU" in done.stdout and done.stderr == b""
     tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     assert tokenizer["model"]["type"].lower() == subword
     assert len(tokenizer["model"]["vocab"]) == 300
     info = json.loads(command_here("info", "--model", folder).stdout.decode().split("\n", 1)[1])
-    assert f"--subword {subword} --vocab-size 300" in info["command"]
+    given = f"--subword {subword} --vocab-size 300 --precision mixed_float16"
+    assert given in info["command"]
     again = command_here("translate", "--model", folder, "Tom is here.")
     assert again.returncode == 0 and again.stdout.count(b"\n") == 1
 

@@ -10,7 +10,7 @@ from loading import case, close, load, params
 from vector_checks import LAYER_CHECKS, D, F
 
 from tf_transformer import point_wise_feed_forward_network
-from tf_transformer.layers import EncoderLayer, LayerNorm
+from tf_transformer.layers import BatchNorm, EncoderLayer, LayerNorm, NaiveBatchNorm, RMSNorm
 
 
 @pytest.mark.parametrize("jit", [True, False])
@@ -56,6 +56,21 @@ def test_layer_normalisation_of_half_precision_has_float32_statistics(dtype):
     layer = LayerNorm(dtype=f"mixed_{dtype}")
     expected = ref.layer_norm(x.numpy(), np.ones(D), np.zeros(D))
     np.testing.assert_array_equal(layer(x), tf.cast(tf.constant(expected, tf.float32), dtype))
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm, BatchNorm, NaiveBatchNorm])
+def test_norms_of_numbers_whose_squares_float16_cannot_hold(norm):
+    rng = np.random.default_rng(0)
+    x = tf.cast(rng.choice([-1, 1], (5, 7, D)) * rng.uniform(3e4, 6.5e4, (5, 7, D)), tf.float16)
+    upstreams, results = 512 * rng.standard_normal((5, 7, D)), []
+    for x_in, dtype in ((x, "mixed_float16"), (tf.cast(x, tf.float32), "float32")):
+        layer, upstream = norm(dtype=dtype), tf.constant(upstreams, x_in.dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(x_in)
+            y = layer(x_in, training=True)
+        results.append([y, tape.gradient(y, x_in, output_gradients=upstream)])
+    for found, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-4)
 
 
 def test_the_loader_lists_everything_that_does_not_fit():

@@ -38,7 +38,9 @@ def gelu_tanh(x):
         >>> round(float(gelu_tanh(tf.constant(1.0))), 4)
         0.8412
     """
-    return tf.nn.gelu(x, approximate=True)
+    # x^3 is infinite in float16 from 41 on, and the gradient NaN.
+    wide = tf.cast(x, tf.float32) if x.dtype == tf.float16 else x
+    return tf.cast(tf.nn.gelu(wide, approximate=True), x.dtype)
 
 
 # The name in a configuration file says which form of GELU a checkpoint was trained with.
