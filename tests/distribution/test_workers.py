@@ -15,6 +15,7 @@ from tf_transformer.distribution import Workers, current_workers, start_distribu
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
+@pytest.mark.fault
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.whole)])
 def test_losses_are_those_of_one_process(tmp_path, count):

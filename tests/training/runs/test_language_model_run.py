@@ -12,6 +12,7 @@ from small_run import small_run
 
 from tf_transformer import (
     Architecture,
+    GlobalLossScale,
     PreNorm,
     RotaryPositions,
     continue_texts,
@@ -93,13 +94,19 @@ def test_the_held_out_documents_are_whole_and_not_trained_on(tmp_path):
 
 def test_weights_decay_but_biases_and_normalization_do_not(learned):
     run, model = learned
-    run._compile(model, total_steps=5)
-    exempt = {
-        variable.path.rsplit("/", 1)[1]
-        for variable in model.trainable_variables
-        if not model.optimizer._use_weight_decay(variable)
-    }
-    assert exempt == {"bias", "gamma", "beta"}
+    for precision in ("float32", "mixed_float16"):
+        preset = run.preset.with_changes({"precision": precision})
+        LanguageModelRun(run.folder, run.source, preset)._compile(model, total_steps=5)
+        optimizer = model.optimizer
+        if precision == "mixed_float16":
+            assert isinstance(optimizer, GlobalLossScale)
+            optimizer = optimizer.inner_optimizer
+        exempt = {
+            variable.path.rsplit("/", 1)[1]
+            for variable in model.trainable_variables
+            if not optimizer._use_weight_decay(variable)
+        }
+        assert exempt == {"bias", "gamma", "beta"}
 
 
 def test_folders_without_such_a_run(tmp_path):

@@ -39,7 +39,6 @@ def float32():
 def test_losses_are_those_of_float32(float32, precision):
     _, expected, _ = float32
     model, losses, scales = trained(precision)
-    print(expected[::20], losses[::20])
     assert expected[-1] < 0.4 * expected[0]
     np.testing.assert_allclose(losses[0], expected[0], rtol=0.01)
     np.testing.assert_allclose(losses[-1], expected[-1], rtol=0.01)
@@ -47,6 +46,5 @@ def test_losses_are_those_of_float32(float32, precision):
         assert weight.dtype == np.float32 and np.isfinite(weight).all()
     if precision == "mixed_float16":
         halved = int((np.diff([2.0**30, *scales]) < 0).sum())
-        print(halved, scales[:20], scales[-1])
         assert halved >= STEPS // GROWTH / 2  # from the top, then when it has grown
         assert int(model.optimizer.iterations) == STEPS - halved

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from small_run import small_run
 
-from tf_transformer import Architecture
+from tf_transformer import Architecture, GlobalLossScale
 from tf_transformer.training import BestWeights, RDrop, TrainingRun, get_preset
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -137,16 +137,17 @@ def test_settings_of_the_optimizer_r_drop_and_precision(trained, tmp_path, monke
         lambda model, *_, **__: seen.append(model),
     )
     shutil.copytree(trained.folder, tmp_path / "run")
-    changes = {"beta_2": 0.875, "r_drop": 2.0, "precision": "mixed_bfloat16"}
+    changes = {"beta_2": 0.875, "r_drop": 2.0, "precision": "mixed_float16"}
     run = TrainingRun(tmp_path / "run", trained.source, trained.preset.with_changes(changes))
     model = run.train()
     assert model.dtype_policy.name == keras.config.dtype_policy().name == "float32"
     [fitted] = seen
     assert isinstance(fitted, RDrop) and fitted.alpha == 2.0
-    assert fitted.model.dtype_policy.name == "mixed_bfloat16"
-    assert fitted.optimizer.beta_2 == 0.875
+    assert fitted.model.dtype_policy.name == "mixed_float16"
+    assert isinstance(fitted.optimizer, GlobalLossScale)
+    assert fitted.optimizer.inner_optimizer.beta_2 == 0.875
     again = TrainingRun.open(run.folder).preset
-    assert (again.beta_2, again.r_drop, again.precision) == (0.875, 2.0, "mixed_bfloat16")
+    assert (again.beta_2, again.r_drop, again.precision) == (0.875, 2.0, "mixed_float16")
 
 
 @pytest.mark.one_of(2)
