@@ -27,7 +27,7 @@ def values(variables):
     return [variable.numpy() for variable in variables]
 
 
-@pytest.fixture(params=[False, True], ids=["eager", "graph"])
+@pytest.fixture(params=["eager", "graph", "xla"])
 def scaled(request):
     """Two weights, their optimizer, and a step with gradients in its scale."""
     own = weights()
@@ -37,7 +37,9 @@ def scaled(request):
     def step(number):
         optimizer.apply(gradients(number, optimizer.scale_loss(1.0)), own)
 
-    return own, optimizer, tf.function(step) if request.param else step
+    if request.param != "eager":
+        step = tf.function(step, jit_compile=request.param == "xla")
+    return own, optimizer, step
 
 
 def test_steps_are_those_without_a_scale_which_grows(scaled):
