@@ -11,6 +11,8 @@ from tf_transformer.data.epochs_dataset import epochs_dataset
 from tf_transformer.training import SmoothedCrossentropy, resumable_fit
 from tf_transformer.training.callbacks.stop_on_nan import first_not_finite
 
+pytestmark = pytest.mark.fault
+
 
 class Batches:
     """Four batches an epoch, of which one has inputs or labels that are not finite."""
@@ -59,7 +61,6 @@ def test_step_and_layer_are_named_and_nothing_is_lost(tmp_path, bad, said):
     resumable_fit(model(), Batches(None), Batches(None), tmp_path, epochs=3)  # mended data
 
 
-@pytest.mark.fault
 def test_a_skipped_step_is_no_nan_but_skipping_all_steps_stops(tmp_path):
     def root_of_zero(y_true, y_pred):
         """Finite, with a gradient that is not."""
