@@ -1,6 +1,6 @@
 """Loss scaling: a step that overflows changes nothing, the others are those without a scale.
 
-On several replicas: tests/models/test_replicas.py; workers: tests/training/distribution.
+On several replicas: tests/models/test_replicas.py; workers: tests/distribution.
 """
 
 import keras
