@@ -19,6 +19,7 @@ with locked(sys.argv[1]):
 """
 
 
+@pytest.mark.fault
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path):
     folder = tmp_path / "run"
     first = subprocess.Popen([sys.executable, "-c", HOLD, folder], stdout=subprocess.PIPE)

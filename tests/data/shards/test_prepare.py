@@ -83,6 +83,7 @@ def test_ids_are_those_of_the_tokenizer_and_sizes_are_counted(file, tmp_path):
         assert shard["sizes"] == sizes and shard["pairs"] == len(sources)
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("stop", [0, 3, 11, 12, 15, 22])
 def test_stopped_anywhere_and_resumed_no_part_is_done_twice(file, tmp_path, monkeypatch, stop):
     whole = prepared(file, tmp_path / "whole").folder
@@ -185,6 +186,7 @@ def stop_at_once(*_):
     raise KeyboardInterrupt
 
 
+@pytest.mark.fault
 def test_damaged_folders(file, tmp_path):
     found = prepared(file, tmp_path / "prepared")
     path = found.folder / found.shards[2]["name"]

@@ -69,6 +69,7 @@ def test_the_newest_are_kept(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("damage", ["torn", "empty", "flipped", "other values"])
 def test_the_one_before_a_damaged_one_is_used(tmp_path, capsys, damage):
     before, _ = saved_twice(tmp_path)
@@ -98,6 +99,7 @@ def values_at(path):
         return file["0000"]
 
 
+@pytest.mark.fault
 def test_any_flipped_bit_is_found_or_harmless(tmp_path):
     before, newest = saved_twice(tmp_path / "whole")
     name = "epoch-00002-step-00000000.npz"
@@ -119,6 +121,7 @@ def test_any_flipped_bit_is_found_or_harmless(tmp_path):
     assert (1, 0) in outcomes
 
 
+@pytest.mark.fault
 def test_damaged_ones_only_and_another_model(tmp_path):
     saved_twice(tmp_path)
     other = model(width=5)
