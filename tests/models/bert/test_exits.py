@@ -254,5 +254,7 @@ def test_bad_input():
         model.exit_early(by_query)
     with pytest.raises(ValueError, match='pooling: expected "cls" or "mean", got .max'):
         BertWithExits(DEEP, pooling="max")
+    with pytest.raises(ValueError, match="num_hidden_layers: expected at least 2"):
+        BertWithExits(dataclasses.replace(DEEP, num_hidden_layers=1))
     with pytest.raises(ValueError, match="labels: expected"):
         BertWithExits(dataclasses.replace(CONFIG, labels=()))

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.data.epochs_dataset import epochs_dataset
+from tf_transformer.distribution import workers
 from tf_transformer.training import resumable_fit
 
 
@@ -85,3 +86,10 @@ def test_other_data_and_an_older_format_are_refused(tmp_path):
         ValueError, match="expected a run of this version, got resume.npz of an earlier one"
     ):
         fit(tmp_path, 5)
+
+
+def test_an_optimizer_that_would_part_the_workers_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "_current", workers.Workers(0, 2))
+    with pytest.raises(ValueError, match="optimizer: expected FusedAdam, .* of all 2 .* got SGD"):
+        fit(tmp_path / "run", 1)
+    assert not (tmp_path / "run").exists()

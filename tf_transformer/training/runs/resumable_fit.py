@@ -12,6 +12,8 @@ from tf_transformer.training.callbacks.best_weights import BestWeights
 from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.callbacks.stop_on_nan import StopOnNaN
+from tf_transformer.training.optimizers.fused_adam import FusedAdam
+from tf_transformer.training.optimizers.global_loss_scale import GlobalLossScale
 
 
 def resumable_fit(
@@ -46,7 +48,8 @@ def resumable_fit(
         OSError: If the disk is full; the earlier checkpoints are then kept.
         ConnectionError: If one of several workers is lost.
         ValueError: If the loss is not finite, see `StopOnNaN`; if all checkpoints are damaged, or
-            they belong to a different model, other data or an earlier version.
+            they belong to a different model, other data or an earlier version; if an optimizer of
+            Keras would leave several workers with different weights.
 
     Example:
         >>> from tf_transformer.data.epochs_dataset import epochs_dataset
@@ -71,10 +74,15 @@ def resumable_fit(
             f"{folder}: expected a run of this version, got resume.npz of an earlier one. "
             f"Resume it with that version, or delete the file to start over."
         )
+    workers = current_workers()
+    if workers.count > 1 and not isinstance(model.optimizer, FusedAdam | GlobalLossScale):
+        raise ValueError(
+            f"optimizer: expected FusedAdam, LayerwiseAdamW or GlobalLossScale, which add up the "
+            f"gradients of all {workers.count} workers, got {type(model.optimizer).__name__}."
+        )
     best = BestWeights(folder / "best.weights.h5", patience=patience, average=average)
     checkpoint = ResumeCheckpoint(folder / "checkpoints", best)
     checkpoint.set_model(model)  # Keras would do this, but an interrupt may come before
-    workers = current_workers()
     if workers.count * tf.distribute.get_strategy().num_replicas_in_sync > 1:
         batches, validation = WorkerShare(batches), WorkerShare(validation)
     if workers.is_chief and not checkpoint.paths:
