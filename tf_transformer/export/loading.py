@@ -1,6 +1,10 @@
 """Loading SavedModels."""
 
+from pathlib import Path
+
 import tensorflow as tf
+
+from tf_transformer.models.bert.checkpoints.bundle_index import read_bundle_index
 
 
 def load_saved_model(path):
@@ -21,9 +25,12 @@ def load_saved_model(path):
         ValueError: nowhere: expected a whole SavedModel, got a damaged one (SavedModel file does
         not exist at: nowhere/{saved_model.pbtxt|saved_model.pb}). Export it again.
     """
+    variables = Path(path) / "variables" / "variables"
     try:
+        if (variables.parent / "variables.index").is_file():
+            read_bundle_index(variables)  # TensorFlow ends the process if it is damaged
         return tf.saved_model.load(str(path))
-    except (OSError, tf.errors.OpError, LookupError, AttributeError) as error:
+    except (OSError, tf.errors.OpError, LookupError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{path}: expected a whole SavedModel, got a damaged one "
             f"({str(error).splitlines()[0]}). Export it again."

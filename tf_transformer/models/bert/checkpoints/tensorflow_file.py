@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.models.bert.checkpoints.bundle_index import read_bundle_index
+
 # What TensorFlow raises for a damaged checkpoint: its own errors, or Python errors.
 _DAMAGES = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
@@ -40,15 +42,10 @@ class TensorflowFile:
                 f"path: expected the checkpoint {prefix}, got no {prefix}.index."
             )
         try:
+            self.shapes, self.dtypes = read_bundle_index(self.path)
             self._reader = tf.train.load_checkpoint(str(prefix))
-            self.shapes = {
-                name: tuple(shape)
-                for name, shape in self._reader.get_variable_to_shape_map().items()
-            }
         except _DAMAGES as error:
             raise self._damaged(error) from error
-        dtypes = self._reader.get_variable_to_dtype_map()
-        self.dtypes = {name: dtype.name for name, dtype in dtypes.items()}
 
     def read(self, name):
         """Read one variable.
