@@ -2,10 +2,12 @@
 
 import itertools
 import json
+import os
 from pathlib import Path
 
 from tf_transformer.data.readers import read_tsv
 from tf_transformer.data.replacing import replacing
+from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers import Tokenizer
 
 FORMAT = 1
@@ -45,21 +47,22 @@ class PreparedPairs:
                 f"prepared: expected a folder that tf-transformer prepare wrote, got {folder}."
             )
         try:
-            self.manifest = json.loads(path.read_text("utf-8"))
+            self.manifest = parse_json(path.read_text("utf-8"))
             if self.manifest["format"] != FORMAT:
                 raise ValueError(
                     f"{path}: expected format {FORMAT}, got {self.manifest['format']}, written by "
                     f"version {self.manifest['version']}. Prepare the data again."
                 )
-            self.shards = [
-                {**shard, "sizes": {int(size): rows for size, rows in shard["sizes"].items()}}
-                for shard in self.manifest["shards"]
-            ]
+            self.shards = [_shard(shard, path) for shard in self.manifest["shards"]]
+            self.vocabulary  # noqa: B018  raises if it is missing
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: expected a prepared folder, got {error!r}.") from error
         for shard in self.shards:
-            if not (self.folder / shard["name"]).is_file():
+            file = self.folder / shard["name"]
+            if not os.path.isfile(file):  # `is_file` raises an error for a name that is too long
                 raise FileNotFoundError(f"{self.folder}: expected {shard['name']}, got no file.")
+            if shard["pairs"] > file.stat().st_size:
+                raise ValueError(f"{file}: expected {shard['pairs']} pairs, got a smaller file.")
 
     @property
     def tokenizer_path(self):
@@ -105,6 +108,7 @@ class PreparedPairs:
         }
         sides = {name: [] for name in names}
         try:
+            _check_lengths(path)
             for records in tf.data.TFRecordDataset(path).batch(_AT_ONCE):
                 for name, found in tf.io.parse_example(records, features).items():
                     ids = found.values.numpy().astype(np.int32)
@@ -132,6 +136,32 @@ class PreparedPairs:
     def __getitem__(self, rows):
         first, last, step = rows.indices(len(self))
         return list(itertools.islice(self, first, last, step))
+
+
+def _shard(content, path):
+    """What the manifest says of a shard, with ints as the keys of `sizes`."""
+    sizes = {int(size): rows for size, rows in content["sizes"].items()}
+    name, numbers = content["name"], (content["pairs"], *sizes, *sizes.values())
+    counted = all(type(n) is int and n >= 0 for n in numbers) and sum(sizes.values()) == numbers[0]
+    if Path(name).name != name or not counted:
+        raise ValueError(
+            f"{path}: expected the name of a file in the folder, and numbers of pairs, for each "
+            f"shard, got {content!r}."
+        )
+    return {**content, "sizes": sizes}
+
+
+def _check_lengths(path):
+    """Raise ValueError unless the records fill the file.
+
+    TensorFlow asks for the memory that the length of a record says, and crashes if it is too much.
+    """
+    content, place = Path(path).read_bytes(), 0
+    while place < len(content):
+        head = content[place : place + 8]
+        place += int.from_bytes(head, "little") + 16  # the length, it and the record with checksums
+    if place != len(content):
+        raise ValueError("a record is longer than the file")
 
 
 def write_tsv(path, pairs):
