@@ -1,6 +1,5 @@
 """The command `litert`, and LiteRT models for the commands that run models."""
 
-import json
 from pathlib import Path
 
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
@@ -108,6 +107,7 @@ def _of_bert(folder):
     """The model, its vocabulary, and what is done with texts before it."""
     from tf_transformer.export.sentences.text_encoder import read_text_settings
     from tf_transformer.models import bert
+    from tf_transformer.models.bert.checkpoints.json_file import read_json
     from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 
     inside, result = folder / "model", folder / "result.json"  # of finetune
@@ -117,8 +117,8 @@ def _of_bert(folder):
             f"folder: expected a training run, the output of finetune, or a BERT checkpoint in "
             f"Hugging Face's layout, got {folder}."
         )
-    content = json.loads((folder / "config.json").read_text("utf-8"))
-    name = (content.get("architectures") or ["BertModel"])[0].replace("Albert", "Bert")
+    names = read_json(folder / "config.json").get("architectures") or ["BertModel"]
+    name = str(names[0] if isinstance(names, list) else names).replace("Albert", "Bert")
     kind = {
         "BertForSequenceClassification": bert.BertForSequenceClassification,
         "BertModel": bert.SentenceEncoder,
@@ -130,7 +130,7 @@ def _of_bert(folder):
         )
     longest, lowercase = read_text_settings(folder)
     if kind is bert.BertForSequenceClassification and result.is_file():
-        longest = json.loads(result.read_text("utf-8"))["settings"]["max_length"]
+        longest = read_json(result)["settings"]["max_length"]
     settings = {"max_length": longest, "lowercase": lowercase}
     return kind.from_pretrained(folder), read_tokenizer_file(folder), settings
 

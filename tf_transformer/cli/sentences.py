@@ -140,18 +140,16 @@ def _search(options):
 
 def _vectors(path):
     """The memory-mapped vectors of an .npy file."""
-    import numpy as np
+    from tf_transformer.data.array_file import map_array
 
     try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        vectors = map_array(path)
+        if vectors.ndim != 2:
+            raise ValueError(f"it has shape {vectors.shape}")
+    except ValueError as error:
         raise ValueError(
             f"index: expected an .npy file from `embed`, got {path}: {error}"
         ) from error
-    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2:
-        is_array = isinstance(vectors, np.ndarray)
-        got = f"shape {vectors.shape}" if is_array else "an archive of arrays"
-        raise ValueError(f"index: expected an .npy file from `embed`, got {path}, {got}.")
     return vectors
 
 

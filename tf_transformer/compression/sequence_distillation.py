@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.json_text import parse_json
 
 
 def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None):
@@ -51,7 +52,7 @@ def _part(translate, sources, path):
     """The pairs of one file, which is written if it is missing."""
     if path.is_file():
         try:
-            pairs = json.loads(path.read_text("utf-8"))
+            pairs = parse_json(path.read_text("utf-8"))
         except ValueError:  # damaged
             pairs = []
         if [source for source, _ in pairs] != sources:

@@ -28,7 +28,7 @@ def locked(folder):
         None.
 
     Raises:
-        ValueError: If another process, or this one, holds it.
+        ValueError: If another process, or this one, holds it, or its lock is a symbolic link.
 
     Example:
         >>> with locked("runs/first"):
@@ -55,6 +55,8 @@ def locked(folder):
 def _acquired(folder):
     """Yield the path of the lock file, locked."""
     path = folder / _NAME
+    if path.is_symlink():
+        raise ValueError(f"{path}: expected a file, got a symbolic link. Delete it.")
     while True:
         with open(path, "a+", encoding="utf-8") as file:
             if fcntl is not None:

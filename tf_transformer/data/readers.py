@@ -6,6 +6,7 @@ U+0085, which silently misaligns all later lines of two parallel files.
 
 import contextlib
 import gzip
+import os
 import zlib
 from pathlib import Path
 
@@ -233,7 +234,7 @@ def check_exists(path, argument):
         Traceback (most recent call last):
         FileNotFoundError: path: expected a text file, but there is no file missing.txt
     """
-    if not Path(path).is_file():
+    if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
         raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")
 
 

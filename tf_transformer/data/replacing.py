@@ -13,6 +13,7 @@ def replacing(path, only_with=None, size=0):
     """Write to a temporary path next to `path`, then replace `path` with it.
 
     What was written is on the disk before the name changes, and the new name before the block ends.
+    A symbolic link is replaced, not followed.
 
     Args:
         path, only_with: see `check_replaceable`.
@@ -41,6 +42,8 @@ def replacing(path, only_with=None, size=0):
     _clear_up(path)
     beside = path.with_name(f".{os.getpid()}.new.{path.name}")
     retired = path.with_name(f".{os.getpid()}.old.{path.name}")
+    for left in (beside, retired):  # of an earlier process, or a link that leads elsewhere
+        _remove(left)
     try:
         if size:
             _reserve(beside, size, path)
@@ -86,7 +89,10 @@ def _is_alive(process):
 
 
 def _remove(path):
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _reserve(beside, size, path):

@@ -7,6 +7,7 @@ import json
 
 import keras
 
+from tf_transformer.json_text import parse_json
 from tf_transformer.layers import feed_forwards, norms, positions, residuals
 from tf_transformer.layers.feed_forwards.feed_forward import FeedForward
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
@@ -180,7 +181,7 @@ class Architecture:
     def from_json(cls, text):
         """Make an architecture from what `to_json` returned; see `from_dict`."""
         try:
-            config = json.loads(text)
+            config = parse_json(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"architecture: expected JSON, got {error}.") from None
         return cls.from_dict(config)
@@ -215,7 +216,12 @@ def _part(field, config):
                 f"{field}: expected settings of {name} among {', '.join(settings) or 'none'}, got "
                 f"{setting!r}{_nearest(setting, settings)}."
             )
-    return part(**config)
+    try:
+        return part(**config)
+    except TypeError as error:  # a setting of another type, or none that has no default
+        raise ValueError(
+            f"{field}: expected settings of {name}, got {config!r}: {error}."
+        ) from None
 
 
 def _nearest(name, names):

@@ -1,11 +1,11 @@
 """A folder with a LiteRT file, its tokenizer and its description."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 
 from tf_transformer import litert as package
+from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers import Tokenizer
 
 DESCRIPTION = "litert.json"
@@ -97,11 +97,11 @@ def read_description(folder):
     if not path.is_file():
         raise FileNotFoundError(f"folder: expected {DESCRIPTION}, from write_litert, in {folder}.")
     try:
-        description = json.loads(path.read_text("utf-8"))
+        description = parse_json(path.read_text("utf-8"))
         kind = description.get("kind")
     except (ValueError, AttributeError) as error:
         raise ValueError(f"folder: expected a description in {path}, got {error}.") from error
-    if kind not in KINDS:
+    if kind not in tuple(KINDS):  # it may not be hashable
         raise ValueError(
             f"folder: expected a kind among {', '.join(KINDS)} in {path}, got {kind!r}. A newer "
             f"version may have written it."

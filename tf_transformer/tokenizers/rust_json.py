@@ -1,7 +1,6 @@
 """JSON as the Rust package `tokenizers` reads it."""
 
-import json
-
+from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
@@ -21,7 +20,7 @@ def rust_json(text):
         >>> rust_json("[-0.5, 1e-23]")
         [-0.5, 1.0000000000000001e-23]
     """
-    return json.loads(text, object_pairs_hook=_distinct, parse_float=_rust_float)
+    return parse_json(text, object_pairs_hook=_distinct, parse_float=_rust_float)
 
 
 def _distinct(pairs):

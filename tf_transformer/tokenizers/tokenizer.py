@@ -89,6 +89,7 @@ class Tokenizer(SpecialTokenRoles):
         path = Path(path)
         # The file is complete before it is renamed, so readers never see half a file.
         partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+        partial.unlink(missing_ok=True)  # it may be a link that leads elsewhere
         partial.write_text(self._file.text, encoding="utf-8")
         os.replace(partial, path)
 
@@ -110,11 +111,11 @@ class Tokenizer(SpecialTokenRoles):
 
         Raises:
             TypeError: If `texts` is a single string or contains a non-string.
-            ValueError: If a text contains a lone surrogate, which UTF-8 cannot encode.
+            ValueError: If a text contains a lone surrogate, which UTF-8 cannot encode, or what the
+                vocabulary lacks, and it has no unknown token either.
         """
-        texts = _list_of_strings(texts)
-        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
-        return [encoding.ids for encoding in encodings]
+        encode = self._backend.encode_batch_fast
+        return [one.ids for one in _encoded(encode, texts, add_special_tokens)]
 
     def encode_with_offsets(self, texts):
         """Turn texts into ids with their positions in the text.
@@ -127,9 +128,9 @@ class Tokenizer(SpecialTokenRoles):
             original text. Tokens that are parts of one character share its offset.
 
         Raises:
-            TypeError: Same as in `encode`.
+            TypeError, ValueError: Same as in `encode`.
         """
-        encodings = self._backend.encode_batch(_list_of_strings(texts), add_special_tokens=False)
+        encodings = _encoded(self._backend.encode_batch, texts, False)
         return [e.ids for e in encodings], [e.offsets for e in encodings]
 
     def decode(self, ids):
@@ -233,3 +234,15 @@ def _list_of_strings(texts):
     if isinstance(texts, str):
         raise TypeError("texts: expected an iterable of strings, got one string; use [text]")
     return [check_string(text) for text in texts]
+
+
+def _encoded(encode, texts, add_special_tokens):
+    try:
+        return encode(_list_of_strings(texts), add_special_tokens=add_special_tokens)
+    except (TypeError, ValueError):
+        raise
+    except Exception as error:  # the package raises nothing narrower
+        raise ValueError(
+            f"texts: expected texts of which the vocabulary has every part, or one with an unknown "
+            f"token, got: {error}"
+        ) from error

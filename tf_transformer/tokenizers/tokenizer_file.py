@@ -179,11 +179,15 @@ class TokenizerFile:
     def added_tokens(self):
         """Tuple of (string, id, is_special)."""
         added = self.content.get("added_tokens") or []
+        expected = "content, id and special of each"
         try:
-            return tuple((token["content"], token["id"], token["special"]) for token in added)
+            found = tuple((token["content"], token["id"], token["special"]) for token in added)
         except (KeyError, TypeError) as error:
-            expected = "content, id and special of each"
             raise UnsupportedPart.of("added_tokens", expected, f"none for {error}") from error
+        for token in found:
+            if tuple(map(type, token)) != (str, int, bool):
+                raise UnsupportedPart.of("added_tokens", expected, token)
+        return found
 
     @cached_property
     def merge_pairs(self):

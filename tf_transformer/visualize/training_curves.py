@@ -3,6 +3,8 @@
 import csv
 from pathlib import Path
 
+from tf_transformer.data.replacing import replacing
+
 # Titles for the outputs of `BertForPreTraining`.
 _TITLES = {"prediction_logits": "masked words", "seq_relationship_logits": "next sentence"}
 
@@ -53,7 +55,8 @@ def training_curves(history_file, picture_file):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.savefig(picture_file, dpi=120)
+    with replacing(picture_file) as beside:
+        figure.savefig(beside, dpi=120)
 
 
 def _title(name):

@@ -3,13 +3,13 @@
 import dataclasses
 import difflib
 import itertools
-import json
 import typing
 from pathlib import Path
 
 from tf_transformer.compression.recipes.distil import Distil
 from tf_transformer.compression.recipes.prune import Prune
 from tf_transformer.compression.recipes.quantize import Quantize
+from tf_transformer.json_text import parse_json
 
 STEPS = {kind.name: kind for kind in (Distil, Prune, Quantize)}
 # Of `data`, the same as the options of `tf-transformer finetune`.
@@ -82,7 +82,7 @@ class Recipe:
         if not path.is_file():
             raise FileNotFoundError(f"recipe: expected a JSON file, got no file {path}.")
         try:
-            content = json.loads(path.read_text("utf-8"))
+            content = parse_json(path.read_text("utf-8"))
         except ValueError as error:
             raise ValueError(f"recipe: expected JSON in {path}, got {error}.") from error
         recipe = cls.from_dict(content)

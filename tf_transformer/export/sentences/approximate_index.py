@@ -38,11 +38,36 @@ class ApproximateIndex:
         self._kind, self._faiss, self._index = kind, _faiss(), None
 
     @classmethod
-    def read(cls, path):
-        """Read what `write` wrote."""
-        index = cls.__new__(cls)
-        index._faiss = _faiss()
-        index._index = index._faiss.read_index(str(path))
+    def read(cls, path, kind, rows, width):
+        """Read what `write` wrote.
+
+        Args:
+            path: Path.
+            kind, rows, width: what the file must hold: "pq" or "hnsw", N and D.
+
+        Returns:
+            `ApproximateIndex`.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged or holds something else.
+        """
+        if not path.is_file():
+            raise FileNotFoundError(f"index: expected the file {path}, got none.")
+        index = cls(kind)
+        try:
+            found = index._faiss.read_index(str(path))
+        except (RuntimeError, MemoryError) as error:
+            raise ValueError(
+                f"index: expected a file of faiss, got {path}, which is damaged: {error}"
+            ) from error
+        wanted = {"pq": index._faiss.IndexPQ, "hnsw": index._faiss.IndexHNSWFlat}[kind]
+        if type(found) is not wanted or (found.ntotal, found.d) != (rows, width):
+            raise ValueError(
+                f"index: expected {rows} vectors of width {width} for {kind} in {path}, got "
+                f"{found.ntotal} of width {found.d} for {type(found).__name__}."
+            )
+        index._index = found
         return index
 
     def write(self, path):

@@ -110,7 +110,9 @@ def _warn_of_prompt(path):
     settings = read_json(path) if path.is_file() else {}
     name = settings.get("default_prompt_name")
     if name is not None:
-        prompt = (settings.get("prompts") or {}).get(name)
+        prompts = settings.get("prompts")
+        named = isinstance(prompts, dict) and isinstance(name, str)
+        prompt = prompts.get(name) if named else None
         warnings.warn(
             f"{path}: this model expects the prompt {prompt!r} before each text, which is "
             f"not added automatically. Put it before your texts.",

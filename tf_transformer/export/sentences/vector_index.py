@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer import __version__
+from tf_transformer.data.array_file import map_array
 from tf_transformer.data.replacing import check_replaceable, replacing
 from tf_transformer.export.sentences.approximate_index import APPROXIMATE, ApproximateIndex
 from tf_transformer.export.sentences.embedding import check_search, nearest, write_vectors
+from tf_transformer.json_text import parse_json
 
 DTYPES = ("float32", "float16", "int8", *APPROXIMATE)
 DESCRIPTION = "vector_index.json"
@@ -37,7 +39,7 @@ class VectorIndex:
     Raises:
         FileNotFoundError: If the folder has no index.
         ImportError: If it needs faiss, and faiss is not installed.
-        ValueError: If the description is damaged.
+        ValueError: If a file is damaged.
 
     Example:
         >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
@@ -53,22 +55,17 @@ class VectorIndex:
             raise FileNotFoundError(
                 f"index: expected a folder with {DESCRIPTION}, from `embed --index`, got {folder}."
             )
-        try:
-            description = json.loads((folder / DESCRIPTION).read_text("utf-8"))
-            facts = [description[name] for name in ("rows", "width", "dtype")]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"index: expected a description in {folder / DESCRIPTION}, got {error!r}."
-            ) from error
-        self.rows, self.width, self.dtype = facts
-        self._probes = np.load(folder / "probes.npy")
+        self.rows, self.width, self.dtype = _facts(folder / DESCRIPTION)
+        self._probes = _array(folder / "probes.npy", (len(PROBES), self.width))
         self._scales = None
         if self.dtype in APPROXIMATE:
-            self._approximate = ApproximateIndex.read(folder / "vectors.faiss")
+            self._approximate = ApproximateIndex.read(
+                folder / "vectors.faiss", self.dtype, self.rows, self.width
+            )
         else:
-            self._vectors = np.load(folder / "vectors.npy", mmap_mode="r")
+            self._vectors = _array(folder / "vectors.npy", (self.rows, self.width), self.dtype)
             if self.dtype == "int8":
-                self._scales = np.load(folder / "scales.npy")
+                self._scales = _array(folder / "scales.npy", (self.rows,))
 
     def check_model(self, encode):
         """Raise ValueError if a model is not the one that made the index.
@@ -112,6 +109,32 @@ class VectorIndex:
         if not top:
             return np.empty((len(vectors), 0), np.float32), np.empty((len(vectors), 0), np.int64)
         return self._approximate.search(vectors, top)
+
+
+def _facts(path):
+    """`rows`, `width` and `dtype` of a description."""
+    try:
+        description = parse_json(path.read_text("utf-8"))
+        rows, width, dtype = (description[name] for name in ("rows", "width", "dtype"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"index: expected a description in {path}, got {error!r}.") from error
+    if not (type(rows) is type(width) is int and rows >= 0 < width and dtype in DTYPES):
+        raise ValueError(
+            f"index: expected numbers of rows and columns, and a dtype of {', '.join(DTYPES)}, in "
+            f"{path}, got {rows!r}, {width!r} and {dtype!r}."
+        )
+    return rows, width, dtype
+
+
+def _array(path, shape, dtype="float32"):
+    """An array of the index, mapped into memory."""
+    array = map_array(path)
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(
+            f"index: expected {dtype} of shape {shape} in {path}, as the description says, got "
+            f"{array.dtype} of shape {array.shape}. Build the index again."
+        )
+    return array
 
 
 def write_index(folder, parts, encode, dtype="float32"):

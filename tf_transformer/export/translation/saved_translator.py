@@ -11,6 +11,7 @@ from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.model_card import model_card
 from tf_transformer.export.translation.exported_tokenizer import ExportedTokenizer
 from tf_transformer.generation import Ensemble
+from tf_transformer.json_text import parse_json
 from tf_transformer.models import Transformer
 
 FORMAT = 1
@@ -76,7 +77,7 @@ def read_description(path):
             f"Make one with: tf-transformer export RUN --output FOLDER"
         )
     try:
-        description = json.loads(file.read_text(encoding="utf-8"))
+        description = parse_json(file.read_text(encoding="utf-8"))
         if description["format"] != FORMAT:
             raise ValueError(
                 f"{path}: expected format {FORMAT}, got {description['format']}, written by "

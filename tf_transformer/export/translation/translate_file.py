@@ -10,6 +10,7 @@ from pathlib import Path
 from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
 from tf_transformer.data.replacing import replacing
 from tf_transformer.export.translation.translate_texts import translate_texts
+from tf_transformer.json_text import parse_json
 
 _LONGEST_LINE = 2**16  # bytes; no model reads more, and a file may be a single line
 _LONGEST_PART = 2**20  # bytes; tokenization takes about forty times as much memory
@@ -167,7 +168,7 @@ def _go_on(notes, settings, lines, output):
         return 0, digest
     start_over = f"Delete {notes} to start over."
     try:
-        state = json.loads(notes.read_text(encoding="utf-8"))
+        state = parse_json(notes.read_text(encoding="utf-8"))
         same = {name: state[name] for name in settings} == settings
         done, read, written = (state[name] for name in ("lines", "source_bytes", "target_bytes"))
         expected = state["source_sha256"]

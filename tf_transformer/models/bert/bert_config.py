@@ -7,6 +7,7 @@ from tf_transformer.functional.activations import ACTIVATIONS, get_activation
 from tf_transformer.layers.layer_sizes import check_layer_sizes
 
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+_MOST_LAYERS = 10_000
 _MAY_BE_NONE = ("embedding_size", "num_hidden_groups", "classifier_dropout", "layer_sizes")
 
 
@@ -20,7 +21,7 @@ class BertConfig:
     Args:
         vocab_size: int, V.
         hidden_size: int, D, a multiple of `num_attention_heads`.
-        num_hidden_layers: int, L.
+        num_hidden_layers: int, L, at most 10,000.
         num_attention_heads: int, N.
         intermediate_size: int, inner width of the feed-forward network.
         hidden_act: str, a name of `functional.activations`, or a function.
@@ -95,6 +96,11 @@ class BertConfig:
                 f"hidden_size, num_attention_heads: expected the hidden size to be a multiple of "
                 f"the number of attention heads, got {self.hidden_size} and "
                 f"{self.num_attention_heads}."
+            )
+        if self.num_hidden_layers > _MOST_LAYERS:
+            raise ValueError(
+                f"num_hidden_layers: expected at most {_MOST_LAYERS:,}, got "
+                f"{self.num_hidden_layers}."
             )
         if self.num_groups > self.num_hidden_layers:
             raise ValueError(

@@ -117,7 +117,13 @@ def read_pooling(path):
             f"path: expected in {path / 'modules.json'} a Transformer, a Pooling and optionally a "
             f"Normalize, got {', '.join(of_kind)}."
         )
-    content = read_json(path / of_kind["Pooling"] / "config.json")
+    inside = of_kind["Pooling"]
+    if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
+        raise ValueError(
+            f"path: expected a Pooling inside the folder in {path / 'modules.json'}, got "
+            f"{inside!r}."
+        )
+    content = read_json(path / inside / "config.json")
     modes = [key for key, value in content.items() if key.startswith("pooling_mode") and value]
     pooling = _MODES.get(modes[0]) if len(modes) == 1 else None
     if modes == ["pooling_mode"] and content["pooling_mode"] in ("mean", "cls"):  # a newer spelling

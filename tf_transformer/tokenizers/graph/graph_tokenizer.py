@@ -18,6 +18,9 @@ from tf_transformer.tokenizers.roles import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
+# What Python and TensorFlow raise for a setting that is, say, a list in place of a string.
+_OF_ANOTHER_TYPE = (AttributeError, IndexError, OverflowError, TypeError, tf.errors.OpError)
+
 
 class GraphTokenizer(SpecialTokenRoles, tf.Module):
     """Produces exactly the ids of the Rust package `tokenizers` inside a TensorFlow graph.
@@ -67,9 +70,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             self._decoder = build_decoder(file)
             self._before, self._after = ids_around(file.content.get("post_processor"))
             self._build_model(file)
+            self._build_words(file)
         except KeyError as error:
             raise UnsupportedPart(f"A part lacks the setting {error}.") from error
-        self._build_words(file)
+        except _OF_ANOTHER_TYPE as error:
+            raise UnsupportedPart(f"A part has a setting of another type: {error}.") from error
 
     @classmethod
     def from_file(cls, path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from tf_transformer.training.callbacks.save_weights import save_weights
+from tf_transformer.training.callbacks.save_weights import load_weights, save_weights
 
 
 class LastWeights(keras.callbacks.Callback):
@@ -70,7 +70,7 @@ def average_weights(model, paths):
         raise ValueError("paths: expected at least one weights file, got none.")
     sums = [np.zeros(weight.shape, np.float64) for weight in model.weights]
     for path in paths:
-        model.load_weights(path)
+        load_weights(model, path)
         for total, weight in zip(sums, model.get_weights(), strict=True):
             total += weight
     model.set_weights([total / len(paths) for total in sums])

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import operator
 import sys
 import time
 import zipfile
@@ -12,6 +13,7 @@ import numpy as np
 
 from tf_transformer.data.replacing import replacing
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.json_text import parse_json
 
 
 class ResumeCheckpoint(keras.callbacks.Callback):
@@ -123,11 +125,11 @@ class ResumeCheckpoint(keras.callbacks.Callback):
 
     def _restore(self, model):
         arrays = self._newest()
-        path, state = arrays.pop("path"), json.loads(str(arrays.pop("state")))
+        path, state = arrays.pop("path"), arrays.pop("state")
         variables = _variables(model)
         metrics = [arrays.pop(name) for name in sorted(arrays) if name.startswith("metric")]
-        saved = [arrays[name].shape for name in sorted(arrays)]
-        expected = [tuple(variable.shape) for variable in variables]
+        saved = [(arrays[name].shape, arrays[name].itemsize) for name in sorted(arrays)]
+        expected = [(tuple(v.shape), v.value.dtype.size) for v in variables]
         if saved != expected:
             raise ValueError(
                 f"{path}: expected the checkpoint of a model with {len(expected)} variables "
@@ -180,11 +182,23 @@ def _read(path):
     try:
         # Opened explicitly: NumPy leaves its own handle open if the file is damaged.
         with open(path, "rb") as stored, np.load(stored) as file:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in file.zip.infolist()):
+                return None  # not written here, and larger than the file
             arrays = {name: file[name] for name in file.files}
-        found = str(arrays.pop("checksum"))
-    except (zipfile.BadZipFile, EOFError, ValueError, KeyError, OSError, NotImplementedError):
+        if str(arrays.pop("checksum")) != _checksum(arrays):
+            return None
+        return {**arrays, "state": _state(str(arrays["state"]))}
+    except Exception:  # NumPy and zipfile raise more than they document
         return None
-    return arrays if found == _checksum(arrays) else None
+
+
+def _state(text):
+    """The content of `state`."""
+    state = parse_json(text)
+    epoch, step, wait = (operator.index(state[name]) for name in ("epoch", "step", "wait"))
+    if min(epoch, step, wait) < 0:
+        raise ValueError(f"state: expected numbers of at least 0, got {text}.")
+    return {"epoch": epoch, "step": step, "wait": wait, "best": float(state["best"])}
 
 
 def _checksum(arrays):

@@ -1,4 +1,4 @@
-"""Writing a weights file without harm to the one before."""
+"""Writing a weights file without harm to the one before, and reading it."""
 
 import math
 
@@ -34,3 +34,30 @@ def save_weights(model, path):
     )
     with replacing(path, size=size) as beside:
         model.save_weights(beside)
+
+
+def load_weights(model, path):
+    """Read what `save_weights` wrote.
+
+    Args:
+        model: `keras.Model`, built.
+        path: str or Path, ends in `.weights.h5`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is damaged or belongs to a different model.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> save_weights(model, "dense.weights.h5")
+        >>> load_weights(model, "dense.weights.h5")
+    """
+    try:
+        model.load_weights(path)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # HDF5 and Keras raise many kinds for a damaged file
+        raise ValueError(
+            f"{path}: expected whole weights of this model, got a damaged file or those of another "
+            f"model: {error}"
+        ) from error

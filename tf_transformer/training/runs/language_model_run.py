@@ -14,6 +14,7 @@ from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
+from tf_transformer.training.callbacks.save_weights import load_weights
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
@@ -174,7 +175,7 @@ class LanguageModelRun:
 
         Raises:
             FileNotFoundError: If the folder contains no run, or no epoch is finished yet.
-            ValueError: See `open`.
+            ValueError: See `open`; or if the weights are damaged, or not those of the settings.
         """
         folder = Path(folder)
         preset = read_settings(folder / "run.json", lambda x: _read_preset(x, folder))
@@ -185,8 +186,9 @@ class LanguageModelRun:
                 f"tf-transformer train-lm --resume {folder}"
             )
         tokenizer = Tokenizer.load(folder / "tokenizer.json")
+        preset.check_sizes(path, tokenizer.vocab_size)
         model = _new_model(preset, tokenizer.vocab_size)
-        model.load_weights(path)
+        load_weights(model, path)
         return model, tokenizer
 
     def _tokenizer(self):

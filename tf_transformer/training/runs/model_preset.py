@@ -3,6 +3,7 @@
 import dataclasses
 
 from tf_transformer.layers.architecture import Architecture
+from tf_transformer.models.fewest_weights import check_sizes
 from tf_transformer.training.runs.base_preset import BasePreset
 from tf_transformer.training.runs.precision import PRECISIONS
 
@@ -21,7 +22,8 @@ class ModelPreset(BasePreset):
             GPUs without bfloat16: it needs a loss scale, see `GlobalLossScale`.
 
     Raises:
-        ValueError: Same as for `BasePreset`, or if a part or the precision is unknown.
+        ValueError: Same as for `BasePreset`, or if a size is not positive, or a part or the
+            precision is unknown.
 
     Example:
         >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "dff": 16, "rate": 0.1}
@@ -48,8 +50,40 @@ class ModelPreset(BasePreset):
             raise ValueError(
                 f"precision: expected one of {', '.join(PRECISIONS)}, got {self.precision!r}."
             )
+        sizes = (self.vocab_size, self.d_model, self.num_heads, self.dff, *self._layers)
+        if not all(isinstance(size, int) and size > 0 for size in sizes):
+            raise ValueError(
+                f"vocab_size, d_model, num_heads, dff, num_layers: expected positive ints, got "
+                f"{sizes}."
+            )
         if self.architecture is not None:  # with every setting, those of defaults too
             object.__setattr__(self, "architecture", self.new_architecture().to_dict())
+
+    @property
+    def _layers(self):
+        return (self.num_layers,) if isinstance(self.num_layers, int) else tuple(self.num_layers)
+
+    def check_sizes(self, path, vocab_size):
+        """Refuse sizes far beyond the weights in a file; see `models.fewest_weights.check_sizes`.
+
+        Args:
+            path: Path of the weights, in float32.
+            vocab_size: int, V.
+
+        Raises:
+            ValueError: If the model has far more weights.
+        """
+        parts = self.new_architecture() or Architecture()
+        layers = [(parts.num_groups or count, self.num_heads, self.dff) for count in self._layers]
+        check_sizes(
+            path.with_name("run.json"),
+            path.stat().st_size // 4,
+            vocab_size * (parts.embedding_size or self.d_model),
+            self.d_model,
+            parts.key_dim or self.d_model // self.num_heads,
+            layers,
+            parts,
+        )
 
     def new_architecture(self):
         """The parts of the model.

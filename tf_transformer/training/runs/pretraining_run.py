@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from pathlib import Path
 
 import keras
@@ -68,7 +69,7 @@ class PretrainingRun:
             raise ValueError(
                 f"vocabulary: expected none with a start, which has its own, got {vocabulary}."
             )
-        if start is not None and not Path(start).is_dir():
+        if start is not None and not os.path.isdir(start):
             raise FileNotFoundError(
                 f"start: expected the folder of a checkpoint, got no folder {start}."
             )

@@ -11,6 +11,7 @@ from tf_transformer.distribution import WorkerShare, current_workers, lost_worke
 from tf_transformer.training.callbacks.best_weights import BestWeights
 from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
+from tf_transformer.training.callbacks.save_weights import load_weights
 from tf_transformer.training.callbacks.stop_on_nan import StopOnNaN
 from tf_transformer.training.optimizers.fused_adam import FusedAdam
 from tf_transformer.training.optimizers.global_loss_scale import GlobalLossScale
@@ -117,7 +118,7 @@ def resumable_fit(
             if history.csv_file is not None:  # Keras closes it only on normal completion
                 history.csv_file.close()
     workers.leave()  # the chief has written the file
-    model.load_weights(best.path)
+    load_weights(model, best.path)
 
 
 def _history(path, epochs):
@@ -127,6 +128,8 @@ def _history(path, epochs):
         lines = path.read_text("utf-8").splitlines(keepends=True)
         with replacing(path) as beside:
             beside.write_text("".join(lines[: epochs + 1] if epochs else []), "utf-8")
+    else:
+        path.unlink(missing_ok=True)  # a link to nothing, which would be written through
     return keras.callbacks.CSVLogger(path, append=True)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer import __version__
 from tf_transformer.data.replacing import replacing
+from tf_transformer.json_text import parse_json
 
 FORMAT = 1
 
@@ -49,9 +50,10 @@ def found_again(file, settings, folder):
     """
     folder = Path(folder).resolve()
     path = folder / file  # an absolute path stays unchanged
-    if not path.exists() and "folder" in settings:
+    # Not `path.exists()`, which raises an error for a name that no file can have.
+    if not os.path.exists(path) and "folder" in settings:
         moved = folder / os.path.relpath(path, settings["folder"])
-        path = moved if moved.exists() else path
+        path = moved if os.path.exists(moved) else path
     return os.path.normpath(path)
 
 
@@ -78,7 +80,7 @@ def read_settings(path, make):
     if not path.is_file():
         raise FileNotFoundError(f"{path.parent}: expected the folder of a run, got no {path.name}.")
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = parse_json(path.read_text(encoding="utf-8"))
         if settings["format"] != FORMAT:
             raise ValueError(
                 f"{path}: expected format {FORMAT}, got {settings['format']}, written by "

@@ -13,11 +13,13 @@ from tf_transformer.data import (
     PreparedPairs,
     ShardedBatches,
 )
+from tf_transformer.data.replacing import replacing
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks.moving_average import MovingAverage
+from tf_transformer.training.callbacks.save_weights import load_weights
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.r_drop import RDrop
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
@@ -152,6 +154,7 @@ class TrainingRun:
 
         Raises:
             FileNotFoundError: If no epoch is finished yet.
+            ValueError: If a file is damaged, or the weights are not those of the settings.
         """
         path = self.folder / "best.weights.h5"
         if not path.is_file():
@@ -159,8 +162,10 @@ class TrainingRun:
                 f"{path}: expected the weights of a finished epoch, got none. Resume with "
                 f"tf-transformer train --resume {self.folder}"
             )
-        model = self._model(Tokenizer.load(self.tokenizer_path).vocab_size)
-        model.load_weights(path)
+        vocab_size = Tokenizer.load(self.tokenizer_path).vocab_size
+        self.preset.check_sizes(path, vocab_size)
+        model = self._model(vocab_size)
+        load_weights(model, path)
         return model
 
     def batches(self, tokenizer, pairs):
@@ -236,8 +241,8 @@ class TrainingRun:
             validation=self.validation and dataclasses.asdict(self.validation),
         )
         if self.preset.architecture is not None:
-            path = self.folder / "architecture.json"
-            path.write_text(json.dumps(self.preset.architecture, indent=2) + "\n", "utf-8")
+            with replacing(self.folder / "architecture.json") as beside:
+                beside.write_text(json.dumps(self.preset.architecture, indent=2) + "\n", "utf-8")
 
     def _tokenizer(self):
         """The tokenizer, trained if the folder is new; nothing is written before that succeeds."""

@@ -28,6 +28,7 @@ _NEEDED = {
     "bert": ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
     "albert": ("vocab_size", "hidden_size", "embedding_size", "num_hidden_groups", "hidden_act"),
 }
+_MOST_LABELS = 100_000  # without names
 _OTHER_NAMES = {"classifier_dropout_prob": "classifier_dropout"}  # ALBERT's
 # Keys that do not affect it: origin of the file; training, generation and reporting elsewhere.
 _IGNORED = """
@@ -204,8 +205,11 @@ def _labels(content, path):
     names = content.get("id2label")
     if names is None:
         number = content.get("num_labels") or 0
-        if not isinstance(number, int):
-            raise ValueError(f"num_labels: expected an integer in {path}, got {number!r}.")
+        if not isinstance(number, int) or number > _MOST_LABELS:
+            raise ValueError(
+                f"num_labels: expected an integer in {path}, at most {_MOST_LABELS:,} without "
+                f"id2label, got {number!r}."
+            )
         return tuple(f"LABEL_{n}" for n in range(number))
     try:
         return tuple(str(names[str(n)]) for n in range(len(names)))

@@ -1,7 +1,8 @@
 """JSON files in checkpoint folders."""
 
-import json
 from pathlib import Path
+
+from tf_transformer.json_text import parse_json
 
 
 def read_json(path, kind=dict):
@@ -30,7 +31,7 @@ def read_json(path, kind=dict):
         raise FileNotFoundError(f"path: expected a JSON file, got no file {path}.")
     expected = {dict: "object", list: "array"}[kind]
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = parse_json(path.read_text("utf-8"))
         if not isinstance(content, kind):
             raise ValueError(f"it contains a {type(content).__name__}")
     except ValueError as error:

@@ -1,5 +1,6 @@
 """Loads checkpoints completely, or not at all."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 from tf_transformer.models.bert.checkpoints.name_table import TIED, name_table
 from tf_transformer.models.bert.checkpoints.safetensors_file import SafetensorsFile
 from tf_transformer.models.bert.checkpoints.tensorflow_file import TensorflowFile
+from tf_transformer.models.fewest_weights import check_sizes
 
 
 def open_checkpoint(path):
@@ -74,7 +76,8 @@ def read_checkpoint(path, changes):
         `has(name)` is True if the file contains the variable `name`.
 
     Raises:
-        See `open_checkpoint`, `read_config` and `read_architecture`.
+        ValueError: If the sizes of the configuration are far beyond the weights in the file.
+        See also `open_checkpoint`, `read_config` and `read_architecture`.
 
     Example:
         >>> import os, tempfile
@@ -89,6 +92,19 @@ def read_checkpoint(path, changes):
     """
     file, config_path = open_checkpoint(path)
     config, architecture = read_config(config_path, **changes), read_architecture(config_path)
+    rows = config.vocab_size + config.type_vocab_size
+    if architecture is None:
+        rows += config.max_position_embeddings
+    check_sizes(
+        config_path,
+        sum(map(math.prod, file.shapes.values())),
+        rows * config.embedding_width,
+        config.hidden_size,
+        (architecture and architecture.key_dim) or config.head_size,
+        [(1, *sizes) for sizes in config.layer_sizes or ()]
+        or [(config.num_groups, *config.size_of(0))],
+        architecture,
+    )
     table = name_table(architecture_of(config, architecture), file.kind)
 
     def has(name):

@@ -1,11 +1,14 @@
 """Weights in one or several safetensors files."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+
+from tf_transformer.json_text import parse_json
 
 # The floats of a file; other dtypes are not weights.
 _DTYPES = {"F16": "<f2", "BF16": tf.bfloat16.as_numpy_dtype, "F32": "<f4", "F64": "<f8"}
@@ -65,7 +68,7 @@ class SafetensorsFile:
     def _open(self, part, expected):
         safetensors = _package()
         path = self.path / part
-        if not path.is_file():
+        if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
             raise FileNotFoundError(
                 f"path: expected the file {path}, listed in the index, got none. Download it again."
             )
@@ -125,7 +128,7 @@ def _parts(index):
             f"path: expected model.safetensors in {index.parent}, got none.{hint}"
         )
     try:
-        homes = json.loads(index.read_text("utf-8"))["weight_map"]
+        homes = parse_json(index.read_text("utf-8"))["weight_map"]
         parts = {}
         for name, part in homes.items():
             if Path(part).name != part:

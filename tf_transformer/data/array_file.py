@@ -1,0 +1,37 @@
+"""Reading `.npy` files."""
+
+import numpy as np
+
+
+def map_array(path):
+    """Map the array of an `.npy` file into memory, whatever its header says.
+
+    Pickled objects are refused, and so is an array that is larger than the file: `np.load` would
+    ask for its memory first.
+
+    Args:
+        path: str or Path.
+
+    Returns:
+        Read-only `np.memmap`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not an `.npy` file, or damaged.
+
+    Example:
+        >>> np.save("vectors.npy", np.ones((2, 3), np.float32))
+        >>> map_array("vectors.npy").shape
+        (2, 3)
+    """
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except FileNotFoundError:
+        raise
+    except (
+        Exception
+    ) as error:  # the header is parsed as Python: NumPy raises more than it documents
+        raise ValueError(
+            f"path: expected an .npy file, got {path}, which is damaged or another kind of file: "
+            f"{error}."
+        ) from error
