@@ -106,7 +106,9 @@ class PretrainingRun:
             source = TextSource(**settings["source"]).with_paths(now)
             preset = PretrainingPreset(**settings["preset"])
             others = (settings["vocabulary"], settings.get("start"))
-            return cls(folder, source, preset, *(file and now(file) for file in others))
+            return cls(
+                folder, source, preset, *(None if file is None else now(file) for file in others)
+            )
 
         return read_settings(Path(folder) / "pretraining.json", make)
 

@@ -94,7 +94,8 @@ class TrainingRun:
             preset = Preset(**settings["preset"])
             source = PairSource(**settings["source"]).with_paths(now)
             validation = settings.get("validation")
-            validation = validation and PairSource(**validation).with_paths(now)
+            if validation is not None:
+                validation = PairSource(**validation).with_paths(now)
             return cls(folder, source, preset, validation)
 
         return read_settings(Path(folder) / "run.json", make)
