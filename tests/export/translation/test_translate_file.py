@@ -187,7 +187,8 @@ def test_what_belongs_to_something_else_is_not_mixed_in(stopped, source, tmp_pat
     unfinished.write_bytes(unfinished.read_bytes()[:20])
     with pytest.raises(ValueError, match="this unfinished target"):
         translate_file(UpperTranslator(), source, stopped)
-    for damaged in ("", "[]", json.dumps({"beam": False})):
+    of_text = json.dumps({**json.loads(notes.read_text()), "source_bytes": "1"})
+    for damaged in ("", "[]", "[" * 99_999, json.dumps({"beam": False}), of_text):
         notes.write_text(damaged)
         with pytest.raises(ValueError, match=f"expected the progress in JSON.*{anew}"):
             translate_file(UpperTranslator(), source, stopped)

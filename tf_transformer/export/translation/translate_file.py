@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import operator
 import os
 from pathlib import Path
 
@@ -170,7 +171,8 @@ def _go_on(notes, settings, lines, output):
     try:
         state = parse_json(notes.read_text(encoding="utf-8"))
         same = {name: state[name] for name in settings} == settings
-        done, read, written = (state[name] for name in ("lines", "source_bytes", "target_bytes"))
+        names = "lines", "source_bytes", "target_bytes"
+        done, read, written = (operator.index(state[name]) for name in names)
         expected = state["source_sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(

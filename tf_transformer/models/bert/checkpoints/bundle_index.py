@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 _MAGIC = 0xDB4775248B80FB57  # of LevelDB's tables
+_MOST_AXES = 254  # of a TensorFlow tensor
 _FOOTER, _TRAILER = 48, 5  # bytes at the end of a table, and of a block
 _DAMAGES = (DecodeError, IndexError, TypeError, ValueError, struct.error)
 
@@ -64,7 +65,8 @@ def _checked(name, entry, sizes):
     shape, dtype = tuple(dim.size for dim in entry.shape.dim), tf.dtypes.as_dtype(entry.dtype)
     if entry.slices:
         raise ValueError(f"{name} is partitioned, which is not supported")
-    if not 0 <= entry.shard_id < len(sizes) or min(shape, default=0) < 0:
+    impossible = len(shape) > _MOST_AXES or math.prod(max(1, dim) for dim in shape) >= 2**63
+    if not 0 <= entry.shard_id < len(sizes) or min(shape, default=0) < 0 or impossible:
         raise ValueError(f"{name} has shape {shape} in file {entry.shard_id}")
     inside = 0 <= entry.offset <= entry.offset + entry.size <= sizes[entry.shard_id]
     fixed = dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex
