@@ -35,12 +35,12 @@ from tf_transformer.models.bert.pooling import read_pooling
 from tf_transformer.tokenizers import TokenizerFile, train_subwords
 from tf_transformer.training import BestWeights, ResumeCheckpoint, average_weights
 
+pytestmark = pytest.mark.fault
 ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests" / "support"
 CASES = 20  # for each reader
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize(
     ("cases", "first"), [(CASES, 0), pytest.param(1000, 0, marks=pytest.mark.whole)]
 )
