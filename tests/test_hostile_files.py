@@ -268,11 +268,12 @@ def test_an_archive_whose_member_links_to_itself(tmp_path):
         load_labelled_texts("zh-reviews", tmp_path / "archive")
 
 
-def test_variables_of_another_model(tmp_path):
-    for name, shape in (("one", (2, 3)), ("other", (5,))):
+@pytest.mark.parametrize("name", ["table", "other"])
+def test_variables_of_another_model(tmp_path, name):
+    for folder, attribute, shape in (("one", "table", (2, 3)), ("other", name, (5,))):
         module = tf.Module()
-        module.table = tf.Variable(tf.ones(shape))
-        tf.saved_model.save(module, str(tmp_path / name))
+        setattr(module, attribute, tf.Variable(tf.ones(shape)))
+        tf.saved_model.save(module, str(tmp_path / folder))
     shutil.rmtree(tmp_path / "one" / "variables")
     shutil.copytree(tmp_path / "other" / "variables", tmp_path / "one" / "variables")
     with pytest.raises(ValueError, match="expected a whole SavedModel, got a damaged one"):

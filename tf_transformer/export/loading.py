@@ -6,6 +6,16 @@ import tensorflow as tf
 
 from tf_transformer.models.bert.checkpoints.bundle_index import read_bundle_index
 
+# What TensorFlow raises for a damaged one; AssertionError for a variable that is not in its file.
+_DAMAGES = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    ValueError,
+    tf.errors.OpError,
+)
+
 
 def load_saved_model(path):
     """Load a SavedModel that this package wrote.
@@ -30,8 +40,8 @@ def load_saved_model(path):
         if (variables.parent / "variables.index").is_file():
             read_bundle_index(variables)  # TensorFlow ends the process if it is damaged
         return tf.saved_model.load(str(path))
-    except (OSError, tf.errors.OpError, LookupError, AttributeError, ValueError) as error:
+    except _DAMAGES as error:
         raise ValueError(
             f"{path}: expected a whole SavedModel, got a damaged one "
-            f"({str(error).splitlines()[0]}). Export it again."
+            f"({(str(error) or repr(error)).splitlines()[0]}). Export it again."
         ) from error
