@@ -84,9 +84,15 @@ def test_an_index_entry_that_ends_the_process_of_tensorflow(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shape", "size"), [((2**40, 3), 2**40 * 12), ((0, 2**62, 2**62), 0), ((1,) * 255, 4)]
+    ("shape", "size", "dtype"),
+    [
+        ((2**40, 3), 2**40 * 12, tf.float32),
+        ((0, 2**62, 2**62), 0, tf.float32),
+        ((1,) * 255, 4, tf.float32),
+        ((7, 2**31 - 1), 24, tf.string),
+    ],
 )
-def test_shapes_that_the_data_of_a_checkpoint_cannot_have(tmp_path, shape, size):
+def test_shapes_that_the_data_of_a_checkpoint_cannot_have(tmp_path, shape, size, dtype):
     tf.train.Checkpoint(table=tf.Variable(tf.ones((2, 3)))).write(str(tmp_path / "model.ckpt"))
     index = tmp_path / "model.ckpt.index"
     entries = dict(mutations._table_entries(index.read_bytes()))
@@ -95,7 +101,7 @@ def test_shapes_that_the_data_of_a_checkpoint_cannot_have(tmp_path, shape, size)
     del entry.shape.dim[:]
     for dim in shape:
         entry.shape.dim.add().size = dim
-    entry.size = size
+    entry.size, entry.dtype = size, dtype.as_datatype_enum
     index.write_bytes(mutations._table(sorted({**entries, key: entry.SerializeToString()}.items())))
     with pytest.raises(ValueError, match="VARIABLE_VALUE has shape"):
         TensorflowFile(tmp_path / "model.ckpt")

@@ -3,8 +3,6 @@
 import csv
 from pathlib import Path
 
-from tf_transformer.data.replacing import replacing
-
 # Titles for the outputs of `BertForPreTraining`.
 _TITLES = {"prediction_logits": "masked words", "seq_relationship_logits": "next sentence"}
 
@@ -55,8 +53,9 @@ def training_curves(history_file, picture_file):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend()
-    with replacing(picture_file) as beside:
-        figure.savefig(beside, dpi=120)
+    if Path(picture_file).is_symlink():  # in the folder of a run it may lead elsewhere
+        Path(picture_file).unlink()
+    figure.savefig(picture_file, dpi=120)
 
 
 def _title(name):
