@@ -7,13 +7,16 @@ import importlib
 import io
 import json
 import tarfile
+import tempfile
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import keras
 import mutations
 import numpy as np
 import tensorflow as tf
+from safetensors.numpy import save_file
 from tiny_bert import TOKENS, tiny_folder
 
 from tf_transformer import bert
@@ -80,7 +83,7 @@ class Reader:
     damage: object
     read: object
     errors: tuple = (ValueError, FileNotFoundError)
-    share: float = field(default=1.0)
+    share: float = 1.0
 
 
 def _text(name, content):
@@ -93,7 +96,8 @@ def _json(name, content):
 
 CONFIG = {
     "model_type": "bert",
-    **dict(zip(("hidden_size", "num_attention_heads"), (12, 3), strict=True)),
+    "hidden_size": 12,
+    "num_attention_heads": 3,
     "vocab_size": 29,
     "num_hidden_layers": 2,
     "intermediate_size": 17,
@@ -123,8 +127,6 @@ def _read_tensors(file):
 
 
 def _two_parts(folder):
-    from safetensors.numpy import save_file
-
     homes = {}
     for part, name in (("one.safetensors", "a"), ("two.safetensors", "b")):
         save_file({name: np.ones((2, 3), np.float32)}, folder / part)
@@ -221,10 +223,8 @@ def _reviews(folder):
 
 
 @functools.cache
-def _prepared_files(folder=None):
+def _prepared_files():
     """The files of a prepared folder, which takes a second to make."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.tsv"
         path.write_text("".join(f"low {n}\tnew {n}\n" for n in range(300)), "utf-8")
@@ -244,28 +244,24 @@ def _read_prepared(folder):
         pairs.read(number)
 
 
+@functools.cache
 def _model():
-    import keras
-
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
     model.optimizer.build(model.trainable_variables)
     return model
 
 
-_shared_model = functools.cache(_model)
-
-
 def _checkpoint(folder):
     callback = ResumeCheckpoint(folder, BestWeights(folder / "best.weights.h5"))
-    callback.set_model(_shared_model())
+    callback.set_model(_model())
     callback.save()
 
 
 def _restore(folder):
     with contextlib.redirect_stderr(io.StringIO()):
         callback = ResumeCheckpoint(folder, BestWeights(folder / "best.weights.h5"))
-        callback.restore(_shared_model())
+        callback.restore(_model())
 
 
 def _sealed(members):
@@ -297,14 +293,12 @@ def _damaged_checkpoint(rng, data):
 
 def _run(name, preset, source, **more):
     def make(folder):
-        import dataclasses
-
         _text("pairs.tsv", "".join(f"low {n}\tnew {n}\n" for n in range(300)))(folder)
         _text("texts.txt", "".join(f"low {n}.\n\n" for n in range(300)))(folder)
         write_settings(
             folder / name,
-            source=dataclasses.asdict(source),
-            preset=dataclasses.asdict(preset),
+            source=asdict(source),
+            preset=asdict(preset),
             **more,
         )
 
@@ -355,11 +349,11 @@ def _search(folder):
 
 
 def _saved_weights(folder):
-    _shared_model().save_weights(folder / "best.weights.h5")
+    _model().save_weights(folder / "best.weights.h5")
 
 
 def _read_weights(folder):
-    average_weights(_shared_model(), [folder / "best.weights.h5"])
+    average_weights(_model(), [folder / "best.weights.h5"])
 
 
 def _translator(folder):
