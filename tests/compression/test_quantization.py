@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from random_weights import randomize
+from serving_contract import check_serving_contract
 from tiny_bert import TOKENS, tiny_folder
 
 from tf_transformer import BPETokenizer, GraphBPE, Transformer
@@ -160,6 +161,7 @@ def test_the_saved_translator_is_small_and_multiplies_integers(tmp_path):
     np.testing.assert_array_equal(loaded.translate(texts[:1]), expected[:1])
     graph = (folders["after"] / "saved_model.pb").read_bytes()
     assert b"_QuantizedMatMul" in graph
+    assert "serving_default" in check_serving_contract(folders["after"])
     before, after = (files(folder) for folder in folders.values())
     assert after < 0.35 * before
 

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from serving_contract import check_serving_contract
 from tiny_bert import CONFIG, randomised, tiny_folder
 
 from tf_transformer import EarlyExitClassifier, bert, count_compilations
@@ -60,6 +61,10 @@ def test_answers_like_the_model(options, tokenizer, tmp_path):
     default = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
     expected = made.exit_early(inputs, 2, middle)["layers"]
     np.testing.assert_array_equal(default["layers"], expected)
+    outputs = ["label", "layers", "probabilities"]
+    assert check_serving_contract(tmp_path / "model") == dict.fromkeys(
+        ("serving_default", "early"), outputs
+    )
 
 
 def test_a_warm_model_serves_any_threshold_from_its_program(tokenizer):

@@ -9,10 +9,12 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from serving_contract import check_serving_contract
 from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
 
 from tf_transformer import TextClassifier, TextEncoder, bert, count_compilations
 from tf_transformer.export.loading import load_saved_model
+from tf_transformer.export.warm_up_requests import REQUESTS
 
 TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "\x00 \u2028 é", "bad"]
 
@@ -145,8 +147,14 @@ def test_every_weight_is_stored_once_and_nothing_calls_python(models, saved):
         "_CHECKPOINTABLE_OBJECT_GRAPH",
         "_call/_ready/.ATTRIBUTES/VARIABLE_VALUE",
     }
-    program = (saved / "encoder" / "saved_model.pb").read_bytes()
-    assert b"PyFunc" not in program and b"GatherV2" in program
+
+
+def test_tensorflow_serving_can_run_them(saved):
+    assert check_serving_contract(saved / "encoder") == {"serving_default": ["vector"]}
+    assert check_serving_contract(saved / "classifier") == {
+        "serving_default": ["label", "probabilities"]
+    }
+    assert all((saved / name / REQUESTS).is_file() for name in ("encoder", "classifier"))
 
 
 def test_another_vocabulary_is_refused(folder, tmp_path):

@@ -6,15 +6,18 @@ from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
 from tf_transformer.data.replacing import replacing
 from tf_transformer.export.small_batches import as_new
+from tf_transformer.export.warm_up_requests import write_warm_up_requests
 
 
-def save_module(module, path, signatures):
+def save_module(module, path, signatures, warm_up=()):
     """Write a SavedModel for inference.
 
     Args:
         module: `tf.Module`.
         path: str or Path of a folder; a SavedModel there is replaced at the end.
         signatures: dict, name to `tf.function`.
+        warm_up: list of lists of str, with which TensorFlow Serving calls `serving_default` when it
+            loads the model; see `write_warm_up_requests`.
 
     Raises:
         FileExistsError: If the folder holds something else.
@@ -30,6 +33,8 @@ def save_module(module, path, signatures):
         tf.saved_model.save(module, str(beside), signatures, options)
         _forget_custom_gradients(beside / "saved_model.pb")
         write_fingerprint(str(beside))
+        if warm_up:
+            write_warm_up_requests(beside, warm_up)
 
 
 def _forget_custom_gradients(file):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_transformer.export.buckets import in_bucket
 from tf_transformer.export.saving import save_module
 from tf_transformer.export.small_batches import SmallBatches, warm_up_signature
+from tf_transformer.export.warm_up_requests import warm_up_texts
 from tf_transformer.models.bert.text_inputs import text_inputs
 
 TEXTS = tf.TensorSpec((None,), tf.string, name="text")
@@ -99,7 +100,8 @@ class TextModel(tf.Module):
         return self._call(text_inputs(self.tokenizer, text, None, self._max_length), *settings)
 
     def save(self, path):
-        """Write a SavedModel with the signatures of the class and `warm_up`.
+        """Write a SavedModel with the signatures of the class, `warm_up`, and requests with which
+        TensorFlow Serving warms it up.
 
         Args:
             path: str or Path of a folder; a SavedModel there is replaced at the end.
@@ -109,4 +111,4 @@ class TextModel(tf.Module):
             OSError: If the disk is full or the folder cannot be written.
         """
         signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
-        save_module(self, path, signatures)
+        save_module(self, path, signatures, warm_up_texts(self._max_length))

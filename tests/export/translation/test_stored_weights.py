@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from random_weights import randomize
+from serving_contract import check_serving_contract
 
 from tf_transformer import BPETokenizer, Ensemble, GraphBPE, Transformer
 from tf_transformer.export import StoredWeights, Translator
+from tf_transformer.export.warm_up_requests import REQUESTS, warm_up_texts
 
 TEXTS = ["low lower", "a newest", "", "lowest of wide"]
 
@@ -85,11 +87,15 @@ def test_the_saved_model(tokenizer, tmp_path):
     )
     assert second.warm_up(4, 16) == 1
     np.testing.assert_array_equal(second.translate(texts), want)
-    # In a session, as TensorFlow Serving runs it.
+    # In a session, as TensorFlow Serving runs it, with the requests that it sends first.
+    assert check_serving_contract(tmp_path / "stored")["serving_default"] == ["translation"]
+    assert (tmp_path / "stored" / REQUESTS).is_file()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         graph = tf.compat.v1.saved_model.load(session, ["serve"], os.fspath(tmp_path / "stored"))
         signature = graph.signature_def["translate"]
         source, target = signature.inputs["text"], signature.outputs["translation"]
+        for batch in warm_up_texts(32):
+            assert len(session.run(target.name, {source.name: batch})) == len(batch)
         np.testing.assert_array_equal(session.run(target.name, {source.name: TEXTS}), want)
 
 

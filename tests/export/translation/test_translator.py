@@ -11,9 +11,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from serving_contract import check_serving_contract
 from small_run import small_run
 
-from tf_transformer.export import Translator
+from tf_transformer.export import Translator, shipped_model
 from tf_transformer.export.translation.saved_translator import (
     load_transformer,
     load_translator,
@@ -192,6 +193,17 @@ class TestBeams:
     def test_settings_out_of_range(self, trained, options, message):
         with pytest.raises(ValueError, match=message):
             self.with_beams(trained, **options)
+
+
+def test_tensorflow_serving_can_run_it_and_the_included_model(saved):
+    for folder in (saved, shipped_model("en-zh")):
+        assert check_serving_contract(folder) == {
+            "serving_default": ["translation"],
+            "translate": ["translation"],
+            "translate_beam": ["scores", "translations"],
+            "translate_sample": ["translation"],
+            "encode": ["ids", "vectors"],
+        }
 
 
 def test_it_loads_where_there_is_only_tensorflow(trained, saved, tmp_path):

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_transformer.export.saving import save_module
 from tf_transformer.export.small_batches import warm_up_signature
 from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
+from tf_transformer.export.warm_up_requests import warm_up_texts
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE
 
 _TEXTS = tf.TensorSpec((None,), tf.string, name="text")
@@ -125,7 +126,8 @@ class Translator(tf.Module):
 
     def save(self, path):
         """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
-        `translate_sample`, `warm_up`, `warm_up_beam` and, except for an ensemble, `encode`.
+        `translate_sample`, `warm_up`, `warm_up_beam` and, except for an ensemble, `encode`, and
+        requests with which TensorFlow Serving warms it up.
 
         Args:
             path: str or Path of a folder; a SavedModel there is replaced at the end.
@@ -151,4 +153,4 @@ class Translator(tf.Module):
         }
         if self.encode is not None:
             signatures["encode"] = self.encode
-        save_module(self, path, signatures)
+        save_module(self, path, signatures, warm_up_texts(self._longest_source))
