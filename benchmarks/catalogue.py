@@ -243,6 +243,14 @@ BENCHMARKS = [
         results=("translate",),
     ),
     Benchmark(
+        "serving",
+        "serving",
+        "10,000 requests to the server from 16 clients, compared with CTranslate2 behind it",
+        "15 min",
+        peers=("served",),
+        results=("serving",),
+    ),
+    Benchmark(
         "translation",
         "multi30k",
         "train Transformer-Tiny on Multi30k, English to German: BLEU",

@@ -17,6 +17,7 @@ LIBRARIES = {
     "jax": ["jax==0.10.2", "numpy"],
     "onnxruntime": ["onnx==1.23.2", "onnxruntime==1.32.0", "numpy"],
     "CTranslate2": ["ctranslate2==4.8.5", "numpy"],
+    "served": [f"{ROOT}[serve]", "ctranslate2==4.8.5"],
     "scikit-learn": ["scikit-learn", "numpy"],
     "huggingface": [
         "torch==2.13.0",

@@ -1,7 +1,9 @@
 """Translators map strings to strings, for any string and batch, in any process."""
 
+import concurrent.futures
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import tensorflow as tf
 from serving_contract import check_serving_contract
 from small_run import small_run
 
+from tf_transformer import count_compilations
 from tf_transformer.export import Translator, shipped_model
 from tf_transformer.export.translation.saved_translator import (
     load_transformer,
@@ -204,6 +207,31 @@ def test_tensorflow_serving_can_run_it_and_the_included_model(saved):
             "translate_sample": ["translation"],
             "encode": ["ids", "vectors"],
         }
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("calls", [100, pytest.param(10_000, marks=pytest.mark.whole)])
+def test_many_threads_get_what_single_calls_give_in_the_same_memory(loaded, calls):
+    words = ["Tom", "I", "you", "love", "is", "a", "dog", "here", "not", "run"]
+    texts = [*STRANGE[:5], *(" ".join(words[:n] * (1 + n % 3)) for n in range(1, 11))]
+    alone = {text: loaded.translate(tf.constant([text])).numpy()[0] for text in texts}
+    assert len(set(alone.values())) > 5
+    loaded.warm_up(2, 16)  # some batches by XLA, others not
+
+    def call(number):
+        batch = random.Random(number).choices(texts, k=1 + number % 5)
+        found = loaded.translate(tf.constant(batch)).numpy().tolist()
+        assert found == [alone[text] for text in batch]
+
+    held = []
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for part in range(0, calls, calls // 10):
+            list(threads.map(call, range(part, part + calls // 10)))
+            held.append(int(Path("/proc/self/statm").read_text().split()[1]) / 256)
+        with count_compilations() as built:
+            list(threads.map(call, range(50)))
+    assert built.traces == built.xla == 0
+    assert held[-1] - held[2] < 16, held  # MiB
 
 
 def test_it_loads_where_there_is_only_tensorflow(trained, saved, tmp_path):
