@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.environments import interpreter, start
-from benchmarks.harness.report import write_result
+from benchmarks.harness.report import spread, write_result
 from benchmarks.serving.server import FLOAT32, INT8, OWN
 
 ENGINES = (OWN, FLOAT32, INT8)
@@ -33,9 +33,11 @@ The included English-Chinese model, greedy, behind the same server with its defa
 cores. {rounds} rounds, in each {requests:,} requests to every server in turn, from {clients}
 clients on the same machine, after {warm} requests to warm up. A request has one to three sentences,
 {texts:,} in all; each length in words is drawn as often as any other. CTranslate2 has the same
-weights and the same tokenizer. Latencies are those of all requests as a client sees them, requests
-a second the median of the rounds. "Traced, compiled": graphs of TensorFlow and programs of XLA that
-{warm} more requests made. "Same translations": as this library's.
+weights and the same tokenizer. Other programs ran on the machine: compare the figures with each
+other only. Latencies are those of all requests as a client sees them; requests a second the median
+of the rounds, beside it how many times as fast as this library, with the range over the rounds.
+"Traced, compiled": graphs of TensorFlow and programs of XLA that {warm} more requests made. "Same
+translations": as this library's.
 """
 
 
@@ -160,12 +162,14 @@ class Server:
 def table(rounds, built):
     """Markdown: what the clients of each server saw, and what it took."""
     lines = [
-        "| | requests a second | p50, ms | p95, ms | p99, ms | statuses | MiB after the first and "
-        "the last round | traced, compiled | same translations |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| | requests a second | / tf_transformer | p50, ms | p95, ms | p99, ms | statuses | "
+        "MiB after the first and the last round | traced, compiled | same translations |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for engine, found in rounds.items():
+        pairs = list(zip(rounds[OWN], found, strict=True))
         speed = statistics.median(len(one["seconds"]) / one["elapsed"] for one in found)
+        faster = spread([own["elapsed"] / one["elapsed"] for own, one in pairs])
         seconds = [x for one in found for x in one["seconds"]]
         p50, p95, p99 = 1000 * np.percentile(seconds, [50, 95, 99])
         counts = collections.Counter(status for one in found for status in one["statuses"])
@@ -173,13 +177,13 @@ def table(rounds, built):
         same = np.mean(
             [
                 own["answers"][text] == translation
-                for own, one in zip(rounds[OWN], found, strict=True)
+                for own, one in pairs
                 for text, translation in one["answers"].items()
             ]
         )
         lines.append(
-            f"| {engine} | {speed:,.1f} | {p50:,.0f} | {p95:,.0f} | {p99:,.0f} | {statuses} | "
-            f"{found[0]['memory']:,.0f}, {found[-1]['memory']:,.0f} | "
+            f"| {engine} | {speed:,.1f} | {faster} | {p50:,.0f} | {p95:,.0f} | {p99:,.0f} | "
+            f"{statuses} | {found[0]['memory']:,.0f}, {found[-1]['memory']:,.0f} | "
             f"{built[engine]['traces']}, {built[engine]['xla']} | {same:.1%} |"
         )
     return "\n".join(lines)

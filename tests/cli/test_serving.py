@@ -66,6 +66,86 @@ def test_many_clients_get_what_the_model_says_and_a_stop_loses_no_answer(run):
         assert process.stderr.read() == ""
 
 
+# Bodies that are refused, with the status. Each stays below the limit of a megabyte but one.
+REFUSED = {
+    "100,000 characters": (b'{"texts": ["%s"]}' % (b"a" * 100_000), 422),
+    "invalid UTF-8": (b'{"texts": ["\xff\xfe\xc3("]}', 400),
+    "control characters": (b'{"texts": ["\x00\x07\x1b[2J"]}', 400),
+    "a lone surrogate": (b'{"texts": ["\\ud800"]}', 422),
+    "deep lists": (b'{"texts": ' + b"[" * 500_000 + b"]" * 500_000 + b"}", 400),
+    "deep objects": (b'{"texts": ' + b'{"":' * 200_000, 400),
+    "a long number": (b'{"texts": [%s]}' % (b"9" * 100_000), 400),
+    "infinity": (b'{"texts": [1e999, NaN]}', 422),
+    "too many texts": (b'{"texts": [%s""]}' % (b'"",' * 64), 422),
+    "no object": (b'"texts"', 422),
+    "nothing": (b"", 422),
+    "two megabytes": (b" " * 2**21, 413),
+}
+# Texts that are accepted; each goes into one batch with others.
+STRANGE = [
+    "",
+    " " * 5000,
+    "a" * 5000,
+    "no " * 1666,
+    "\x00\x01\x1b[2J\r\n\x7f",
+    "\u202e\ufeff\uffff\U0010ffff",
+    "e" + "\u0301" * 4999,
+    "👩‍👩‍👧‍👦" * 700,
+]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.whole)])
+def test_poison_and_overload_cost_nobody_else_an_answer(run, times):
+    limits = ("--most-batch", "4", "--most-waiting", "64")
+    with (
+        served(run[0] / "saved_model", *limits) as (process, address),
+        concurrent.futures.ThreadPoolExecutor(32) as clients,
+    ):
+        alone = {text: ask(address, text).json()["results"] for text in (*TEXTS, *STRANGE)}
+
+        def correct(*texts):
+            answer = ask(address, *texts)
+            if answer.status_code == 200:
+                assert answer.json()["results"] == [row for text in texts for row in alone[text]]
+            return answer
+
+        for number in range(times):
+            neighbours = TEXTS[number % 7], TEXTS[(number + 3) % 7]
+            others = [clients.submit(correct, *neighbours) for _ in range(16)]
+            refused = {
+                name: clients.submit(post, address, body) for name, (body, _) in REFUSED.items()
+            }
+            leave_early(address)
+            strange = [
+                clients.submit(correct, neighbours[0], text, neighbours[1]) for text in STRANGE
+            ]
+            for name, answer in refused.items():
+                assert answer.result().status_code == REFUSED[name][1], name
+                assert list(answer.result().json()) == ["error"] and len(answer.result().text) < 200
+            assert {answer.result().status_code for answer in (*others, *strange)} == {200}
+
+            crowd = [clients.submit(correct, *TEXTS, *TEXTS) for _ in range(32)]
+            answers = [answer.result() for answer in crowd]
+            assert {answer.status_code for answer in answers} == {200, 503}
+            assert all("retry-after" in a.headers for a in answers if a.status_code == 503)
+            assert correct(*TEXTS).status_code == 200
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) in (0, -signal.SIGTERM) and process.stderr.read() == ""
+
+
+def post(address, body):
+    headers = {"content-type": "application/json"}
+    return httpx.post(f"{address}/translate", content=body, headers=headers, timeout=60)
+
+
+def leave_early(address):
+    """Close the connection in the middle of a body."""
+    with socket.create_connection(address.removeprefix("http://").split(":")) as connection:
+        connection.sendall(b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-length: 99\r\n\r\n{")
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
