@@ -13,7 +13,6 @@ import http.client
 import json
 import random
 import re
-import socket
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ import numpy as np
 from benchmarks.harness.environments import interpreter, start
 from benchmarks.harness.report import spread, write_result
 from benchmarks.serving.server import FLOAT32, INT8, OWN
+from benchmarks.training.scale import free_ports
 
 ENGINES = (OWN, FLOAT32, INT8)
 LIBRARY = "served"
@@ -81,9 +81,7 @@ def draw_requests(count, seed):
 @contextlib.contextmanager
 def served(engine):
     """A server in its own process, once it answers."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     with start(LIBRARY, "benchmarks.serving.server", engine, str(port)) as process:
         try:
             server = Server(engine, port, process)

@@ -40,7 +40,9 @@ class CTranslate2Task:
     def __call__(self, texts):
         """See `Task`."""
         rows = self._tokenizer.encode_strings(tf.constant(texts)).to_list()
-        names = [[f"t{id}" for id in [*row[: self._longest], self._end_id]] for row in rows]
+        names = [
+            [f"t{id}" for id in [*row[: self._longest], self._tokenizer.end_id]] for row in rows
+        ]
         found = self._translator.translate_batch(
             names,
             beam_size=1,
@@ -50,7 +52,3 @@ class CTranslate2Task:
         ids = padded([int(name[1:]) for name in result.hypotheses[0]] for result in found)
         translations = self._tokenizer.decode_ids(tf.constant(ids)).numpy()
         return [{"translation": text.decode("utf-8")} for text in translations]
-
-    @property
-    def _end_id(self):
-        return self._tokenizer.end_id
