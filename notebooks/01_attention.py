@@ -26,6 +26,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # silence TensorFlow's startup message
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
+from claims import verdict
 from IPython.display import SVG
 
 import tf_transformer
@@ -123,19 +124,547 @@ print("rows sum to", np.unique(np.round(weights.numpy().sum(-1), 5)))
 print("weight on padding:", weights.numpy()[0][:, ids.numpy()[0] == 0].max())
 
 # %% [markdown]
-# Why divide by $\sqrt{d_k}$? If components have mean 0 and variance 1, dot products have variance
-# $d_k$: softmax saturates, and its gradient vanishes.
+# ## 5 · What the notes say about the formula 笔记怎么说：公式
 #
-# 为什么除以 $\sqrt{d_k}$：点积方差随 $d_k$ 增大，softmax 饱和，梯度趋于 0。
+# From here on each experiment ends with a verdict on a claim of the notes, with the measured
+# number. All verdicts: [CLAIMS.md](CLAIMS.md).
+#
+# 从这里开始，每个实验都以对笔记中一条论断的结论结束，并给出实测数字。全部结论见 [CLAIMS.zh-CN.md](CLAIMS.zh-CN.md)。
+#
+# Interview questions 面试题：为什么叫 self-attention？注意力的计算公式是什么？动态权重与全连接层有什么区别？
 
 # %%
-for d_k in (4, 64, 1024):
-    q, k = tf.random.normal((1000, d_k)), tf.random.normal((1000, d_k))
-    dots = tf.reduce_sum(q * k, axis=-1)
-    print(f"d_k {d_k:5}: variance {np.var(dots):7.1f}, scaled {np.var(dots / d_k**0.5):.2f}")
+error = np.abs(output - expected @ x.numpy()).max()
+verdict(
+    "C02",
+    "holds",
+    "The layer differs from the formula in float64 by {error:.1e} at most, where outputs reach "
+    "{largest:.1f}; the rows of weights sum to 1 within {rows:.1e}.",
+    "与 float64 公式最多相差 {error:.1e}（输出最大 {largest:.1f}）；每行权重之和与 1 相差不超过 {rows:.1e}。",
+    error=error,
+    largest=np.abs(output).max(),
+    rows=np.abs(weights.numpy().astype(np.float64).sum(-1) - 1).max(),
+)
+
+# %%
+rng = np.random.default_rng(0)
+layer = tf_transformer.MultiHeadAttention(d_model=64, num_heads=4)
+
+
+def moved(length):
+    """The share of outputs that move when one of the tokens changes."""
+    before = rng.standard_normal((1, length, 64)).astype(np.float32)
+    after = before.copy()
+    after[0, length // 2] = rng.standard_normal(64)
+    one, other = (layer(value, value, value, None)[0] for value in (before, after))
+    return np.mean((one.numpy() != other.numpy()).any(-1))
+
+
+shares = {length: moved(length) for length in (5, 50, 200)}
+
+
+def neighbours(model):
+    """How often a head of the encoder looks most at the word before or after."""
+    _, found = model.encoder(ids, return_attention_weights=True, mask=padding)
+    rows = [row[n, :, : (ids[n] != 0).numpy().sum()] for row in found.values() for n in range(2)]
+    best = [np.argmax(row[:, :, : row.shape[1]], -1) for row in map(np.asarray, rows)]
+    near = [np.abs(one - np.arange(one.shape[-1])) == 1 for one in best]
+    return np.mean(np.concatenate([one.ravel() for one in near]))
+
+
+untrained = type(trained).from_config(trained.get_config())
+untrained.build()
+verdict(
+    "C01",
+    "holds",
+    "One changed token moves {short:.0%}, {middle:.0%} and {long:.0%} of the outputs for 5, 50 and "
+    "200 tokens, through an untrained layer too. Dependencies are learned, not given: a head of the "
+    "trained encoder looks most at a neighbour in {trained:.0%} of rows, of an untrained one in "
+    "{chance:.0%}.",
+    "改变一个词元，长度 5、50、200 时分别有 {short:.0%}、{middle:.0%}、{long:.0%} 的输出改变，未训练的层也如此。"
+    "依赖是训练出来的：训练后的编码器有 {trained:.0%} 的行最关注相邻词，未训练的为 {chance:.0%}。",
+    short=shares[5],
+    middle=shares[50],
+    long=shares[200],
+    trained=neighbours(trained),
+    chance=neighbours(untrained),
+)
+
+# %%
+# How much of a word's own value is in its output: the diagonal of the weights, over layers; with
+# the residual the word itself comes back whole.
+_, maps = trained.encoder(ids, return_attention_weights=True, mask=padding)
+own = [float(np.mean([np.mean(np.diag(head)[:6]) for head in row[0]])) for row in maps.values()]
+verdict(
+    "C04",
+    "holds when",
+    "With the residual connection. Inside attention a word's own value has only {first:.2f} of the "
+    "weight in the first layer and {last:.2f} in the last one, where 1/6 would be an equal share of "
+    "six tokens; it is the residual that adds the word itself.",
+    "要有残差连接。在注意力内部，第一层里词自己的 V 只占 {first:.2f}，最后一层占 {last:.2f}（六个词元平均是 1/6）；"
+    "是残差把词自己加回来。",
+    first=own[0],
+    last=own[-1],
+)
+
+# %%
+lengths = (5, 50, 500)
+shapes = [layer(*[tf.zeros((1, n, 64))] * 3, None)[0].shape[1] for n in lengths]
+dense = tf.keras.layers.Dense(5 * 64)  # over the flattened input of 5 tokens
+dense(tf.zeros((1, 5 * 64)))
+refused = 0
+for n in lengths[1:]:
+    try:
+        dense(tf.zeros((1, n * 64)))
+    except ValueError:
+        refused += 1
+verdict(
+    "C07",
+    "holds",
+    "One set of attention weights gave outputs for {lengths} tokens; a dense layer over the "
+    "flattened 5 tokens refused {refused} of 2 other lengths. (A dense layer applied to each token "
+    "fits any length too, but mixes no tokens.)",
+    "同一组注意力权重得到了 {lengths} 个词元的输出；按 5 个词元展平的全连接层拒绝了另外 2 种长度中的 {refused} 种。"
+    "（逐词元的全连接层也适用于任意长度，但不混合词元。）",
+    lengths=", ".join(map(str, shapes)),
+    refused=refused,
+)
+
+# %%
+drop = tf.keras.layers.Dropout(0.3)
+even = tf.fill((1000, 2, 5, 7), 1 / 7)  # draws, heads, queries, keys
+dropped = (drop(even, training=True) == 0).numpy()
+whole_keys = dropped.all(axis=2).mean()  # a key that no query of a head sees
+zeros, sums = dropped.mean(), drop(even, training=True).numpy().sum(-1)
+verdict(
+    "C08",
+    "does not hold",
+    "Zeros fall on single weights, for each head, query and key apart: {zeros:.1%} of the weights at "
+    "a rate of 30 %, but a key was dropped for all 5 queries of a head in {keys:.2%} of cases (0.3^5 "
+    "= 0.24 %). What is left is scaled up, so that a row sums to 1 only on average: {mean:.3f}, with "
+    "standard deviation {deviation:.2f}.",
+    "置零落在单个权重上，头、查询、键各自独立：丢弃率 30 % 时有 {zeros:.1%} 的权重为 0，而一个键被某个头的全部 5 个查询丢掉的只有 "
+    "{keys:.2%}（0.3^5 = 0.24 %）。剩下的会放大，所以一行之和只在平均意义上为 1：{mean:.3f}，标准差 {deviation:.2f}。",
+    zeros=zeros,
+    keys=whole_keys,
+    mean=sums.mean(),
+    deviation=sums.std(),
+)
 
 # %% [markdown]
-# ## 5 · Multiple heads 多头
+# ## 6 · Why scale 为什么除以 √d_k
+#
+# $$\operatorname{Var}(q \cdot k) = d_k, \qquad
+#   \frac{\partial\,\text{softmax}(z)}{\partial z} = \operatorname{diag}(y) - y y^\top$$
+#
+# Interview questions 面试题：为什么除以 $\sqrt{d_k}$？为什么是根号，而不是 $d_k$？softmax 的梯度是什么？
+
+
+# %%
+def softmax(z):
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def jacobian_norm(y):
+    return np.linalg.norm(
+        np.apply_along_axis(lambda p: np.diag(p) - np.outer(p, p), -1, y), axis=(-2, -1)
+    )
+
+
+def scored(d_k, divide, keys=32, rows=400):
+    """softmax rows of random queries and keys with components of variance 1."""
+    q, k = rng.standard_normal((rows, d_k)), rng.standard_normal((keys, d_k))
+    return softmax(q @ k.T / divide(d_k))
+
+
+widths = (4, 16, 64, 256, 1024)
+plain = [np.median(jacobian_norm(scored(d, lambda d: 1))) for d in widths]
+scaled = [np.median(jacobian_norm(scored(d, np.sqrt))) for d in widths]
+figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
+axes.loglog(widths, plain, "o-", label="q·k")
+axes.loglog(widths, scaled, "s-", label="q·k / √d_k")
+axes.set(xlabel="d_k", ylabel="norm of the Jacobian of softmax", title="Gradients through softmax")
+axes.legend()
+plt.show()
+verdict(
+    "C09",
+    "holds",
+    "The median norm of the softmax Jacobian falls from {small:.2f} at d_k = 4 to {large:.1e} at "
+    "d_k = 1024; with scaling it stays at {scaled_small:.2f} and {scaled_large:.2f}.",
+    "softmax 雅可比矩阵范数的中位数从 d_k = 4 时的 {small:.2f} 降到 d_k = 1024 时的 {large:.1e}；"
+    "缩放后分别为 {scaled_small:.2f} 和 {scaled_large:.2f}。",
+    small=plain[0],
+    large=plain[-1],
+    scaled_small=scaled[0],
+    scaled_large=scaled[-1],
+)
+
+# %%
+before, after = (np.median(jacobian_norm(scored(64, divide))) for divide in (lambda d: 1, np.sqrt))
+wide_before, wide_after = (
+    np.median(jacobian_norm(scored(512, divide))) for divide in (lambda d: 1, np.sqrt)
+)
+verdict(
+    "C14",
+    "does not hold",
+    "It is the other way round: the division moves softmax out of that region. The norm of its "
+    "Jacobian is {before:.2g} before and {after:.2g} after it at d_k = 64, {wide_before:.2g} and "
+    "{wide_after:.2g} at 512.",
+    "恰好相反：除法使 softmax 离开那个区域。d_k = 64 时雅可比范数在除之前为 {before:.2g}，之后为 {after:.2g}；"
+    "512 时为 {wide_before:.2g} 和 {wide_after:.2g}。",
+    before=before,
+    after=after,
+    wide_before=wide_before,
+    wide_after=wide_after,
+)
+
+# %%
+q, k = rng.standard_normal((2, 20_000, 64))
+shared = rng.standard_normal((20_000, 1))
+mixed_q, mixed_k = (
+    0.6**0.5 * part + 0.4**0.5 * shared for part in (q, k)
+)  # variance 1, not independent
+independent, dependent = (np.var((a * b).sum(-1)) for a, b in ((q, k), (mixed_q, mixed_k)))
+verdict(
+    "C10",
+    "holds when",
+    "When the components are independent: the variance of q·k is {independent:.1f} at d_k = 64 and "
+    "{restored:.3f} after the division by 8. With components of variance 1 that share a part (40 %) "
+    "it is {dependent:.0f}.",
+    "要各分量相互独立：d_k = 64 时 q·k 的方差为 {independent:.1f}，除以 8 之后为 {restored:.3f}。"
+    "各分量方差仍为 1 但有 40 % 的共同成分时，方差为 {dependent:.0f}。",
+    independent=independent,
+    restored=independent / 64,
+    dependent=dependent,
+)
+
+# %%
+by_root, by_width = (np.var((q * k).sum(-1) / divisor) for divisor in (8, 64))
+y_root, y_width = scored(64, np.sqrt), scored(64, lambda d: d)
+entropy_root, entropy_width = (-(y * np.log(y)).sum(-1).mean() for y in (y_root, y_width))
+verdict(
+    "C11",
+    "does not hold",
+    "Scaled means divided by √d_k: the variance of scores is then {by_root:.2f}. Divided by d_k = 64 "
+    "it is {by_width:.3f}, and softmax over 32 keys is all but uniform: entropy {entropy_width:.3f} "
+    "nats of {most:.3f}, against {entropy_root:.2f} with √d_k.",
+    "“缩放”指除以 √d_k：此时分数的方差为 {by_root:.2f}。若除以 d_k = 64，方差只有 {by_width:.3f}，32 个键上的 softmax 几乎均匀："
+    "熵 {entropy_width:.3f}（最大 {most:.3f}），而除以 √d_k 时为 {entropy_root:.2f}。",
+    by_root=by_root,
+    by_width=by_width,
+    entropy_width=entropy_width,
+    most=np.log(32),
+    entropy_root=entropy_root,
+)
+
+# %%
+# d_model = 512 in 1, 4 and 16 heads: the score of a head is a sum over its own width.
+variances = {
+    heads: [np.var((q * k).sum(-1)) / divisor for divisor in (512, 512 / heads)]
+    for heads in (1, 4, 16)
+    for q, k in [rng.standard_normal((2, 20_000, 512 // heads))]
+}
+verdict(
+    "C12",
+    "holds when",
+    "With one head. With 4 and 16 heads of a 512-wide layer, scores divided by √512 have variance "
+    "{four:.2f} and {sixteen:.3f}; divided by the root of the head's own width, {own_four:.2f} and "
+    "{own_sixteen:.2f}. The d that matters is the width of a head.",
+    "只有一个头时成立。512 维的层分 4 个头和 16 个头时，除以 √512 的分数方差为 {four:.2f} 和 {sixteen:.3f}；"
+    "除以每个头宽度的平方根则为 {own_four:.2f} 和 {own_sixteen:.2f}。起作用的 d 是一个头的宽度。",
+    four=variances[4][0],
+    sixteen=variances[16][0],
+    own_four=variances[4][1],
+    own_sixteen=variances[16][1],
+)
+
+# %%
+q, k = (tf.constant(rng.standard_normal((2, 7, 16)), tf.float32) for _ in range(2))
+found = [
+    tf_transformer.scaled_dot_product_attention(q, k, tf.ones((2, 7, width)), None)[0].shape[-1]
+    for width in (8, 16, 32)
+]
+verdict(
+    "C13",
+    "holds when",
+    "d_k is the last axis of Q and K, which must agree. V may have another width: with d_k = 16 and "
+    "d_v = 8, 16 and 32 the outputs have widths {found}, from the same scores.",
+    "d_k 是 Q 和 K 的最后一维，二者必须相同；V 可以有另外的宽度：d_k = 16，d_v = 8、16、32 时输出宽度为 {found}，分数相同。",
+    found=", ".join(map(str, found)),
+)
+
+# %%
+z = rng.standard_normal(16)
+times, plus = (np.abs(softmax(other) - softmax(z)).max() for other in (3 * z, z + 3))
+verdict(
+    "C15",
+    "does not hold",
+    "Adding a number changes nothing ({plus:.0e}); multiplying does: softmax(3x) differs from "
+    "softmax(x) by up to {times:.2f}. The scaling would otherwise have no effect.",
+    "加上一个数不变（{plus:.0e}），乘以一个数会变：softmax(3x) 与 softmax(x) 最多相差 {times:.2f}。否则缩放就没有任何作用。",
+    plus=plus,
+    times=times,
+)
+
+# %%
+z = tf.constant(rng.standard_normal(16))
+with tf.GradientTape() as tape:
+    tape.watch(z)
+    y = tf.nn.softmax(z)
+automatic = tape.jacobian(y, z).numpy()
+formula = np.diag(y) - np.outer(y, y)
+sharp = np.full(16, 1e-6)
+sharp[0] = 1 - 15e-6
+verdict(
+    "C16",
+    "holds",
+    "Automatic differentiation and the formula differ by {error:.0e}. The norm is {norm:.2f} for a "
+    "random row and {sharp:.0e} where one weight is 0.999985.",
+    "自动微分与公式相差 {error:.0e}。随机一行的范数为 {norm:.2f}，某个权重为 0.999985 时为 {sharp:.0e}。",
+    error=np.abs(automatic - formula).max(),
+    norm=np.linalg.norm(formula),
+    sharp=jacobian_norm(sharp[None])[0],
+)
+
+# %% [markdown]
+# ## 7 · Q, K and V 三个矩阵
+#
+# Interview questions 面试题：Q、K、V 的权重矩阵哪里来的？Q 和 K 为什么用不同的矩阵？Q = K 会怎样？不乘 Q、K、V 矩阵会怎样？
+
+# %%
+words = tf.constant(rng.standard_normal((1, 64, 64)), tf.float32)
+layer(words, words, words, None)
+tied = words @ tf.random.normal((64, 64), stddev=64**-0.5)
+other = words @ tf.random.normal((64, 64), stddev=64**-0.5)
+
+
+def asymmetry(matrix):
+    matrix = np.asarray(matrix)
+    return np.linalg.norm(matrix - matrix.T) / np.linalg.norm(matrix + matrix.T)
+
+
+raw = {
+    name: (tied @ tf.transpose(k, (0, 2, 1)))[0] / 8 for name, k in (("tied", tied), ("two", other))
+}
+verdict(
+    "C21",
+    "holds when",
+    "For the scores before softmax: ‖A − Aᵀ‖ / ‖A + Aᵀ‖ is {tied:.2g} with Q = K and {two:.2f} with "
+    "two matrices. After softmax each row has its own sum, and it is {after:.2f}.",
+    "对 softmax 之前的分数成立：Q=K 时 ‖A − Aᵀ‖ / ‖A + Aᵀ‖ 为 {tied:.2g}，两个矩阵时为 {two:.2f}。"
+    "softmax 按行归一化，之后为 {after:.2f}。",
+    tied=asymmetry(raw["tied"]),
+    two=asymmetry(raw["two"]),
+    after=asymmetry(softmax(np.asarray(raw["tied"], np.float64))),
+)
+
+# %%
+diagonal = {}
+for width in (16, 64, 256, 768):
+    vectors = rng.standard_normal((64, width))
+    diagonal[width] = np.diag(softmax(vectors @ vectors.T / np.sqrt(width))).mean()
+real = embedding(ids)[0, :6].numpy().astype(np.float64)
+learned = np.diag(softmax(real @ real.T * d_model / np.sqrt(d_model))).mean()
+verdict(
+    "C22",
+    "holds when",
+    "When vectors are long: the score of a word with itself is |x|²/√d, about √d. On 64 random "
+    "words its weight is {narrow:.2f} at d = 16, {middle:.3f} at 64 and {wide:.5f} at 768; on the "
+    "six embeddings of the first sentence in the trained translator {learned:.3f}.",
+    "向量足够长时成立：词与自己的得分是 |x|²/√d，约为 √d。64 个随机词，d = 16 时自身权重为 {narrow:.2f}，64 时 {middle:.3f}，"
+    "768 时 {wide:.5f}；训练好的翻译模型中第一句六个词向量为 {learned:.3f}。",
+    narrow=diagonal[16],
+    middle=diagonal[64],
+    wide=diagonal[768],
+    learned=learned,
+)
+
+# %%
+equal = rng.standard_normal((200, 64))
+equal /= np.linalg.norm(equal, axis=-1, keepdims=True)
+unequal = equal * rng.lognormal(0, 1, (200, 1))
+
+
+def top_is_own(queries, keys):
+    return np.mean((queries @ keys.T).argmax(-1) == np.arange(len(queries)))
+
+
+w_q, w_k = rng.standard_normal((2, 64, 64)) / 8
+verdict(
+    "C23",
+    "holds when",
+    "When all vectors have one length: then {equal:.0%} of positions score themselves highest with Q "
+    "alone, since x·y ≤ |x||y|. With lengths that differ it is {unequal:.0%}: the longest vector "
+    "wins. With Q and K it is {two:.1%}, near chance (1/200).",
+    "各向量长度相同时成立：只用 Q 时 {equal:.0%} 的位置对自己得分最高，因为 x·y ≤ |x||y|。长度不同时为 {unequal:.0%}，最长的向量胜出。"
+    "Q、K 一起用时为 {two:.1%}，接近随机（1/200）。",
+    equal=top_is_own(equal, equal),
+    unequal=top_is_own(unequal, unequal),
+    two=top_is_own(equal @ w_q, equal @ w_k),
+)
+
+# %%
+table = (
+    embedding.embeddings.numpy()
+    if hasattr(embedding, "embeddings")
+    else embedding(tf.range(2000)).numpy()
+)
+table = table[:2000].astype(np.float64)
+products, squares = table @ table.T, np.sum(table**2, -1)
+beaten = np.mean((products > squares[:, None]).any(-1))
+random_beaten = np.mean(((unequal @ unequal.T) > np.sum(unequal**2, -1)[:, None]).any(-1))
+verdict(
+    "C24",
+    "does not hold",
+    "A dot product is no distance: a longer vector in a similar direction scores higher than the "
+    "vector itself. Of 200 vectors of different lengths {random:.0%} have such a neighbour, of 2,000 "
+    "embeddings of the translator {learned:.1%}; after normalization none.",
+    "点积不是距离：方向相近而更长的向量得分高于自身。200 个长度不同的随机向量中 {random:.0%} 有这样的邻居，"
+    "翻译模型的 2,000 个词向量中有 {learned:.1%}；归一化之后则没有。",
+    random=random_beaten,
+    learned=beaten,
+)
+
+# %% [markdown]
+# ## 8 · Masks, looked at closely 掩码细究
+#
+# Interview questions 面试题：Transformer 用到几种 Mask？为什么加一个很大的负数？1 表示可以看还是不可以看？
+
+
+# %%
+def on_blocked(score, value, dtype):
+    """The weight of a blocked key beside three others, with this score more than theirs."""
+    z = np.array([0, 0, 0, score], dtype) + np.array([0, 0, 0, value]).astype(dtype)
+    return float(tf.nn.softmax(tf.constant(z))[3])
+
+
+with np.errstate(over="ignore"):
+    usual = max(on_blocked(10, value, "float32") for value in (-1e4, -1e9, -np.inf))
+    small_number, large_number = (on_blocked(3e4, value, "float32") for value in (-1e4, -1e9))
+    all_blocked = float(tf.nn.softmax(tf.constant([0.0, 1, 2, 3]) - 1e9)[3])
+    without_float32 = float(tf.nn.softmax(tf.fill((4,), tf.constant(-1e9, tf.float16)))[0])
+verdict(
+    "C40",
+    "holds when",
+    "When the number is far below all scores and a row has a key left. A blocked key that scores 10 "
+    "more than the others gets {usual:.0f}, one that scores 30,000 more {small:.0f} with -10000 and "
+    "{large:.0f} with -1e9. A row with all four keys blocked is their plain average in float32, "
+    "{all:.2f} each; in float16 -1e9 is -inf, and the row {half}.",
+    "要求这个数远小于所有分数，且每行至少留下一个键。被屏蔽的键比别的高 10 分时权重为 {usual:.0f}；高 30,000 分时，-10000 得 {small:.0f}，"
+    "-1e9 得 {large:.0f}。四个键全被屏蔽的一行，在 float32 里是简单平均，各 {all:.2f}；float16 里 -1e9 变成 -inf，这一行是 {half}。",
+    usual=usual,
+    small=small_number,
+    large=large_number,
+    all=all_blocked,
+    half=str(without_float32),
+)
+
+# %%
+q, k, v = (tf.constant(rng.standard_normal((1, 6, 8)), tf.float32) for _ in range(3))
+may_attend = tf.constant([[1.0, 1, 1, 1, 0, 0]])  # N0; the other two are made from it
+blocked = 1 - may_attend  # N1
+scores = tf.matmul(q, k, transpose_b=True) / 8**0.5
+codes = {
+    "N0": lambda mask: scores + (1 - mask) * -10000.0,
+    "N1": lambda mask: scores + mask * -1e9,
+    "N2": lambda mask: scores + mask,
+}
+masks = {"N0": may_attend, "N1": blocked, "N2": blocked * -1e9}
+wrong = {
+    (code, mask): float(
+        tf.reduce_mean(tf.reduce_sum(tf.nn.softmax(codes[code](masks[mask]))[..., 4:], -1))
+    )
+    for code in codes
+    for mask in masks
+}
+others = [weight for (code, mask), weight in wrong.items() if code != mask]
+verdict(
+    "C41",
+    "holds when",
+    "Each code with its own mask: the weight on the two padded keys of six is then {own:.0f} in all "
+    "three. With another note's mask it reaches {worst:.0%}, and is right in {right} of 6 cases; no "
+    "error says so. This library takes float masks as N1 and refuses integers.",
+    "每段代码要配自己的 mask：六个键中两个是填充，三段代码里填充的权重都是 {own:.0f}。换用别的笔记的 mask，最高达 {worst:.0%}，6 种情形中只有 {right} 种正确，"
+    "而且没有任何报错。本库的浮点 mask 按 N1 的约定，整数 mask 直接报错。",
+    own=max(wrong[name, name] for name in codes),
+    worst=max(others),
+    right=sum(weight < 1e-6 for weight in others),
+)
+
+# %%
+lower = tf.constant(np.tril(np.ones((6, 6))), tf.float32)
+_, with_lower = tf_transformer.scaled_dot_product_attention(q, k, v, lower)
+_, with_upper = tf_transformer.scaled_dot_product_attention(
+    q, k, v, tf_transformer.create_look_ahead_mask(6)
+)
+future = np.triu(np.ones((6, 6)), 1)
+leak, none = (np.sum(found[0] * future, -1)[:-1].mean() for found in (with_lower, with_upper))
+verdict(
+    "C42",
+    "does not hold",
+    "For the code of the same note, where 1 blocks: with a lower triangle of ones {leak:.0%} of the "
+    "weight goes to later words. Its mask is the upper triangle without the diagonal, with which "
+    "{none:.0%} does.",
+    "同一篇笔记的代码里 1 表示屏蔽：用下三角全 1 的 mask，有 {leak:.0%} 的权重落在后面的词上。正确的是不含对角线的上三角，此时为 {none:.0%}。",
+    leak=leak,
+    none=none,
+)
+
+# %%
+target = tf.constant([[7, 8, 9, 0, 0]])
+pad, ahead = (
+    tf_transformer.create_padding_mask(target)[0, 0],
+    tf_transformer.create_look_ahead_mask(5),
+)
+combined = {"sum": pad + ahead, "maximum": tf.maximum(pad, ahead)}
+q5, k5, v5 = (tf.constant(rng.standard_normal((1, 5, 8)), tf.float32) for _ in range(3))
+results = {
+    name: tf_transformer.scaled_dot_product_attention(q5, k5, v5, mask)[0].numpy()
+    for name, mask in combined.items()
+}
+verdict(
+    "C44",
+    "holds",
+    "Sum and maximum give outputs that differ by {difference:.0f}, though the sum is 2 at {twice} of "
+    "25 places: what is not 0 blocks. The maximum (`create_masks`) stays a mask of zeros and ones.",
+    "相加与取最大值的输出相差 {difference:.0f}，尽管和在 25 处中的 {twice} 处为 2：非 0 即屏蔽。取最大值（`create_masks`）得到的仍是 0 和 1。",
+    difference=np.abs(results["sum"] - results["maximum"]).max(),
+    twice=int(np.sum(combined["sum"] == 2)),
+)
+
+# %%
+stack = tf_transformer.DecoderLayer(64, num_heads=4, dff=128)
+inputs = tf.Variable(rng.standard_normal((1, 6, 64)), dtype=tf.float32)
+source = tf.constant(rng.standard_normal((1, 4, 64)), tf.float32)
+
+
+def reach(mask):
+    """The size of the gradient of output t by input j, (T, T)."""
+    with tf.GradientTape(persistent=True) as tape:
+        out, *_ = stack(inputs, source, False, mask, None)
+        parts = [tf.reduce_sum(out[0, t] ** 3) for t in range(6)]
+    return np.array([np.linalg.norm(tape.gradient(part, inputs)[0], axis=-1) for part in parts])
+
+
+plain, strict = reach(tf_transformer.create_look_ahead_mask(6)), 1 - np.tril(np.ones((6, 6)), -1)
+_, first_row = tf_transformer.scaled_dot_product_attention(q, k, v, tf.constant(strict, tf.float32))
+verdict(
+    "C45",
+    "holds when",
+    "When the target is shifted right. The gradient of output t by later inputs is {later:.0f}, by "
+    "its own input {own:.1f}: what hides the word to predict is the shift, not the mask. Blocking "
+    "the diagonal instead leaves the first row without a key, so that {spread:.0%} of its weight "
+    "goes to the future.",
+    "要求目标右移一位。输出 t 对后面输入的梯度为 {later:.0f}，对自身位置输入的梯度为 {own:.1f}：遮住待预测词的是右移，而不是 mask。"
+    "若连对角线也屏蔽，第一行就没有键可看，{spread:.0%} 的权重落到未来。",
+    later=plain[np.triu_indices(6, 1)].max(),
+    own=np.diag(plain).mean(),
+    spread=float(tf.reduce_sum(first_row[0, 0, 1:])),
+)
+
+# %% [markdown]
+# ## 9 · Multiple heads 多头
 #
 # $$\text{MultiHead}(Q,K,V) = \text{Concat}(head_1,\dots,head_h)W^O,\quad
 #   head_i = \text{Attention}(QW_i^Q, KW_i^K, VW_i^V)$$
@@ -157,7 +686,7 @@ print("output:", output.shape, "weights:", weights.shape)
 SVG(tf_transformer.attention_svg(weights[1], tokens[1], tokens[1]))
 
 # %% [markdown]
-# ## 6 · Encoder and decoder layers 编码层与解码层
+# ## 10 · Encoder and decoder layers 编码层与解码层
 #
 # $$x_1 = \text{LayerNorm}(x + \text{MultiHead}(x,x,x)),\quad
 #   x_2 = \text{LayerNorm}(x_1 + \text{FFN}(x_1)),\quad
@@ -181,7 +710,7 @@ np.testing.assert_array_equal(out[:, :3], again[:, :3])
 print("The first three words do not see the last two change.")
 
 # %% [markdown]
-# ## 7 · Trained attention 训练之后
+# ## 11 · Trained attention 训练之后
 #
 # The shipped translator has layers like these, with rotary positions and the norm before each
 # sublayer: where each head of its last decoder layer looks in the English sentence while it

@@ -1,14 +1,17 @@
 """Build the notebooks from the `.py` files in this folder: `python notebooks/make.py [NAME ...]`.
 
 Runs each `NAME.py` (jupytext's percent format) from top to bottom and stores it with its outputs as
-`NAME.ipynb`. Edit the `.py`; `tests/test_notebooks.py` fails if the two are out of sync.
+`NAME.ipynb`, then writes the verdicts of all notebooks to CLAIMS.md and CLAIMS.zh-CN.md. Edit the
+`.py`; `tests/test_notebooks.py` fails if anything is out of sync.
 """
 
 import argparse
+import re
 from pathlib import Path
 
 import jupytext
 import nbformat
+from claims import CLAIMS, MIME, OUTCOMES
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
@@ -37,6 +40,63 @@ def read(path):
     return notebook
 
 
+def verdicts(path):
+    """The records of a stored notebook, each with the heading above its cell."""
+    found, heading = [], ""
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            heading = [heading, *re.findall(r"^#+ (.+)$", cell.source, re.M)][-1]
+        for output in cell.get("outputs", []):
+            if MIME in output.get("data", {}):
+                found.append({**output.data[MIME], "notebook": path.stem, "heading": heading})
+    return found
+
+
+def claims_page(records, language):
+    """CLAIMS.md, or with language 1 the Chinese CLAIMS.zh-CN.md."""
+    by_claim = {record["claim"]: record for record in records}
+    counts = [sum(record["outcome"] == outcome for record in records) for outcome in OUTCOMES]
+    listed = "{} hold, {} hold under a condition, {} do not hold".format(*counts)
+    chinese = "{} 条成立，{} 条有条件地成立，{} 条不成立".format(*counts)
+    lines = [
+        (
+            "# The claims of the notes\n\nEnglish · [中文](CLAIMS.zh-CN.md)\n\n"
+            f"Of {len(CLAIMS)} claims {len(by_claim)} have a verdict: {listed}. Each is measured in "
+            f"a notebook; brackets hold the smallest and the largest of several seeds. Written by "
+            f"`python notebooks/make.py`."
+        ),
+        (
+            "# 笔记中的论断\n\n[English](CLAIMS.md) · 中文\n\n"
+            f"{len(CLAIMS)} 条论断中 {len(by_claim)} 条已有结论：{chinese}。每条都在笔记本里实测；"
+            f"方括号内是几个随机种子的最小值与最大值。由 `python notebooks/make.py` 生成。"
+        ),
+    ][language:][:1]
+    head = ["number | claim | verdict | measured", "编号 | 论断 | 结论 | 实测"][language]
+    section = None
+    for number, claim in CLAIMS.items():
+        if claim["section"][language] != section:
+            section = claim["section"][language]
+            lines.append(f"\n## {section}\n\n{head}\n---|---|---|---")
+        record = by_claim.get(number)
+        if record is None:
+            result = "– | –"
+        else:
+            outcome, text = record["outcome"], record[("english", "chinese")[language]]
+            anchor = record["heading"].replace(" ", "-")
+            link = f"[{number}]({record['notebook']}.ipynb#{anchor})"
+            result = f"{(outcome, OUTCOMES[outcome])[language]} | {text} {link}"
+        text = claim["claim"][language].replace("|", r"\|")
+        lines.append(f"{number} | {text} ({claim['source']}) | {result}")
+    return "\n".join(lines) + "\n"
+
+
+def pages():
+    """The texts of both pages by file name, from the stored notebooks."""
+    records = [record for path in sources() for record in verdicts(path.with_suffix(".ipynb"))]
+    names = ("CLAIMS.md", "CLAIMS.zh-CN.md")
+    return {name: claims_page(records, language) for language, name in enumerate(names)}
+
+
 def main():
     """Run the requested notebooks, by default all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -45,6 +105,8 @@ def main():
     for path in [FOLDER / f"{name}.py" for name in names] or sources():
         print(path.stem, flush=True)
         nbformat.write(run(read(path)), path.with_suffix(".ipynb"))
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
