@@ -50,6 +50,21 @@ def test_the_loss_is_that_of_the_paper(alpha):
     np.testing.assert_allclose(actual, entropy + alpha / 4 * (first + second), rtol=1e-5)
 
 
+def test_the_loss_of_a_classifier_with_a_class_0_and_a_row_of_padding():
+    model = RDrop(keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)]), 5.0)
+    model.compile("sgd", SmoothedCrossentropy(0.0))
+    labels, weights = np.array([0, 3, -1, 0, 3, -1]), np.array([2.0, 1.0, 1.0, 2.0, 1.0, 1.0])
+    logits = np.random.default_rng(4).normal(size=(6, 4)).astype(np.float32)
+    for sample_weight in (None, weights):
+        given = None if sample_weight is None else tf.constant(sample_weight)
+        actual = model.compute_loss(None, tf.constant(labels), tf.constant(logits), given)
+        logs, w = log_softmax(logits), np.ones(6) if sample_weight is None else sample_weight
+        (one, other), real = np.split(logs, 2), labels[:3] >= 0
+        entropy = -(w * logs[np.arange(6), labels])[labels >= 0].mean()
+        both = (np.exp(one) * (one - other)).sum(-1) + (np.exp(other) * (other - one)).sum(-1)
+        np.testing.assert_allclose(actual, entropy + 5 / 4 * (w[:3] * both)[real].mean(), rtol=1e-5)
+
+
 def test_a_step_sees_the_batch_twice_and_makes_the_passes_agree():
     def disagreement(alpha):
         model = made(alpha, run_eagerly=False)
