@@ -160,6 +160,7 @@ BENCHMARKS = [
         "accumulate",
         "gradients of a large batch, computed in parts: memory and time",
         "5 min",
+        results=("accumulate",),
     ),
     Benchmark(
         "training",
