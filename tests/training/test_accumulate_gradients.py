@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from noisy_halves import NoisyHalves
 from tiny_bert import CONFIG
 
 from tf_transformer import Transformer, bert
@@ -28,22 +29,9 @@ def translator():
     return model, (ids, target), target, SmoothedCrossentropy(0.1)
 
 
-class Noisy(keras.Model):
-    """Logits that differ between the halves of a batch in training, as dropout makes them."""
-
-    def build(self, input_shape=None):
-        self.kernel = self.add_weight(shape=(3, 4), initializer="ones", name="kernel")
-
-    def call(self, x, training=None):
-        rows = tf.shape(x)[0]
-        half = tf.cast(tf.range(rows) < rows // 2, tf.float32)[:, None]
-        logits = tf.cast(x, tf.float32) @ self.kernel.value * tf.range(4.0)
-        return (logits + half * tf.constant([0.5, 0, 0, 0.25])) if training else logits
-
-
 def with_r_drop():
     """Classes, of which 0 is one."""
-    inner = Noisy()
+    inner = NoisyHalves()
     inner.build()
     model = RDrop(inner, 5.0)
     model.build()
