@@ -96,8 +96,8 @@ def shuffled_encoder(positions):
     """How much the trained encoder's outputs change if its input is shuffled, with these parts."""
     choice = {**vars(trained.architecture), "positions": positions}
     config = trained.get_config()
-    sizes = [config[name] for name in ("num_layers", "d_model", "num_heads", "dff")]
-    encoder = Encoder(*sizes, 4000, 96, architecture=Architecture(**choice))
+    names = ("num_layers", "d_model", "num_heads", "dff", "input_vocab_size", "pe_input")
+    encoder = Encoder(*(config[name] for name in names), architecture=Architecture(**choice))
     encoder.build((None, None))
     encoder.set_weights(trained.encoder.get_weights())
     rows = tf.gather(encoder(ids)[0], order)
@@ -211,7 +211,7 @@ map_and_c = np.linalg.lstsq(inputs, narrow[17:4017], rcond=None)[0]
 p, q = rng.integers(0, 10_000, (2, 5000))
 table = embedding.embeddings.numpy() * width**0.5
 summed = [table[rng.integers(0, len(table), 5000)] + code(at, width) for at in (p, q)]
-dots = codes @ codes[0]
+dots = codes @ codes[0]  # as for all pairs: products and gaps depend on p - q alone
 verdict(
     "C49",
     "holds",
