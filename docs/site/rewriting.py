@@ -9,10 +9,10 @@ from urllib.parse import unquote
 from public_names import ROOT
 
 CODE = re.compile(r"^(```.*?^```$)", re.S | re.M)
-# A list item that is only a link to a result of a benchmark, or any link to a file.
+# A list item that is only a link to a result of a benchmark, or any link to a file or a picture.
 LINK = re.compile(
     r"^- \[(?P<title>[^\[\]]*)\]\((?P<result>\S*benchmarks/results/\S+\.md)\)$"
-    r"|\[(?P<text>[^\[\]]*)\]\((?P<file>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)",
+    r"|(?P<image>!?)\[(?P<text>[^\[\]]*)\]\((?P<file>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)",
     re.M,
 )
 
@@ -46,7 +46,7 @@ def _rewritten(text, path, uri, pages):
         if match["result"]:
             return _result(match["title"], place, uri, pages)
         if place not in pages:
-            return f"{match['text']} (`{place}`)"
+            return match[0] if match["image"] else f"{match['text']} (`{place}`)"
         target = posixpath.relpath(pages[place], posixpath.dirname(uri))
         name = match["text"].strip("`")
         if place.endswith(".py") and name in definitions(place):
@@ -54,7 +54,7 @@ def _rewritten(text, path, uri, pages):
             page = target.removesuffix(".md") + ".html"
             where = f"{posixpath.basename(place)}:{line}"
             return f'`{name}` <a href="{page}#__codelineno-0-{line}">{where}</a>'
-        return f"[{match['text']}]({target}{match['anchor'] or ''})"
+        return f"{match['image']}[{match['text']}]({target}{match['anchor'] or ''})"
 
     return LINK.sub(link, text)
 
