@@ -22,6 +22,9 @@ TRANSLATED = [page for page in PAGES if not page.endswith(".zh-CN.md") and page 
 WITHOUT_EXAMPLES = {
     "README.md": "the index",
     "command.md": "tests/cli/ runs the command",
+    "design.md": "reasons",
+    "figures.md": "results, included by the site",
+    "notes.md": "names, which tests/test_site.py looks up",
     "results.md": "numbers, measured by benchmarks/",
 }
 WITH_LINKS = sorted(

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 from public_names import ROOT
 
 CODE = re.compile(r"^(```.*?^```$)", re.S | re.M)
-# A list item that is only a link to a result of a benchmark, or any link to a file or a picture.
+# A list item that is only a link to a folder of results, or any link to a file or a picture.
 LINK = re.compile(
-    r"^- \[(?P<title>[^\[\]]*)\]\((?P<result>\S*benchmarks/results/\S+\.md)\)$"
+    r"^- \[(?P<title>[^\[\]]*)\]\((?P<results>\S*benchmarks/results/\S+/)\)$"
     r"|(?P<image>!?)\[(?P<text>[^\[\]]*)\]\((?P<file>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)",
     re.M,
 )
@@ -26,9 +26,9 @@ def rewritten(markdown, path, pages):
         pages: dict of the paths of pages in the repository to those on the site.
 
     Returns:
-        str. A list item that is only a link to a result of a benchmark becomes that result. A link
-        to a Python file whose text names something in it gets the line of its definition. What is
-        not on the site is named instead of linked.
+        str. A list item that is only a link to a folder of results becomes a section with all of
+        them. A link to a Python file whose text names something in it gets the line of its
+        definition. What is not on the site is named instead of linked.
 
     Example:
         >>> pages = {"docs/a.md": "a.md", "README.md": "project/README.md"}
@@ -42,9 +42,11 @@ def rewritten(markdown, path, pages):
 
 def _rewritten(text, path, uri, pages):
     def link(match):
-        place = _place(match["result"] or match["file"], path)
-        if match["result"]:
-            return _result(match["title"], place, uri, pages)
+        place = _place(match["results"] or match["file"], path)
+        if match["results"]:
+            results = sorted(page for page in pages if page.startswith(f"{place}/"))
+            blocks = [_result(page, uri, pages) for page in results if page.endswith(".md")]
+            return "\n".join([f"### {match['title']}\n", *blocks])
         if place not in pages:
             return match[0] if match["image"] else f"{match['text']} (`{place}`)"
         target = posixpath.relpath(pages[place], posixpath.dirname(uri))
@@ -63,12 +65,14 @@ def _place(target, path):
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), unquote(target)))
 
 
-def _result(title, place, uri, pages):
+def _result(path, uri, pages):
     """Return a block that opens on a click, with the text of a result below its heading."""
-    text = (ROOT / place).read_text("utf-8").partition("\n")[2].strip()
-    text = re.sub(r"^#+ (.*)$", r"**\1**", _rewritten(text, place, uri, pages), flags=re.M)
-    lines = [f"    {line}".rstrip() for line in text.split("\n")]
-    return "\n".join([f'??? note "{title}"', "", *lines, ""])
+    heading, _, text = (ROOT / path).read_text("utf-8").partition("\n")
+    text = _rewritten(text.strip(), path, uri, pages)
+    lines = re.sub(r"^#+ (.*)$", r"**\1**", text, flags=re.M).split("\n")
+    name = posixpath.basename(path).removesuffix(".md")
+    title = f'??? note "{heading.strip("# ")} ({name})"'
+    return "\n".join([title, "", *(f"    {line}".rstrip() for line in lines), ""])
 
 
 @functools.cache
