@@ -63,4 +63,6 @@ def on_page_content(content, page, config, files):
         display = "inline" if match[1] == "span" else "block"
         return latex2mathml.converter.convert(html.unescape(match[2]), display=display)
 
-    return re.sub(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', formula, content, flags=re.S)
+    return re.sub(
+        r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', formula, content, flags=re.S
+    )
