@@ -52,8 +52,8 @@ def on_page_markdown(markdown, page, config, files):
     uri = page.file.src_uri
     if uri.endswith(".zh-CN.md"):
         page.meta["language"] = "zh"  # read by theme/partials/language.html
-    [path] = [path for path in FILES if FILES[path] == uri] or [None]
-    return rewritten(markdown, path, FILES) if path and not path.endswith(".py") else markdown
+    path = {uri: path for path, uri in FILES.items()}.get(uri, "")
+    return rewritten(markdown, path, FILES) if path.endswith((".md", ".ipynb")) else markdown
 
 
 def on_page_content(content, page, config, files):
