@@ -88,102 +88,91 @@ class Page(HTMLParser):
             self.assets.add(attrs["href"])
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Build the site; return its folder and its pages by path."""
+@pytest.mark.slow
+def test_the_built_site(tmp_path):
+    """One test, since each process that runs one of several would build the site for itself."""
     skip_without("material", "mkdocstrings", "nbconvert", "latex2mathml", "jieba")
-    folder = tmp_path_factory.mktemp("site")
+    config = SITE / "mkdocs.yml"
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mkdocs",
-            "build",
-            "--strict",
-            "-f",
-            SITE / "mkdocs.yml",
-            "-d",
-            folder,
-        ],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", config, "-d", tmp_path],
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
-    return folder, {path: Page(path) for path in folder.rglob("*.html") if path.name != "404.html"}
+    found = [path for path in tmp_path.rglob("*.html") if path.name != "404.html"]
+    pages = {path.relative_to(tmp_path).as_posix(): Page(path) for path in found}
+    check_links(tmp_path, pages)
+    check_reference(pages)
+    check_lines(pages)
+    check_results_and_notebooks(pages)
+    check_languages_and_search(tmp_path, pages)
 
 
-@pytest.mark.slow
-def test_every_link_and_asset_is_there(built):
-    folder, pages = built
+def check_links(folder, pages):
+    """Every link, anchor and asset is there, and no asset is fetched from elsewhere."""
     broken = []
-    for path, page in pages.items():
+    for name, page in pages.items():
         for target in page.links | page.assets:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc:
-                if target in page.assets:
-                    broken.append(f"{path.name}: {target} is fetched from elsewhere")
+                broken += [f"{name}: {target}"] if target in page.assets else []
                 continue
-            to = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            anchor = unquote(parts.fragment)
-            if not to.exists() or (anchor and to in pages and anchor not in pages[to].ids):
-                broken.append(f"{path.relative_to(folder)}: {target}")
+            to = os.path.normpath(os.path.join(os.path.dirname(name), unquote(parts.path)))
+            to, anchor = to if parts.path else name, unquote(parts.fragment)
+            missing = anchor and to in pages and anchor not in pages[to].ids
+            if missing or not (folder / to).exists():
+                broken.append(f"{name}: {target}")
     assert broken == []
     styles = "".join(path.read_text("utf-8") for path in folder.rglob("*.css"))
     assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", styles)
 
 
-@pytest.mark.slow
-def test_every_public_name_has_an_entry(built):
+def check_reference(pages):
+    """Every public name has an entry, and sections of docstrings have their titles."""
     import public_names
 
-    folder, pages = built
     for module in public_names.modules():
-        page = pages[folder / "api" / f"{module.removeprefix('tf_transformer.')}.html"]
+        page = pages[f"api/{module.removeprefix('tf_transformer.')}.html"]
         assert set(public_names.public_names(module).values()) <= page.ids
-    encoder = pages[folder / "api" / "layers.html"].text
-    assert "Call arguments" in encoder and "<strong>Returns</strong>" in encoder
-    index = pages[folder / "api" / "index.html"].text
+    layers = pages["api/layers.html"].text
+    assert "Call arguments" in layers and "<strong>Returns</strong>" in layers
+    index = pages["api/index.html"].text
     assert all(f">{name}<" in index for name in public_names.public_names("tf_transformer"))
 
 
-@pytest.mark.slow
-def test_notes_show_the_lines(built):
-    folder, pages = built
-    text = (ROOT / "docs" / "notes.md").read_text("utf-8")
-    for name, path in SYMBOL.findall(text):
+def check_lines(pages):
+    """The page about the notes gives the line on which each name is defined."""
+    for name, path in SYMBOL.findall((ROOT / "docs" / "notes.md").read_text("utf-8")):
         source = (ROOT / path).read_text("utf-8").splitlines()
-        lines = re.findall(
+        link = (
             rf'<code>{re.escape(name)}</code> <a href="source/{re.escape(path)}'
-            rf'\.html#__codelineno-0-(\d+)">{re.escape(Path(path).name)}:\1</a>',
-            pages[folder / "notes.html"].text,
+            rf'\.html#__codelineno-0-(\d+)">{re.escape(Path(path).name)}:\1</a>'
         )
-        [line] = set(lines)
+        [line] = set(re.findall(link, pages["notes.html"].text))
         assert re.match(rf"\s*(def|class) {name.rpartition('.')[2]}\b", source[int(line) - 1])
 
 
-@pytest.mark.slow
-def test_results_and_notebooks_are_included(built):
-    folder, pages = built
+def check_results_and_notebooks(pages):
+    """All results are on one page, and notebooks have their pictures and formulas."""
     for page in ("figures.html", "figures.zh-CN.html"):
-        shown = pages[folder / page].text
-        for path in (ROOT / "benchmarks" / "results").rglob("*.md"):
-            assert f"({path.stem})</summary>" in shown
-    assert "<table>" in shown.split("<details")[1]
+        blocks = re.findall(r"<summary>.*\((.*)\)</summary>((?s:.*?))</details>", pages[page].text)
+        results = sorted(path.stem for path in (ROOT / "benchmarks" / "results").glob("*/*.md"))
+        assert sorted(name for name, _ in blocks) == results
+        assert all("<table>" in block for _, block in blocks)
     for path in (ROOT / "notebooks").glob("*.ipynb"):
-        page = pages[folder / "notebooks" / f"{path.stem}.html"]
+        page = pages[f"notebooks/{path.stem}.html"]
         assert any(asset.startswith(f"{path.stem}/") for asset in page.assets)
-    assert "<math" in pages[folder / "notebooks" / "01_attention.html"].text
-    assert "arithmatex" not in "".join(page.text for page in pages.values())
+    assert "<math" in pages["notebooks/01_attention.html"].text
+    assert not any("arithmatex" in page.text for page in pages.values())
 
 
-@pytest.mark.slow
-def test_both_languages_are_there_and_searched(built):
-    folder, pages = built
-    assert '<html lang="en"' in pages[folder / "masks.html"].text
-    assert '<html lang="zh"' in pages[folder / "masks.zh-CN.html"].text
-    assert 'data-md-color-scheme="slate"' in pages[folder / "masks.html"].text
+def check_languages_and_search(folder, pages):
+    """Both languages are there, labelled and searched; both colour schemes are there."""
+    assert '<html lang="en"' in pages["masks.html"].text
+    assert '<html lang="zh"' in pages["masks.zh-CN.html"].text
+    assert 'data-md-color-scheme="slate"' in pages["masks.html"].text
     index = json.loads((folder / "search" / "search_index.json").read_text("utf-8"))
     texts = {entry["location"]: entry["text"] for entry in index["docs"]}
     assert index["config"]["lang"] == ["en", "zh"]
