@@ -55,6 +55,7 @@ def pytest_runtest_teardown():
     """
     global _resident
     if _STATUS.is_file() and _resident_pages() > _resident + 250_000:
+        gc.unfreeze()  # a command that runs in this process freezes what is alive
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         _resident = _resident_pages()
