@@ -37,12 +37,15 @@ class Processes:
             self.processes.append(process)
 
     def wait_for_an_epoch(self):
-        for _ in range(600):
+        for _ in range(1800):
             if (self.folder / "best.weights.h5").exists():
                 return
-            assert all(process.poll() is None for process in self.processes)
+            if any(process.poll() is not None for process in self.processes):
+                break
             time.sleep(0.1)
-        pytest.fail("no epoch has ended")
+        for process in self.processes:
+            process.kill()
+        pytest.fail(f"no epoch has ended: {self.ends()}")
 
     def ends(self):
         """The exit codes and what was written to standard error and output."""

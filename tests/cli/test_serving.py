@@ -60,7 +60,8 @@ def test_many_clients_get_what_the_model_says_and_a_stop_loses_no_answer(run):
             time.sleep(0.05)
             process.send_signal(signal.SIGTERM)
             for answer in last:
-                with contextlib.suppress(httpx.ConnectError):  # it came after the signal
+                # Refused, or reset while it waited to be accepted: it came after the signal.
+                with contextlib.suppress(httpx.ConnectError, httpx.ReadError):
                     assert len(answer.result().json()["results"]) == len(TEXTS)
         assert process.wait(30) in (0, -signal.SIGTERM)
         assert process.stderr.read() == ""
