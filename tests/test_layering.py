@@ -33,16 +33,16 @@ MAY_IMPORT = {
     "generation": "tokenizers data functional layers models",
     "compression": "json_text tokenizers data functional layers models",
     "compression.recipes": "compression",
-    "visualize": "tokenizers data functional layers models",
     "litert": "lazy json_text tokenizers",
     "export": "moved json_text tokenizers data functional layers models training generation"
-    " compression visualize litert",
+    " compression litert",
     "export.translation": "export",
     "export.sentences": "export",
     "export.classification": "export",
     "export.litert": "export export.classification",
     "export.chain": "export export.classification export.litert export.translation"
     " compression.recipes",
+    "visualize": "tokenizers data functional layers models training export",
     "serving": "export",
     "cli": "tokenizers data distribution functional layers models training generation compression"
     " visualize litert export serving",

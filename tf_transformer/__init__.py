@@ -99,7 +99,7 @@ _HOMES = {
         "WarmUpLinearDecay",
         "count_compilations",
     ),
-    "visualize": ("attention_svg", "training_curves", "translation_attention"),
+    "visualize": ("attention_svg", "explorer", "training_curves", "translation_attention"),
     "export": (
         "EarlyExitClassifier",
         "TextClassifier",

@@ -3,7 +3,8 @@
 Axes: N heads, T target length, S source length.
 """
 
-import tensorflow as tf
+from tf_transformer.visualize.attention_stacks import teacher_forcing_ids
+from tf_transformer.visualize.token_labels import token_labels
 
 
 def translation_attention(model, tokenizer, source, translation):
@@ -36,25 +37,10 @@ def translation_attention(model, tokenizer, source, translation):
         >>> weights.shape, rows, columns
         ((2, 3, 2), ['hello', 'world', '</s>'], ['hello', '</s>'])
     """
-    encoded = tokenizer.encode_strings(tf.constant([source, translation]))
-    config = model.get_config()
-    longest = config["pe_input"], config["pe_target"]
-    source_ids, target_ids = (
-        ids.numpy()[: most - 1] for ids, most in zip(encoded, longest, strict=True)
-    )
-    special = {role: int(number) for role, number in tokenizer.special_ids().items()}
-    inputs = [[*source_ids, special["end"]]], [[special["start"], *target_ids]]
-    inputs = tuple(tf.constant(ids, tf.int32) for ids in inputs)
+    inputs = teacher_forcing_ids(model, tokenizer, source, translation)
     _, attention = model(inputs, False, return_attention_weights=True)
-    layers = config["num_layers"]  # of encoder and decoder, or both numbers
+    layers = model.get_config()["num_layers"]  # of encoder and decoder, or both numbers
     last = f"decoder_layer{layers if isinstance(layers, int) else layers[1]}_block2"
-    tokens = [[*_labels(tokenizer.pieces(ids)), "</s>"] for ids in (target_ids, source_ids)]
+    ids = inputs[1][0, 1:], inputs[0][0, :-1]
+    tokens = [[*token_labels(tokenizer, one), "</s>"] for one in ids]
     return attention[last][0].numpy(), *tokens
-
-
-def _labels(pieces):
-    for piece in pieces.numpy():
-        try:
-            yield piece.decode("utf-8").strip() or "\N{OPEN BOX}"
-        except UnicodeDecodeError:
-            yield piece.hex()

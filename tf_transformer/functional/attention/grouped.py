@@ -6,6 +6,7 @@ Axes: B batch, N query heads, G heads of keys and values, T queries, S keys, W a
 import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import shape_of
+from tf_transformer.functional.attention.recording import record
 from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
 
 
@@ -31,6 +32,12 @@ def grouped_attention(
         >>> grouped_attention(q, k, k, 3)[1].shape.as_list()
         [1, 6, 3, 5]
     """
+    output, weights = _grouped(q, k, v, times, mask, bias, causal, window, **options)
+    record(q, k, weights)
+    return output, weights
+
+
+def _grouped(q, k, v, times, mask, bias, causal, window, **options):
     options |= {"bias": bias, "causal": causal, "window": window}
     if times == 1:
         return scaled_dot_product_attention(q, k, v, mask, **options)

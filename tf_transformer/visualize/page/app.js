@@ -1,0 +1,115 @@
+// The bar above the views, the keys, and what a change of the state redraws.
+
+const VIEWS = { overview, head, token, layers };
+const ABOVE = { head: "overview", token: "head", layers: "overview" };
+const SELECTED = { overview: '[aria-selected="true"]', head: 'ul button[tabindex="0"]', token: "#token", layers: "#token" };
+
+function say(sentence) {
+  document.getElementById("said").textContent = sentence;
+}
+
+function change(changes) {
+  Object.assign(state, changes);
+  const sizes = { stack: PAGE.stacks.length, layer: stack().layers.length, token: stack().queries.length };
+  for (const [name, size] of Object.entries(sizes)) state[name] = Math.min(state[name], size - 1);
+  // The view of all layers takes any head: not all layers need to have it.
+  const heads = stack().layers.map((layer) => layer.heads);
+  state.head = Math.min(state.head, (state.view === "layers" ? Math.max(...heads) : heads[state.layer]) - 1);
+  const main = document.getElementById("view");
+  const inside = main.contains(document.activeElement) || document.activeElement === document.body;
+  const focused = document.activeElement.id;
+  render();
+  const again = document.getElementById(focused) ?? (inside || focused ? main.querySelector(SELECTED[state.view]) : null);
+  again?.focus({ preventScroll: Boolean(document.getElementById(focused)) });
+}
+
+function render() {
+  document.documentElement.lang = state.lang === "zh" ? "zh-CN" : "en";
+  bar();
+  const name = state.view === "overview" ? "" : `: ${text().headName(state.layer + 1, state.head + 1)}`;
+  document.getElementById("view").replaceChildren(
+    el("h2", {}, `${text().views[state.view]}${name}`),
+    el("p", {}, text().about[state.view], stack().kind === "cross" ? ` ${text().crossRows}` : ""),
+    ...VIEWS[state.view](),
+  );
+}
+
+function bar() {
+  const pressed = (id, label, on, onclick) =>
+    el("button", { id, type: "button", onclick, "aria-pressed": String(on) }, label);
+  const views = Object.keys(VIEWS).map((view) =>
+    pressed(`view-${view}`, text().views[view], view === state.view, () => change({ view })),
+  );
+  const stacks = PAGE.stacks.map(({ kind }, n) =>
+    pressed(`stack-${kind}`, text().stacks[kind], n === state.stack, () => change({ stack: n })),
+  );
+  const sizes = { layer: stack().layers.length, head: Math.max(...stack().layers.map((layer) => layer.heads)) };
+  const choices = Object.entries(sizes).map(([name, size]) => {
+    const choice = el("select", { id: name });
+    for (let n = 0; n < size; n++) choice.append(el("option", { value: n }, String(n + 1)));
+    choice.value = state[name];
+    choice.onchange = () => change({ [name]: Number(choice.value) });
+    return el("label", {}, `${text()[name]} `, choice);
+  });
+  const button = (id, label, onclick) => el("button", { id, type: "button", onclick }, label);
+  document.getElementById("bar").replaceChildren(
+    el("div", { role: "group" }, ...views),
+    el("div", { role: "group" }, ...stacks),
+    el("div", {}, ...choices),
+    el(
+      "div",
+      {},
+      button("theme", text().theme, turnTheme),
+      button("language", text().other, () => change({ lang: state.lang === "en" ? "zh" : "en" })),
+      button("keys", text().help, help),
+    ),
+  );
+}
+
+function turnTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : DARK.matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  change({});
+}
+
+function help() {
+  const dialog = document.getElementById("help");
+  const list = el("dl");
+  for (const [keys, what] of text().keys) list.append(el("dt", {}, el("kbd", {}, keys)), el("dd", {}, what));
+  const box = el("input", { type: "checkbox", checked: state.shortcuts });
+  box.onchange = () => (state.shortcuts = box.checked);
+  const close = el("button", { type: "button", onclick: () => dialog.close() }, text().close);
+  dialog.setAttribute("aria-label", text().help);
+  dialog.replaceChildren(list, el("p", {}, el("label", {}, box, " ", text().shortcuts)), close);
+  dialog.showModal();
+}
+
+const turned = (value, by, size) => (value + by + size) % size;
+
+function shortcut(event) {
+  const step = event.shiftKey ? -1 : 1;
+  const sizes = {
+    stack: PAGE.stacks.length,
+    layer: stack().layers.length,
+    head: stack().layers[state.layer].heads,
+    token: stack().queries.length,
+  };
+  const [name, size] = Object.entries(sizes).find(([one]) => one[0] === event.key.toLowerCase()) ?? [];
+  const view = Object.keys(VIEWS)[event.key - 1];
+  if (name) change({ [name]: turned(state[name], step, size) });
+  else if (view) change({ view });
+  else if (event.key === "d") turnTheme();
+  else if (event.key === "?") help();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (document.getElementById("help").open || event.ctrlKey || event.altKey || event.metaKey) return;
+  if (event.key === "Escape" && ABOVE[state.view]) change({ view: ABOVE[state.view] });
+  else if (state.shortcuts && event.key.length === 1 && event.target.tagName !== "SELECT") shortcut(event);
+});
+
+const DARK = window.matchMedia("(prefers-color-scheme: dark)");
+DARK.addEventListener("change", () => change({}));
+window.addEventListener("resize", () => state.view === "head" && change({}));
+render();
