@@ -86,6 +86,13 @@ def test_wheel_holds_the_tables_of_the_tokenizers(wheel):
     assert (wheel / "tf_transformer" / "tokenizers" / "graph" / "unicode.npz").is_file()
 
 
+def test_wheel_holds_the_page_of_the_explorer(wheel):
+    page = Path("tf_transformer", "visualize", "page")
+    names = {path.name for path in (ROOT / page).iterdir()}
+    assert {"page.html", "style.css", "app.js"} <= names
+    assert {path.name for path in (wheel / page).iterdir()} == names
+
+
 def test_wheel_holds_the_corpora(wheel):
     corpora = Path("tf_transformer", "data", "corpora")
     names = {path.name for path in (ROOT / corpora).iterdir()}

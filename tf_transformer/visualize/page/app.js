@@ -2,7 +2,6 @@
 
 const VIEWS = { overview, head, token, layers };
 const ABOVE = { head: "overview", token: "head", layers: "overview" };
-const SELECTED = { overview: '[aria-selected="true"]', head: 'ul button[tabindex="0"]', token: "#token", layers: "#token" };
 
 function say(sentence) {
   document.getElementById("said").textContent = sentence;
@@ -15,20 +14,22 @@ function change(changes) {
   // The view of all layers takes any head: not all layers need to have it.
   const heads = stack().layers.map((layer) => layer.heads);
   state.head = Math.min(state.head, (state.view === "layers" ? Math.max(...heads) : heads[state.layer]) - 1);
-  const main = document.getElementById("view");
-  const inside = main.contains(document.activeElement) || document.activeElement === document.body;
-  const focused = document.activeElement.id;
+  const before = document.activeElement;
+  const inside = before === document.body || document.getElementById("view").contains(before);
   render();
-  const again = document.getElementById(focused) ?? (inside || focused ? main.querySelector(SELECTED[state.view]) : null);
-  again?.focus({ preventScroll: Boolean(document.getElementById(focused)) });
+  // The same control, if there still is one; else the heading of the view, not the top of the page.
+  const again = before.id && document.getElementById(before.id);
+  if (again) again.focus({ preventScroll: true });
+  else if (inside) document.querySelector("h2").focus();
 }
 
 function render() {
   document.documentElement.lang = state.lang === "zh" ? "zh-CN" : "en";
   bar();
-  const name = state.view === "overview" ? "" : `: ${text().headName(state.layer + 1, state.head + 1)}`;
+  const one = text().headName(state.layer + 1, state.head + 1);
+  const names = { overview: "", layers: `: ${text().head} ${state.head + 1}` };
   document.getElementById("view").replaceChildren(
-    el("h2", {}, `${text().views[state.view]}${name}`),
+    el("h2", { tabIndex: -1 }, `${text().views[state.view]}${names[state.view] ?? `: ${one}`}`),
     el("p", {}, text().about[state.view], stack().kind === "cross" ? ` ${text().crossRows}` : ""),
     ...VIEWS[state.view](),
   );
@@ -105,7 +106,11 @@ function shortcut(event) {
 
 document.addEventListener("keydown", (event) => {
   if (document.getElementById("help").open || event.ctrlKey || event.altKey || event.metaKey) return;
-  if (event.key === "Escape" && ABOVE[state.view]) change({ view: ABOVE[state.view] });
+  const first = document.querySelector('#view [tabindex="0"]');
+  if (event.key === "ArrowDown" && event.target.tagName === "H2" && first) {
+    first.focus();
+    event.preventDefault();
+  } else if (event.key === "Escape" && ABOVE[state.view]) change({ view: ABOVE[state.view] });
   else if (state.shortcuts && event.key.length === 1 && event.target.tagName !== "SELECT") shortcut(event);
 });
 

@@ -45,7 +45,8 @@ function vector(name, token) {
   return Array.from(decoded(layer, name).subarray(start, start + layer.width), (value) => value * scale);
 }
 
-const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+// A byte of 0 stands for less than half of 1/255.
+const percent = (share) => (share ? `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %` : "< 0.2 %");
 
 function strongest(values, labels, count = 3) {
   const order = [...values.keys()].sort((a, b) => values[b] - values[a]).slice(0, count);

@@ -71,11 +71,11 @@ function head() {
     return show(null);
   }
 
-  const slider = el("input", { type: "range", min: 0, max: 50, value: 100 * state.threshold });
-  const output = el("output", {}, percent(state.threshold));
+  const slider = el("input", { type: "range", min: 0, max: 50, value: Math.round(100 * state.threshold) });
+  const output = el("output", {}, `${slider.value} %`);
   slider.oninput = () => {
     state.threshold = slider.value / 100;
-    output.textContent = percent(state.threshold);
+    output.textContent = `${slider.value} %`;
     show(...(shown ?? [null]));
   };
   requestAnimationFrame(restore); // once the canvas has its width

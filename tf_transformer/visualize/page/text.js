@@ -7,7 +7,7 @@ const TEXT = {
     stacks: { encoder: "encoder", decoder: "decoder", cross: "decoder to encoder" },
     threshold: "hide weights below", mean: "mean of the heads",
     shortcuts: "single keys are shortcuts",
-    query: "query", key: "key", product: "query × key, by dimension", score: "score", weight: "weight",
+    query: "query", key: "key", vector: "vector", product: "query × key, by dimension", score: "score", weight: "weight",
     to: "to", from: "from",
     about: {
       overview: "Each square is one head: rows are the tokens that attend, columns those attended to; darker is more. The colour follows the square root of the weight.",
@@ -38,7 +38,7 @@ const TEXT = {
     stacks: { encoder: "编码器", decoder: "解码器", cross: "解码器到编码器" },
     threshold: "隐藏小于此值的权重", mean: "各头的平均",
     shortcuts: "启用单键快捷键",
-    query: "查询", key: "键", product: "逐维的 查询 × 键", score: "分数", weight: "权重",
+    query: "查询", key: "键", vector: "向量", product: "逐维的 查询 × 键", score: "分数", weight: "权重",
     to: "指向", from: "来自",
     about: {
       overview: "每个方块是一个头：行是发出注意的词元，列是被注意的词元，颜色越深权重越大。颜色按权重的平方根取值。",

@@ -8,8 +8,13 @@ function token() {
   const [mostQuery, mostKey, mostProduct] = [[query], keys, products].map((rows) =>
     rows.reduce((most, values) => values.reduce((a, b) => Math.max(a, Math.abs(b)), most), 0),
   );
-  const titles = [text().key, "", text().product, text().score, text().weight];
-  const body = el("tbody");
+  const titles = ["", text().vector, text().product, text().score, text().weight];
+  const name = `${text().query}: ${stack().queries[state.token]}`;
+  const body = el(
+    "tbody",
+    {},
+    el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, strip(query, mostQuery, text().query))),
+  );
   products.forEach((product, s) => {
     const score = product.reduce((sum, value) => sum + value, 0) / Math.sqrt(query.length);
     const at = largest(product.map(Math.abs));
@@ -34,11 +39,7 @@ function token() {
     );
   });
   say(sentence("queries", state.token));
-  return [
-    tokenChoice(),
-    el("p", {}, `${text().query}: `, strip(query, mostQuery, text().query)),
-    table(titles, body),
-  ];
+  return [tokenChoice(), table(titles, body)];
 }
 
 function table(titles, body) {
