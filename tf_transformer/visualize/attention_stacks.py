@@ -62,8 +62,8 @@ def transformer_stacks(model, tokenizer, source, translation):
         >>> tokenizer = GraphBPE.from_file(path)
         >>> size = tokenizer.vocab_size
         >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
-        >>> [stack.queries for stack in transformer_stacks(model, tokenizer, "hello", "world")]
-        [['hello', '</s>'], ['<s>', 'world'], ['world', '</s>']]
+        >>> [stack.queries for stack in transformer_stacks(model, tokenizer, "hello", "hello")]
+        [['hello', '</s>'], ['<s>', 'hello'], ['hello', '</s>']]
     """
     source_ids, target_ids = teacher_forcing_ids(model, tokenizer, source, translation)
     padding = create_padding_mask(source_ids)

@@ -1,8 +1,8 @@
 """The explorer: what a model attends to, as a page to look through in a browser."""
 
+import os
 from pathlib import Path
 
-import keras
 import tensorflow as tf
 
 from tf_transformer.data.replacing import check_replaceable, replacing
@@ -54,7 +54,7 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
     texts = _checked(texts, lang)
     check_replaceable(path)
     model = model_or_folder
-    if not isinstance(model, keras.Model):
+    if isinstance(model, (str, os.PathLike)):
         if tokenizer is not None:
             raise ValueError("tokenizer: expected None for a folder, which has its own, got one.")
         model, tokenizer = _loaded(Path(model_or_folder))
