@@ -38,6 +38,7 @@ class Benchmark:
 
 
 OURS, HUB, TORCH, HF = "tf_transformer", "keras-hub", "torch", "huggingface"
+BERTVIZ = "bertviz"
 BENCHMARKS = [
     Benchmark(
         "attention",
@@ -117,6 +118,15 @@ BENCHMARKS = [
         "15 min",
         peers=(OURS, HUB, TORCH, HF),
         results=("whole_models",),
+    ),
+    Benchmark(
+        "models",
+        "explorer",
+        "pages of attention: size and time to open, compared with bertviz",
+        "5 min",
+        needs="Chromium and npm",
+        peers=(BERTVIZ,),
+        results=("explorer",),
     ),
     Benchmark(
         "training",

@@ -19,6 +19,7 @@ LIBRARIES = {
     "CTranslate2": ["ctranslate2==4.8.5", "numpy"],
     "served": [f"{ROOT}[serve]", "ctranslate2==4.8.5"],
     "scikit-learn": ["scikit-learn", "numpy"],
+    "bertviz": ["bertviz==1.4.1", "torch==2.13.0", "ipython", "numpy"],
     "huggingface": [
         "torch==2.13.0",
         "transformers==5.23.0",

@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 from explorer_pages import random_stack, write_page
-from headless_chromium import find_chromium, open_page
 
+from benchmarks.harness.chromium import find_chromium, open_page
+
+pytestmark = pytest.mark.skipif(
+    find_chromium() is None, reason="no Chromium; Debian's package is called chromium"
+)
 SOURCE = ["The", "cat", "sat", "down", "</s>"]
 TARGET = ["猫", "坐", "</s>"]
 
@@ -208,7 +212,6 @@ def test_hostile_text_is_shown_and_not_run(tmp_path):
 
 @pytest.mark.whole
 def test_200_tokens_do_not_lag(tmp_path):
-    find_chromium()
     tokens = [f"token{n}" for n in range(200)]
     stack = random_stack("encoder", tokens, tokens, heads=[12] * 12, width=64)
     with open_page(write_page(tmp_path / "page.html", [stack])) as page:

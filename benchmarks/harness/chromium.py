@@ -9,24 +9,26 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import pytest
-
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowUp": 38, "ArrowDown": 40, "ArrowLeft": 37}
-_KEYS["ArrowRight"] = 39
+_ARROWS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, **_ARROWS}  # numbers of keys without a letter
 
 
 def find_chromium():
-    """Return the path of the browser; the test skips if there is none."""
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
-        pytest.skip("no Chromium; Debian's package is called chromium")
-    return found
+    """The path of the browser, or None."""
+    return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 @contextlib.contextmanager
 def open_page(file, width=1100, height=800):
-    """Open a file in a new browser; yield a `Page`."""
+    """Open a file in a new browser; yield a `Page`.
+
+    Raises:
+        FileNotFoundError: If there is no Chromium.
+    """
+    browser = find_chromium()
+    if browser is None:
+        raise FileNotFoundError(f"expected one of {', '.join(_NAMES)} on the PATH, got none.")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         to_read, written = os.pipe()
         read, to_write = os.pipe()
@@ -36,9 +38,9 @@ def open_page(file, width=1100, height=800):
             os.dup2(a, 3)
             os.dup2(b, 4)
 
-        browser = subprocess.Popen(
+        process = subprocess.Popen(
             [
-                find_chromium(),
+                browser,
                 "--headless=new",
                 "--no-sandbox",  # tests may run as root
                 "--disable-gpu",
@@ -61,8 +63,8 @@ def open_page(file, width=1100, height=800):
                 page.open(file, width, height)
                 yield page
         finally:
-            browser.kill()
-            browser.wait()
+            process.kill()
+            process.wait()
 
 
 class Page:
