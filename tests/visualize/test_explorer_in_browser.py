@@ -124,13 +124,20 @@ def test_keys_reach_everything(page, stacks):
     assert heading(page) == "Overview"
     page.press("s", "3", "l", "t", "h")
     assert heading(page) == "Token: layer 2, head 1"  # of two heads
-    page.press("L", "T", "4")
+    before = chosen(page)
+    page.press("T")
+    assert chosen(page) == (before - 1) % len(TARGET)
+    page.press("L", "4")
     assert heading(page) == "Layers: head 1"
     page.press("?")
     assert page.js("document.getElementById('help').open")
     page.press("2", "Escape")
     assert not page.js("document.getElementById('help').open")
     assert heading(page) == "Layers: head 1"
+
+
+def chosen(page):
+    return int(page.js("document.getElementById('token').value"))
 
 
 def cells(page):
