@@ -6,9 +6,11 @@ from public_names import ROOT, docstring, modules, public_names
 PATTERNS = (
     "*.md",
     "docs/*.md",
+    "docs/images/*",
     "benchmarks/*.md",
     "benchmarks/*/*.md",
     "benchmarks/results/*/*",
+    "notebooks/*.md",
     "notebooks/*.ipynb",
     "saved_models/**/*.md",
     "saved_models/**/*.svg",

@@ -9,10 +9,11 @@ from urllib.parse import unquote
 from public_names import ROOT
 
 CODE = re.compile(r"^(```.*?^```$)", re.S | re.M)
-# A list item that is only a link to a folder of results, or any link to a file or a picture.
+# A list item that is only a link to a folder of results, or any link to a file or a picture; the
+# text of a link may be a picture.
 LINK = re.compile(
     r"^- \[(?P<title>[^\[\]]*)\]\((?P<results>\S*benchmarks/results/\S+/)\)$"
-    r"|(?P<image>!?)\[(?P<text>[^\[\]]*)\]\((?P<file>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)",
+    r"|(?P<image>!?)\[(?P<text>(?:!\[[^\[\]]*\]\([^()]*\)|[^\[\]])*)\]\((?P<file>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)",
     re.M,
 )
 
@@ -50,13 +51,15 @@ def _rewritten(text, path, uri, pages):
         if place not in pages:
             return match[0] if match["image"] else f"{match['text']} (`{place}`)"
         target = posixpath.relpath(pages[place], posixpath.dirname(uri))
+        anchor = "" if place.endswith(".ipynb") else match["anchor"] or ""  # Jupyter names others
         name = match["text"].strip("`")
         if place.endswith(".py") and name in definitions(place):
             line = definitions(place)[name]
             page = target.removesuffix(".md") + ".html"
             where = f"{posixpath.basename(place)}:{line}"
             return f'`{name}` <a href="{page}#__codelineno-0-{line}">{where}</a>'
-        return f"{match['image']}[{match['text']}]({target}{match['anchor'] or ''})"
+        text = LINK.sub(link, match["text"])
+        return f"{match['image']}[{text}]({target}{anchor})"
 
     return LINK.sub(link, text)
 
