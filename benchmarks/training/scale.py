@@ -88,7 +88,7 @@ def worker(mode, steps):
     import tempfile
     import time
 
-    from tf_transformer.distribution import Workers, WorkerShare
+    from tf_transformer.distribution import Workers, own_rows
 
     task = json.loads(os.environ["TF_CONFIG"])
     place = task["task"]["index"], len(task["cluster"]["worker"])
@@ -108,14 +108,14 @@ def worker(mode, steps):
         keras.utils.set_random_seed(1)
         model = run._model(tokenizer.vocab_size)
         run.compile(model, InverseSquareRootSchedule(preset.d_model, preset.warmup_steps))
-        share = WorkerShare(run.batches(tokenizer, pairs), workers)
+        data = own_rows(run.batches(tokenizer, pairs).dataset(), workers)
         times, weights = [], model.count_params()
         if mode == "alone":
             add = tf.function(lambda x: workers.sum([x])[0], autograph=False)
             gradients = tf.zeros(weights)
             work = lambda: add(gradients).numpy()  # noqa: E731
         else:
-            batches = iter(share.dataset())
+            batches = iter(data)
             model.make_train_function()
             work = lambda: float(model.train_function(batches)["loss"])  # noqa: E731
         for step in range(steps + SKIPPED):
