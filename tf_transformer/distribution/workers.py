@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 _GROUP = 1  # the key of the group of all workers
-_AT_ONCE = 2**20  # bytes; the sum of the last layers' gradients starts before the first are known
 _LINGER = 2.0  # seconds; an operation may end here before another worker has read its result
 _current = None
 
@@ -71,9 +70,6 @@ class Workers:
     def sum(self, tensors):
         """Add up what all workers pass; all must call it, in the same order.
 
-        The last tensors are sent first, some megabytes at a time, as soon as they are known: of
-        gradients, those of the last layers.
-
         Args:
             tensors: list of dense tensors of one dtype.
 
@@ -82,14 +78,6 @@ class Workers:
         """
         if self.count == 1:
             return tensors
-        totals, sent = [], []
-        for group in _groups(tensors):
-            with tf.control_dependencies(sent):  # NCCL needs one order
-                totals = self._sum_at_once(group) + totals
-            sent = totals[:1]
-        return totals
-
-    def _sum_at_once(self, tensors):
         flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
         total = tf.raw_ops.CollectiveReduceV2(
             input=flat,
@@ -166,19 +154,6 @@ def current_workers():
         1
     """
     return _current or Workers()
-
-
-def _groups(tensors):
-    """Yield the tensors from the last to the first, as many at a time as are sent at once."""
-    group, size = [], 0
-    for tensor in reversed(tensors):
-        group.insert(0, tensor)
-        size += tensor.dtype.size * (tensor.shape.num_elements() or 0)
-        if size >= _AT_ONCE:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 @contextlib.contextmanager
