@@ -39,7 +39,7 @@ def check_losses(kind, folder, count):
     assert found["largest difference of a loss"] < 1e-5
     assert found["largest difference of an accuracy"] < 0.01  # a near tie may go another way
     first, last = found["first and last loss"]
-    assert last < 0.99 * first
+    assert last < {"translate": 0.8, "pretrain": 0.95, "finetune": 0.99}[kind] * first
     alone, *others = found["after an overflow"]
     assert all(other == alone for other in others)
     assert alone[0] == 4.0 and 0.7 < alone[1] < 0.9  # of three steps of 0.1 one was skipped
