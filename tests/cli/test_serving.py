@@ -49,7 +49,7 @@ def test_many_clients_get_what_the_model_says_and_a_stop_loses_no_answer(run):
     folder = run[0] / "saved_model"
     translator = load_translator(folder)
     expected = dict(zip(TEXTS, translate_texts(translator, TEXTS), strict=True))
-    with served(folder) as (process, address):
+    with served(folder, "--most-batch", "4") as (process, address):
         with concurrent.futures.ThreadPoolExecutor(8) as clients:
             poisoned = clients.submit(ask, address, "a" * 100_000)
             answers = [clients.submit(ask, address, TEXTS[n % 7], TEXTS[n // 7]) for n in range(49)]
@@ -68,7 +68,7 @@ def test_many_clients_get_what_the_model_says_and_a_stop_loses_no_answer(run):
                 with contextlib.suppress(httpx.TransportError):  # it was read after the signal
                     assert len(answer.result().json()["results"]) == len(TEXTS)
                     answered += len(TEXTS)
-            assert answered >= accepted
+            assert answered >= accepted > 0
         assert process.wait(30) in (0, -signal.SIGTERM)
         assert process.stderr.read() == ""
 
