@@ -15,6 +15,19 @@ CLAIMS = {
 OUTCOMES = {"holds": "成立", "holds when": "有条件地成立", "does not hold": "不成立"}
 
 
+def trained(name):
+    """The results of `train.py NAME`: variant -> measurement -> a list with one number of each seed.
+
+    `trained("heads")["4 of width 16"]["loss"]`, for example.
+    """
+    path = Path(__file__).parent / "trainings" / f"{name}.json"
+    results = json.loads(path.read_text("utf-8"))["results"]
+    return {
+        variant: {key: [one[key] for one in seeds.values()] for key in next(iter(seeds.values()))}
+        for variant, seeds in results.items()
+    }
+
+
 class Spread(list):
     """Numbers of several seeds: formatted as their mean, with the smallest and the largest."""
 
