@@ -113,6 +113,14 @@ BENCHMARKS = [
     ),
     Benchmark(
         "models",
+        "gpu",
+        "TensorFlow on a GPU: training steps and BERT beside torch, translation",
+        "10 min",
+        needs="a GPU that TensorFlow sees",
+        results=("gpu",),
+    ),
+    Benchmark(
+        "models",
         "whole_models",
         "BERT-base's encoder, and training steps of the base Transformer",
         "15 min",

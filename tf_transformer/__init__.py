@@ -99,7 +99,17 @@ _HOMES = {
         "WarmUpLinearDecay",
         "count_compilations",
     ),
-    "visualize": ("attention_svg", "explorer", "training_curves", "translation_attention"),
+    "visualize": (
+        "attention_svg",
+        "complexity_figure",
+        "explorer",
+        "gradients_figure",
+        "heads_figure",
+        "importance_figure",
+        "positions_figure",
+        "training_curves",
+        "translation_attention",
+    ),
     "export": (
         "EarlyExitClassifier",
         "TextClassifier",

@@ -40,13 +40,7 @@ def attention_svg(weights, queries, keys, titles=None):
         >>> picture.startswith("<svg"), picture.count("<rect")  # a background, two squares
         (True, 3)
     """
-    weights = np.asarray(weights, np.float64)
-    if weights.ndim == 2:
-        weights = weights[np.newaxis]  # (1, T, S)
-        titles = [""] if titles is None else titles
-    if titles is None:
-        titles = [f"head {n}" for n in range(1, len(weights) + 1)]
-    _check(weights, queries, keys, titles)
+    weights, titles = check_labels(weights, queries, keys, titles)
 
     left = _GAP / 2 + max(map(_width, queries), default=0)
     slanted = max(map(_width, keys), default=0) * _SLANT
@@ -96,7 +90,27 @@ def _width(text):
     return sum(_LETTER if ord(c) < 0x1100 else 2 * _LETTER for c in text) + 6
 
 
-def _check(weights, queries, keys, titles):
+def check_labels(weights, queries, keys, titles):
+    """Check what `attention_svg` and `heads_figure` draw.
+
+    Args:
+        weights, queries, keys, titles: see `attention_svg`.
+
+    Returns:
+        `(weights, titles)`: float64 array (N, T, S) and N titles.
+
+    Raises:
+        ValueError: See `attention_svg`.
+
+    Example:
+        >>> weights, titles = check_labels([[0.25, 0.75]], ["a"], ["b", "c"], None)
+        >>> weights.shape, titles
+        ((1, 1, 2), [''])
+    """
+    weights = np.asarray(weights, np.float64)
+    if weights.ndim == 2:
+        weights = weights[np.newaxis]  # (1, T, S)
+        titles = [""] if titles is None else titles
     if weights.ndim != 3:
         raise ValueError(
             f"weights: expected (heads, queries, keys) or (queries, keys), got shape "
@@ -107,6 +121,8 @@ def _check(weights, queries, keys, titles):
             f"weights: expected numbers in [0, 1], got {weights.min():.3g} to "
             f"{weights.max():.3g}. Pass the output of the softmax, not the scores."
         )
+    if titles is None:
+        titles = [f"head {n}" for n in range(1, len(weights) + 1)]
     axes = {"titles": titles, "queries": queries, "keys": keys}
     for axis, (name, labels) in enumerate(axes.items()):
         if len(labels) != weights.shape[axis]:
@@ -114,3 +130,4 @@ def _check(weights, queries, keys, titles):
                 f"{name}: expected {weights.shape[axis]} strings, one for each step of axis "
                 f"{axis} of weights {weights.shape}, got {len(labels)}."
             )
+    return weights, titles

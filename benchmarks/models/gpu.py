@@ -1,0 +1,216 @@
+"""TensorFlow on a GPU: `python -m benchmarks gpu`.
+
+Times training steps of the base Transformer as `fit` takes them, with the optimizer, beside torch
+in the same process; BERT-base's encoder; and the included translator, greedily and with beams.
+Writes results/NAME-OF-THE-GPU/gpu.md. Needs a GPU that TensorFlow sees; torch is optional.
+"""
+
+import os
+import statistics
+import time
+from functools import partial
+
+import numpy as np
+
+from benchmarks.harness.report import RESULTS, spread, write_result
+from benchmarks.models.stablehlo_step import BASE
+
+BATCH, LENGTH = 128, 64
+SENTENCES = 2048
+REMARK = """\
+Medians of the rounds, in brackets their range; all variants of a table in turn in each round, in
+one process. A step of training is forward, backward and Adam, dropout 0.1, label smoothing, no
+padding; float32 products are TensorFloat-32. torch drops attention weights too.
+"""
+
+
+def step(policy, compiled):
+    """A function that takes a step of `fit`: forward, backward and Adam."""
+    import keras
+    import tensorflow as tf
+
+    from tf_transformer import FusedAdam, SmoothedCrossentropy, Transformer
+
+    keras.utils.set_random_seed(0)
+    sizes = [BASE[name] for name in ("layers", "width", "heads", "dff")]
+    vocabulary, positions = (BASE["vocab"],) * 2, (BASE["positions"],) * 2
+    model = Transformer(*sizes, *vocabulary, *positions, share_embeddings=True, dtype=policy)
+    model.build()
+    model.compile(FusedAdam(1e-4, 0.9, 0.98, 1e-9), SmoothedCrossentropy(0.1), jit_compile=compiled)
+    model.make_train_function()
+    source, target, expected = map(tf.constant, ids())
+    batches = iter(tf.data.Dataset.from_tensors(((source, target), expected)).repeat())
+    return lambda: float(model.train_function(batches)["loss"])
+
+
+def step_by_torch(autocast, compiled):
+    """The same step by torch."""
+    import torch
+
+    from benchmarks.training.peers.pytorch import TorchTransformer
+
+    torch.set_float32_matmul_precision("high")  # TensorFloat-32, as TensorFlow's default
+    model = TorchTransformer(BASE, 0.1).cuda().train()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4, (0.9, 0.98), 1e-9, fused=True)
+    source, target, expected = (torch.from_numpy(x).long().cuda() for x in ids())
+
+    def loss():
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            logits = model.logits(model.decode(target, model.encode(source), source))
+        return torch.nn.functional.cross_entropy(
+            logits.float().flatten(0, 1), expected.flatten(), ignore_index=0, label_smoothing=0.1
+        )
+
+    function = torch.compile(loss) if compiled else loss
+
+    def step():
+        optimizer.zero_grad()
+        result = function()
+        result.backward()
+        optimizer.step()
+        return float(result)
+
+    return step
+
+
+def ids():
+    """Source, target and expected ids without padding."""
+    rng = np.random.default_rng(0)
+    return rng.integers(3, BASE["vocab"], (3, BATCH, LENGTH), np.int32)
+
+
+def bert(policy, compiled):
+    """A function that encodes the rows: our BERT-base."""
+    import tensorflow as tf
+
+    from tf_transformer.models.bert import Bert, BertConfig
+
+    model = Bert(BertConfig(), dtype=policy)
+    encode = tf.function(lambda rows: model({"input_ids": rows})["sequence_output"], jit_compile=compiled)
+    rows = tf.constant(texts_of_bert())
+    return lambda: encode(rows)[0, 0].numpy()
+
+
+def bert_by_torch(half):
+    """The same by torch and transformers."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.set_float32_matmul_precision("high")
+    model = BertModel(BertConfig(), add_pooling_layer=False).cuda().eval()
+    rows = torch.from_numpy(texts_of_bert()).long().cuda()
+
+    def encode():
+        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=half):
+            return model(rows).last_hidden_state[0, 0].float().cpu().numpy()
+
+    return encode
+
+
+def texts_of_bert():
+    """Ids of 64 texts of 128 tokens."""
+    return np.random.default_rng(0).integers(1000, 30000, (64, 128), np.int32)
+
+
+def translations(beam, jit):
+    """A function that translates the sentences with the included model."""
+    from tf_transformer.export import Translator, load_transformer, shipped_model
+    from tf_transformer.data import load_corpus, split_pairs
+    from tf_transformer.export.translation.translate_texts import translate_texts
+
+    sentences = [source for source, _ in split_pairs(load_corpus("en-zh")).train[:SENTENCES]]
+    translator = Translator(*load_transformer(shipped_model("en-zh")), beam_size=4, jit_compile=jit)
+    return lambda: translate_texts(translator, sentences, beam=beam, tokens_per_batch=16384)
+
+
+def measured(functions, rounds, calls):
+    """Seconds of a call of each function: the median of some calls in each of the rounds."""
+    running = {}
+    for name, make in functions.items():
+        try:
+            running[name] = make()
+        except ImportError as error:
+            print(f"{name}: {error}", flush=True)
+            continue
+        for _ in range(3):
+            running[name]()
+        print(f"{name}: ready", flush=True)
+    seconds = {name: [] for name in running}
+    for _ in range(rounds):
+        for name, function in running.items():
+            each = []
+            for _ in range(calls):
+                start = time.perf_counter()
+                function()
+                each.append(time.perf_counter() - start)
+            seconds[name].append(statistics.median(each))
+    return seconds
+
+
+PARTS = {
+    "Training steps of the base Transformer, 128 pairs of 64 tokens": (
+        {
+            "tf_transformer, float32": partial(step, "float32", False),
+            "tf_transformer, float32, XLA": partial(step, "float32", True),
+            "tf_transformer, bfloat16": partial(step, "mixed_bfloat16", False),
+            "tf_transformer, bfloat16, XLA": partial(step, "mixed_bfloat16", True),
+            "torch, float32": partial(step_by_torch, False, False),
+            "torch, float32, compiled": partial(step_by_torch, False, True),
+            "torch, bfloat16": partial(step_by_torch, True, False),
+            "torch, bfloat16, compiled": partial(step_by_torch, True, True),
+        },
+        "target tokens/s",
+        BATCH * LENGTH,
+        10,
+    ),
+    "BERT-base's encoder, 64 texts of 128 tokens": (
+        {
+            "tf_transformer, float32": partial(bert, "float32", False),
+            "tf_transformer, float32, XLA": partial(bert, "float32", True),
+            "tf_transformer, bfloat16": partial(bert, "mixed_bfloat16", False),
+            "tf_transformer, bfloat16, XLA": partial(bert, "mixed_bfloat16", True),
+            "transformers, float32": partial(bert_by_torch, False),
+            "transformers, bfloat16": partial(bert_by_torch, True),
+        },
+        "texts/s",
+        64,
+        10,
+    ),
+    f"The included translator, {SENTENCES:,} sentences": (
+        {
+            "greedy": partial(translations, False, False),
+            "greedy, XLA": partial(translations, False, True),
+            "beam 4": partial(translations, True, False),
+            "beam 4, XLA": partial(translations, True, True),
+        },
+        "sentences/s",
+        SENTENCES,
+        1,
+    ),
+}
+
+
+def main(parser, arguments):
+    """Measure the parts and write the tables."""
+    parser.add_argument("--rounds", type=int, default=5, help="of each part")
+    parser.add_argument("--only", type=int, nargs="+", help="parts by number, from 0")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # torch needs some memory too
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        parser.error("expected a GPU that TensorFlow sees, got none.")
+    name = tf.config.experimental.get_device_details(gpus[0])["device_name"]
+    folder = RESULTS / "-".join(name.lower().split()[:2])
+    tables = []
+    for number, (title, (functions, unit, count, calls)) in enumerate(PARTS.items()):
+        if options.only and number not in options.only:
+            continue
+        lines = [f"## {title}", "", f"| | ms | {unit} |", "|---|---|---|"]
+        for variant, seconds in measured(functions, options.rounds, calls).items():
+            middle = spread([1000 * x for x in seconds])
+            speed = count / statistics.median(seconds)
+            lines.append(f"| {variant} | {middle} | {speed:,.0f} |")
+        tables.append("\n".join(lines))
+        write_result("gpu", f"TensorFlow on {name}", [REMARK, *tables], "", folder)
