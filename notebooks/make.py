@@ -1,11 +1,13 @@
 """Build the notebooks from the `.py` files in this folder: `python notebooks/make.py [NAME ...]`.
 
 Runs each `NAME.py` (jupytext's percent format) from top to bottom and stores it with its outputs as
-`NAME.ipynb`, then writes the verdicts of all notebooks to CLAIMS.md and CLAIMS.zh-CN.md. Edit the
-`.py`; `tests/test_notebooks.py` fails if anything is out of sync.
+`NAME.ipynb`, then writes the verdicts of all notebooks to CLAIMS.md, and what is wrong in the notes
+to ERRATA.md, each with its .zh-CN.md. Edit the `.py`; `tests/test_notebooks.py` fails if anything
+is out of sync.
 """
 
 import argparse
+import json
 import re
 from pathlib import Path
 
@@ -62,13 +64,14 @@ def claims_page(records, language):
         (
             "# The claims of the notes\n\nEnglish · [中文](CLAIMS.zh-CN.md)\n\n"
             f"Of {len(CLAIMS)} claims {len(by_claim)} have a verdict: {listed}. Each is measured in "
-            f"a notebook; brackets hold the smallest and the largest of several seeds. Written by "
-            f"`python notebooks/make.py`."
+            f"a notebook; brackets hold the smallest and the largest of several seeds. What the "
+            f"notes get wrong: [errata](ERRATA.md). Written by `python notebooks/make.py`."
         ),
         (
             "# 笔记中的论断\n\n[English](CLAIMS.md) · 中文\n\n"
             f"{len(CLAIMS)} 条论断中 {len(by_claim)} 条已有结论：{chinese}。每条都在笔记本里实测；"
-            f"方括号内是几个随机种子的最小值与最大值。由 `python notebooks/make.py` 生成。"
+            f"方括号内是几个随机种子的最小值与最大值。笔记的错误见[勘误](ERRATA.zh-CN.md)。"
+            f"由 `python notebooks/make.py` 生成。"
         ),
     ][language:][:1]
     head = ["number | claim | verdict | measured", "编号 | 论断 | 结论 | 实测"][language]
@@ -82,19 +85,52 @@ def claims_page(records, language):
             result = "– | –"
         else:
             outcome, text = record["outcome"], record[("english", "chinese")[language]]
-            anchor = record["heading"].replace(" ", "-")
-            link = f"[{number}]({record['notebook']}.ipynb#{anchor})"
-            result = f"{(outcome, OUTCOMES[outcome])[language]} | {text} {link}"
+            result = f"{(outcome, OUTCOMES[outcome])[language]} | {text} {link(record)}"
         text = claim["claim"][language].replace("|", r"\|")
         lines.append(f"{number} | {text} ({claim['source']}) | {result}")
     return "\n".join(lines) + "\n"
 
 
+def link(record):
+    """A link from a page to the cell's heading."""
+    anchor = record["heading"].replace(" ", "-")
+    return f"[{record['claim']}]({record['notebook']}.ipynb#{anchor})"
+
+
+def errata_page(records, language):
+    """ERRATA.md, or with language 1 the Chinese ERRATA.zh-CN.md."""
+    errata = json.loads((FOLDER / "errata.json").read_text("utf-8"))
+    wrong = [record for record in records if record["outcome"] == "does not hold"]
+    head = (
+        f"# Errata of the notes\n\nEnglish · [中文](ERRATA.zh-CN.md)\n\n{len(wrong)} of the "
+        f"[claims](CLAIMS.md) do not hold. For each: what the notes say, what is right, why, and "
+        f"what was measured. Written by `python notebooks/make.py`.",
+        f"# 笔记勘误\n\n[English](ERRATA.md) · 中文\n\n[论断](CLAIMS.zh-CN.md)中有 {len(wrong)} 条"
+        f"不成立。每条列出笔记的说法、正确的说法、理由和实测结果。由 `python notebooks/make.py` 生成。",
+    )
+    labels = (("Notes", "Right", "Why", "Measured"), ("笔记", "正确", "理由", "实测"))[language]
+    parts = [head[language]]
+    for record in sorted(wrong, key=lambda record: list(CLAIMS).index(record["claim"])):
+        claim, erratum = CLAIMS[record["claim"]], errata[record["claim"]]
+        texts = (
+            f"{claim['claim'][language]} ({claim['source']})",
+            erratum["right"][language],
+            erratum["proof"][language],
+            f"{record[('english', 'chinese')[language]]} {link(record)}",
+        )
+        lines = [f"- **{label}** {text}" for label, text in zip(labels, texts, strict=True)]
+        parts.append(f"## {record['claim']}\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
 def pages():
-    """The texts of both pages by file name, from the stored notebooks."""
+    """The texts of all pages by file name, from the stored notebooks."""
     records = [record for path in sources() for record in verdicts(path.with_suffix(".ipynb"))]
-    names = ("CLAIMS.md", "CLAIMS.zh-CN.md")
-    return {name: claims_page(records, language) for language, name in enumerate(names)}
+    return {
+        f"{name}{ending}": page(records, language)
+        for name, page in (("CLAIMS", claims_page), ("ERRATA", errata_page))
+        for language, ending in enumerate((".md", ".zh-CN.md"))
+    }
 
 
 def main():

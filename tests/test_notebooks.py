@@ -1,6 +1,7 @@
 """The notebooks run from top to bottom, and their stored outputs match their source."""
 
 import importlib.util
+import json
 import os
 from pathlib import Path
 
@@ -79,6 +80,14 @@ def test_the_pages_of_claims_are_those_of_the_notebooks(make):
     assert len(numbers) == len(set(numbers)), "a claim has two verdicts"
     assert list(CLAIMS) == [f"C{number:02}" for number in range(1, 116)]
     assert len(CLAIMS) - len(numbers) == OPEN
+
+
+def test_every_error_of_the_notes_is_corrected_and_proved(make):
+    records = [record for path in make.sources() for record in recorded(make, path)]
+    wrong = {record["claim"] for record in records if record["outcome"] == "does not hold"}
+    errata = json.loads((FOLDER / "errata.json").read_text("utf-8"))
+    assert set(errata) == wrong
+    assert all(len(text) == 2 for erratum in errata.values() for text in erratum.values())
 
 
 def recorded(make, path):
