@@ -86,7 +86,9 @@ def bert(policy, compiled):
     from tf_transformer.models.bert import Bert, BertConfig
 
     model = Bert(BertConfig(), dtype=policy)
-    encode = tf.function(lambda rows: model({"input_ids": rows})["sequence_output"], jit_compile=compiled)
+    encode = tf.function(
+        lambda rows: model({"input_ids": rows})["sequence_output"], jit_compile=compiled
+    )
     rows = tf.constant(texts_of_bert())
     return lambda: encode(rows)[0, 0].numpy()
 
@@ -114,8 +116,8 @@ def texts_of_bert():
 
 def translations(beam, jit):
     """A function that translates the sentences with the included model."""
-    from tf_transformer.export import Translator, load_transformer, shipped_model
     from tf_transformer.data import load_corpus, split_pairs
+    from tf_transformer.export import Translator, load_transformer, shipped_model
     from tf_transformer.export.translation.translate_texts import translate_texts
 
     sentences = [source for source, _ in split_pairs(load_corpus("en-zh")).train[:SENTENCES]]
@@ -124,17 +126,19 @@ def translations(beam, jit):
 
 
 def measured(functions, rounds, calls):
-    """Seconds of a call of each function: the median of some calls in each of the rounds."""
-    running = {}
+    """Seconds of a call of each function in each round, medians of some calls; and of the first."""
+    running, first = {}, {}
     for name, make in functions.items():
+        start = time.perf_counter()
         try:
             running[name] = make()
         except ImportError as error:
             print(f"{name}: {error}", flush=True)
             continue
-        for _ in range(3):
-            running[name]()
-        print(f"{name}: ready", flush=True)
+        running[name]()
+        first[name] = time.perf_counter() - start
+        running[name](), running[name]()
+        print(f"{name}: ready after {first[name]:.0f} s", flush=True)
     seconds = {name: [] for name in running}
     for _ in range(rounds):
         for name, function in running.items():
@@ -144,7 +148,7 @@ def measured(functions, rounds, calls):
                 function()
                 each.append(time.perf_counter() - start)
             seconds[name].append(statistics.median(each))
-    return seconds
+    return seconds, first
 
 
 PARTS = {
@@ -193,7 +197,7 @@ PARTS = {
 def main(parser, arguments):
     """Measure the parts and write the tables."""
     parser.add_argument("--rounds", type=int, default=5, help="of each part")
-    parser.add_argument("--only", type=int, nargs="+", help="parts by number, from 0")
+    parser.add_argument("--skip", nargs="+", default=[], help="variants, by a part of their names")
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # torch needs some memory too
     import tensorflow as tf
@@ -204,13 +208,18 @@ def main(parser, arguments):
     name = tf.config.experimental.get_device_details(gpus[0])["device_name"]
     folder = RESULTS / "-".join(name.lower().split()[:2])
     tables = []
-    for number, (title, (functions, unit, count, calls)) in enumerate(PARTS.items()):
-        if options.only and number not in options.only:
-            continue
-        lines = [f"## {title}", "", f"| | ms | {unit} |", "|---|---|---|"]
-        for variant, seconds in measured(functions, options.rounds, calls).items():
-            middle = spread([1000 * x for x in seconds])
-            speed = count / statistics.median(seconds)
-            lines.append(f"| {variant} | {middle} | {speed:,.0f} |")
+    for title, (functions, unit, count, calls) in PARTS.items():
+        some = {
+            variant: make
+            for variant, make in functions.items()
+            if not any(word in variant for word in options.skip)
+        }
+        seconds, first = measured(some, options.rounds, calls)
+        lines = [f"## {title}", "", f"| | ms | {unit} | building and first call, s |"]
+        lines.append("|---|---|---|---|")
+        for variant, each in seconds.items():
+            middle = spread([1000 * x for x in each])
+            speed = count / statistics.median(each)
+            lines.append(f"| {variant} | {middle} | {speed:,.0f} | {first[variant]:.0f} |")
         tables.append("\n".join(lines))
         write_result("gpu", f"TensorFlow on {name}", [REMARK, *tables], "", folder)
