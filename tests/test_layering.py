@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "serving": "export",
     "cli": "tokenizers data distribution functional layers models training generation compression"
     " visualize litert export serving",
+    "__main__": "cli",
 }
 EVERYTHING = "the whole package"
 MOST_LINES = 400

@@ -27,6 +27,9 @@ def test_help_needs_no_tensorflow():
     assert done.returncode == 0, done.stderr.decode()
     for name in (b"train", b"translate", b"evaluate", b"export", b"info", b"train-lm", b"generate"):
         assert name in done.stdout
+    module = [sys.executable, "-m", "tf_transformer", "--help"]
+    same = subprocess.run(module, capture_output=True, env={"PYTHONPATH": str(ROOT)})
+    assert (same.returncode, same.stdout) == (0, done.stdout)
 
 
 def test_train_scores_exports_and_translates(run):
