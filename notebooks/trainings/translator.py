@@ -92,6 +92,7 @@ def trained(
     num_heads=4,
     dff=256,
     change=None,
+    watch=None,
     **options,
 ):
     """Train; the losses of training and validation in nats a token, BLEU, and the weights.
@@ -102,6 +103,8 @@ def trained(
         pairs: None for all, or how many of them to train on.
         epochs, layers, d_model, num_heads, dff: ints.
         change: None, or a function that gets the new model and changes it.
+        watch: None, or a function of the model, the tokenizer and the validation pairs that is
+            called before every epoch and at the end.
         options: further arguments of `Transformer`.
     """
     keras.utils.set_random_seed(seed)
@@ -131,11 +134,16 @@ def trained(
         SmoothedCrossentropy(0.1),
         jit_compile=False,
     )
+    callbacks = []
+    if watch is not None:
+        look = lambda *_: watch(model, tokenizer, validation)  # noqa: E731
+        callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=look, on_train_end=look)]
     model.fit(
         data.dataset(),
         steps_per_epoch=data.steps_per_epoch,
         epochs=epochs,
         shuffle=False,
+        callbacks=callbacks,
         verbose=0,
     )
     return {
