@@ -62,14 +62,14 @@ def loss(model, tokenizer, pairs):
     return total / count
 
 
-def translations(model, tokenizer, texts):
+def translations(model, tokenizer, texts, longest=2 * LONGEST):
     """Greedy translations, without a cache: whatever was changed in the model counts."""
     rows = [[*row, tokenizer.end_id] for row in tokenizer.encode(texts)]
     sources = tf.constant(keras.utils.pad_sequences(rows, padding="post"))
     # All of the buffer is fed at once, so that one program serves every step.
     logits = tf.function(lambda targets: model((sources, targets), training=False))
-    found = np.full((len(texts), 2 * LONGEST + 1), tokenizer.start_id, "int32")
-    for step in range(2 * LONGEST):
+    found = np.full((len(texts), longest + 1), tokenizer.start_id, "int32")
+    for step in range(longest):
         found[:, step + 1] = np.argmax(logits(tf.constant(found))[:, step, 1:], axis=-1) + 1
     ended = [[*row[1:].tolist(), tokenizer.end_id] for row in found]
     return tokenizer.decode([row[: row.index(tokenizer.end_id)] for row in ended])
@@ -79,6 +79,29 @@ def bleu(model, tokenizer, pairs, language="zh"):
     """BLEU of greedy translations of the first 400 sources."""
     sources, references = (part[:400] for part in group_references(pairs))
     return score_translations(translations(model, tokenizer, sources), references, language)["bleu"]
+
+
+def fit(model, data, epochs, d_model, callbacks=()):
+    """Train a model on batches."""
+    model.compile(
+        keras.optimizers.Adam(
+            InverseSquareRootSchedule(d_model, warmup_steps=400),
+            beta_2=0.98,
+            epsilon=1e-9,
+            use_ema=True,  # `fit` ends with the average
+            ema_momentum=0.99,
+        ),
+        SmoothedCrossentropy(0.1),
+        jit_compile=False,
+    )
+    model.fit(
+        data.dataset(),
+        steps_per_epoch=data.steps_per_epoch,
+        epochs=epochs,
+        shuffle=False,
+        callbacks=list(callbacks),
+        verbose=0,
+    )
 
 
 def trained(
@@ -122,30 +145,11 @@ def trained(
     )
     if change is not None:
         change(model)
-    data = batches(tokenizer, train)
-    model.compile(
-        keras.optimizers.Adam(
-            InverseSquareRootSchedule(d_model, warmup_steps=400),
-            beta_2=0.98,
-            epsilon=1e-9,
-            use_ema=True,  # `fit` ends with the average
-            ema_momentum=0.99,
-        ),
-        SmoothedCrossentropy(0.1),
-        jit_compile=False,
-    )
     callbacks = []
     if watch is not None:
         look = lambda *_: watch(model, tokenizer, validation)  # noqa: E731
         callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=look, on_train_end=look)]
-    model.fit(
-        data.dataset(),
-        steps_per_epoch=data.steps_per_epoch,
-        epochs=epochs,
-        shuffle=False,
-        callbacks=callbacks,
-        verbose=0,
-    )
+    fit(model, batches(tokenizer, train), epochs, d_model, callbacks)
     return {
         "loss": loss(model, tokenizer, validation),
         "train_loss": loss(model, tokenizer, train[:2000]),
