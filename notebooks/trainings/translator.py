@@ -62,6 +62,22 @@ def loss(model, tokenizer, pairs):
     return total / count
 
 
+class Course(keras.callbacks.Callback):
+    """Records the loss of validation after every so many steps."""
+
+    def __init__(self, every, tokenizer, pairs):
+        super().__init__()
+        self.every, self.tokenizer, self.pairs = every, tokenizer, pairs
+        self.steps, self.losses = [], []
+        self.count = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if self.count % self.every == 0:
+            self.steps.append(self.count)
+            self.losses.append(loss(self.model, self.tokenizer, self.pairs))
+
+
 def translations(model, tokenizer, texts, longest=2 * LONGEST):
     """Greedy translations, without a cache: whatever was changed in the model counts."""
     rows = [[*row, tokenizer.end_id] for row in tokenizer.encode(texts)]
@@ -116,6 +132,8 @@ def trained(
     dff=256,
     change=None,
     watch=None,
+    also=None,
+    course=None,
     **options,
 ):
     """Train; the losses of training and validation in nats a token, BLEU, and the weights.
@@ -128,6 +146,8 @@ def trained(
         change: None, or a function that gets the new model and changes it.
         watch: None, or a function of the model, the tokenizer and the validation pairs that is
             called before every epoch and at the end.
+        also: None, or a function of (model, tokenizer, pairs) that returns more measurements.
+        course: None, or int: also the losses of 500 pairs after every so many steps.
         options: further arguments of `Transformer`.
     """
     keras.utils.set_random_seed(seed)
@@ -145,14 +165,18 @@ def trained(
     )
     if change is not None:
         change(model)
-    callbacks = []
+    progress = [] if course is None else [Course(course, tokenizer, validation[:500])]
+    callbacks = [*progress]
     if watch is not None:
         look = lambda *_: watch(model, tokenizer, validation)  # noqa: E731
-        callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=look, on_train_end=look)]
+        callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=look, on_train_end=look))
     fit(model, batches(tokenizer, train), epochs, d_model, callbacks)
-    return {
+    found = {
         "loss": loss(model, tokenizer, validation),
         "train_loss": loss(model, tokenizer, train[:2000]),
         "bleu": bleu(model, tokenizer, validation, language),
         "weights": model.count_params(),
     }
+    for recorded in progress:
+        found |= {"course_steps": recorded.steps, "course_losses": recorded.losses}
+    return found if also is None else found | also(model, tokenizer, validation)

@@ -1,0 +1,40 @@
+"""One table of word vectors for source, target and output, or several."""
+
+from functools import partial
+
+import numpy as np
+
+from trainings.translator import trained
+
+
+def shared_source_target(model):
+    """The decoder reads from the encoder's table."""
+    model.decoder.embedding.embedding = model.encoder.embedding.embedding
+
+
+def shared_target_output(model):
+    """The output layer is the decoder's table."""
+    del model.final_layer
+    model.final_layer = None
+
+
+def recovered(model, tokenizer, pairs):
+    """The share of target vectors whose largest logit is that of their own token."""
+    vectors = model.decoder.embedding.embedding.embeddings
+    found = np.argmax(model.logits(vectors), axis=-1)
+    return {"recovered": np.mean(found == np.arange(len(found)))}
+
+
+tied = partial(trained, also=recovered, course=50)
+apart = partial(tied, share_embeddings=False)
+TIES = {
+    "no tie": apart,
+    "source = target": partial(apart, change=shared_source_target),
+    "target = output": partial(apart, change=shared_target_output),
+    "all tied": tied,
+}
+VARIANTS = {
+    f"{language}, {name}": partial(train, language=language)
+    for language in ("zh", "fr")
+    for name, train in TIES.items()
+}
