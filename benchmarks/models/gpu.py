@@ -197,7 +197,9 @@ PARTS = {
 def main(parser, arguments):
     """Measure the parts and write the tables."""
     parser.add_argument("--rounds", type=int, default=5, help="of each part")
-    parser.add_argument("--skip", nargs="+", default=[], help="variants, by a part of their names")
+    parser.add_argument(
+        "--xla", action="store_true", help="also compiled whole, which takes minutes"
+    )
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # torch needs some memory too
     import tensorflow as tf
@@ -212,7 +214,7 @@ def main(parser, arguments):
         some = {
             variant: make
             for variant, make in functions.items()
-            if not any(word in variant for word in options.skip)
+            if options.xla or "XLA" not in variant
         }
         seconds, first = measured(some, options.rounds, calls)
         lines = [f"## {title}", "", f"| | ms | {unit} | building and first call, s |"]

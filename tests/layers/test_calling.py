@@ -75,7 +75,9 @@ def test_stacks_all_by_position(enc_output):
 
 @pytest.fixture(scope="module")
 def model():
-    return Transformer(1, D, N, F, 13, 19, pe_input=8, pe_target=8, rate=0.5)
+    model = Transformer(1, D, N, F, 13, 19, pe_input=8, pe_target=8, rate=0.5)
+    model.build()
+    return model
 
 
 def test_transformer_as_the_notes_call_it(model):
