@@ -1,5 +1,6 @@
 """The examples of the README run."""
 
+import json
 import re
 from pathlib import Path
 
@@ -46,8 +47,31 @@ def test_both_readmes_give_the_same_figures():
         number = r"\d[\d,.]*\d|\d"
         return [sorted(re.findall(number, re.sub(r"\(docs/[^)]*\)", "", row))) for row in rows]
 
-    assert len(figures(ENGLISH)) == 11  # including the header
+    assert len(figures(ENGLISH)) == 7  # including the header
     assert figures(ENGLISH) == figures(CHINESE)
+
+
+@pytest.mark.parametrize("text", [ENGLISH, CHINESE], ids=["en", "zh-CN"])
+def test_the_claims_are_counted_and_quoted_as_they_were_recorded(text):
+    """The numbers of the section are those of the stored notebooks."""
+    found = {}
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        for cell in json.loads(path.read_text("utf-8"))["cells"]:
+            for output in cell.get("outputs", []):
+                for kind, data in output.get("data", {}).items():
+                    if kind.endswith("verdict+json"):
+                        found[data["claim"]] = data
+    section = re.search(r"\n## [^\n]*\n\n([^\n]*CLAIMS.*?)\n\n## ", text, re.S)[1]
+    head, bullets = section.split("\n", 1)
+    outcomes = [record["outcome"] for record in found.values()]
+    counts = [outcomes.count(outcome) for outcome in ("holds", "holds when", "does not hold")]
+    assert re.findall(r"\d+", head) == [str(n) for n in (115, len(found), *counts)]
+    lines = re.findall(r"^- \*\*(C\d+)\*\* (.*)$", bullets, re.M)
+    assert len(lines) == 5
+    for claim, line in lines:
+        said = f"{found[claim]['english']} {found[claim]['values']}"
+        for number in re.findall(r"\d[\d,.e+-]*\d|\d", line.replace("d_k", "")):
+            assert number in said, (claim, number)
 
 
 @pytest.mark.parametrize("text", [ENGLISH, CHINESE], ids=["en", "zh-CN"])

@@ -14,13 +14,14 @@ import sys
 from benchmarks.harness.report import write_result
 
 SETTINGS = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_ENABLE_ONEDNN_OPTS": "1"}
-# name: (environment, jit_compile of the whole step, jit of the attention core)
+# name: (environment, jit_compile of the whole step, jit of the attention core, determinism)
 VARIANTS = {
-    "as shipped": (SETTINGS, False, False),
-    "malloc for tensors": ({"TF_ENABLE_ONEDNN_OPTS": "1"}, False, False),
-    "oneDNN off": ({**SETTINGS, "TF_ENABLE_ONEDNN_OPTS": "0"}, False, False),
-    "attention core with XLA": (SETTINGS, False, True),
-    "whole step with XLA": (SETTINGS, True, False),
+    "as shipped": (SETTINGS, False, False, False),
+    "malloc for tensors": ({"TF_ENABLE_ONEDNN_OPTS": "1"}, False, False, False),
+    "oneDNN off": ({**SETTINGS, "TF_ENABLE_ONEDNN_OPTS": "0"}, False, False, False),
+    "attention core with XLA": (SETTINGS, False, True, False),
+    "whole step with XLA": (SETTINGS, True, False, False),
+    "deterministic operations": (SETTINGS, False, False, True),
 }
 
 
@@ -39,7 +40,10 @@ def measure(variant, steps):
     )
     from tf_transformer.models import Transformer
 
-    _, whole_step, core = VARIANTS[variant]
+    _, whole_step, core, deterministic = VARIANTS[variant]
+    if deterministic:
+        tf.keras.utils.set_random_seed(0)
+        tf.config.experimental.enable_op_determinism()
     batch, length, vocab = 64, 16, 4000
     model = Transformer(2, 128, 4, 512, vocab, vocab, 96, 96, share_embeddings=True, jit=core)
     model.build()
