@@ -20,11 +20,20 @@ def trained(name):
 
     `trained("heads")["4 of width 16"]["loss"]`, for example.
     """
-    path = Path(__file__).parent / "trainings" / f"{name}.json"
+    return _by_variant(Path(__file__).parent / "trainings" / f"{name}.json")
+
+
+def variants():
+    """The same of the translators that `python -m benchmarks variants` has trained."""
+    return _by_variant(Path(__file__).parents[1] / "benchmarks/results/scores/variants.json")
+
+
+def _by_variant(path):
     results = json.loads(path.read_text("utf-8"))["results"]
     return {
         variant: {key: [one[key] for one in seeds.values()] for key in next(iter(seeds.values()))}
         for variant, seeds in results.items()
+        if seeds  # none is finished yet
     }
 
 

