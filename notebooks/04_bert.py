@@ -38,6 +38,7 @@ import keras
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
+from claims import trained, verdict
 from IPython.display import Image
 
 from tf_transformer import TextEncoder, bert, create_sequence_to_sequence_mask, greedy_decode
@@ -252,3 +253,146 @@ state, end = model.start(inputs["input_ids"], max_length=16), tokenizer.end_id
 ids = greedy_decode(model.step, state, len(questions), start_id=end, end_id=end, max_length=16)
 for question, answer in zip(questions, tokenizer.decode(ids).numpy(), strict=True):
     print(question, "→", answer.decode().replace(" ", ""))
+
+# %% [markdown]
+# ## 8 · What the notes say about BERT 笔记怎么说：BERT
+#
+# From here on each experiment ends with a verdict on a claim of the notes. All verdicts:
+# [CLAIMS.md](CLAIMS.md).
+#
+# 从这里开始，每个实验都以对笔记中一条论断的结论结束。全部结论见 [CLAIMS.zh-CN.md](CLAIMS.zh-CN.md)。
+#
+# Small encoders of three layers were pretrained on 36,000 English sentences: on masked words, or on the
+# next word, seeing only the past. A linear map then looks for the word before and the word after in
+# their states; and each is fine-tuned on few labels: was a sentence a question, were two neighbouring
+# words swapped?
+#
+# Interview questions 面试题：BERT 为什么要用 MLM？为什么说 BERT 是双向的？预训练有什么用？
+
+# %%
+minilm_model = bert.Bert.from_pretrained(minilm)
+minilm_tokenizer = bert.read_tokenizer(minilm)
+
+
+def interplay():
+    """How far from a sum: what the words before and after do to a state, by layer of MiniLM."""
+    texts = [text for [text] in TextSource(corpus="en-zh").load()]
+    rows = minilm_tokenizer.encode(texts, add_special_tokens=True).to_list()
+    one = np.array([row for row in rows if len(row) == 12][:400])
+    other, place = np.roll(one, 1, axis=0), 5
+
+    def states(before, after):
+        ids = np.concatenate(
+            [before[:, :place], one[:, place : place + 1], after[:, place + 1 :]], 1
+        )
+        found = minilm_model({"input_ids": ids}, return_hidden_states=True)["hidden_states"]
+        return np.array([layer[:, place] for layer in found[1:]])
+
+    both, neither = states(other, other), states(one, one)
+    before, after = states(other, one), states(one, other)
+    rest = (both - neither) - (before - neither) - (after - neither)
+    return np.linalg.norm(rest, axis=-1).mean(-1) / np.linalg.norm(both - neither, axis=-1).mean(-1)
+
+
+between = interplay()
+kinds = trained("pretraining")
+figure, axis = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
+for (name, found), mark in zip(kinds.items(), "os^", strict=True):
+    heights = [np.mean(found[f"swapped, {count}"]) for count in (50, 500, 5000)]
+    axis.plot((50, 500, 5000), heights, marker=mark, label=name)
+axis.set(xscale="log", xlabel="labels", ylabel="accuracy: two words swapped or not")
+axis.legend(title="pretrained on")
+plt.show()
+masked, following, nothing = (kinds[name] for name in ("masked words", "next words", "nothing"))
+verdict(
+    "C96",
+    "holds",
+    "From the third layer of the small encoder a linear map finds the word before a token in "
+    "{before:.0%} and the word after it in {after:.0%} of cases; after training on the next word "
+    "in {next_before:.0%} and {next_after:.0%}, after none in {no_before:.0%} and {no_after:.0%}. "
+    "Both sides meet inside the layers: of what MiniLM makes of a change of both, {first:.0%} is "
+    "not the sum of two changes in layer 1, {last:.0%} in layer 6. Pretraining saves labels: was "
+    "it a question, 50 of them give {question:.1%}, without pretraining {no_question:.1%} and 500 "
+    "{no_questions:.1%}; were two words swapped, 5,000 give {swapped:.1%}, without pretraining "
+    "{no_swapped:.1%}. (The 11 records were not repeated.)",
+    "从小编码器的第三层，线性映射能在 {before:.0%} 的情形里找出前一个词，{after:.0%} 找出后一个词；按“预测下一个词”预训练为 {next_before:.0%} 和 {next_after:.0%}，"
+    "不预训练为 {no_before:.0%} 和 {no_after:.0%}。两侧在层内相互作用：同时改变两侧时，MiniLM 第 1 层有 {first:.0%}、第 6 层有 {last:.0%} 的变化不是两个单独变化之和。"
+    "预训练省标注：判断是否问句，50 条标注得 {question:.1%}，不预训练为 {no_question:.1%}，500 条为 {no_questions:.1%}；判断有没有两个词对调，5,000 条标注得 {swapped:.1%}，"
+    "不预训练为 {no_swapped:.1%}。（11 项纪录没有重做。）",
+    before=masked["before, layer 3"],
+    after=masked["after, layer 3"],
+    next_before=following["before, layer 3"],
+    next_after=following["after, layer 3"],
+    no_before=nothing["before, layer 3"],
+    no_after=nothing["after, layer 3"],
+    first=between[0],
+    last=between[-1],
+    question=masked["questions, 50"],
+    no_question=nothing["questions, 50"],
+    no_questions=nothing["questions, 500"],
+    swapped=masked["swapped, 5000"],
+    no_swapped=nothing["swapped, 5000"],
+)
+
+# %%
+# Rates that tell the two apart. With V = K = Q's input = the unit matrix, what comes out of
+# attention are the weights themselves.
+small = bert.Bert(
+    bert.BertConfig(50, 8, 2, 1, 16, hidden_dropout_prob=0.4, attention_probs_dropout_prob=0.2)
+)
+small.build()
+parts = [part for part in small._flatten_layers() if hasattr(part, "rate")]
+places = {rate: sum(part.rate == rate for part in parts) for rate in (0.4, 0.2)}
+layer = small.encoder.groups[0]
+attention = layer.attention
+for part, number in ((attention.query, 1), (attention.key, 2)):
+    part.kernel.assign(tf.random.stateless_normal((8, 8), (0, number)))
+attention.value.kernel.assign(tf.eye(8))
+tokens = tf.tile(tf.eye(8)[tf.newaxis], (2000, 1, 1))
+kept, dropped = (attention(tokens, training=training).numpy() for training in (False, True))
+gone = dropped == 0  # (B, queries, keys)
+seen_parts = {}
+
+
+def watched(name, part):
+    """Remember what goes into a layer and what comes out."""
+    call = part.call
+
+    def remembering(x, **options):
+        seen_parts[name] = x, call(x, **options)
+        return seen_parts[name][1]
+
+    part.call = remembering
+
+
+watched("attention", layer.dropout1)
+watched("FFN", layer.dropout2)
+watched("inner", layer.output_dense)
+embedded = small.embeddings(
+    tf.ones((100, 8), tf.int32), tf.zeros((100, 8), tf.int32), training=True
+)
+small({"input_ids": tf.ones((100, 8), tf.int32)}, training=True)
+zeros = {name: np.mean(out == 0) for name, (_, out) in seen_parts.items()}
+verdict(
+    "C97",
+    "does not hold",
+    "hidden_dropout acts in {hidden} places of two layers: on the embeddings ({embeddings:.0%} "
+    "zeros at a rate of 40 %), and on what attention ({attention:.0%}) and the FFN "
+    "({forward:.0%}) add to the residual, but not inside the FFN ({inner:.0%}). "
+    "attention_probs_dropout acts once a layer, {weights} in all, on the weights after softmax: "
+    "at 20 % {gone:.1%} of them are 0 and the others exactly 1/0.8 as large (within {rest:.0e}), "
+    "so that Q and K are untouched; a whole column, a value of V, is gone in {column:.4%} of "
+    "cases (0.2^8 = 0.0003 %).",
+    "两层的模型里 hidden_dropout 作用在 {hidden} 处：词向量（丢弃率 40 % 时 {embeddings:.0%} 为零），以及注意力（{attention:.0%}）和 FFN（{forward:.0%}）"
+    "加到残差上的输出，而不在 FFN 内部（{inner:.0%}）。attention_probs_dropout 每层一处，共 {weights} 处，作用在 softmax 之后的权重上："
+    "20 % 时 {gone:.1%} 的权重为 0，其余恰好放大为 1/0.8（相差不超过 {rest:.0e}），可见 Q、K 没有动；整列消失（即丢掉一个 V）的比例为 {column:.4%}（0.2^8 = 0.0003 %）。",
+    hidden=places[0.4],
+    embeddings=np.mean(embedded == 0),
+    attention=zeros["attention"],
+    forward=zeros["FFN"],
+    inner=np.mean(seen_parts["inner"][0] == 0),
+    weights=places[0.2],
+    gone=gone.mean(),
+    rest=np.abs(dropped - kept / 0.8)[~gone].max(),
+    column=gone.all(1).mean(),
+)

@@ -28,11 +28,11 @@ LONGEST = 30  # characters of either side
 SIZE = 2000
 
 
-def words(texts, size=None):
-    """The most common words, or all of them; the others are unknown."""
+def words(texts):
+    """The most common words; the others are unknown."""
     pipeline = metaspace_pipeline()
     counts = count_words(texts, pipeline)
-    room = None if size is None else size - len(pipeline.special_tokens)
+    room = SIZE - len(pipeline.special_tokens)
     tokens = [*pipeline.special_tokens, *(word for word, _ in counts.most_common(room))]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     model = {
@@ -55,11 +55,9 @@ def characters(texts):
 
 
 TOKENIZERS = {
-    "2,000 words": partial(words, size=SIZE),
-    "all words": words,
+    "2,000 words": words,
     "characters": characters,
     "BPE": partial(BPETokenizer.train, vocab_size=SIZE),
-    "WordPiece": lambda texts: WordPieceTokenizer.train(texts, SIZE, metaspace_pipeline()),
 }
 
 
@@ -126,7 +124,7 @@ def trained(seed, name, *, pairs=None, scored=600, epochs=6, d_model=64):
         count += np.count_nonzero(labels[:, 0])
     sources, references = (part[:scored] for part in group_references(validation))
     found = translations(model, tokenizer, sources, longest)
-    common = words(texts, SIZE)
+    common = words(texts)
     rare = [common.unknown_id in row for row in common.encode(sources)]
 
     def bleu(chosen):
