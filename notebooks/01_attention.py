@@ -23,6 +23,10 @@ import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # silence TensorFlow's startup messages
 
+import inspect
+import time
+
+import claims
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
@@ -30,6 +34,7 @@ from claims import verdict
 from IPython.display import SVG
 
 import tf_transformer
+from tf_transformer import bert, load_corpus, split_pairs
 from tf_transformer.export.translation.saved_translator import load_transformer
 from tf_transformer.export.translation.shipped_models import shipped_model
 from tf_transformer.export.translation.translate_texts import translate_texts
@@ -430,7 +435,7 @@ verdict(
 # %% [markdown]
 # ## 7 · Q, K and V 三个矩阵
 #
-# Interview questions 面试题：Q、K、V 的权重矩阵哪里来的？Q 和 K 为什么用不同的矩阵？Q = K 会怎样？不乘 Q、K、V 矩阵会怎样？
+# Interview questions 面试题：Q、K、V 的权重矩阵哪里来的？Q 和 K 为什么用不同的矩阵？Q = K 会怎样？不乘 Q、K、V 矩阵会怎样？Q、K、V 要不要过激活函数？
 
 # %%
 words = tf.constant(rng.standard_normal((1, 64, 64)), tf.float32)
@@ -524,6 +529,97 @@ verdict(
     "翻译模型的 2,000 个词向量中有 {learned:.1%}；归一化之后则没有。",
     random=random_beaten,
     learned=beaten,
+)
+
+# %%
+# The loss on held-out pairs when two of the three matrices change places in every attention.
+held_out = split_pairs(load_corpus("en-zh")).test[:100]
+english, chinese = (
+    tokenizer.encode_strings(tf.constant(side)) for side in zip(*held_out, strict=True)
+)
+start, end = (
+    tf.fill((100, 1), tf.constant(token, english.dtype))
+    for token in (tokenizer.start_id, tokenizer.end_id)
+)
+teacher = tf.concat([english, end], 1).to_tensor(), tf.concat([start, chinese], 1).to_tensor()
+labels = tf.concat([chinese, end], 1).to_tensor()
+attentions = [block.mha for block in trained.encoder.enc_layers]
+for block in trained.decoder.dec_layers:
+    attentions += [block.mha1, block.mha2]
+
+
+def nats():
+    """The translator's loss, nats a token."""
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, trained(teacher, training=False))
+    return float(tf.reduce_mean(each[labels != 0]))
+
+
+def exchange(first, second):
+    for part in attentions:
+        a, b = getattr(part, first), getattr(part, second)
+        setattr(part, first, b)
+        setattr(part, second, a)
+
+
+def exchanged(first, second):
+    exchange(first, second)
+    found = nats()
+    exchange(first, second)
+    return found
+
+
+wq = attentions[0].wq
+product = x.numpy().astype(np.float64) @ wq.kernel.numpy() + wq.bias.numpy()
+small = claims.trained("projections")
+verdict(
+    "C17",
+    "holds",
+    "The layer is x·W + b within {error:.0e}, where outputs reach {largest:.0f}. The jobs differ: on "
+    "held-out pairs the translator loses {whole:.2f} nats a token, {qk:.2f} with Q and K exchanged, "
+    "{kv:.2f} with K and V, {qv:.2f} with Q and V. The matrices are drawn at random and trained like "
+    "all weights: small translators reach {learned:.1f} BLEU, with the drawn ones kept {frozen:.1f}.",
+    "这一层就是 x·W + b，误差不超过 {error:.0e}（输出最大 {largest:.0f}）。三者分工不同：翻译模型在留出句对上每个词元的损失为 {whole:.2f}，"
+    "互换 Q、K 后为 {qk:.2f}，互换 K、V 后为 {kv:.2f}，互换 Q、V 后为 {qv:.2f}。矩阵先随机初始化，再与其他权重一起训练："
+    "小翻译模型的 BLEU 为 {learned:.1f}，三个矩阵保持随机初值时为 {frozen:.1f}。",
+    error=np.abs(wq(x) - product).max(),
+    largest=np.abs(product).max(),
+    whole=nats(),
+    qk=exchanged("wq", "wk"),
+    kv=exchanged("wk", "wv"),
+    qv=exchanged("wq", "wv"),
+    learned=small["three matrices"]["bleu"],
+    frozen=small["frozen"]["bleu"],
+)
+
+# %%
+# A dense layer without activation: f(a + b) = f(a) + f(b) - f(0).
+a, b = (tf.random.stateless_normal((1, 50, d_model), (0, seed)) for seed in (1, 2))
+projections = [dense for part in attentions for dense in (part.wq, part.wk, part.wv)]
+bent = max(np.abs(f(a + b) - f(a) - f(b) + f(0 * a)).max() for f in projections)
+defaults = inspect.signature(bert.attention_layer).parameters
+linear = sum(defaults[f"{name}_act"].default is None for name in ("query", "key", "value"))
+three_of_five = bert.attention_layer(a, a, num_attention_heads=3, size_per_head=5)
+queries, keys = layer.wq(words), layer.wk(words)
+with_relu = tf.matmul(tf.nn.relu(queries), tf.nn.relu(keys), transpose_b=True)
+verdict(
+    "C18",
+    "does not hold",
+    "There is no activation: all {count} projections of the translator are linear within {bent:.0e}, "
+    "and BERT's code has {linear} of 3 activations set to None. With relu no score is below "
+    "{least:.0f}, against {below:.0%} of them without; small translators get {relu:.1f} BLEU with it "
+    "and {plain:.1f} without. The widths may also differ: {into} in, {out} out for 3 heads of 5.",
+    "没有激活函数：翻译模型的 {count} 个投影都是线性的，误差不超过 {bent:.0e}；BERT 代码的三个激活参数有 {linear} 个默认为 None。"
+    "加 relu 后没有低于 {least:.0f} 的分数，不加时有 {below:.0%} 为负；小翻译模型加 relu 的 BLEU 为 {relu:.1f}，不加为 {plain:.1f}。"
+    "宽度也不必相等：3 个 5 维的头是 {into} 进 {out} 出。",
+    count=len(projections),
+    bent=bent,
+    linear=linear,
+    least=float(tf.reduce_min(with_relu)),
+    below=float(np.mean(tf.matmul(queries, keys, transpose_b=True) < 0)),
+    relu=small["relu"]["bleu"],
+    plain=small["three matrices"]["bleu"],
+    into=d_model,
+    out=three_of_five.shape[-1],
 )
 
 # %% [markdown]
@@ -684,6 +780,78 @@ print("output:", output.shape, "weights:", weights.shape)
 
 # %%
 SVG(tf_transformer.attention_svg(weights[1], tokens[1], tokens[1]))
+
+# %%
+batch = tf.random.stateless_normal((128, 20, 32), (0, 3))
+shapes = [
+    bert.attention_layer(batch, batch, num_attention_heads=2, size_per_head=16).shape,
+    bert.transformer_model(batch, hidden_size=32, num_attention_heads=2).shape,
+]
+try:
+    bert.transformer_model(batch, num_attention_heads=2)  # hidden_size=768, the default
+    refused = 0
+except ValueError as error:
+    refused = 1
+    print("ValueError:", error)
+verdict(
+    "C28",
+    "holds when",
+    "With hidden_size=32: `attention_layer` gives {attention} and the 12 layers of "
+    "`transformer_model` {model}. With the listed defaults the batch is refused ({refused}): "
+    "hidden_size is 768, to which a width of 32 cannot be added, and two heads would be {width} wide.",
+    "要设 hidden_size=32：此时 `attention_layer` 得到 {attention}，12 层的 `transformer_model` 得到 {model}。"
+    "用所列默认值则被拒绝（{refused}）：hidden_size 为 768，与宽度 32 无法相加，而且两个头各宽 {width}。",
+    attention="×".join(map(str, shapes[0])),
+    model="×".join(map(str, shapes[1])),
+    refused=refused,
+    width=768 // 2,
+)
+
+# %%
+many = tf_transformer.MultiHeadAttention(d_model=256, num_heads=8)
+texts = tf.random.stateless_normal((16, 40, 256), (0, 4))
+blocks_tail = tf.cast(tf.range(40) >= tf.range(20, 36)[:, None], tf.float32)[:, None]  # (B, 1, T)
+
+
+def with_axis(texts, mask):
+    """The library: (B, N, T, H)."""
+    return many(texts, texts, texts, mask[:, None], return_attention_weights=False)[0]
+
+
+def on_axis_0(texts, mask):
+    """N1: (N * B, T, H), all texts of the first head first. The mask needs as many rows."""
+    q, k, v = (tf.concat(tf.split(f(texts), 8, axis=-1), 0) for f in (many.wq, many.wk, many.wv))
+    output, _ = tf_transformer.scaled_dot_product_attention(q, k, v, mask)
+    return many.dense(tf.concat(tf.split(output, 8, axis=0), -1))
+
+
+def milliseconds(function, *arrays):
+    """The shortest of 15 calls of the compiled function."""
+    compiled, times = tf.function(function, autograph=False), []
+    for _ in range(15):
+        begin = time.perf_counter()
+        compiled(*arrays).numpy()
+        times.append(1000 * (time.perf_counter() - begin))
+    return min(times)
+
+
+expected = with_axis(texts, blocks_tail)
+tiled, repeated = tf.tile(blocks_tail, (8, 1, 1)), tf.repeat(blocks_tail, 8, axis=0)
+errors = [np.abs(expected - on_axis_0(texts, mask)).max() for mask in (tiled, repeated)]
+verdict(
+    "C29",
+    "holds when",
+    "The mask must be tiled in the order of the heads, `tf.tile(mask, (h, 1, 1))`, and the output cut "
+    "on axis 0 and joined on the last one. Then it differs from the (B, h, T, d/h) version by "
+    "{tiled:.0e}; with `tf.repeat`, which runs without an error, by up to {repeated:.2f}. It takes "
+    "{stacked:.1f} ms, the other {axis:.1f} ms.",
+    "mask 要按头的顺序平铺，即 `tf.tile(mask, (h, 1, 1))`，输出再沿第 0 轴切开、沿最后一轴拼回。这样与 (B, h, T, d/h) 的写法相差 {tiled:.0e}；"
+    "若用 `tf.repeat`，不报错，却最多相差 {repeated:.2f}。耗时 {stacked:.1f} 毫秒，另一种写法 {axis:.1f} 毫秒。",
+    tiled=errors[0],
+    repeated=errors[1],
+    stacked=milliseconds(on_axis_0, texts, tiled),
+    axis=milliseconds(with_axis, texts, blocks_tail),
+)
 
 # %% [markdown]
 # ## 10 · Encoder and decoder layers 编码层与解码层
