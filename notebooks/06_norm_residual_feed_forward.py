@@ -35,7 +35,7 @@ import keras
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
-from claims import verdict
+from claims import trained, variants, verdict
 
 from tf_transformer import bert
 from tf_transformer.data import TextSource
@@ -47,6 +47,7 @@ from tf_transformer.layers import (
     BatchNorm,
     EncoderLayer,
     LayerNorm,
+    NaiveBatchNorm,
     NoResidual,
     PreNorm,
     point_wise_feed_forward_network,
@@ -55,6 +56,8 @@ from tf_transformer.models.bert.token_layout import padded_layout
 
 SEEDS = (0, 1, 2)
 rng = np.random.default_rng(0)
+RECORDED = variants()  # translators of which one part was changed
+PAPER = "sinusoidal, post-norm (the paper)"
 
 # %% [markdown]
 # ## 1 · A real model, opened up 打开一个真实的模型
@@ -224,6 +227,37 @@ verdict(
 
 
 # %%
+# Small BERTs that guess masked words, `python notebooks/train.py without_norm`: the loss by learning rate.
+MASKED = trained("without_norm")
+TRIED = ("0.0003", "0.001", "0.003")
+
+
+def over_rates(choose, variant):
+    """The smallest or the largest loss over the learning rates, one of each seed."""
+    return choose([MASKED[variant][f"loss_{rate}"] for rate in TRIED], axis=0).tolist()
+
+
+for variant, losses in MASKED.items():
+    print(variant, *(f"{rate}: {np.mean(losses[f'loss_{rate}']):.2f}" for rate in TRIED))
+verdict(
+    "C69",
+    "does not hold",
+    "At the sizes tried (one seed). BERTs of width 64 without a single LN learn to guess masked words at all three learning rates: "
+    "after 500 steps, warmed up and with clipped gradients, the loss of 2 layers is {two_none:.2f} at the best rate, of 12 "
+    "layers {twelve_none:.2f}, and {worst:.2f} at the worst rate; word frequencies alone give {frequencies:.2f}. With LN 2 layers "
+    "get to {two:.2f}: it helps. But it is not enough: translators with 6 layers and post-norm LN, at the usual rate, end at {bleu:.1f} BLEU.",
+    "就试过的规模（一个随机种子）而言不成立。宽 64、完全没有 LN 的 BERT，在三种学习率下都学会了猜被遮住的词：预热并裁剪梯度，500 步之后，最好的学习率下 2 层的损失为 {two_none:.2f}，12 层为 {twelve_none:.2f}，最差的学习率下 12 层也有 "
+    "{worst:.2f}；只用词频则为 {frequencies:.2f}。有 LN 时 2 层可到 {two:.2f}，确有帮助。但有 LN 也不够：6 层、post-norm 的翻译模型在通常的学习率下 BLEU 只有 {bleu:.1f}。",
+    frequencies=MASKED["norm, 2 layers"]["frequencies"][0],
+    two=over_rates(np.min, "norm, 2 layers"),
+    two_none=over_rates(np.min, "no norm, 2 layers"),
+    twelve_none=over_rates(np.min, "no norm, 12 layers"),
+    worst=over_rates(np.max, "no norm, 12 layers"),
+    bleu=RECORDED["post-norm, 6 layers"]["bleu"],
+)
+
+
+# %%
 def whitened(x, axes=-1, epsilon=1e-6):
     """Mean 0 and variance 1 over some axes, in float64."""
     x = np.asarray(x, np.float64)
@@ -377,6 +411,82 @@ verdict(
     "每个样本一组会差 {ln_sample:.1f}。BN 的说法要改为每层的每个特征各一组（向量 {bn_flat:.0e}，文本 {bn_feature:.0e}）；"
     "整层只用一组会差 {bn_layer:.1f}。",
     **far,
+)
+
+
+# %%
+def padded(more):
+    """Outputs of three norms for 64 sentences, with the states of so many more masked tokens."""
+    changed = {name: tf.pad(value[:64], [[0, 0], [0, more]]) for name, value in inputs.items()}
+    x = model(changed, return_hidden_states=True)["hidden_states"][3]
+    tokens = changed["attention_mask"] == 1
+    norms = NaiveBatchNorm(), BatchNorm(), LayerNorm()
+    return [norm(x, training=True, tokens=tokens)[:, :T].numpy() for norm in norms]
+
+
+without = padded(0)
+by_padding = np.array(  # (shares, norms): of the norm of the outputs
+    [
+        [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(padded(m), without, strict=True)]
+        for m in (4, 12, 36)
+    ]
+)
+verdict(
+    "C64",
+    "holds when",
+    "When padding counts in the statistics. With a quarter, half and three quarters of padding the batch "
+    "norm of the same words changes by {quarter:.0%}, {half:.0%} and {most:.0%}; with padding left out by "
+    "{left_out:.2g}, as layer norm ({layer:.2g}). Small translators score {naive:.1f} BLEU with padding in the "
+    "statistics, {batch:.1f} without it and {layer_bleu:.1f} with LN (losses {naive_loss:.2f}, {batch_loss:.2f}, "
+    "{layer_loss:.2f}): most of the loss comes from the padding, but LN is still better. CNNs are not tried here.",
+    "在把填充算进统计量时成立。填充占四分之一、一半、四分之三时，同样的词经 BN 后分别变化 {quarter:.0%}、{half:.0%}、{most:.0%}；不算填充则只变化 "
+    "{left_out:.2g}，与 LN（{layer:.2g}）一样。小翻译模型的 BLEU：统计量含填充 {naive:.1f}，不含 {batch:.1f}，LN {layer_bleu:.1f}"
+    "（损失 {naive_loss:.2f}、{batch_loss:.2f}、{layer_loss:.2f}）：主要问题是填充，但不含填充时 LN 仍然更好。这里没有测 CNN。",
+    quarter=by_padding[0, 0],
+    half=by_padding[1, 0],
+    most=by_padding[2, 0],
+    left_out=by_padding[:, 1].max(),
+    layer=by_padding[:, 2].max(),
+    naive=RECORDED["batch norm over padding too"]["bleu"],
+    batch=RECORDED["batch norm"]["bleu"],
+    layer_bleu=RECORDED[PAPER]["bleu"],
+    naive_loss=RECORDED["batch norm over padding too"]["loss"],
+    batch_loss=RECORDED["batch norm"]["loss"],
+    layer_loss=RECORDED[PAPER]["loss"],
+)
+
+# %%
+batched = np.asarray(hidden[3], np.float64)[:480].reshape(15, 32, T, D)
+spread = batched.std((0, 1, 2))
+
+
+def between(axes):
+    """How far the means of batches of 32 lie apart, in standard deviations of a feature."""
+    return (batched.mean(axes).std(0) / spread).mean()
+
+
+one_position, all_positions = between(1), between((1, 2))
+over_positions = keras.layers.BatchNormalization(axis=1, epsilon=1e-6)
+by_axis = over_positions(tf.constant(sums), training=True).numpy()
+lengths = np.array([len(row) for row in rows])
+verdict(
+    "C65",
+    "holds when",
+    "When the positions are made the features, with axis=1 in Keras: then each position has one mean and "
+    "variance (off by {axis:.0e} on average). On the usual axis BN has one pair for each feature, over the words of "
+    "all positions ({pooled:.0e}; pairs for each position would differ by {each:.1f}). Samples do vary. Over "
+    "batches of 32 sentences in MiniLM the mean of a feature varies by {mean_all:.2f} of its standard deviation, at "
+    "one position by {mean_one:.2f} (independent words: 0.05 and 0.18), and of 32 sentences of the "
+    "corpus only {reached:.1f} reach position 17.",
+    "把位置当作特征时（Keras 中 axis=1）才如此：每个位置一组均值和方差（平均相差 {axis:.0e}）。通常的轴上，BN 对每个特征只有一组，包含所有位置的词"
+    "（相差 {pooled:.0e}；若每个位置一组，会差 {each:.1f}）。样本差异确实存在：MiniLM 中以 32 句为一批，一个特征的均值在批次之间的波动是其标准差的 {mean_all:.2f} 倍，"
+    "只看一个位置则为 {mean_one:.2f} 倍（词相互独立时为 0.05 和 0.18）；而语料中平均 32 句只有 {reached:.1f} 句能到第 17 位。",
+    axis=np.abs(by_axis - whitened(sums, (0, 2))).mean(),
+    pooled=np.abs(out_batch - whitened(sums, (0, 1))).mean(),
+    each=np.abs(out_batch - whitened(sums, 0)).mean(),
+    mean_all=all_positions,
+    mean_one=one_position,
+    reached=np.mean(lengths > 16) * 32,
 )
 
 # %%
@@ -543,19 +653,27 @@ middle = np.array(
 verdict(
     "C71",
     "holds when",
-    "In the first layers of MiniLM. A linear fit explains {network_first:.2f} of the FFN and "
-    "{attention_first:.2f} of attention in layers 1 to 4, but {network_last:.2f} and "
-    "{attention_last:.2f} in the last two (R², mean of features). Judged by the values halfway between "
-    "two sentences the FFN is the less linear one in {halfway} of 6 layers: {network_middle:.2f} "
+    "By the mean R² of the features, and in the first layers of MiniLM: there a linear fit explains "
+    "{network_first:.2f} of the FFN and {attention_first:.2f} of attention (layers 1 to 4), in the last two "
+    "{network_last:.2f} and {attention_last:.2f}. Over all variance, which a few large features dominate, the "
+    "FFN is the more linear part in {all_variance} of 6 layers: {network_low:.2f} to {network_high:.2f} against "
+    "{attention_low:.2f} to {attention_high:.2f}. Judged by the values halfway between two sentences "
+    "the FFN is the less linear one in {halfway} of 6 layers: {network_middle:.2f} "
     "against {attention_middle:.2f}. The nonlinearity of attention is all in its weights: with them "
     "held fixed R² is {own:.3f}.",
-    "在 MiniLM 的前几层成立。第 1 到 4 层，线性拟合能解释 FFN 的 {network_first:.2f}、注意力的 {attention_first:.2f}；最后两层则为 "
-    "{network_last:.2f} 和 {attention_last:.2f}（R²，对特征取平均）。用两个句子的中点来检验，6 层中有 {halfway} 层 FFN 更不线性："
+    "按各特征 R² 的平均，在 MiniLM 的前几层成立：第 1 到 4 层，线性拟合能解释 FFN 的 {network_first:.2f}、注意力的 {attention_first:.2f}；最后两层则为 "
+    "{network_last:.2f} 和 {attention_last:.2f}。若按全部方差计算（由少数很大的特征主导），6 层中有 {all_variance} 层是 FFN 更线性："
+    "{network_low:.2f} 到 {network_high:.2f}，注意力为 {attention_low:.2f} 到 {attention_high:.2f}。用两个句子的中点来检验，6 层中有 {halfway} 层 FFN 更不线性："
     "{network_middle:.2f} 对 {attention_middle:.2f}。注意力的非线性全在权重里：权重固定时 R² 为 {own:.3f}。",
     network_first=network[:4, 1].mean(),
     attention_first=mean_weights[:4, 1].mean(),
     network_last=network[4:, 1].mean(),
     attention_last=mean_weights[4:, 1].mean(),
+    all_variance=int(np.sum(network[:, 0] > mean_weights[:, 0])),
+    network_low=network[:, 0].min(),
+    network_high=network[:, 0].max(),
+    attention_low=mean_weights[:, 0].min(),
+    attention_high=mean_weights[:, 0].max(),
     halfway=int(np.sum(middle[:, 0] < middle[:, 1])),
     network_middle=middle[:, 0].mean(),
     attention_middle=middle[:, 1].mean(),
@@ -653,6 +771,24 @@ verdict(
 )
 
 # %%
+chosen = {"paper": Architecture().feed_forward.activation, "bert": model.config.hidden_act}
+verdict(
+    "C73",
+    "holds when",
+    "Both, for different models: the paper's network is max(0, xW1 + b1)W2 + b2, and BERT came with GELU. The "
+    "library's default, the paper's, is {paper}, and MiniLM's published configuration says {bert}. Either "
+    "works: small translators score {relu:.1f} BLEU with ReLU and {gelu:.1f} with GELU (losses {relu_loss:.3f} and "
+    "{gelu_loss:.3f}).",
+    "两种说法针对不同的模型：论文的网络是 max(0, xW1 + b1)W2 + b2，GELU 是 BERT 用的。本库默认与论文一致，为 {paper}；MiniLM 公布的配置里写的是 "
+    "{bert}。两者都可用：小翻译模型用 ReLU 得 {relu:.1f} BLEU，用 GELU 得 {gelu:.1f}（损失 {relu_loss:.3f} 和 {gelu_loss:.3f}）。",
+    **chosen,
+    relu=RECORDED[PAPER]["bleu"],
+    gelu=RECORDED["GELU"]["bleu"],
+    relu_loss=RECORDED[PAPER]["loss"],
+    gelu_loss=RECORDED["GELU"]["loss"],
+)
+
+# %%
 centred = (real - real.mean(1, keepdims=True)) / real.std(1, keepdims=True)
 skew, tails = (centred**3).mean(1), (centred**4).mean(1) - 3
 bell = (np.abs(skew) < 0.5) & (np.abs(tails) < 1)
@@ -702,6 +838,28 @@ verdict(
     mean=np.abs(drawn.mean(0) - gelu(tf.constant(points))).max(),
     one=drawn[:, 1].std(),
     kept=dropped.max(),
+)
+
+
+# %%
+PARTS = trained("parts")  # small translators, `python notebooks/train.py parts`
+verdict(
+    "C75",
+    "does not hold",
+    "GELU draws nothing (C74), and drawing does harm. With real draws in training, m·x with P(m = 1) = Φ(x), "
+    "and their mean outside, a small translator has a loss of {drawn:.2f} (one seed), with GELU {gelu:.2f}, with ReLU "
+    "{relu:.2f} (BLEU {drawn_bleu:.1f}, {gelu_bleu:.1f}, {relu_bleu:.1f}). What GELU adds is its shape: below 0 it "
+    "falls to {low:.2f} at {at:.2f} and rises back to 0, with slopes where ReLU has none.",
+    "GELU 不做抽样（C74），而真的抽样反而有害。训练时用 m·x、P(m = 1) = Φ(x)，训练之外用其期望，小翻译模型的损失为 {drawn:.2f}（一个随机种子），GELU 为 {gelu:.2f}，ReLU 为 {relu:.2f}"
+    "（BLEU {drawn_bleu:.1f}、{gelu_bleu:.1f}、{relu_bleu:.1f}）。GELU 多出来的是形状：在 0 以下先降到 {low:.2f}（x = {at:.2f}），再升回 0；这里 ReLU 没有梯度，GELU 有。",
+    drawn=PARTS["drawn"]["loss"],
+    gelu=PARTS["GELU"]["loss"],
+    relu=PARTS["the paper's"]["loss"],
+    drawn_bleu=PARTS["drawn"]["bleu"],
+    gelu_bleu=PARTS["GELU"]["bleu"],
+    relu_bleu=PARTS["the paper's"]["bleu"],
+    low=exact.min(),
+    at=x[exact.argmin()],
 )
 
 
@@ -838,4 +996,31 @@ verdict(
     high=positive.max(),
     relu_time=milliseconds(tf.nn.relu),
     gelu_time=milliseconds(gelu),
+)
+
+# %%
+# Units of the feed-forward networks that are 0 on all tokens of the validation pairs.
+dead = PARTS["the paper's"]
+epochs = range(7)
+figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
+axes.plot(epochs, [dead[f"dead_{n}"] for n in epochs], "o-")
+axes.set(
+    xlabel="epoch", ylabel="dead units of 1,024", title="A translator with ReLU, one line a seed"
+)
+plt.show()
+verdict(
+    "C79",
+    "holds when",
+    "For a few units, and not for good. In a small translator {zeros:.0%} of the outputs of ReLU are 0, but a unit is 0 for some "
+    "tokens and not for others: {dead:.0f} of {units:.0f} are 0 on all tokens of 2,044 held-out pairs after six epochs, {start:.0f} before "
+    "training. Of the {ever:.0f} that were dead after some epoch {revived:.0f} came back: "
+    "the layers before them go on changing, and a rare word of the training pairs may still reach them.",
+    "只有少数神经元如此，而且并非永远。小翻译模型中 ReLU 的输出有 {zeros:.0%} 为 0，但同一个神经元对有些词元为 0，对另一些不为 0：六轮之后，{units:.0f} 个中有 {dead:.0f} 个在 2,044 对留出句对的所有词元上都是 0，"
+    "训练前为 {start:.0f} 个。在某一轮结束时坏死过的 {ever:.0f} 个中，有 {revived:.0f} 个又活了过来：前面的层仍在变，训练集中的个别词也可能还能激活它们。",
+    zeros=dead["zeros"],
+    dead=dead["dead_6"],
+    units=dead["units"][0],
+    start=dead["dead_0"],
+    ever=dead["ever_dead"],
+    revived=dead["revived"],
 )
