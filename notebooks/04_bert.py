@@ -263,8 +263,8 @@ for question, answer in zip(questions, tokenizer.decode(ids).numpy(), strict=Tru
 # 从这里开始，每个实验都以对笔记中一条论断的结论结束。全部结论见 [CLAIMS.zh-CN.md](CLAIMS.zh-CN.md)。
 #
 # Small encoders of three layers were pretrained on 36,000 English sentences: on masked words, or on the
-# next word, seeing only the past. A linear map then looks for the word before and the word after in
-# their states; and each is fine-tuned on few labels: was a sentence a question, were two neighbouring
+# next word, seeing only the past. A linear map then looks for the word after a token in its
+# state; and each is fine-tuned on few labels: was a sentence a question, were two neighbouring
 # words swapped?
 #
 # Interview questions 面试题：BERT 为什么要用 MLM？为什么说 BERT 是双向的？预训练有什么用？
@@ -306,32 +306,31 @@ plt.show()
 masked, following, nothing = (kinds[name] for name in ("masked words", "next words", "nothing"))
 verdict(
     "C96",
-    "holds",
-    "From the third layer of the small encoder a linear map finds the word before a token in "
-    "{before:.0%} and the word after it in {after:.0%} of cases; after training on the next word "
-    "in {next_before:.0%} and {next_after:.0%}, after none in {no_before:.0%} and {no_after:.0%}. "
-    "Both sides meet inside the layers: of what MiniLM makes of a change of both, {first:.0%} is "
-    "not the sum of two changes in layer 1, {last:.0%} in layer 6. Pretraining saves labels: was "
-    "it a question, 50 of them give {question:.1%}, without pretraining {no_question:.1%} and 500 "
-    "{no_questions:.1%}; were two words swapped, 5,000 give {swapped:.1%}, without pretraining "
-    "{no_swapped:.1%}. (The 11 records were not repeated.)",
-    "从小编码器的第三层，线性映射能在 {before:.0%} 的情形里找出前一个词，{after:.0%} 找出后一个词；按“预测下一个词”预训练为 {next_before:.0%} 和 {next_after:.0%}，"
-    "不预训练为 {no_before:.0%} 和 {no_after:.0%}。两侧在层内相互作用：同时改变两侧时，MiniLM 第 1 层有 {first:.0%}、第 6 层有 {last:.0%} 的变化不是两个单独变化之和。"
-    "预训练省标注：判断是否问句，50 条标注得 {question:.1%}，不预训练为 {no_question:.1%}，500 条为 {no_questions:.1%}；判断有没有两个词对调，5,000 条标注得 {swapped:.1%}，"
-    "不预训练为 {no_swapped:.1%}。（11 项纪录没有重做。）",
-    before=masked["before, layer 3"],
-    after=masked["after, layer 3"],
-    next_before=following["before, layer 3"],
-    next_after=following["after, layer 3"],
-    no_before=nothing["before, layer 3"],
-    no_after=nothing["after, layer 3"],
-    first=between[0],
-    last=between[-1],
+    "holds when",
+    "Pretraining does save labels; that it is on masked words matters where both sides are "
+    "needed. Was it a question: 50 labels give {question:.1%} after masked words, "
+    "{next_question:.1%} after predicting the next word from the past, {no_question:.1%} without "
+    "pretraining, where 500 give {no_questions:.1%}. Were two words swapped: 5,000 labels give "
+    "{swapped:.1%}, {next_swapped:.1%} and {no_swapped:.1%}. A linear map finds the word after a "
+    "token in {after:.0%} of the states of masked words, but in {next_after:.0%} of the one-way "
+    "model's, which guesses it. And it is deep: of what MiniLM makes of a change of both sides, "
+    "{first:.0%} is not the sum of two changes in layer 1, {last:.0%} in layer 6. (One or two "
+    "seeds; the 11 records were not repeated.)",
+    "预训练确实省标注；是否必须用 MLM，要看任务是否需要两侧。判断是否问句：50 条标注，MLM 预训练得 {question:.1%}，只看左边、预测下一个词的预训练得 {next_question:.1%}，"
+    "不预训练为 {no_question:.1%}（500 条时为 {no_questions:.1%}）。判断有没有两个词对调：5,000 条标注，三者分别为 {swapped:.1%}、{next_swapped:.1%}、{no_swapped:.1%}。"
+    "用线性映射找后一个词，MLM 的状态里能找到 {after:.0%}，但单向模型靠猜也有 {next_after:.0%}。“深层双向”没错：同时改变两侧时，MiniLM 第 1 层有 {first:.0%}、"
+    "第 6 层有 {last:.0%} 的变化不是两个单独变化之和。（一到两个种子；11 项纪录没有重做。）",
     question=masked["questions, 50"],
+    next_question=following["questions, 50"],
     no_question=nothing["questions, 50"],
     no_questions=nothing["questions, 500"],
     swapped=masked["swapped, 5000"],
+    next_swapped=following["swapped, 5000"],
     no_swapped=nothing["swapped, 5000"],
+    after=masked["after, layer 3"],
+    next_after=following["after, layer 3"],
+    first=between[0],
+    last=between[-1],
 )
 
 # %%

@@ -460,6 +460,34 @@ verdict(
     four=bleus[4],
 )
 
+# %%
+# Members of an ensemble can each do the whole task. Here one head of each of the nine attentions is
+# left, at its own size or as large as all four.
+alone = []
+for n in range(4):
+    for times in (1, 2, 4):
+        with without([head for head in every if head[1] != n]):
+            for site in {site for site, _ in every}:
+                site.after.kernel.assign(times * site.after.kernel)
+            alone.append(loss(held_out))
+one, sixteen = (by_heads[f"1000 pairs, {heads} heads"] for heads in (1, 16))
+verdict(
+    "C37",
+    "does not hold",
+    "A member of an ensemble does the task alone; with one head left in each attention the translator "
+    "loses {alone:.2f} nats a token at best, with all four {whole:.2f}. Nor do more heads keep a small "
+    "translator from learning 998 pairs by heart: with 1 head its loss is {one_known:.2f} on them and "
+    "{one_new:.2f} on other pairs, with 16 heads {many_known:.2f} and {many_new:.2f}.",
+    "集成的成员可以单独完成任务；而翻译模型每个注意力只留一个头时，损失最低也有 {alone:.2f}，四个头都在时为 {whole:.2f}。"
+    "头多也不能防止小翻译模型背下 998 个句对：1 个头时训练句对的损失为 {one_known:.2f}，其他句对为 {one_new:.2f}；16 个头时为 {many_known:.2f} 和 {many_new:.2f}。",
+    alone=min(alone),
+    whole=whole,
+    one_known=one["train_loss"],
+    one_new=one["loss"],
+    many_known=sixteen["train_loss"],
+    many_new=sixteen["loss"],
+)
+
 # %% [markdown]
 # ## 6 · Fewer matrices 少用一个矩阵
 #
@@ -526,11 +554,11 @@ verdict(
     "holds when",
     "Untrained, with wide heads and short texts: on random vectors with Q = K a token gives itself "
     "{wide:.2f} of its weight with heads of 64 and 10 tokens, {wide_long:.2f} with 200 tokens; with "
-    "heads of 16, {narrow:.2f} and {narrow_long:.2f}. Training undoes it: in the encoder of small "
+    "heads of 16, {narrow:.2f} and {narrow_long:.2f}. Training leads away from it: in the encoder of small "
     "translators with heads of 16 the weight goes from {start:.2f} to {end:.2f}, and what attention "
     "adds to the token's own value from {still:.0%} to {moved:.0%} of the output.",
     "要求未经训练、头宽而文本短：在随机向量上，Q=K 时词元给自己的权重，头宽 64 时为 {wide:.2f}（10 个词元）和 {wide_long:.2f}（200 个），头宽 16 时为 {narrow:.2f} 和 {narrow_long:.2f}。"
-    "训练会改变这一点：头宽 16 的小翻译模型，编码器里这个权重从 {start:.2f} 变为 {end:.2f}，输出中不来自词元自身 V 的部分从 {still:.0%} 变为 {moved:.0%}。",
+    "训练使它远离这一点：头宽 16 的小翻译模型，编码器里这个权重从 {start:.2f} 变为 {end:.2f}，输出中不来自词元自身 V 的部分从 {still:.0%} 变为 {moved:.0%}。",
     wide=own[64, 10],
     wide_long=own[64, 200],
     narrow=own[16, 10],

@@ -101,6 +101,8 @@ def errata_page(records, language):
     """ERRATA.md, or with language 1 the Chinese ERRATA.zh-CN.md."""
     errata = json.loads((FOLDER / "errata.json").read_text("utf-8"))
     wrong = [record for record in records if record["outcome"] == "does not hold"]
+    if missing := {record["claim"] for record in wrong} - set(errata):
+        raise SystemExit(f"errata.json: expected what is right, and why, for {sorted(missing)}.")
     head = (
         f"# Errata of the notes\n\nEnglish · [中文](ERRATA.zh-CN.md)\n\n{len(wrong)} of the "
         f"[claims](CLAIMS.md) do not hold. For each: what the notes say, what is right, why, and "
