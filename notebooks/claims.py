@@ -38,9 +38,11 @@ def _by_variant(path):
 
 
 class Spread(list):
-    """Numbers of several seeds: formatted as their mean, with the smallest and the largest."""
+    """Numbers of seeds: formatted as their mean, with the smallest and the largest of several."""
 
     def __format__(self, form):
+        if len(self) == 1:
+            return format(self[0], form)
         mean, least, most = (format(x, form) for x in (sum(self) / len(self), min(self), max(self)))
         return f"{mean} [{least}, {most}]"
 

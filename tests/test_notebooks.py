@@ -103,6 +103,8 @@ def test_bad_verdicts():
         verdict("C02", "holds", "{x}", "no number", x=1)
     with pytest.raises(ValueError, match="C02: expected all numbers"):
         verdict("C02", "holds", "no number", "no number")
+    one = verdict("C02", "holds", "{x:.1f}", "{x:.1f}", x=[2]).record
+    assert one["english"] == "2.0" and one["values"] == {"x": [2]}
     spread = verdict("C02", "holds", "{x:.1f}", "{x:.1f}", x=[1, 2, 6]).record
     assert spread["english"] == "3.0 [1.0, 6.0]" and spread["values"] == {"x": [1, 2, 6]}
 
