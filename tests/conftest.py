@@ -69,7 +69,7 @@ def _resident_pages():
 def fresh_keras():
     """Reset layer names and random seeds, so that no test depends on earlier ones."""
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None:  # its ten bits of mantissa are too few for the tolerances, on a GPU
+    if tensorflow is not None:  # the default of a GPU, too coarse for the tolerances
         tensorflow.config.experimental.enable_tensor_float_32_execution(False)
     keras = sys.modules.get("keras")
     if keras is not None:  # do not import Keras for tests that do not use it
