@@ -24,7 +24,7 @@ def start_distribution(kind="auto"):
         Context manager in which the model is created and trained.
 
     Raises:
-        ValueError: If the kind is unknown, or TF_CONFIG has another form.
+        ValueError: If the kind is unknown, TF_CONFIG has another form, or there is no TPU.
 
     Example:
         >>> with start_distribution("none"):
@@ -39,7 +39,13 @@ def start_distribution(kind="auto"):
     elif kind == "mirrored":
         return tf.distribute.MirroredStrategy().scope()
     elif kind == "tpu":
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        try:
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        except ValueError as error:
+            raise ValueError(
+                f"distribute: expected a TPU that TensorFlow finds, got none ({error}). Name it in "
+                f"the environment variable TPU_NAME, or use auto or none."
+            ) from error
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver).scope()
