@@ -1,13 +1,17 @@
 """TensorFlow on a GPU: `python -m benchmarks gpu`.
 
-Times training steps of the base Transformer as `fit` takes them, with the optimizer, beside torch
-in the same process; BERT-base's encoder; and the included translator, greedily and with beams.
-Writes results/NAME-OF-THE-GPU/gpu.md. Needs a GPU that TensorFlow sees; torch is optional.
+Times training steps of the base Transformer as `fit` takes them, with the optimizer, beside torch;
+BERT-base's encoder; and the included translator, greedily and with beams. Needs a GPU that
+TensorFlow sees; torch is optional. Writes results/NAME-OF-THE-GPU/gpu.md.
 """
 
+import contextlib
+import multiprocessing
 import os
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 
 import numpy as np
@@ -18,9 +22,9 @@ from benchmarks.models.stablehlo_step import BASE
 BATCH, LENGTH = 128, 64
 SENTENCES = 2048
 REMARK = """\
-Medians of the rounds, in brackets their range; all variants of a table in turn in each round, in
-one process. A step of training is forward, backward and Adam, dropout 0.1, label smoothing, no
-padding; float32 products are TensorFloat-32. torch drops attention weights too.
+Medians of the rounds, in brackets their range; all variants of a table in turn in each round, each
+library in a process of its own. A step of training is forward, backward and Adam, dropout 0.1,
+label smoothing, no padding; float32 products are TensorFloat-32. torch drops attention weights too.
 """
 
 
@@ -125,32 +129,49 @@ def translations(beam, jit):
     return lambda: translate_texts(translator, sentences, beam=beam, tokens_per_batch=16384)
 
 
-def measured(functions, rounds, calls):
-    """Seconds of a call of each function in each round, medians of some calls; and of the first."""
-    running, first = {}, {}
-    for name, make in functions.items():
+def ready(title, name):
+    """Build a function in this process: the seconds of that and of its first call."""
+    start = time.perf_counter()
+    RUNNING[name] = PARTS[title][0][name]()
+    RUNNING[name]()
+    seconds = time.perf_counter() - start
+    RUNNING[name](), RUNNING[name]()
+    return seconds
+
+
+def timed(name, calls):
+    """Seconds of a call of a function in this process, the median of some."""
+    each = []
+    for _ in range(calls):
         start = time.perf_counter()
-        try:
-            running[name] = make()
-        except ImportError as error:
-            print(f"{name}: {error}", flush=True)
-            continue
-        running[name]()
-        first[name] = time.perf_counter() - start
-        running[name](), running[name]()
-        print(f"{name}: ready after {first[name]:.0f} s", flush=True)
-    seconds = {name: [] for name in running}
-    for _ in range(rounds):
-        for name, function in running.items():
-            each = []
-            for _ in range(calls):
-                start = time.perf_counter()
-                function()
-                each.append(time.perf_counter() - start)
-            seconds[name].append(statistics.median(each))
+        RUNNING[name]()
+        each.append(time.perf_counter() - start)
+    return statistics.median(each)
+
+
+def measured(title, names, rounds):
+    """Seconds of a call of each function in each round, and of building it and its first call."""
+    with contextlib.ExitStack() as stack:
+        homes, first = {}, {}
+        for name in names:
+            library = name.split(",")[0]
+            if library not in homes:
+                process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+                homes[library] = stack.enter_context(process)
+            try:
+                first[name] = homes[library].submit(ready, title, name).result()
+                print(f"{name}: ready after {first[name]:.0f} s", flush=True)
+            except (ImportError, BrokenProcessPool) as error:
+                print(f"{name}: left out, {error}", flush=True)
+        calls = PARTS[title][3]
+        seconds = {name: [] for name in first}
+        for _ in range(rounds):
+            for name, each in seconds.items():
+                each.append(homes[name.split(",")[0]].submit(timed, name, calls).result())
     return seconds, first
 
 
+RUNNING = {}  # the functions of a process
 PARTS = {
     "Training steps of the base Transformer, 128 pairs of 64 tokens": (
         {
@@ -182,10 +203,10 @@ PARTS = {
     ),
     f"The included translator, {SENTENCES:,} sentences": (
         {
-            "greedy": partial(translations, False, False),
-            "greedy, XLA": partial(translations, False, True),
-            "beam 4": partial(translations, True, False),
-            "beam 4, XLA": partial(translations, True, True),
+            "tf_transformer, greedy": partial(translations, False, False),
+            "tf_transformer, greedy, XLA": partial(translations, False, True),
+            "tf_transformer, beam 4": partial(translations, True, False),
+            "tf_transformer, beam 4, XLA": partial(translations, True, True),
         },
         "sentences/s",
         SENTENCES,
@@ -210,13 +231,9 @@ def main(parser, arguments):
     name = tf.config.experimental.get_device_details(gpus[0])["device_name"]
     folder = RESULTS / "-".join(name.lower().split()[:2])
     tables = []
-    for title, (functions, unit, count, calls) in PARTS.items():
-        some = {
-            variant: make
-            for variant, make in functions.items()
-            if options.xla or "XLA" not in variant
-        }
-        seconds, first = measured(some, options.rounds, calls)
+    for title, (functions, unit, count, _) in PARTS.items():
+        names = [name for name in functions if options.xla or "XLA" not in name]
+        seconds, first = measured(title, names, options.rounds)
         lines = [f"## {title}", "", f"| | ms | {unit} | building and first call, s |"]
         lines.append("|---|---|---|---|")
         for variant, each in seconds.items():

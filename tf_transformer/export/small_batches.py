@@ -50,7 +50,8 @@ class SmallBatches(tf.Module):
         self._compiled = tf.function(compiled, input_signature=signature, autograph=False)
         self._plain, self._longest = plain, longest
         shape = len(_ROWS), len(lengths_of_buckets(longest))
-        self._new = tf.fill(shape, at_once)
+        # 0 or 1 for each bucket; int64, since a bool that is a variable is not read by place on a GPU.
+        self._new = tf.fill(shape, tf.constant(at_once, tf.int64))
         self._ready = tf.Variable(self._new, trainable=False, name="ready")
         # Not a decorator, which would keep only a weak reference to the object.
         self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
@@ -61,7 +62,7 @@ class SmallBatches(tf.Module):
         rows, length = tf.unstack(tf.shape(tf.nest.flatten(inputs)[0]))
         is_small = (rows > 0) & (rows <= _ROWS[-1]) & (length > 0) & (length <= self._longest)
         return tf.cond(
-            is_small & tf.gather_nd(self._ready, self._bucket(padded)),
+            is_small & (tf.gather_nd(self._ready, self._bucket(padded)) > 0),
             lambda: tf.nest.map_structure(lambda x: x[:rows], self._compiled(padded, *settings)),
             lambda: self._plain(inputs, *settings),
         )
@@ -91,8 +92,8 @@ class SmallBatches(tf.Module):
         padded = self._padded(ones)
         # Of its results, or TensorFlow would leave a call without side effects out.
         settings = [tf.ones((), spec.dtype) for spec in self._settings]
-        is_done = tf.size(tf.nest.flatten(self._compiled(padded, *settings))[0]) >= 0
-        ready = self._ready.scatter_nd_update([self._bucket(padded)], [is_done])
+        size = tf.size(tf.nest.flatten(self._compiled(padded, *settings))[0], tf.int64)
+        ready = self._ready.scatter_nd_update([self._bucket(padded)], [tf.sign(size + 1)])
         return tf.math.count_nonzero(ready, dtype=tf.int32)
 
     def _padded(self, inputs):
