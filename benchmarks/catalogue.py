@@ -117,6 +117,7 @@ BENCHMARKS = [
         "TensorFlow on a GPU: training steps and BERT beside torch, translation",
         "10 min",
         needs="a GPU that TensorFlow sees",
+        results=("gpu",),
     ),
     Benchmark(
         "models",

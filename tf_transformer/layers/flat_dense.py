@@ -7,7 +7,9 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.activations import gelu
+from tf_transformer.functional.bias import add_bias
 from tf_transformer.functional.int8_product import int8_product, to_int8
+from tf_transformer.functional.xla_context import has_accelerator
 
 # What Keras makes of names, as `int8_product` knows it.
 _PLAIN = {
@@ -44,7 +46,15 @@ class FlatDense(keras.layers.Dense):
     input_range = None
 
     def call(self, inputs, training=None):
+        in_16_bits = tf.as_dtype(self.compute_dtype).size == 2
+        if training and in_16_bits and self.use_bias and has_accelerator():
+            return self._over_rows(inputs, self._train_on_accelerator)
         return self._over_rows(inputs, lambda rows: super(FlatDense, self).call(rows))
+
+    def _train_on_accelerator(self, rows):
+        kernel, bias = (tf.convert_to_tensor(weight) for weight in (self.kernel, self.bias))
+        outputs = add_bias(tf.matmul(rows, kernel), bias)
+        return outputs if self.activation is None else self.activation(outputs)
 
     def quantize(self, mode="int8", type_check=True, config=None):
         """Round the kernel to 8 bits, one range for each column. The layer must be built.

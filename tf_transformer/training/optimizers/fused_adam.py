@@ -31,6 +31,9 @@ class FusedAdam(keras.optimizers.Adam):
     sums_done = False  # whether the gradients that `apply` gets are those of the whole batch
 
     def apply(self, grads, trainable_variables=None):
+        step = tf.cast(self.iterations + 1, tf.float32)
+        # Here, since for each weight they would be a fourth of the operations of a small model.
+        self._beta_powers = self.beta_1**step, self.beta_2**step
         super().apply(grads if self.sums_done else global_gradients(grads), trainable_variables)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
@@ -44,17 +47,16 @@ class FusedAdam(keras.optimizers.Adam):
             x.value if isinstance(x, keras.Variable) else x
             for x in (variable, self._momentums[index], self._velocities[index])
         )
-        step = tf.cast(self.iterations + 1, w.dtype)
-        beta_1, beta_2 = (tf.cast(beta, w.dtype) for beta in (self.beta_1, self.beta_2))
+        beta_1_power, beta_2_power = (tf.cast(power, w.dtype) for power in self._beta_powers)
         tf.raw_ops.ResourceApplyAdam(
             var=w.handle,
             m=m.handle,
             v=v.handle,
-            beta1_power=beta_1**step,
-            beta2_power=beta_2**step,
+            beta1_power=beta_1_power,
+            beta2_power=beta_2_power,
             lr=tf.cast(learning_rate, w.dtype),
-            beta1=beta_1,
-            beta2=beta_2,
+            beta1=tf.cast(self.beta_1, w.dtype),
+            beta2=tf.cast(self.beta_2, w.dtype),
             epsilon=tf.cast(self.epsilon, w.dtype),
             grad=tf.cast(tf.convert_to_tensor(gradient), w.dtype),
         )
