@@ -314,12 +314,12 @@ verdict(
     "{swapped:.1%}, {next_swapped:.1%} and {no_swapped:.1%}. A linear map finds the word after a "
     "token in {after:.0%} of the states of masked words, but in {next_after:.0%} of the one-way "
     "model's, which guesses it. And it is deep: of what MiniLM makes of a change of both sides, "
-    "{first:.0%} is not the sum of two changes in layer 1, {last:.0%} in layer 6. (One or two "
-    "seeds; the 11 records were not repeated.)",
+    "{first:.0%} is not the sum of two changes in layer 1, {last:.0%} in layer 6. (The 11 records "
+    "were not repeated.)",
     "预训练确实省标注；是否必须用 MLM，要看任务是否需要两侧。判断是否问句：50 条标注，MLM 预训练得 {question:.1%}，只看左边、预测下一个词的预训练得 {next_question:.1%}，"
     "不预训练为 {no_question:.1%}（500 条时为 {no_questions:.1%}）。判断有没有两个词对调：5,000 条标注，三者分别为 {swapped:.1%}、{next_swapped:.1%}、{no_swapped:.1%}。"
     "用线性映射找后一个词，MLM 的状态里能找到 {after:.0%}，但单向模型靠猜也有 {next_after:.0%}。“深层双向”没错：同时改变两侧时，MiniLM 第 1 层有 {first:.0%}、"
-    "第 6 层有 {last:.0%} 的变化不是两个单独变化之和。（一到两个种子；11 项纪录没有重做。）",
+    "第 6 层有 {last:.0%} 的变化不是两个单独变化之和。（11 项纪录没有重做。）",
     question=masked["questions, 50"],
     next_question=following["questions, 50"],
     no_question=nothing["questions, 50"],

@@ -1,5 +1,6 @@
 """The notebooks run from top to bottom, and their stored outputs match their source."""
 
+import importlib
 import importlib.util
 import json
 import os
@@ -14,6 +15,7 @@ from claims import CLAIMS, MIME, verdict
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NAMES = [path.stem for path in sorted(FOLDER.glob("[0-9]*.py"))]
+RECORDS = sorted((FOLDER / "trainings").glob("*.json"))
 # Replaces the cell tagged "parameters": a short run tests the cells, not the quality.
 SHORT = {
     "02_train_a_translator": "EPOCHS = 1\nPAIRS = 600",
@@ -69,6 +71,7 @@ def test_verdicts_are_shown_as_they_were_recorded(make, name):
         found = data[MIME]
         again = verdict(found["claim"], found["outcome"], *found["texts"], **found["values"])
         assert again.record == found
+        assert all(len(x) >= 3 for x in found["values"].values() if isinstance(x, list))
         assert data["text/markdown"] == again._repr_mimebundle_()["text/markdown"]
 
 
@@ -91,6 +94,13 @@ def test_every_error_of_the_notes_is_corrected_and_proved(make):
 
 def recorded(make, path):
     return make.verdicts(path.with_suffix(".ipynb"))
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.stem)
+def test_what_was_trained_beside_the_notebooks_has_three_seeds(record):
+    results = json.loads(record.read_text("utf-8"))["results"]
+    assert set(results) == set(importlib.import_module(f"trainings.{record.stem}").VARIANTS)
+    assert {tuple(sorted(seeds)) for seeds in results.values()} == {("1", "2", "3")}
 
 
 def test_bad_verdicts():

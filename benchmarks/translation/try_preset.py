@@ -2,7 +2,7 @@
 
 `python -m benchmarks try_preset rate=0.2 epochs=16` trains the small preset with these changes and
 scores it on pairs held out from the training split, four times as many as in the validation split.
-Prints the scores as JSON.
+Prints the scores, and the translations of the closing sentences and of "Hello!", as JSON.
 """
 
 import json
@@ -15,9 +15,11 @@ def main(parser, arguments):
     parser.add_argument("--preset", default="small", help="to change")
     parser.add_argument("--corpus", default="en-zh", help="of `load_corpus`")
     options = parser.parse_args(arguments)
-    from tf_transformer import GraphBPE, Translator
+    from tf_transformer import Translator
+    from tf_transformer.cli.exporting import SENTENCES
     from tf_transformer.data import PairSource, group_references, split_pairs
     from tf_transformer.export import translate_texts
+    from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.training import PRESETS, TrainingRun, score_translations
 
     changes = dict(change.split("=") for change in options.changes)
@@ -27,8 +29,10 @@ def main(parser, arguments):
         run = TrainingRun(folder, PairSource(corpus=options.corpus), preset)
         # The same test split, with a larger share of the rest for validation.
         run.split = split_pairs(run.source.load(), test_share=0.04, validation_share=0.09)
-        translator = Translator(run.train(), GraphBPE.from_file(run.tokenizer_path))
+        translator = Translator(run.train(), GraphTokenizer.from_file(run.tokenizer_path))
     sources, references = group_references(run.split.validation)
     translations = translate_texts(translator, sources)
     scores = score_translations(translations, references, run.source.target_language)
-    print(json.dumps({**changes, "bleu": scores["bleu"], "chrf": scores["chrf"]}))
+    scores = {name: scores[name] for name in ("bleu", "chrf")}
+    closing = translate_texts(translator, [*SENTENCES[options.corpus], "Hello!"])
+    print(json.dumps({**changes, **scores, "closing": closing}, ensure_ascii=False))

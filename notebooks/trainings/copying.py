@@ -24,13 +24,10 @@ def texts(rng, count, distance):
     return ids.astype("int32"), marked.astype("int32")
 
 
-def convolutions(layers, dilated=False):
+def convolutions(layers):
     """Causal convolutions with kernels of 3."""
     return [
-        keras.layers.Conv1D(
-            WIDTH, 3, padding="causal", activation="relu", dilation_rate=2**n if dilated else 1
-        )
-        for n in range(layers)
+        keras.layers.Conv1D(WIDTH, 3, padding="causal", activation="relu") for _ in range(layers)
     ]
 
 
@@ -61,8 +58,7 @@ def copied(seed, layers, batches=300, distances=DISTANCES):
 
 
 LAYERS = {
-    **{f"CNN, {n} layers": partial(convolutions, n) for n in (1, 2, 4, 6)},
-    "CNN, 6 dilated layers": partial(convolutions, 6, dilated=True),
+    **{f"CNN, {n} layers": partial(convolutions, n) for n in (1, 2, 6)},
     "RNN": lambda: [keras.layers.SimpleRNN(WIDTH, return_sequences=True)],
     "GRU": lambda: [keras.layers.GRU(WIDTH, return_sequences=True)],
     "LSTM": lambda: [keras.layers.LSTM(WIDTH, return_sequences=True)],

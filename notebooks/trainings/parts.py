@@ -6,16 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer import (
-    Architecture,
-    BatchNorm,
-    FeedForward,
-    LearnedPositions,
-)
+from tf_transformer import Architecture, FeedForward, LearnedPositions
 from tf_transformer.layers.flat_dense import FlatDense
 from trainings.translator import batches, trained
-
-LONGEST_DECODED = 40
 
 
 class DrawnDense(FlatDense):
@@ -35,36 +28,6 @@ class DrawnFeedForward(FeedForward):
     def network(self, d_model, dff, dtype=None, name="ffn"):
         layers = [DrawnDense(dff, dtype=dtype), FlatDense(d_model, dtype=dtype)]
         return keras.Sequential(layers, name=name)
-
-
-class PositionBatchNorm(keras.layers.Layer):
-    """Batch norm with statistics of each position, over the sentences that reach it."""
-
-    def build(self, shape):
-        options = {"shape": (LONGEST_DECODED, shape[-1]), "trainable": False}
-        self.mean = self.add_weight(name="mean", initializer="zeros", **options)
-        self.variance = self.add_weight(name="variance", initializer="ones", **options)
-        self.gamma = self.add_weight(name="gamma", shape=(shape[-1],), initializer="ones")
-        self.beta = self.add_weight(name="beta", shape=(shape[-1],), initializer="zeros")
-
-    def call(self, inputs, training=None, tokens=None):
-        length = tf.shape(inputs)[1]
-        mean, variance = self.mean[:length], self.variance[:length]
-        if training:
-            counted = tf.cast(tokens, inputs.dtype)[..., None]  # (B, T, 1)
-            count = tf.reduce_sum(counted, 0)  # (T, 1)
-            new_mean = tf.math.divide_no_nan(tf.reduce_sum(inputs * counted, 0), count)
-            squares = tf.reduce_sum((inputs - new_mean) ** 2 * counted, 0)
-            new_variance = tf.math.divide_no_nan(squares, count)
-            reached = count > 0
-            for kept, old, new in (
-                (self.mean, mean, new_mean),
-                (self.variance, variance, new_variance),
-            ):
-                moved = tf.where(reached, 0.99 * old + 0.01 * new, old)
-                kept.assign(tf.concat([moved, kept[length:]], 0))
-            mean, variance = new_mean, new_variance
-        return (inputs - mean) * tf.math.rsqrt(variance + 1e-3) * self.gamma + self.beta
 
 
 def hidden_layers(model):
@@ -101,14 +64,14 @@ def zeros(model, tokenizer, pairs):
     return (rows / tokens[:, None]).ravel()
 
 
-def watched(seed, change=None, **options):
+def watched(seed):
     """Train, and count units that are 0 on all tokens of validation, before every epoch."""
     history = []
 
     def watch(model, tokenizer, pairs):
         history.append(zeros(model, tokenizer, pairs))
 
-    results = trained(seed, change=change, watch=watch, **options)
+    results = trained(seed, watch=watch)
     dead = np.array(history) == 1  # (epochs + 1, units)
     return {
         **results,
@@ -121,33 +84,17 @@ def watched(seed, change=None, **options):
     }
 
 
-def a_quarter_dead(model, bias):
-    """Give a quarter of the units of every feed-forward network a low bias."""
-
-    def low(shape, dtype=None):
-        return tf.where(tf.range(shape[0]) < shape[0] // 4, tf.constant(bias, dtype), 0.0)
-
-    for layer in hidden_layers(model):
-        layer.bias_initializer = low
-
-
 def with_part(seed, pairs=None, epochs=6, **part):
     """Train with one part of the architecture changed."""
     return trained(seed, pairs=pairs, epochs=epochs, architecture=Architecture(**part))
 
 
-LEARNED = {"positions": LearnedPositions(96)}
 VARIANTS = {
     "the paper's": watched,
-    "a quarter of biases -3": partial(watched, change=partial(a_quarter_dead, bias=-3.0)),
     "GELU": partial(with_part, feed_forward=FeedForward("gelu")),
     "drawn": partial(with_part, feed_forward=DrawnFeedForward()),
-    "batch norm": partial(with_part, norm=BatchNorm()),
-    "batch norm of each position": partial(with_part, norm=PositionBatchNorm()),
-    "learned positions": partial(with_part, **LEARNED),
-    **{
-        f"{pairs:,} pairs, {name}": partial(with_part, pairs=pairs, epochs=epochs, **part)
-        for pairs, epochs in ((1000, 60), (5000, 20))
-        for name, part in (("sinusoid", {}), ("learned", LEARNED))
-    },
+    "1,000 pairs, sinusoid": partial(with_part, pairs=1000, epochs=60),
+    "1,000 pairs, learned": partial(
+        with_part, pairs=1000, epochs=60, positions=LearnedPositions(96)
+    ),
 }

@@ -6,7 +6,7 @@ from itertools import combinations
 import keras
 import numpy as np
 
-from tf_transformer import Architecture, MultiHeadAttention, create_padding_mask
+from tf_transformer import Architecture, create_padding_mask
 from trainings.translator import batches, corpus, trained
 
 
@@ -112,47 +112,10 @@ def one_for_two(first, second, **where):
     return change
 
 
-def relu(model):
-    for layer in attentions(model):
-        for projection in (layer.wq, layer.wk, layer.wv):
-            projection.activation = keras.activations.relu
-
-
-def frozen(model):
-    for layer in attentions(model):
-        for projection in (layer.wq, layer.wk, layer.wv):
-            projection.trainable = False
-
-
-def wider_heads(model):
-    """Self-attention with one matrix for queries and keys, and about the weights of three."""
-
-    def wider(old):
-        return MultiHeadAttention(64, 4, key_dim=21, share_qk=True, jit=False, name=old.name)
-
-    for layer in model.encoder.enc_layers:
-        layer.mha = wider(layer.mha)
-    for layer in model.decoder.dec_layers:
-        layer.mha1 = wider(layer.mha1)
-
-
-SHARED = Architecture(share_qk=True)  # in self-attention alone
 VARIANTS = {
     "three matrices": watched,
     "three matrices, 1 epoch": partial(watched, epochs=1),
-    "Q = K": partial(watched, architecture=SHARED),
-    # 4 layers x (64 x 64 weights less), 2 x 64 x 32 more
-    "Q = K, wider network": partial(watched, architecture=SHARED, dff=288),
-    "Q = K, wider heads": partial(watched, change=wider_heads),
-    "relu": partial(watched, change=relu),
-    "frozen": partial(watched, change=frozen),
-    **{
-        f"{name} {place}": partial(watched, change=one_for_two(*pair, **where))
-        for name, pair in {
-            "Q = K": ("wq", "wk"),
-            "K = V": ("wk", "wv"),
-            "Q = V": ("wq", "wv"),
-        }.items()
-        for place, where in {"everywhere": {}, "in cross-attention": {"to_self": False}}.items()
-    },
+    "Q = K": partial(watched, architecture=Architecture(share_qk=True)),  # in self-attention alone
+    "K = V everywhere": partial(watched, change=one_for_two("wk", "wv")),
+    "Q = V everywhere": partial(watched, change=one_for_two("wq", "wv")),
 }

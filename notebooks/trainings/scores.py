@@ -10,7 +10,7 @@ from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_pr
 from tf_transformer.functional.scores import additive_attention, multiplicative_attention
 from trainings.translator import trained
 
-WIDTHS = (16, 128, 512)
+WIDTHS = (16, 512)
 
 
 def scored(layer, score):

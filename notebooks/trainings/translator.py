@@ -22,9 +22,9 @@ from tf_transformer.training import score_translations
 LONGEST = 12
 
 
-def corpus(language="zh", pairs=None, vocabulary=4000):
+def corpus(pairs=None, vocabulary=4000):
     """Short pairs of ids for training and validation, texts to score, and their tokenizer."""
-    split = split_pairs(load_corpus(f"en-{language}"), test_share=0.04, validation_share=0.09)
+    split = split_pairs(load_corpus("en-zh"), test_share=0.04, validation_share=0.09)
     train = split.train[:pairs]
     texts = [text for pair in train for text in pair]
     tokenizer = BPETokenizer.train(texts, vocab_size=vocabulary)
@@ -91,10 +91,10 @@ def translations(model, tokenizer, texts, longest=2 * LONGEST):
     return tokenizer.decode([row[: row.index(tokenizer.end_id)] for row in ended])
 
 
-def bleu(model, tokenizer, pairs, language="zh"):
+def bleu(model, tokenizer, pairs):
     """BLEU of greedy translations of the first 400 sources."""
     sources, references = (part[:400] for part in group_references(pairs))
-    return score_translations(translations(model, tokenizer, sources), references, language)["bleu"]
+    return score_translations(translations(model, tokenizer, sources), references, "zh")["bleu"]
 
 
 def fit(model, data, epochs, d_model, callbacks=()):
@@ -123,7 +123,6 @@ def fit(model, data, epochs, d_model, callbacks=()):
 def trained(
     seed,
     *,
-    language="zh",
     pairs=None,
     epochs=6,
     layers=2,
@@ -140,7 +139,6 @@ def trained(
 
     Args:
         seed: int.
-        language: of the target, "zh" or "fr".
         pairs: None for all, or how many of them to train on.
         epochs, layers, d_model, num_heads, dff: ints.
         change: None, or a function that gets the new model and changes it.
@@ -151,7 +149,7 @@ def trained(
         options: further arguments of `Transformer`.
     """
     keras.utils.set_random_seed(seed)
-    tokenizer, train, validation = corpus(language, pairs)
+    tokenizer, train, validation = corpus(pairs)
     model = Transformer(
         layers,
         d_model,
@@ -174,7 +172,7 @@ def trained(
     found = {
         "loss": loss(model, tokenizer, validation),
         "train_loss": loss(model, tokenizer, train[:2000]),
-        "bleu": bleu(model, tokenizer, validation, language),
+        "bleu": bleu(model, tokenizer, validation),
         "weights": model.count_params(),
     }
     for recorded in progress:

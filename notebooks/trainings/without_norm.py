@@ -34,7 +34,7 @@ def sentences(vocabulary=1000):
     return keras.utils.pad_sequences(rows, LONGEST, padding="post"), tokenizer.vocab_size
 
 
-def bert(depth, norm, small, vocabulary):
+def bert(depth, norm, vocabulary):
     """A small BERT; [MASK] is the last of its ids."""
     config = BertConfig(
         vocabulary + 1,
@@ -53,14 +53,10 @@ def bert(depth, norm, small, vocabulary):
     if isinstance(norm, NoNorm):
         model.predictions.norm = norm
     model.build()
-    if small:
-        for layer in model.bert.encoder.groups:
-            for dense in (layer.attention_output, layer.ffn.layers[-1]):
-                dense.kernel.assign(dense.kernel / (2 * depth) ** 0.5)
     return model
 
 
-def masked_words(seed, depth, norm, small=False, steps=500):
+def masked_words(seed, depth, norm, steps=500):
     """The loss on new sentences for each learning rate, in nats a word; of bare frequencies too."""
     rows, vocabulary = sentences()
     held_out, rows = rows[:1000], rows[1000:]
@@ -88,7 +84,7 @@ def masked_words(seed, depth, norm, small=False, steps=500):
     found = {"frequencies": float(-np.mean(logs[words]))}
     for rate in RATES:
         keras.utils.set_random_seed(seed)
-        model = bert(depth, norm, small, vocabulary)
+        model = bert(depth, norm, vocabulary)
         optimizer = keras.optimizers.Adam(
             WarmUpLinearDecay(rate, steps // 10, steps), global_clipnorm=1.0
         )
@@ -113,12 +109,9 @@ def masked_words(seed, depth, norm, small=False, steps=500):
     return found
 
 
+NORMS = {"norm": LayerNorm(), "no norm": NoNorm()}
 VARIANTS = {
-    f"{name}, {depth} layers": partial(masked_words, depth=depth, **settings)
-    for depth in (2, 6, 12)
-    for name, settings in (
-        ("norm", {"norm": LayerNorm()}),
-        ("no norm", {"norm": NoNorm()}),
-        ("no norm, small outputs", {"norm": NoNorm(), "small": True}),
-    )
+    f"{name}, {depth} layers": partial(masked_words, depth=depth, norm=norm)
+    for depth in (2, 12)
+    for name, norm in NORMS.items()
 }
