@@ -212,7 +212,7 @@ BENCHMARKS = [
         "a classifier with exits after every layer: accuracy and time by threshold",
         "10 min",
         needs="SET, ARCHIVE, MODEL as for fine_tuning",
-        results=("early_exit-trec-6",),
+        results=("early_exit-trec-6", "early_exit-zh-reviews"),
     ),
     Benchmark(
         "compression",

@@ -52,7 +52,7 @@ def main(parser, arguments):
     data = first.data
     remark = (
         f"`{Path(options.model).name}`, {len(data.train):,} texts to train on, {len(data.test):,} "
-        f"for the test, which gave accuracy and layers; means of {options.trainings} trainings, "
+        f"for the test, which gave accuracy and layers: means of the trainings, "
         f"accuracy of each in brackets. Time: the exported classifier of the first, texts to "
         f"classes, relative to the first line, medians of {options.rounds} rounds. Its thresholds: "
         f"{thresholds}."

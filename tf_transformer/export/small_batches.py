@@ -50,7 +50,7 @@ class SmallBatches(tf.Module):
         self._compiled = tf.function(compiled, input_signature=signature, autograph=False)
         self._plain, self._longest = plain, longest
         shape = len(_ROWS), len(lengths_of_buckets(longest))
-        # 0 or 1 for each bucket; int64, since a bool that is a variable is not read by place on a GPU.
+        # 0 or 1 for each bucket, not bool: a GPU cannot read a bool from a variable by its place.
         self._new = tf.fill(shape, tf.constant(at_once, tf.int64))
         self._ready = tf.Variable(self._new, trainable=False, name="ready")
         # Not a decorator, which would keep only a weak reference to the object.

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from small_run import small_run
 
-from tf_transformer import Architecture, GlobalLossScale
+from tf_transformer import Architecture, BPETokenizer, GlobalLossScale
 from tf_transformer.training import BestWeights, RDrop, TrainingRun, get_preset
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -175,12 +175,28 @@ def test_training_with_r_drop_in_half_precision_goes_on_after_an_interrupt(tmp_p
     [
         ({"beta_2": 1.0}, r"beta_2: expected a number in \(0, 1\), got 1.0"),
         ({"r_drop": -1.0}, "r_drop: expected a number of at least 0, got -1.0"),
+        ({"short_repeats": 0}, "short_repeats: expected an integer of at least 1, got 0"),
+        ({"short_repeats": 1.5}, "short_repeats: expected int, got 1.5"),
         ({"precision": "float16"}, "precision: expected one of float32, .*, mixed_float16, got 'f"),
     ],
 )
 def test_a_preset_out_of_range(changes, message):
     with pytest.raises(ValueError, match=message):
         get_preset("tiny").with_changes(changes)
+
+
+def test_an_epoch_repeats_pairs_with_short_targets(tmp_path):
+    run = small_run(tmp_path)
+    tokenizer = BPETokenizer.train([*"abcde"], vocab_size=300)
+    pairs = [("abcdea", "abcd"), ("b", "abcde"), ("ab", "c")]
+
+    def rows(repeats):
+        epoch = run.batches(tokenizer, pairs, repeats).epoch(0)
+        targets = [row for _, labels in epoch for row in labels.tolist() if any(row)]
+        return sorted(tokenizer.decode([row[: row.index(tokenizer.end_id)] for row in targets]))
+
+    assert rows(1) == ["abcd", "abcde", "c"]
+    assert rows(3) == ["abcd"] * 3 + ["abcde"] + ["c"] * 3
 
 
 def test_an_architecture_without_choices_is_the_papers():

@@ -24,10 +24,13 @@ class Preset(ModelPreset):
         beta_2: float in (0, 1), Adam's. Smaller batches need a larger one, with the same half-life
             in tokens (Marek et al. 2025, arXiv 2507.07101).
         r_drop: float >= 0, alpha of `RDrop`; 0 turns it off, anything else doubles the time.
+        short_repeats: int, how often an epoch takes each pair whose target has at most 4 tokens.
+            Greetings and other short sentences are few and are learned last. Pairs from
+            `tf-transformer prepare` are taken once.
 
     Raises:
         ValueError: Same as for `ModelPreset`, or if the subword model is unknown,
-            or `beta_2` or `r_drop` is out of range.
+            or `beta_2`, `r_drop` or `short_repeats` is out of range.
 
     Example:
         >>> PRESETS["tiny"].num_layers
@@ -44,6 +47,7 @@ class Preset(ModelPreset):
     subword: str = "bpe"
     beta_2: float = 0.98
     r_drop: float = 0.0
+    short_repeats: int = 1
 
     def __post_init__(self):
         super().__post_init__()
@@ -54,6 +58,7 @@ class Preset(ModelPreset):
         for name, expected, holds in (
             ("beta_2", "a number in (0, 1)", 0 < self.beta_2 < 1),
             ("r_drop", "a number of at least 0", self.r_drop >= 0),
+            ("short_repeats", "an integer of at least 1", self.short_repeats >= 1),
         ):
             if not holds:
                 raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}.")

@@ -33,6 +33,8 @@ from tf_transformer.training.runs.presets import Preset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
 
+_SHORT = 4  # tokens, see `Preset.short_repeats`
+
 
 class TrainingRun:
     """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
@@ -124,9 +126,8 @@ class TrainingRun:
                 belong to a different model.
         """
         tokenizer = self._tokenizer()
-        batches, validation = (
-            self.batches(tokenizer, part) for part in (self.split.train, self.split.validation)
-        )
+        batches = self.batches(tokenizer, self.split.train, self.preset.short_repeats)
+        validation = self.batches(tokenizer, self.split.validation)
         with precision_scope(self.preset.precision):
             model = self._compiled_model(tokenizer.vocab_size)
         if current_workers().is_chief:
@@ -169,12 +170,13 @@ class TrainingRun:
         load_weights(model, path)
         return model
 
-    def batches(self, tokenizer, pairs):
+    def batches(self, tokenizer, pairs, short_repeats=1):
         """Batches of pairs with the lengths of the preset.
 
         Args:
             tokenizer: `Tokenizer` of the run.
             pairs: list of (source, target), or `PreparedPairs`.
+            short_repeats: int, see `Preset`.
 
         Returns:
             `BucketedBatches` or `ShardedBatches`.
@@ -188,7 +190,10 @@ class TrainingRun:
         }
         if isinstance(pairs, PreparedPairs):
             return ShardedBatches(pairs, **settings)
-        sides = (tokenizer.encode(list(side)) for side in zip(*pairs, strict=True))
+        sides = [tokenizer.encode(list(side)) for side in zip(*pairs, strict=True)]
+        short = [n for n, target in enumerate(sides[1]) if len(target) <= _SHORT]
+        for side in sides:
+            side += [side[n] for n in short] * (short_repeats - 1)
         return BucketedBatches(*sides, **settings)
 
     def compile(self, model, schedule):
