@@ -38,6 +38,7 @@ SHARED = {
     "lengths": (6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 24, 32, 48),
     "num_layers": 3,
     "learning_rate_scale": 0.7,
+    "short_repeats": 1,
     "architecture": ARCHITECTURE,
     "precision": "mixed_bfloat16",
 }
