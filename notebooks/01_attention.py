@@ -985,9 +985,8 @@ verdict(
 )
 
 # %%
-SCORED = recorded(
-    "scores"
-)  # translators of one layer and one head: `python notebooks/train.py scores`
+# Translators of one layer and one head, `python notebooks/train.py scores`.
+SCORED = recorded("scores")
 losses = {
     f"{score}_{width}": SCORED[f"{score}, {width}"]["loss"]
     for score in ("dot", "scaled", "additive")
