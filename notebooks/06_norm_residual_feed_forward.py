@@ -245,12 +245,12 @@ verdict(
     "At the sizes tried. BERTs of width 64 without a single LN learn to guess masked words at all three learning rates: "
     "after 500 steps, warmed up and with clipped gradients, the loss of 2 layers is {two_none:.2f} at the best rate, of 12 "
     "layers {twelve_none:.2f}, and {worst_none:.2f} at the worst rate; word frequencies alone give {frequencies:.2f}. With LN "
-    "2 layers get to {two:.2f}: it helps. 12 layers get to {twelve:.2f} at the best rate, and to {worst:.2f} at the worst one, "
-    "no better than frequencies: post-norm LN is not enough. Nor are 6 layers of a translator with it, which end at "
-    "{bleu:.1f} BLEU at the usual rate.",
+    "2 layers get to {two:.2f}: it helps. 12 layers with LN get to {twelve:.2f} at their best rate, not as far as without it, "
+    "and to {worst:.2f} at the worst one, no better than frequencies. So post-norm LN does not ensure that a model learns; "
+    "a translator of 6 layers with it ends at {bleu:.1f} BLEU at the usual rate.",
     "就试过的规模而言不成立。宽 64、完全没有 LN 的 BERT，在三种学习率下都学会了猜被遮住的词：预热并裁剪梯度，500 步之后，最好的学习率下 2 层的损失为 {two_none:.2f}，12 层为 {twelve_none:.2f}，"
-    "最差的学习率下 12 层也有 {worst_none:.2f}；只用词频则为 {frequencies:.2f}。有 LN 时 2 层可到 {two:.2f}，确有帮助；12 层在最好的学习率下为 {twelve:.2f}，最差时为 {worst:.2f}，并不比词频好："
-    "post-norm 的 LN 并不够。6 层、post-norm 的翻译模型也是如此，在通常的学习率下 BLEU 只有 {bleu:.1f}。",
+    "最差的学习率下 12 层也有 {worst_none:.2f}；只用词频则为 {frequencies:.2f}。有 LN 时 2 层可到 {two:.2f}，确有帮助；12 层在最好的学习率下为 {twelve:.2f}，还不如没有 LN，最差时为 {worst:.2f}，并不比词频好。"
+    "可见 post-norm 的 LN 不能保证模型学得动：6 层、post-norm 的翻译模型在通常的学习率下 BLEU 只有 {bleu:.1f}。",
     frequencies=MASKED["norm, 2 layers"]["frequencies"][0],
     two=over_rates(np.min, "norm, 2 layers"),
     two_none=over_rates(np.min, "no norm, 2 layers"),

@@ -64,13 +64,13 @@ def claims_page(records, language):
         (
             "# The claims of the notes\n\nEnglish · [中文](CLAIMS.zh-CN.md)\n\n"
             f"Of {len(CLAIMS)} claims {len(by_claim)} have a verdict: {listed}. Each is measured in "
-            f"a notebook; brackets hold the smallest and the largest of three seeds. What the notes get "
-            f"wrong: [errata](ERRATA.md). Written by `python notebooks/make.py`."
+            f"a notebook; brackets hold the smallest and the largest of three seeds, or of what the text "
+            f"names. What the notes get wrong: [errata](ERRATA.md). Written by `python notebooks/make.py`."
         ),
         (
             "# 笔记中的论断\n\n[English](CLAIMS.md) · 中文\n\n"
             f"{len(CLAIMS)} 条论断中 {len(by_claim)} 条已有结论：{chinese}。每条都在笔记本里实测；"
-            f"方括号内是三个随机种子的最小值与最大值。笔记的错误见[勘误](ERRATA.zh-CN.md)。"
+            f"方括号内是三个随机种子（或文中所说的几次测量）的最小值与最大值。笔记的错误见[勘误](ERRATA.zh-CN.md)。"
             f"由 `python notebooks/make.py` 生成。"
         ),
     ][language:][:1]

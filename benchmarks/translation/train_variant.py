@@ -99,8 +99,9 @@ def main(folder, settings):
     class ShortRun(TrainingRun):
         """A run that sees no long pair."""
 
-        def batches(self, tokenizer, pairs):
-            return super().batches(tokenizer, between(tokenizer, pairs, 0, LONGEST))
+        def batches(self, tokenizer, pairs, short_repeats=1):
+            short = between(tokenizer, pairs, 0, LONGEST)
+            return super().batches(tokenizer, short, short_repeats)
 
     changes = json.loads(settings)
     preset = get_preset(changes.pop("preset")).with_changes(changes)

@@ -69,7 +69,7 @@ def trained(folder, name, seed, budget):
     words = "".join(c if c.isalnum() else "-" for c in name)
     path = Path(folder) / f"{words}-{seed}"
     preset = {"lengths": LENGTHS, "dff": 512, **settings, **budget}
-    preset |= {"seed": seed, "architecture": parts}
+    preset |= {"seed": seed, "architecture": parts, "short_repeats": 1}
     program = "benchmarks.translation.train_variant"
     subprocess.run([sys.executable, "-m", program, str(path), json.dumps(preset)], check=True)
     return json.loads((path / "result.json").read_text("utf-8"))

@@ -4,6 +4,7 @@ TensorFlow moves other operations to the CPU where they have no kernel for a GPU
 variable must run where the variable is. This TensorFlow knows the kernels without a GPU.
 """
 
+import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tensorflow.python.framework.kernels import get_registered_kernels_for_op
@@ -12,6 +13,10 @@ from tiny_bert import tiny_folder
 from tf_transformer import TextEncoder
 from tf_transformer.export import shipped_model
 from tf_transformer.export.saving import save_module
+
+pytestmark = pytest.mark.skipif(
+    not tf.test.is_built_with_cuda(), reason="this TensorFlow has no kernels for GPUs"
+)
 
 
 def without_kernel(folder):

@@ -10,8 +10,8 @@ def add_bias(x, bias):
     """x + bias, with the sum over the rows in the gradient as a product with ones.
 
     TensorFlow's own gradient (`BiasAddGrad`) adds with atomic operations, which a GPU emulates for
-    bfloat16: 60 % of a training step on an H200 (benchmarks/models/NOTES.md). The product also adds
-    up in float32.
+    bfloat16: 60 % of the time of a training step's kernels on an H200 (benchmarks/models/NOTES.md).
+    The product also adds up in float32.
 
     Args:
         x: float tensor (N, F).

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from small_run import small_run
 
-from tf_transformer import Architecture, BPETokenizer, GlobalLossScale
+from tf_transformer import Architecture, BPETokenizer, GlobalLossScale, Tokenizer
 from tf_transformer.training import BestWeights, RDrop, TrainingRun, get_preset
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -130,24 +130,40 @@ def test_a_run_whose_patience_is_over_trains_no_further(run):
     assert newest(run).read_bytes() == before
 
 
+def rows(batches):
+    """The pairs of an epoch."""
+    return sum(int(labels.any(-1).sum()) for _, labels in batches.epoch(0))
+
+
 def test_settings_of_the_optimizer_r_drop_and_precision(trained, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
         "tf_transformer.training.runs.training_run.resumable_fit",
-        lambda model, *_, **__: seen.append(model),
+        lambda *arguments, **_: seen.append(arguments),
     )
+    monkeypatch.setattr("tf_transformer.training.runs.training_run._SHORT", 12)  # some pairs
     shutil.copytree(trained.folder, tmp_path / "run")
-    changes = {"beta_2": 0.875, "r_drop": 2.0, "precision": "mixed_float16"}
+    changes = {"beta_2": 0.875, "r_drop": 2.0, "precision": "mixed_float16", "short_repeats": 9}
     run = TrainingRun(tmp_path / "run", trained.source, trained.preset.with_changes(changes))
     model = run.train()
     assert model.dtype_policy.name == keras.config.dtype_policy().name == "float32"
-    [fitted] = seen
+    [(fitted, batches, validation, _)] = seen
+    tokenizer = Tokenizer.load(run.tokenizer_path)
+    once, held_out = (
+        rows(trained.batches(tokenizer, part)) for part in (run.split.train, run.split.validation)
+    )
+    assert rows(batches) > once and rows(validation) == held_out
     assert isinstance(fitted, RDrop) and fitted.alpha == 2.0
     assert fitted.model.dtype_policy.name == "mixed_float16"
     assert isinstance(fitted.optimizer, GlobalLossScale)
     assert fitted.optimizer.inner_optimizer.beta_2 == 0.875
     again = TrainingRun.open(run.folder).preset
     assert (again.beta_2, again.r_drop, again.precision) == (0.875, 2.0, "mixed_float16")
+    assert again.short_repeats == 9
+    settings = json.loads((run.folder / "run.json").read_text())
+    del settings["preset"]["short_repeats"]  # as in a run of an earlier version
+    (run.folder / "run.json").write_text(json.dumps(settings))
+    assert TrainingRun.open(run.folder).preset.short_repeats == 1
 
 
 @pytest.mark.one_of(2)

@@ -72,7 +72,8 @@ class TranslatorTask:
     def train(self, model, step, folder, pairs=None):
         """Train a smaller model, resumably, on pairs or those of the run."""
         tokenizer = Tokenizer.load(self.run.tokenizer_path)
-        batches = self.run.batches(tokenizer, pairs or self.run.split.train)
+        repeats = self.run.preset.short_repeats
+        batches = self.run.batches(tokenizer, pairs or self.run.split.train, repeats)
         total = batches.steps_per_epoch * step.epochs
         peak = step.learning_rate or LEARNING_RATE
         self.run.compile(model, WarmUpLinearDecay(peak, int(WARM_UP * total), total))

@@ -1,5 +1,7 @@
 """Adam that updates each weight in a single operation."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
@@ -29,12 +31,20 @@ class FusedAdam(keras.optimizers.Adam):
     """
 
     sums_done = False  # whether the gradients that `apply` gets are those of the whole batch
+    _powers_once = None  # while `apply` runs: `_powers`, computed once for a dtype
 
     def apply(self, grads, trainable_variables=None):
-        step = tf.cast(self.iterations + 1, tf.float32)
-        # Here, since for each weight they would be a fourth of the operations of a small model.
-        self._beta_powers = self.beta_1**step, self.beta_2**step
-        super().apply(grads if self.sums_done else global_gradients(grads), trainable_variables)
+        # For each weight they would be a fourth of the operations of a small model.
+        self._powers_once = functools.cache(self._powers)
+        try:
+            grads = grads if self.sums_done else global_gradients(grads)
+            super().apply(grads, trainable_variables)
+        finally:
+            self._powers_once = None
+
+    def _powers(self, dtype):
+        step = tf.cast(self.iterations + 1, dtype)
+        return [tf.cast(beta, dtype) ** step for beta in (self.beta_1, self.beta_2)]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # they are added up
@@ -47,7 +57,7 @@ class FusedAdam(keras.optimizers.Adam):
             x.value if isinstance(x, keras.Variable) else x
             for x in (variable, self._momentums[index], self._velocities[index])
         )
-        beta_1_power, beta_2_power = (tf.cast(power, w.dtype) for power in self._beta_powers)
+        beta_1_power, beta_2_power = (self._powers_once or self._powers)(w.dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=w.handle,
             m=m.handle,

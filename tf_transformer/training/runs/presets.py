@@ -87,7 +87,7 @@ PRESETS = {
         average_momentum=0.998,
         tokens_per_batch=1024,
         lengths=(8, 12, 16, 24, 48),
-        short_repeats=3,  # "Hello!" is one of 31,663 pairs
+        short_repeats=3,  # "Hello!" is one of 27,379 pairs
     ),
     # Seconds: shows that every part works, learns almost nothing.
     "tiny": Preset(

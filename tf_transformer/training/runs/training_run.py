@@ -69,7 +69,7 @@ class TrainingRun:
         self.validation = validation
         self.split = source.split(validation)
         if source.prepared:
-            self.preset = preset.with_changes(self.split.train.vocabulary)
+            self.preset = preset.with_changes({**self.split.train.vocabulary, "short_repeats": 1})
         if not (self.split.train and self.split.validation and self.split.test):
             raise ValueError(
                 f"data: expected enough pairs for training, validation and test, got "
