@@ -34,7 +34,7 @@ class FusedAdam(keras.optimizers.Adam):
     _powers_once = None  # while `apply` runs: `_powers`, computed once for a dtype
 
     def apply(self, grads, trainable_variables=None):
-        # For each weight they would be a fourth of the operations of a small model.
+        # Once a step: done for each weight, it would be a fourth of a small model's operations.
         self._powers_once = functools.cache(self._powers)
         try:
             grads = grads if self.sums_done else global_gradients(grads)
