@@ -6,18 +6,15 @@ TensorFlow and for LiteRT. FOLDER keeps what is done; the same call resumes. Wri
 results/PROCESSOR/chain-SET.md and .png.
 """
 
+import json
 import shutil
 from pathlib import Path
 
 from benchmarks.compression.classifier import EPOCHS
 from benchmarks.harness.report import speeds_folder, write_result
 
-STEPS = [
-    {"step": "distil", "layers": 3, "epochs": 8, "hidden_states": 1.0},
-    {"step": "prune", "heads": 0.25, "units": 0.5, "rounds": 2, "epochs": 3},
-    {"step": "quantize"},
-    {"step": "quantize", "runtime": "litert"},
-]
+# Epochs of distillation, and of each round of pruning: the reviews are three times as many.
+TRAININGS = {"trec-6": (8, 3), "zh-reviews": (4, 2)}
 
 
 def main(parser, arguments):
@@ -38,7 +35,9 @@ def main(parser, arguments):
         words += ["--data", options.set, "--archive", options.archive]
         if cli.main([*words, "--epochs", str(EPOCHS[options.set])]):
             raise SystemExit(1)
-    recipe = Recipe.from_dict({"model": str(tuned), "data": data, "steps": STEPS})
+    config = json.loads((tuned / "model" / "config.json").read_text("utf-8"))
+    steps = steps_for(options.set, config["num_hidden_layers"] // 2)
+    recipe = Recipe.from_dict({"model": str(tuned), "data": data, "steps": steps})
     smaller = options.folder / "smaller"
     compress(recipe, smaller, verbose=2)
     name = f"chain-{options.set}"
@@ -47,3 +46,14 @@ def main(parser, arguments):
     steps = [f"{n}. {step}" for n, step in enumerate(recipe.steps, start=1)]
     parts = ["\n".join(steps), text.split("\n", 1)[1].strip()]
     write_result(name, f"A classifier by a recipe, {options.set}", parts, "")
+
+
+def steps_for(texts, layers):
+    """The steps of the recipe for a set of texts."""
+    distilling, pruning = TRAININGS[texts]
+    return [
+        {"step": "distil", "layers": layers, "epochs": distilling, "hidden_states": 1.0},
+        {"step": "prune", "heads": 0.25, "units": 0.5, "rounds": 2, "epochs": pruning},
+        {"step": "quantize"},
+        {"step": "quantize", "runtime": "litert"},
+    ]

@@ -1,9 +1,10 @@
 """A fine-tuned classifier pruned and in int8: `python -m benchmarks classifier SET ARCHIVE MODEL`.
 
-SET, ARCHIVE and MODEL are those of `fine_tuning`. Fine-tunes the model, removes more and more heads
-by each measure of importance (accuracy on the validation part: the curve), removes half of the
-heads and trains again, rounds to int8, and compares accuracy on the test part, size and time of the
-exported classifiers, measured in turn. Writes results/PROCESSOR/classifier-SET.md and .png.
+SET, ARCHIVE and MODEL are those of `fine_tuning`. Fine-tunes the model, or takes that of `--tuned`,
+removes more and more heads by each measure of importance (accuracy on the validation part: the
+curve), removes half of the heads and trains again, rounds to int8, and compares accuracy on the
+test part, size and time of the exported classifiers, measured in turn. Writes
+results/PROCESSOR/classifier-SET.md and .png.
 """
 
 import statistics
@@ -24,11 +25,12 @@ EPOCHS = {"trec-6": 4, "zh-reviews": 5}
 def main(parser, arguments):
     """Train, prune, round, measure, write."""
     set_arguments(parser)
+    set_tuned_argument(parser)
     options = parser.parse_args(arguments)
     from tf_transformer.compression import prune_gradually, quantized
     from tf_transformer.training import FineTuning, fine_tune, text_batches
 
-    model, tokenizer, data, settings = fine_tuned_classifier(options)
+    model, tokenizer, data, settings = fine_tuned_classifier(options, tuned=options.tuned)
     seen = list(text_batches(tokenizer, data.train[:SEEN], settings))
     validation = list(text_batches(tokenizer, data.validation, settings))
 
@@ -77,8 +79,17 @@ def set_arguments(parser):
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds")
 
 
-def fine_tuned_classifier(options, kind="BertForSequenceClassification"):
-    """Fine-tune: `(model, tokenizer, data, settings)`."""
+def set_tuned_argument(parser):
+    """The argument that saves `fine_tuned_classifier` the training."""
+    parser.add_argument(
+        "--tuned",
+        type=Path,
+        help="what `tf-transformer finetune` wrote for the same SET and seed, instead of training",
+    )
+
+
+def fine_tuned_classifier(options, kind="BertForSequenceClassification", tuned=None):
+    """Fine-tune, or read the folder `tuned`: `(model, tokenizer, data, settings)`."""
     import keras
 
     from tf_transformer import bert
@@ -88,6 +99,9 @@ def fine_tuned_classifier(options, kind="BertForSequenceClassification"):
     data = load_labelled_texts(options.set, options.archive)
     tokenizer = bert.read_tokenizer(options.model)
     settings = FineTuning(epochs=EPOCHS[options.set], seed=options.seed)
+    if tuned is not None:
+        model = getattr(bert, kind).from_pretrained(tuned / "model", unpad=True)
+        return model, tokenizer, data, settings
     keras.utils.set_random_seed(options.seed)
     model = getattr(bert, kind).from_pretrained(
         options.model, labels=data.labels, new_head=True, unpad=True

@@ -1,9 +1,9 @@
 """A fine-tuned classifier by LiteRT and its peers: `python -m benchmarks litert SET ARCHIVE MODEL`.
 
-SET, ARCHIVE and MODEL are those of `fine_tuning`. Fine-tunes the model, writes it for LiteRT in
-every dtype, and compares accuracy on the test part, size, and time for one text with this library's
-graphs, ONNX Runtime and torch, one after the other in each round. All get the same ids. Writes
-results/PROCESSOR/litert-SET.md.
+SET, ARCHIVE and MODEL are those of `fine_tuning`. Fine-tunes the model, or takes that of `--tuned`,
+writes it for LiteRT in every dtype, and compares accuracy on the test part, size, and time for one
+text with this library's graphs, ONNX Runtime and torch, one after the other in each round. All get
+the same ids. Writes results/PROCESSOR/litert-SET.md.
 """
 
 import statistics
@@ -12,7 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.compression.classifier import fine_tuned_classifier, set_arguments
+from benchmarks.compression.classifier import (
+    fine_tuned_classifier,
+    set_arguments,
+    set_tuned_argument,
+)
 from benchmarks.harness.arena import contest
 from benchmarks.harness.report import write_result
 
@@ -29,12 +33,13 @@ SEEN = 256  # training texts that calibrate
 def main(parser, arguments):
     """Train, write, score, time."""
     set_arguments(parser)
+    set_tuned_argument(parser)
     options = parser.parse_args(arguments)
     from tf_transformer.export import write_litert
     from tf_transformer.models.bert.text_inputs import read_tokenizer_file
     from tf_transformer.tokenizers import Tokenizer
 
-    model, _, data, settings = fine_tuned_classifier(options)
+    model, _, data, settings = fine_tuned_classifier(options, tuned=options.tuned)
     file = read_tokenizer_file(options.model)
     seen = [text for text, _ in data.train[:SEEN]]
     remarks, difference = [], {}
