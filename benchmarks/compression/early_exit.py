@@ -11,11 +11,8 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-from benchmarks.compression.classifier import (
-    fine_tuned_classifier,
-    relative_times,
-    set_arguments,
-)
+from benchmarks.compression.classifier import fine_tuned_classifier, set_arguments
+from benchmarks.compression.smaller_models import relative_times
 from benchmarks.harness.report import speeds_folder, write_result
 
 WISHES = {
