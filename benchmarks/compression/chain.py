@@ -31,6 +31,7 @@ def main(parser, arguments):
     tuned = options.folder / "finetuned"
     data = {"set": options.set, "archive": options.archive}
     if not (tuned / "result.json").is_file():
+        shutil.rmtree(tuned, ignore_errors=True)  # an interrupted training is not resumed
         words = ["finetune", "--model", options.model, "--output", str(tuned)]
         words += ["--data", options.set, "--archive", options.archive]
         if cli.main([*words, "--epochs", str(EPOCHS[options.set])]):
@@ -43,8 +44,8 @@ def main(parser, arguments):
     name = f"chain-{options.set}"
     shutil.copyfile(smaller / "results.png", speeds_folder() / f"{name}.png")
     text = (smaller / "README.md").read_text("utf-8").replace("results.png", f"{name}.png")
-    steps = [f"{n}. {step}" for n, step in enumerate(recipe.steps, start=1)]
-    parts = ["\n".join(steps), text.split("\n", 1)[1].strip()]
+    numbered = [f"{n}. {step}" for n, step in enumerate(recipe.steps, start=1)]
+    parts = ["\n".join(numbered), text.split("\n", 1)[1].strip()]
     write_result(name, f"A classifier by a recipe, {options.set}", parts, "")
 
 

@@ -2,9 +2,9 @@
 
 SET, ARCHIVE and MODEL are those of `fine_tuning`. Fine-tunes the model, or takes that of `--tuned`,
 removes more and more heads by each measure of importance (accuracy on the validation part: the
-curve), removes half of the heads and trains again, rounds to int8, and compares accuracy on the
-test part, size and time of the exported classifiers, measured in turn. Writes
-results/PROCESSOR/classifier-SET.md and .png.
+curve), removes half of the heads and trains again, with and without the predictions of the whole
+model as soft targets, rounds to int8, and compares accuracy on the test part, size and time of the
+exported classifiers, measured in turn. Writes results/PROCESSOR/classifier-SET.md and .png.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ def main(parser, arguments):
     set_arguments(parser)
     set_tuned_argument(parser)
     options = parser.parse_args(arguments)
-    from tf_transformer.compression import prune_gradually, quantized
+    from tf_transformer.compression import Distiller, prune_gradually, quantized
     from tf_transformer.export import TextClassifier
     from tf_transformer.training import FineTuning, fine_tune, text_batches
 
@@ -43,15 +43,21 @@ def main(parser, arguments):
         again = FineTuning(epochs=epochs, seed=options.seed, learning_rate=5e-5)
         return lambda smaller: fine_tune(smaller, tokenizer, data, again, verbose=2)
 
+    def imitate(smaller):
+        train(1)(Distiller(smaller, model, temperature=2.0))
+        smaller.compile(loss=model.loss)  # the next step measures importance
+
     half = prune_gradually(model, seen, train(3), heads=0.5)
     slowly = prune_gradually(model, seen, train(1), heads=0.5, steps=3)
+    distilled = prune_gradually(model, seen, imitate, heads=0.5, steps=3)
     models = {
         "fine-tuned": model,
         "half of the heads at once, 3 epochs": half,
         "half of the heads in 3 steps, 1 epoch each": slowly,
+        "the same, distilled": distilled,
         "int8, dynamic": quantized(model),
         "int8, static": quantized(model, seen),
-        "half of the heads in 3 steps, int8, static": quantized(slowly, seen),
+        "half of the heads, distilled, int8, static": quantized(distilled, seen),
     }
     test = list(text_batches(tokenizer, data.test, settings))
     accuracies = {name: f"{accuracy(one, test):.1f} %" for name, one in models.items()}

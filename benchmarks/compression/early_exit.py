@@ -44,7 +44,7 @@ def main(parser, arguments):
         lines.append(f"{row} {times[1][name]:.2f} | {times[32][name]:.2f} |")
     draw(first, options.set, speeds_folder() / f"early_exit-{options.set}.png")
     thresholds = ", ".join(
-        f"{name}: {rule_text(rule)}" for name, rule in first.rules.items() if rule.entropy
+        f"{name}: {rule_text(rule)}" for name, rule in first.rules.items() if rule_text(rule)
     )
     data = first.data
     remark = (
@@ -126,10 +126,10 @@ def times_of(training, rounds):
 
 
 def rule_text(point):
-    """A threshold in words."""
+    """A threshold in words; "" for none."""
     if point.patience:
         return f"patience {point.patience}"
-    return f"entropy {point.entropy:.3f}" if point.entropy else "no rule"
+    return f"entropy {point.entropy:.3f}" if point.entropy else ""
 
 
 def draw(training, title, path):

@@ -16,9 +16,12 @@ def head_curve(model, seen, score):
     curve = {}
     for measure in MEASURES:
         importance = head_importance(model, seen, by=measure)
+        counts = [len(layer) for layers in importance.values() for layer in layers]
+        most = 1 - len(counts) / sum(counts)  # each layer keeps a head
         curve[measure] = [
             score(prune_heads(model, least_important(importance, share)) if share else model)
             for share in SHARES
+            if share <= most
         ]
         print(measure, [f"{value:.1f}" for value in curve[measure]], flush=True)
     return curve
@@ -26,8 +29,8 @@ def head_curve(model, seen, score):
 
 def curve_table(curve):
     """Markdown: one column for each share."""
-    lines = ["| heads removed | " + " | ".join(f"{share:.0%}" for share in SHARES) + " |"]
-    lines.append("|---" * (len(SHARES) + 1) + "|")
+    shares = [f"{share:.0%}" for share, *_ in zip(SHARES, *curve.values(), strict=False)]
+    lines = [f"| heads removed | {' | '.join(shares)} |", "|---" * (len(shares) + 1) + "|"]
     for measure, values in curve.items():
         lines.append(f"| by {measure} | " + " | ".join(f"{value:.1f}" for value in values) + " |")
     return "\n".join(lines)
@@ -39,7 +42,9 @@ def draw(curve, score, path):
 
     _, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
     for (measure, values), style in zip(curve.items(), ("o-", "x--", "+:"), strict=True):
-        axes.plot([100 * share for share in SHARES], values, style, label=f"by {measure}")
+        axes.plot(
+            [100 * share for share in SHARES[: len(values)]], values, style, label=f"by {measure}"
+        )
     axes.set_xlabel("heads removed, %")
     axes.set_ylabel(score)
     axes.legend()

@@ -98,7 +98,7 @@ def test_bad_input(folder, tmp_path):
         ),
         (
             ["finetune", "--model", folder, "--output", tmp_path / "x", "--early-exit", -1],
-            "--early-exit: expected at least 0 percent, got -1.0",
+            "--early-exit: expected 0 to 100 percent, got -1.0",
         ),
         (["classify", "a", "--model", tmp_path], "--model: expected the output of finetune"),
     ):

@@ -80,8 +80,8 @@ def _finetune(options):
     output = Path(options.output)
     if output.exists() and any(output.iterdir()):
         raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
-    if options.early_exit is not None and not options.early_exit >= 0:
-        raise ValueError(f"--early-exit: expected at least 0 percent, got {options.early_exit}.")
+    if options.early_exit is not None and not 0 <= options.early_exit <= 100:
+        raise ValueError(f"--early-exit: expected 0 to 100 percent, got {options.early_exit}.")
     data = _data(options)
     if options.early_exit is not None and not data.validation:
         raise ValueError("--early-exit: expected texts for validation, got none. See --validation.")

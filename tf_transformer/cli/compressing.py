@@ -28,11 +28,9 @@ def _compress(options):
     for package in ("matplotlib", "sacrebleu", "safetensors", "tokenizers"):
         require(package, "train")
     import_tensorflow()
-    from tf_transformer.compression.recipes import Quantize, Recipe
+    from tf_transformer.compression.recipes import Recipe
     from tf_transformer.export import compress
 
     recipe = Recipe.read(options.recipe)
-    if any(isinstance(step, Quantize) and step.runtime == "litert" for step in recipe.steps):
-        require("ai_edge_litert", "lite")
     compress(recipe, options.output, verbose=1 if sys.stdout.isatty() else 2)
     print(f"Table: {options.output}/README.md")

@@ -4,7 +4,7 @@ import contextlib
 import gc
 
 import keras
-import tensorflow as tf
+import numpy as np
 
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.token_embedding import TokenEmbedding
@@ -32,7 +32,7 @@ def quantized(model, batches=None):
 
     Raises:
         ValueError: If the model is not built, computes in 16 bits or has int8 weights, or there is
-            no batch.
+            no batch, or values that are not finite.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -92,7 +92,8 @@ def _calibrate(model, products, batches):
         function = getattr(layer, method)
 
         def watched(inputs, *arguments, **options):
-            largest[layer] = max(largest[layer], float(tf.reduce_max(tf.abs(inputs))))
+            # NumPy's maximum of NaN and a number is NaN.
+            largest[layer] = float(np.maximum(largest[layer], np.max(np.abs(inputs))))
             return function(inputs, *arguments, **options)
 
         setattr(layer, method, watched)
@@ -110,4 +111,6 @@ def _calibrate(model, products, batches):
     if not seen:
         raise ValueError("batches: expected at least one batch, got none.")
     for layer, most in largest.items():
+        if not np.isfinite(most):
+            raise ValueError(f"batches: expected finite values, got {most} in {layer.path}.")
         layer.input_range = most or None

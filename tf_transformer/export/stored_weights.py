@@ -9,18 +9,21 @@ from tf_transformer.compression.quantization import quantized
 from tf_transformer.generation.ensemble import Ensemble
 
 DTYPES = ("float16", "bfloat16")
+# What the exporters use of a model.
+_WITHOUT_WEIGHTS = ("config", "get_config", "reorder", "resize")
+_WITH_WEIGHTS = ("encoder", "start", "step", "exit_early")
 
 
 class StoredWeights:
-    """A translator whose SavedModel stores 16 bits a weight and computes in float32.
+    """A model whose SavedModel stores 16 bits a weight and computes in float32.
 
     Each weight is rounded once. Loading makes float32 weights from the rounded ones, so a step
     takes as long as without it; the files are half as large, and the weights take half more memory.
-    `Translator` takes it in place of its model.
+    `Translator`, and the classifiers and encoders of texts, take it in place of their model.
 
     Args:
-        model: a built `Transformer` in float32, or an `Ensemble` of several. Later changes of its
-            weights have no effect.
+        model: a built `Transformer` or BERT model in float32, or an `Ensemble` of several. Later
+            changes of its weights have no effect.
         dtype: "float16" with 11 significant bits, or "bfloat16" with 8.
 
     Raises:
@@ -42,11 +45,16 @@ class StoredWeights:
         self.resources = [_InFloat32(weight, dtype) for weight in model.weights]
         self.weights = [resource.stored for resource in self.resources]
         by_id = {id(weight): x for weight, x in zip(model.weights, self.resources, strict=True)}
-        self.reorder, self.resize = model.reorder, model.resize
-        self.get_config = model.get_config
-        self.start, self.step = _reading(model.start, by_id), _reading(model.step, by_id)
-        if hasattr(model, "encoder"):  # an ensemble has several
-            self.encoder = _reading(model.encoder, by_id)
+        self._call = _reading(model, by_id)
+        for name in _WITHOUT_WEIGHTS:
+            if hasattr(model, name):
+                setattr(self, name, getattr(model, name))
+        for name in _WITH_WEIGHTS:  # an ensemble has several encoders, and none of its own
+            if hasattr(model, name):
+                setattr(self, name, _reading(getattr(model, name), by_id))
+
+    def __call__(self, *arguments, **options):
+        return self._call(*arguments, **options)
 
 
 def stored(model, dtype, batches=None):
@@ -58,7 +66,7 @@ def stored(model, dtype, batches=None):
         batches: None, or list of batches for `quantized`.
 
     Returns:
-        A model for `Translator`.
+        A model for the exporters.
 
     Example:
         >>> stored("a model", "float32")

@@ -27,7 +27,7 @@ class TextModel(tf.Module):
     signatures of the SavedModel.
 
     Args:
-        model: a built model.
+        model: a built model, or `StoredWeights` of one.
         tokenizer: its `GraphTokenizer`.
         max_length: int, maximum number of tokens; None for all positions of the model.
         jit_compile: bool. False uses XLA for the small batches that `warm_up` compiled for. True
@@ -83,6 +83,7 @@ class TextModel(tf.Module):
         # Keep the variables and the bound call, not the model: a Keras model tracked here would
         # have its weights saved twice.
         self.weights = [weight.value for weight in model.weights]
+        self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         call = function or functools.partial(model.__call__, training=False)
         by_xla = tf.function(call, jit_compile=True, autograph=False)
 

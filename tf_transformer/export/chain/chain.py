@@ -8,7 +8,7 @@ from tf_transformer.compression.recipes import Quantize
 from tf_transformer.data.replacing import replacing
 from tf_transformer.export.chain.classifier_task import ClassifierTask
 from tf_transformer.export.chain.measuring import peak_memory, relative, seconds_of, size_of
-from tf_transformer.export.chain.report import write_report
+from tf_transformer.export.chain.report import import_figure, write_report
 from tf_transformer.export.chain.served import served
 from tf_transformer.export.chain.translator_task import TranslatorTask
 
@@ -21,9 +21,9 @@ def compress(recipe, folder, **fit_options):
 
     Every step leaves a folder: `0-original`, `1-distil` and so on, with what is served in
     `saved_model` or `litert`, and for classifiers the model itself in `model`. A folder appears
-    when its step is complete; the same call continues after the last one. In the end all of them
-    are measured in one run, which writes `results.json`, `README.md` with the table, and
-    `results.png`.
+    when its step is complete; the same call continues with the first that is missing. In the end
+    all of them are measured in one run, which writes `results.json`, `README.md` with the table,
+    and `results.png`.
 
     Args:
         recipe: `Recipe`.
@@ -46,6 +46,7 @@ def compress(recipe, folder, **fit_options):
         FileNotFoundError: model: expected the output of finetune or a training run, got nowhere.
     """
     folder = Path(folder)
+    import_figure()
     _check_folder(folder, recipe)
     task = _task(recipe, fit_options)
     _rehearse(recipe, task)
@@ -53,7 +54,14 @@ def compress(recipe, folder, **fit_options):
     _write_json(folder / RECIPE, recipe.to_dict())
     names = ["original", *(step.name for step in recipe.steps)]
     stages = [folder / f"{n}-{name}" for n, name in enumerate(names)]
-    if _make_stages(recipe, task, stages) or not (folder / RESULTS).is_file():
+    finished = [(stage / STAGE).is_file() for stage in stages]
+    for stage, done in zip(stages, finished, strict=True):
+        if done:
+            _remove_unfinished(stage)  # of a process that was killed before it did
+    if not all(finished):
+        (folder / RESULTS).unlink(missing_ok=True)  # of other stages
+        _make_stages(recipe, task, stages, finished.index(False))
+    if not (folder / RESULTS).is_file():
         _write_json(folder / RESULTS, _measured(task, stages))
     results = json.loads((folder / RESULTS).read_text("utf-8"))
     write_report(results, folder, f"{Path(recipe.model).name}, smaller", task.score_name)
@@ -61,14 +69,14 @@ def compress(recipe, folder, **fit_options):
 
 
 def _check_folder(folder, recipe):
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     known = folder / RECIPE
     try:
         content = json.loads(known.read_text("utf-8"))
     except (OSError, ValueError):  # missing, or not ours
         content = None
-    if content != recipe.to_dict():
+    if content != json.loads(json.dumps(recipe.to_dict())):  # a file has lists for tuples
         raise FileExistsError(
             f"{folder}: expected a new folder, or that of the same recipe, which would be resumed, "
             f"got {'another recipe' if isinstance(content, dict) else 'other content'}."
@@ -100,32 +108,35 @@ def _rehearse(recipe, task):
             raise ValueError(f"steps[{n}], {step.name}: {error}") from error
 
 
-def _make_stages(recipe, task, stages):
-    """Make the stages that are missing; return whether there were any."""
-    made, model, saved = False, None, None
-    for stage, step in zip(stages, (None, *recipe.steps), strict=True):
-        if not (stage / STAGE).is_file():
-            model = task.model if step is None else model or task.load(saved)
-            model = _make_stage(stage, step, model, task)
-            made = True
-        if not isinstance(step, Quantize):
-            saved = stage
-    return made
+def _make_stages(recipe, task, stages, first):
+    """Make the stages from the first missing one on, each from the one before."""
+    steps = (None, *recipe.steps)
+    before = [n for n in range(first) if not isinstance(steps[n], Quantize)]
+    model = task.load(stages[before[-1]]) if before else task.model
+    for stage, step in zip(stages[first:], steps[first:], strict=True):
+        model = _make_stage(stage, step, model, task)
 
 
 def _make_stage(stage, step, model, task):
     """Make one folder; return the model after the step."""
-    unfinished = stage.with_name(f"{stage.name}.unfinished")
     if step is not None:
         print(f"{stage.name}: {step}", flush=True)
-        model = step.apply(model, task, unfinished)
+        model = step.apply(model, task, _unfinished(stage))
     with replacing(stage, only_with=STAGE) as beside:
         beside.mkdir()
         score = task.export(model, beside, step if isinstance(step, Quantize) else None)
         _write_json(beside / STAGE, {"score": score, "weights": model.count_params()})
-    shutil.rmtree(unfinished, ignore_errors=True)
+    _remove_unfinished(stage)
     print(f"{stage.name}: {task.score_name} {score:.2f}", flush=True)
     return model
+
+
+def _unfinished(stage):
+    return stage.with_name(f"{stage.name}.unfinished")
+
+
+def _remove_unfinished(stage):
+    shutil.rmtree(_unfinished(stage), ignore_errors=True)
 
 
 def _measured(task, stages):

@@ -12,6 +12,7 @@ from tf_transformer.export.classification import TextClassifier
 from tf_transformer.export.litert import write_litert
 from tf_transformer.export.litert.litert_functions import litert_functions
 from tf_transformer.export.stored_weights import stored
+from tf_transformer.litert.lite_model import import_interpreter
 from tf_transformer.models.bert import BertForSequenceClassification, read_tokenizer
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.training import FineTuning, fine_tune, text_batches
@@ -75,7 +76,8 @@ class ClassifierTask:
 
     def train(self, model, step, folder):
         """Train a smaller model; a training takes minutes and is not resumed."""
-        changes = {"epochs": step.epochs}
+        # Whole batches: the losses of a distiller are not those of its parts.
+        changes = {"epochs": step.epochs, "accumulate": 1}
         if step.learning_rate is not None:
             changes["learning_rate"] = step.learning_rate
         settings = dataclasses.replace(self.settings, **changes)
@@ -88,12 +90,8 @@ class ClassifierTask:
     def check(self, model, quantize):
         """Refuse what cannot be exported: see `export`."""
         if quantize.runtime == "litert":
+            import_interpreter()
             litert_functions(model)
-        elif quantize.dtype != "int8":
-            raise ValueError(
-                f"dtype: expected int8, or the runtime litert, for a classifier, got "
-                f"{quantize.dtype}."
-            )
 
     def export(self, model, stage, quantize=None):
         """Write the model to a folder and score what was written.

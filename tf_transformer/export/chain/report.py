@@ -64,13 +64,29 @@ def write_report(results, folder, title, score_name):
         beside.write_text("\n".join(lines), "utf-8")
 
 
-def _draw(results, path, score_name):
-    """Score against time for one text; the area of a disc is the size of the files."""
+def import_figure():
+    """Import what draws the plot.
+
+    Returns:
+        The class `matplotlib.figure.Figure`.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+
+    Example:
+        >>> import_figure().__name__
+        'Figure'
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError('the plot needs Matplotlib: pip install -e ".[train]"') from error
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    return Figure
+
+
+def _draw(results, path, score_name):
+    """Score against time for one text; the area of a disc is the size of the files."""
+    figure = import_figure()(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     times = [stage["relative_time"]["1"] for stage in results]
     scores = [stage["score"] for stage in results]

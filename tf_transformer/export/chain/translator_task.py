@@ -12,6 +12,7 @@ from tf_transformer.export.translation.calibration import calibration_batches
 from tf_transformer.export.translation.saved_translator import load_transformer, save_translator
 from tf_transformer.export.translation.translate_texts import translate_texts
 from tf_transformer.export.translation.translator import Translator
+from tf_transformer.litert.lite_model import import_interpreter
 from tf_transformer.tokenizers import GraphTokenizer, Tokenizer, TokenizerFile
 from tf_transformer.training import (
     MovingAverage,
@@ -103,6 +104,7 @@ class TranslatorTask:
     def check(self, model, quantize):
         """Refuse what cannot be exported."""
         if quantize.runtime == "litert":
+            import_interpreter()
             litert_functions(model)
 
     def export(self, model, stage, quantize=None):

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tf_transformer.export.classification.text_classifier import TextClassifier
 from tf_transformer.export.text_model import TEXTS
-from tf_transformer.models.bert.bert_with_exits import BertWithExits
 from tf_transformer.models.bert.early_exit import check_thresholds
 
 _THRESHOLDS = (
@@ -51,7 +50,7 @@ class EarlyExitClassifier(TextClassifier):
     def __init__(
         self, model, tokenizer, max_length=None, jit_compile=False, *, patience=None, entropy=0.0
     ):
-        if not isinstance(model, BertWithExits):
+        if not hasattr(model, "exit_early"):
             raise ValueError(f"model: expected a BertWithExits, got {type(model).__name__}.")
         self._thresholds = check_thresholds(model, patience, entropy)
         super().__init__(

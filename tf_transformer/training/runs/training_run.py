@@ -222,7 +222,6 @@ class TrainingRun:
             # CPU: see benchmarks/NOTES.md.
             jit_compile=False,
         )
-        accumulate_gradients(model, preset.accumulate)
 
     def description(self):
         """Description of the data and the sizes for the model card.
@@ -295,4 +294,5 @@ class TrainingRun:
             preset.d_model, preset.warmup_steps, preset.learning_rate_scale
         )
         self.compile(model, schedule)
+        accumulate_gradients(model, preset.accumulate)
         return model
