@@ -1,12 +1,15 @@
 """A classifier with torch and ONNX Runtime, in float32 and with dynamic int8 ranges."""
 
+import json
 import os
 import tempfile
 
 import onnxruntime
 import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from transformers import AutoModelForSequenceClassification
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, BertConfig
+from transformers.models.bert.modeling_bert import BertEmbeddings, BertForSequenceClassification
 
 from benchmarks.compression.peers.classifier_calls import calls
 
@@ -16,11 +19,45 @@ class Classifier(torch.nn.Module):
 
     def __init__(self, folder, attention):
         super().__init__()
+        with open(f"{folder}/config.json", encoding="utf-8") as file:
+            config = json.load(file)
         options = {"attn_implementation": attention}
-        self.model = AutoModelForSequenceClassification.from_pretrained(folder, **options).eval()
+        if "embedding_size" in config:
+            model = _factorized(folder, config, options)
+        else:
+            model = AutoModelForSequenceClassification.from_pretrained(folder, **options)
+        self.model = model.eval()
 
     def forward(self, ids, mask):
         return torch.softmax(self.model(ids, attention_mask=mask).logits, -1)
+
+
+class Factorized(torch.nn.Module):
+    """Embeddings of another width than the layers, which BERT in transformers lacks."""
+
+    def __init__(self, config, width):
+        super().__init__()
+        self.narrow = BertEmbeddings(config)
+        self.projection = torch.nn.Linear(config.hidden_size, width)
+
+    def forward(self, **inputs):
+        return self.projection(self.narrow(**inputs))
+
+
+def _factorized(folder, config, options):
+    config = {name: value for name, value in config.items() if name != "model_type"}
+    model = BertForSequenceClassification(BertConfig(**config, **options))
+    narrow = BertConfig(**{**config, "hidden_size": config["embedding_size"]})
+    model.bert.embeddings = Factorized(narrow, config["hidden_size"])
+    weights = {}
+    for name, weight in load_file(f"{folder}/model.safetensors").items():
+        name = name.replace("bert.embeddings.", "bert.embeddings.narrow.")
+        name = name.replace(
+            "bert.encoder.embedding_hidden_mapping_in", "bert.embeddings.projection"
+        )
+        weights[name] = weight
+    model.load_state_dict(weights)
+    return model
 
 
 def variants(case, arrays):
