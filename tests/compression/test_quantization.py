@@ -190,6 +190,14 @@ def files(path):
     return sum(file.stat().st_size for file in (path / "variables").iterdir())
 
 
+def broken():
+    """A model with NaN in one weight, whose maximum would be that of the other values."""
+    model = transformer()
+    weight = model.weights[0]
+    weight.assign(np.where(np.arange(weight.shape[0])[:, None] == 7, np.nan, weight))
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "batches", "message"),
     [
@@ -197,6 +205,7 @@ def files(path):
         (lambda: transformer(dtype="mixed_bfloat16"), None, "float32, got bfloat16"),
         (transformer, [], "batches: expected at least one batch, got none"),
         (lambda: quantized(transformer()), None, "model: expected float weights, got int8"),
+        (broken, [(pairs(), None)], "batches: expected finite values, got nan in "),
     ],
 )
 def test_bad_input(make, batches, message):
