@@ -195,7 +195,15 @@ BENCHMARKS = [
         "a classifier without half of its heads, and in int8: accuracy, size, time",
         "15 min",
         needs="SET, ARCHIVE, MODEL as for fine_tuning",
-        results=("classifier-trec-6",),
+        results=("classifier-trec-6", "classifier-zh-reviews"),
+    ),
+    Benchmark(
+        "compression",
+        "translator_heads",
+        "the included translator without half of its heads: BLEU, size, time",
+        "1 hour",
+        needs="FOLDER for translations and trainings",
+        results=("translator_heads",),
     ),
     Benchmark(
         "compression",
@@ -203,7 +211,7 @@ BENCHMARKS = [
         "a classifier distilled, pruned and in int8 by a recipe: what each step costs and brings",
         "10 min",
         needs="SET, ARCHIVE, MODEL as for fine_tuning; FOLDER",
-        results=("chain-trec-6",),
+        results=("chain-trec-6", "chain-zh-reviews"),
         rounds=False,
     ),
     Benchmark(
@@ -221,7 +229,7 @@ BENCHMARKS = [
         "10 min",
         needs="SET, ARCHIVE, MODEL as for fine_tuning",
         peers=(OURS, HF),
-        results=("litert-trec-6",),
+        results=("litert-trec-6", "litert-zh-reviews"),
     ),
     Benchmark(
         "compression",
