@@ -7,6 +7,7 @@ model as soft targets, rounds to int8, and compares accuracy on the test part, s
 exported classifiers, measured in turn. Writes results/PROCESSOR/classifier-SET.md and .png.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ def main(parser, arguments):
     lines = table(models, {"accuracy": accuracies}, save, "classify", texts, options.rounds)
     remark = (
         f"`{Path(options.model).name}`, {len(data.train):,} texts to train on, "
-        f"{len(data.test):,} for the test; seed {options.seed}. Importance, calibration: {SEEN} "
+        f"{len(data.test):,} for the test; seed {settings.seed}. Importance, calibration: {SEEN} "
         f"training texts. Time: the exported classifier, texts to classes, relative to the first "
         f"line, medians of {options.rounds} rounds."
     )
@@ -92,7 +93,7 @@ def set_tuned_argument(parser):
     parser.add_argument(
         "--tuned",
         type=Path,
-        help="what `tf-transformer finetune` wrote for the same SET and seed, instead of training",
+        help="what `tf-transformer finetune` wrote for the same SET, instead of training",
     )
 
 
@@ -109,6 +110,10 @@ def fine_tuned_classifier(options, kind="BertForSequenceClassification", tuned=N
     settings = FineTuning(epochs=EPOCHS[options.set], seed=options.seed)
     if tuned is not None:
         model = getattr(bert, kind).from_pretrained(tuned / "model", unpad=True)
+        if model.config.labels != data.labels:
+            raise ValueError(f"--tuned: expected a model for {options.set}, got {tuned}.")
+        result = json.loads((tuned / "result.json").read_text("utf-8"))
+        settings = FineTuning(**result["settings"])
         model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         return model, tokenizer, data, settings
     keras.utils.set_random_seed(options.seed)

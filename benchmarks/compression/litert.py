@@ -78,10 +78,10 @@ def main(parser, arguments):
         )
     remark = (
         f"`{Path(options.model).name}` fine-tuned on {len(data.train):,} texts, {len(data.test):,} "
-        f"for the test, seed {options.seed}. {SINGLE} texts one by one, from ids to probabilities; "
-        f"medians of {options.rounds} rounds, relative to ONNX Runtime. Difference: the largest "
-        f"from the model, relative to the largest probability. {SEEN} training texts calibrate "
-        f"static ranges."
+        f"for the test, seed {settings.seed}. {SINGLE} texts one by one, from ids to "
+        f"probabilities; medians of {options.rounds} rounds, relative to ONNX Runtime. "
+        f"Difference: the largest from the model, relative to the largest probability. {SEEN} "
+        f"training texts calibrate static ranges."
     )
     write_result(
         f"litert-{options.set}",

@@ -100,6 +100,10 @@ def test_bad_input(folder, tmp_path):
             ["finetune", "--model", folder, "--output", tmp_path / "x", "--early-exit", -1],
             "--early-exit: expected 0 to 100 percent, got -1.0",
         ),
+        (
+            ["finetune", "--model", folder, "--output", tmp_path / "x", "--early-exit", 101],
+            "--early-exit: expected 0 to 100 percent, got 101.0",
+        ),
         (["classify", "a", "--model", tmp_path], "--model: expected the output of finetune"),
     ):
         assert message in printed(*arguments, code=2), arguments

@@ -205,7 +205,11 @@ def broken():
         (lambda: transformer(dtype="mixed_bfloat16"), None, "float32, got bfloat16"),
         (transformer, [], "batches: expected at least one batch, got none"),
         (lambda: quantized(transformer()), None, "model: expected float weights, got int8"),
-        (broken, [(pairs(), None)], "batches: expected finite values, got nan in "),
+        (
+            broken,
+            [(pairs(), None)],
+            "model, batches: expected finite values, got nan in the input of ",
+        ),
     ],
 )
 def test_bad_input(make, batches, message):

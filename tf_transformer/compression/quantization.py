@@ -32,7 +32,7 @@ def quantized(model, batches=None):
 
     Raises:
         ValueError: If the model is not built, computes in 16 bits or has int8 weights, or there is
-            no batch, or values that are not finite.
+            no batch, or with batches there are values that are not finite.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -93,7 +93,7 @@ def _calibrate(model, products, batches):
 
         def watched(inputs, *arguments, **options):
             # NumPy's maximum of NaN and a number is NaN.
-            largest[layer] = float(np.maximum(largest[layer], np.max(np.abs(inputs))))
+            largest[layer] = float(np.maximum(largest[layer], np.max(np.abs(inputs), initial=0.0)))
             return function(inputs, *arguments, **options)
 
         setattr(layer, method, watched)
@@ -112,5 +112,7 @@ def _calibrate(model, products, batches):
         raise ValueError("batches: expected at least one batch, got none.")
     for layer, most in largest.items():
         if not np.isfinite(most):
-            raise ValueError(f"batches: expected finite values, got {most} in {layer.path}.")
+            raise ValueError(
+                f"model, batches: expected finite values, got {most} in the input of {layer.path}."
+            )
         layer.input_range = most or None

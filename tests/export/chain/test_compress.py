@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -61,15 +62,15 @@ STEPS = Distil(layers=1, epochs=2, hidden_states=0.1), Prune(heads=0.4, units=0.
 
 
 def test_a_classifier_step_by_step_and_resumed(trained, tmp_path, monkeypatch):
-    steps = *STEPS, Quantize(runtime="litert")
+    steps = *STEPS, Quantize(runtime="litert"), Quantize(dtype="float16")
     recipe, folder = recipe_of(trained, *steps), tmp_path / "smaller"
     results = compress(recipe, folder, verbose=0)
-    names = ["0-original", "1-distil", "2-prune", "3-quantize"]
+    names = ["0-original", "1-distil", "2-prune", "3-quantize", "4-quantize"]
     assert [stage["name"] for stage in results] == names
     found = sorted(path.name for path in folder.iterdir())
     assert found == [*names, "README.md", "recipe.json", "results.json", "results.png"]
     weights = [stage["weights"] for stage in results]
-    assert weights[0] > weights[1] > weights[2] == weights[3]
+    assert weights[0] > weights[1] > weights[2] == weights[3] == weights[4]
     table = (folder / "README.md").read_text("utf-8")
     for stage in results:
         assert f"| {stage['name']} | {stage['score']:.1f} | {stage['weights']:,} |" in table
@@ -152,9 +153,11 @@ def test_what_comes_after_a_missing_stage_is_made_again(tmp_path, monkeypatch):
     monkeypatch.setattr(chain, "_rehearse", lambda *given: None)
     monkeypatch.setattr(chain, "_measured", lambda _, stages: [stage.name for stage in stages])
     monkeypatch.setattr(chain, "write_report", lambda *given: None)
-    made = []
+    made, killed_at = [], [None]
 
     def apply(self, model, task, folder):
+        if self.name == killed_at[0]:
+            raise KeyboardInterrupt
         made.append(self.name)
         return Text(f"{model}, {self.name}" if self.name != "quantize" else model)
 
@@ -180,6 +183,35 @@ def test_what_comes_after_a_missing_stage_is_made_again(tmp_path, monkeypatch):
         assert made == ["distil", "prune", "quantize", "quantize"][first:]
         assert (folder / "4-quantize" / "model").read_text() == "whole, distil, prune"
         assert (folder / "3-quantize" / "model").read_text() == "whole, distil, prune"
+    # stopped after the missing stage: those that came from the one before are gone
+    shutil.rmtree(folder / "1-distil")
+    (folder / "2-prune.unfinished").mkdir()
+    killed_at[0] = "prune"
+    made.clear()
+    with pytest.raises(KeyboardInterrupt):
+        compress(recipe, folder)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "0-original",
+        "1-distil",
+        "recipe.json",
+    ]
+    killed_at[0] = None
+    compress(recipe, folder)
+    assert made == ["distil", "prune", "quantize", "quantize"]
+
+
+def test_a_missing_package_is_named_before_anything_is_made(trained, run, tmp_path, monkeypatch):
+    lite = Quantize(runtime="litert")
+    for package, recipe in (
+        ("matplotlib.figure", recipe_of(trained, Quantize())),
+        ("ai_edge_litert.interpreter", recipe_of(trained, *STEPS, lite)),
+        ("ai_edge_litert.interpreter", Recipe(str(run.folder), (lite,))),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)
+            with pytest.raises(ImportError, match="pip install -e"):
+                compress(recipe, tmp_path / "smaller")
+        assert not (tmp_path / "smaller").exists()
 
 
 def test_nothing_is_written_for_bad_input(trained, run, tmp_path):

@@ -14,6 +14,7 @@ from small_run import small_run
 
 from tf_transformer import Architecture, BPETokenizer, GlobalLossScale, Tokenizer
 from tf_transformer.training import BestWeights, RDrop, TrainingRun, get_preset
+from tf_transformer.training.runs import training_run
 
 SUPPORT = Path(__file__).parents[2] / "support"
 
@@ -220,3 +221,13 @@ def test_an_architecture_without_choices_is_the_papers():
     assert preset.new_architecture() == Architecture()
     assert preset.architecture == Architecture().to_dict()
     assert get_preset("tiny").new_architecture() is None
+
+
+def test_training_accumulates_as_the_preset_says_and_other_compilations_do_not(run, monkeypatch):
+    parts = []
+    monkeypatch.setattr(training_run, "accumulate_gradients", lambda _, count: parts.append(count))
+    run.preset = run.preset.with_changes({"accumulate": 3})
+    run.train()
+    assert parts == [3]
+    run.compile(run.best_model(), 1e-3)  # as a recipe does, with a teacher
+    assert parts == [3]

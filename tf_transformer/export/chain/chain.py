@@ -36,6 +36,7 @@ def compress(recipe, folder, **fit_options):
 
     Raises:
         FileExistsError: If the folder holds something else, or another recipe.
+        ImportError: If Matplotlib, or ai-edge-litert for a step that needs it, is not installed.
         FileNotFoundError, ValueError: If the model or the data cannot be read, or a step does not
             fit the model. Nothing is trained or written then.
 
@@ -55,12 +56,14 @@ def compress(recipe, folder, **fit_options):
     names = ["original", *(step.name for step in recipe.steps)]
     stages = [folder / f"{n}-{name}" for n, name in enumerate(names)]
     finished = [(stage / STAGE).is_file() for stage in stages]
-    for stage, done in zip(stages, finished, strict=True):
-        if done:
-            _remove_unfinished(stage)  # of a process that was killed before it did
-    if not all(finished):
-        (folder / RESULTS).unlink(missing_ok=True)  # of other stages
-        _make_stages(recipe, task, stages, finished.index(False))
+    first = [*finished, False].index(False)
+    for stage in (*stages[:first], *stages[first + 1 :]):  # left when a process was killed
+        _remove_unfinished(stage)
+    if first < len(stages):
+        (folder / RESULTS).unlink(missing_ok=True)
+        for stage in stages[first + 1 :]:  # made from another model than the one to come
+            shutil.rmtree(stage, ignore_errors=True)
+        _make_stages(recipe, task, stages, first)
     if not (folder / RESULTS).is_file():
         _write_json(folder / RESULTS, _measured(task, stages))
     results = json.loads((folder / RESULTS).read_text("utf-8"))

@@ -23,7 +23,7 @@ class EarlyExitClassifier(TextClassifier):
     `compression.choose_exit` for good thresholds.
 
     Args:
-        model: `BertWithExits`; `unpad=True` makes it faster.
+        model: `BertWithExits`, or `StoredWeights` of one; `unpad=True` makes it faster.
         tokenizer: its `GraphTokenizer`.
         max_length, jit_compile: see `TextModel`.
         patience, entropy: see `BertWithExits.exit_early`.

@@ -12,7 +12,8 @@ class TextClassifier(TextModel):
     """A `BertForSequenceClassification` with its tokenizer, as a SavedModel: texts to classes.
 
     Args:
-        model: `BertForSequenceClassification`; `unpad=True` makes it faster.
+        model: `BertForSequenceClassification`, or `StoredWeights` of one; `unpad=True` makes it
+            faster.
         tokenizer, max_length, jit_compile, options: see `TextModel`.
 
     Raises:

@@ -18,7 +18,7 @@ class TextEncoder(TextModel):
     """A `SentenceEncoder` with its tokenizer, as a SavedModel: texts to vectors.
 
     Args:
-        model: `SentenceEncoder`; `unpad=True` makes it faster.
+        model: `SentenceEncoder`, or `StoredWeights` of one; `unpad=True` makes it faster.
         tokenizer, max_length, jit_compile: see `TextModel`.
         lowercase: bool, whether to lowercase texts before tokenization.
 

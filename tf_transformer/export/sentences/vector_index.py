@@ -17,8 +17,8 @@ from tf_transformer.json_text import parse_json
 
 DTYPES = ("float32", "float16", "int8", *APPROXIMATE)
 DESCRIPTION = "vector_index.json"
-# What an index keeps of its model: the vectors of these. A model that gives others is another one;
-# the same model in fewer bits gives nearly the same.
+# What an index keeps of its model: the vectors of these. The same model in fewer bits gives nearly
+# the same, and so does one that was trained a little further.
 PROBES = ("A man is eating a piece of bread.", "市场昨天下跌。", "42")
 CLOSE = 0.9  # cosine; in 8 bits, or trained an epoch further, it has 0.98 and more
 
@@ -68,7 +68,7 @@ class VectorIndex:
                 self._scales = _array(folder / "scales.npy", (self.rows,))
 
     def check_model(self, encode):
-        """Raise ValueError if a model is not the one that made the index.
+        """Raise ValueError if the vectors of a model differ from those of the index.
 
         Args:
             encode: function, list of strings -> float array (B, D).

@@ -197,7 +197,7 @@ class TrainingRun:
         return BucketedBatches(*sides, **settings)
 
     def compile(self, model, schedule):
-        """Compile a model with the loss and the optimizer of the preset.
+        """Compile a model with the loss and the optimizer of the preset, for whole batches.
 
         Args:
             model: built model.
