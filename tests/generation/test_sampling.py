@@ -213,6 +213,7 @@ def test_a_broken_model_is_named():
         ({"top_p": 0.0}, "top_p: expected more than 0"),
         ({"top_p": 1.1}, "top_p: expected more than 0, at most 1, got 1.1"),
         ({"top_k": 2.5}, "top_k: expected a whole number, got 2.5"),
+        ({"seed": (1, 2)}, r"seed: expected a whole number, got \(1, 2\)"),
         ({"length": 0}, "max_length: expected at least 1, got 0"),
     ],
 )

@@ -240,3 +240,14 @@ def test_finished_texts_leave_and_nothing_changes():
     graph = tf.function(lambda: decode(0, resize=model.resize), autograph=False)
     for actual, wanted in zip(graph(), expected, strict=True):
         np.testing.assert_allclose(actual, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("prompt", [[[0, 5, 7]], [[9, 3, 0], [5, 0, 7]]])
+def test_padding_before_a_token_is_refused(prompt):
+    """Padded on the left, a prompt would be continued from tokens that the model chose."""
+    model = made()
+    with pytest.raises(ValueError, match="prompt: expected padding.*Pad on the right"):
+        model.start(tf.constant(prompt), L)
+    graph = tf.function(lambda ids: model.start(ids, L)["prompt"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Pad on the right"):
+        graph(tf.constant(prompt))

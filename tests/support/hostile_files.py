@@ -6,6 +6,7 @@ import gzip
 import importlib
 import io
 import json
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -16,6 +17,7 @@ import keras
 import mutations
 import numpy as np
 import tensorflow as tf
+from loading import VECTORS
 from safetensors.numpy import save_file
 from tiny_bert import TOKENS, tiny_folder
 
@@ -40,6 +42,7 @@ from tf_transformer.export.translation.saved_translator import read_description
 from tf_transformer.layers import Architecture
 from tf_transformer.litert.lite_model import read_description as read_lite_description
 from tf_transformer.models.bert.checkpoints.config_files import read_architecture, read_config
+from tf_transformer.models.bert.checkpoints.h5_file import H5File
 from tf_transformer.models.bert.checkpoints.safetensors_file import SafetensorsFile
 from tf_transformer.models.bert.checkpoints.tensorflow_file import TensorflowFile
 from tf_transformer.models.bert.pooling import read_pooling, write_pooling
@@ -426,6 +429,13 @@ READERS = [
         "model/model.safetensors",
         mutations.of_safetensors,
         lambda folder: _read_tensors(SafetensorsFile(folder / "model")),
+    ),
+    Reader(
+        "tf_model.h5",
+        lambda folder: shutil.copy(VECTORS / "bert_h5" / "BertModel.h5", folder),
+        "BertModel.h5",
+        B,
+        lambda folder: _read_tensors(H5File(folder / "BertModel.h5")),
     ),
     Reader(
         "safetensors index",

@@ -65,6 +65,7 @@ def sample_decode(
     check_range("temperature", temperature, 0.0, above=True)
     check_range("top_k", top_k, 1)
     check_range("top_p", top_p, 0.0, 1.0, above=True)
+    check_range("seed", seed, -(2**31), 2**31 - 1)  # one number, not a pair as in TensorFlow
 
     def choose(logits, ids, position):
         if tf.is_tensor(top_k):

@@ -126,7 +126,8 @@ class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
             A dict of tensors, the state before the first step.
 
         Raises:
-            ValueError: If `max_length` or P is larger than `max_position`.
+            ValueError: If `max_length` or P is larger than `max_position`, or a prompt has padding
+                before a token; in a graph, tf.errors.InvalidArgumentError.
         """
         longest = self._arguments["max_position"]
         check_max_length(max_length, longest, "max_position")
@@ -136,6 +137,7 @@ class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
                 f"prompt: expected at most {longest} tokens (max_position), the model's number of "
                 f"positions, got {prompt.shape[1]}. Leave out its beginning."
             )
+        _check_padding(prompt)
         batch_size = tf.shape(prompt)[0]
         caches = self.decoder.start(batch_size, max_length * beam_size)
         return {**first_state(caches, batch_size, beam_size, max_length), "prompt": prompt}
@@ -171,3 +173,15 @@ class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
     @classmethod
     def from_config(cls, config):
         return cls(**with_architecture(config))
+
+
+def _check_padding(prompt):
+    """Refuse padding before a token: `step` would choose tokens of its own there."""
+    gap = (prompt[:, :-1] == 0) & (prompt[:, 1:] != 0)  # (B, P - 1)
+    message = (
+        "prompt: expected padding, id 0, only at the end of a text, got it before a token. Pad on "
+        "the right."
+    )
+    if tf.executing_eagerly() and tf.reduce_any(gap):
+        raise ValueError(message)
+    tf.debugging.Assert(~tf.reduce_any(gap), [message])

@@ -4,11 +4,13 @@ import json
 import shutil
 import struct
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 from bert_vectors import GOLDEN
 from checkpoint_files import changed, changed_config, write_tensorflow
+from loading import VECTORS
 
 from tf_transformer import bert
 
@@ -180,3 +182,52 @@ class TestTensorflowFilesRefused:
         )
         with pytest.raises(ValueError, match="model/layer/kernel: in the file.*not in the model"):
             bert.Bert.from_pretrained(google)
+
+
+class TestH5:
+    """`tf_model.h5` of transformers' TensorFlow classes."""
+
+    POOLER = "bert/tf_bert_model/bert/pooler/dense/bias:0"
+
+    def refuse(self, tmp_path, message, change):
+        shutil.copy(GOLDEN / "BertModel" / "config.json", tmp_path)
+        shutil.copy(VECTORS / "bert_h5" / "BertModel.h5", tmp_path / "tf_model.h5")
+        with h5py.File(tmp_path / "tf_model.h5", "r+") as file:
+            change(file)
+        with pytest.raises(ValueError, match=message):
+            bert.Bert.from_pretrained(tmp_path)
+
+    def test_a_missing_weight(self, tmp_path):
+        name = "bert/tf_bert_model/bert/embeddings/LayerNorm/beta:0"
+        message = "embeddings.LayerNorm.bias: missing in the file"
+        self.refuse(tmp_path, message, lambda file: file.pop(name))
+
+    def test_values_in_another_file(self, tmp_path):
+        (tmp_path / "secret").write_bytes(b"0" * 48)
+
+        def change(file):
+            del file[self.POOLER]
+            external = [(str(tmp_path / "secret"), 0, 48)]
+            file.create_dataset(self.POOLER, (12,), "f4", external=external)
+
+        self.refuse(tmp_path, "expected all values of .*bias:0 within", change)
+
+    def test_sizes_without_values(self, tmp_path):
+        def change(file):
+            del file[self.POOLER]
+            file.create_dataset(self.POOLER, (10**12,), "f4", chunks=(10**6,))
+
+        self.refuse(tmp_path, r"expected all values of .*, 4000000000000 bytes, got 0", change)
+
+    def test_two_weights_of_one_name(self, tmp_path):
+        def change(file):
+            file["head/tf_bert_model/bert/pooler/dense/bias:0"] = np.ones(12, np.float32)
+
+        self.refuse(tmp_path, "expected one bert.pooler.dense.bias in .*two different", change)
+
+    def test_a_damaged_file(self, tmp_path):
+        shutil.copy(GOLDEN / "BertModel" / "config.json", tmp_path)
+        content = (VECTORS / "bert_h5" / "BertModel.h5").read_bytes()
+        (tmp_path / "tf_model.h5").write_bytes(content[: len(content) // 2])
+        with pytest.raises(ValueError, match="tf_model.h5, which cannot be read.*complete"):
+            bert.Bert.from_pretrained(tmp_path)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from bert_vectors import CLASSES, GOLDEN
 from checkpoint_files import changed, write_tensorflow
+from loading import VECTORS
 from safetensors.numpy import load_file, save_file
 
 from tf_transformer import bert
@@ -45,6 +46,16 @@ class TestRoundTrip:
             again = CLASSES[name].from_pretrained(where)
             for one, other in zip(again.weights, model.weights, strict=True):
                 np.testing.assert_array_equal(one, other)
+
+    @pytest.mark.parametrize("path", sorted((VECTORS / "bert_h5").iterdir()), ids=lambda p: p.stem)
+    def test_what_the_tensorflow_classes_saved(self, tmp_path, path):
+        """transformers 4 turned the models of `tests/vectors/bert` into these."""
+        shutil.copy(GOLDEN / path.stem / "config.json", tmp_path)
+        shutil.copy(path, tmp_path / "tf_model.h5")
+        load = CLASSES[path.stem].from_pretrained
+        ours, theirs = load(tmp_path).weights, load(GOLDEN / path.stem).weights
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(one, other)
 
     @pytest.mark.parametrize(
         "changes",

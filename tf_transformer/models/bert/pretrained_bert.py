@@ -86,9 +86,10 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         """Create a model from a checkpoint.
 
         Args:
-            path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors), a
-                folder in Google's layout (`bert_config.json` and a TensorFlow checkpoint), or the
-                prefix of a TensorFlow checkpoint.
+            path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors, or
+                the `tf_model.h5` of its TensorFlow classes), a folder in Google's layout
+                (`bert_config.json` and a TensorFlow checkpoint), or the prefix of a TensorFlow
+                checkpoint.
             new_head: bool, True initializes the head (and the pooler, if the checkpoint has none)
                 randomly, for fine-tuning; False requires it in the checkpoint. None loads the parts
                 that the checkpoint has, for further training.

@@ -12,6 +12,7 @@ from tf_transformer.models.bert.checkpoints.config_files import (
     read_architecture,
     read_config,
 )
+from tf_transformer.models.bert.checkpoints.h5_file import H5File
 from tf_transformer.models.bert.checkpoints.name_table import TIED, name_table
 from tf_transformer.models.bert.checkpoints.safetensors_file import SafetensorsFile
 from tf_transformer.models.bert.checkpoints.tensorflow_file import TensorflowFile
@@ -22,17 +23,18 @@ def open_checkpoint(path):
     """Find and open a checkpoint.
 
     Args:
-        path: str or Path: a folder in Hugging Face's layout; a folder in Google's layout with
+        path: str or Path: a folder in Hugging Face's layout, with safetensors or, failing that, the
+            `tf_model.h5` of its TensorFlow classes; a folder in Google's layout with
             `bert_config.json` (or `albert_config.json`) and one TensorFlow checkpoint; or the
             prefix of such a checkpoint.
 
     Returns:
-        `(file, config_path)`: `SafetensorsFile` or `TensorflowFile`, and the Path of the
+        `(file, config_path)`: `SafetensorsFile`, `H5File` or `TensorflowFile`, and the Path of the
         configuration.
 
     Raises:
         FileNotFoundError: If there is no checkpoint, or more than one.
-        ImportError, ValueError: See `SafetensorsFile` and `TensorflowFile`.
+        ImportError, ValueError: See `SafetensorsFile`, `H5File` and `TensorflowFile`.
 
     Example:
         >>> import os, tempfile
@@ -53,9 +55,11 @@ def open_checkpoint(path):
     if not path.is_dir():
         return TensorflowFile(path), _google_config(path.parent)
     indices = sorted(path.glob("*.index"))
-    published = any(path.glob("*.safetensors*")) or any(path.glob("*.bin"))
+    safetensors, h5 = any(path.glob("*.safetensors*")), path / "tf_model.h5"
+    published = safetensors or h5.is_file() or any(path.glob("*.bin"))
     if not indices or (published and (path / "config.json").is_file()):
-        return SafetensorsFile(path), path / "config.json"
+        from_h5 = h5.is_file() and not safetensors
+        return H5File(h5) if from_h5 else SafetensorsFile(path), path / "config.json"
     if len(indices) > 1:
         raise FileNotFoundError(
             f"path: expected one checkpoint in {path}, got "
@@ -121,7 +125,7 @@ def load_variables(file, variables, config, new=(), architecture=None):
     numbers), copies of weights, heads of other tasks, and a pooler; they are ignored.
 
     Args:
-        file: `SafetensorsFile` or `TensorflowFile`.
+        file: see `open_checkpoint`.
         variables: dict, name to variable.
         config: `BertConfig`.
         new: names of variables that keep their initial values.
