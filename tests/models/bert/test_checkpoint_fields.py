@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -225,12 +224,10 @@ def test_no_field_has_two_meanings(file):
 
 
 def rows_of(page, heading):
-    """The table below a heading: lists of cells."""
+    """The first table below a heading: lists of cells."""
     text = (ROOT / "docs" / page).read_text("utf-8")
-    section = re.split(r"^## ", text, flags=re.MULTILINE)
-    [part] = [one for one in section if one.startswith(heading)]
-    rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
-    return rows
+    table = text[text.index(f"\n## {heading}") :].partition("|---|\n")[2].partition("\n\n")[0]
+    return [line.strip("| ").split(" | ") for line in table.splitlines()]
 
 
 def verdict(row, words):

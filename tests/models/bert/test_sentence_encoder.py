@@ -44,7 +44,7 @@ def written(folder, modes, modules=("Transformer", "Pooling", "Normalize")):
     listed = [
         {
             "idx": n,
-            "path": "1_Pooling" if name == "Pooling" else "",
+            "path": "1_Pooling" if name.endswith("Pooling") else "",
             "type": name if "." in name else f"sentence_transformers.models.{name}",
         }
         for n, name in enumerate(modules)
