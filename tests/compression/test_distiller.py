@@ -126,7 +126,7 @@ def test_words_of_translations():
         ),
         (bert(2, heads=4), {"attention": 1}, "as many heads in the student's layer 1 .* layer 2"),
         (bert(2, cls=BertForMaskedLM), {"attention": 1}, "got BertForMaskedLM and BertForSequenc"),
-        (bert(2, problem_type="regression"), {}, "soft_targets: expected 0 .* 'regression'"),
+        (bert(2, problem_type="regression"), {}, "soft_targets: expected 0 .*='regression'"),
         (
             bert(2, problem_type="multi_label_classification"),
             {"soft_targets": 1.0},
