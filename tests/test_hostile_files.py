@@ -159,7 +159,11 @@ def test_an_index_that_leads_out_of_the_folder(tmp_path, part):
 
 @pytest.mark.parametrize("path", ["../1_Pooling", "/etc", 3])
 def test_modules_that_lead_out_of_the_folder(tmp_path, path):
-    modules = [{"type": "sentence_transformers.models.Pooling", "path": path}]
+    paths = {"Transformer": "", "Pooling": path}
+    modules = [
+        {"type": f"sentence_transformers.models.{name}", "path": inside}
+        for name, inside in paths.items()
+    ]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ValueError, match="expected a Pooling inside the folder"):
         read_pooling(tmp_path)

@@ -2,10 +2,11 @@
 
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
-from checkpoint_files import write_tensorflow
+from checkpoint_files import changed_config, write_tensorflow
 from command_line import command, command_here
 from tiny_bert import CONFIG, randomised, tiny_folder
 
@@ -111,6 +112,8 @@ def test_bad_input(folder, tmp_path):
 
 def test_finetune_and_classify(folder, tmp_path):
     train, output = tmp_path / "train.tsv", tmp_path / "run"
+    folder = shutil.copytree(folder, tmp_path / "start")
+    changed_config(folder, problem_type="multi_label_classification")  # of the head that goes
     words = ("good", "bad")
     train.write_text("".join(f"{words[n % 2]}\tfilm {n} {words[n % 2]}\n" for n in range(80)))
     settings = ["--epochs", 8, "--learning-rate", 5e-3, "--max-length", 9, "--batch-size", 8]
@@ -119,6 +122,7 @@ def test_finetune_and_classify(folder, tmp_path):
     assert "classes: bad, good" in out
     result = json.loads((output / "result.json").read_text())
     assert result["test_accuracy"] == 1.0 and result["settings"]["epochs"] == 8
+    assert "problem_type" not in (output / "model" / "config.json").read_text()
     assert {"vocab.txt", "model.safetensors"} <= {p.name for p in (output / "model").iterdir()}
     assert len((output / "history.csv").read_text().splitlines()) == 9
     answers = printed("classify", "good", "bad", "--model", output).splitlines()

@@ -22,8 +22,9 @@ Y = np.array([2, 0, 1, 1])
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def bert(layers, width=8, cls=BertForSequenceClassification, heads=2):
-    config = BertConfig(19, width, layers, heads, 16, labels=("a", "b", "c"), **NO_DROPOUT)
+def bert(layers, width=8, cls=BertForSequenceClassification, heads=2, problem_type=None):
+    fields = {"labels": ("a", "b", "c"), "problem_type": problem_type, **NO_DROPOUT}
+    config = BertConfig(19, width, layers, heads, 16, **fields)
     model = cls(config)
     model.build()
     return randomize(model, layers + width)
@@ -125,6 +126,12 @@ def test_words_of_translations():
         ),
         (bert(2, heads=4), {"attention": 1}, "as many heads in the student's layer 1 .* layer 2"),
         (bert(2, cls=BertForMaskedLM), {"attention": 1}, "got BertForMaskedLM and BertForSequenc"),
+        (bert(2, problem_type="regression"), {}, "soft_targets: expected 0 .*='regression'"),
+        (
+            bert(2, problem_type="multi_label_classification"),
+            {"soft_targets": 1.0},
+            "soft_targets: expected 0 .* got 1.0 for one with problem_type='multi_label_class",
+        ),
     ],
 )
 def test_bad_input(student, options, message):

@@ -1,5 +1,6 @@
 """BERT SavedModels on strings: sentence encoders and classifiers."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -9,12 +10,16 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from command_line import command_here
 from serving_contract import check_serving_contract
 from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
 
-from tf_transformer import TextClassifier, TextEncoder, bert, count_compilations
+from tf_transformer import TextClassifier, TextEncoder, bert, count_compilations, litert
+from tf_transformer.export import write_litert
 from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.warm_up_requests import REQUESTS
+from tf_transformer.models.bert.text_inputs import read_tokenizer_file
+from tf_transformer.serving.task import Task
 
 TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "\x00 \u2028 é", "bad"]
 
@@ -213,10 +218,63 @@ def test_no_texts(models, saved):
         assert (0, expected.shape[1]) in shapes
 
 
-def test_a_single_class_has_no_probability(folder):
-    config = bert.BertConfig.of({**CONFIG.to_dict(), "labels": ("score",)})
-    model = randomised(bert.BertForSequenceClassification(config))
-    with pytest.raises(ValueError, match="model: expected at least two classes, got .'score'"):
+LOGITS = (3.0, 6.7, -7.0)
+
+
+@pytest.mark.parametrize(
+    "problem_type, logits, kind, expected",
+    [
+        ("single_label_classification", LOGITS, "probabilities", (0.024, 0.976, 0.000)),
+        (None, LOGITS, "probabilities", (0.024, 0.976, 0.000)),
+        ("multi_label_classification", LOGITS, "probabilities", (0.953, 0.999, 0.001)),
+        ("regression", LOGITS, "values", LOGITS),
+        (None, (-1.5,), "probabilities", (0.182,)),
+        ("multi_label_classification", (-1.5,), "probabilities", (0.182,)),
+        ("regression", (-1.5,), "values", (-1.5,)),
+    ],
+)
+def test_what_answers_are(folder, tmp_path, problem_type, logits, kind, expected):
+    """In Python, in a SavedModel, by the server, by the command and by LiteRT."""
+    labels = ("坏", "good", "so-so")[: len(logits)]
+    config = dataclasses.replace(CONFIG, labels=labels, problem_type=problem_type)
+    model = bert.BertForSequenceClassification(config)
+    model.build()
+    model.classifier.kernel.assign(tf.zeros_like(model.classifier.kernel))
+    model.classifier.bias.assign(logits)
+    model.save_pretrained(tmp_path / "bert", tokenizer_from=folder)
+    model = bert.BertForSequenceClassification.from_pretrained(tmp_path / "bert")
+    assert model.config == config
+    best = labels[np.argmax(logits)]
+
+    def check(found):
+        assert sorted(found) == sorted(["label", kind])
+        assert [label.decode() for label in found["label"].numpy()] == [best] * 2
+        assert found[kind].dtype == tf.float32
+        np.testing.assert_allclose(found[kind], [expected] * 2, atol=5e-4)
+
+    classifier = TextClassifier(model, bert.read_tokenizer(folder))
+    check(classifier.classify(TEXTS[:2]))
+    classifier.save(tmp_path / "saved")
+    loaded = load_saved_model(tmp_path / "saved")
+    check(loaded.signatures["serving_default"](text=tf.constant(TEXTS[:2])))
+    [answer] = Task(tmp_path / "saved")(["a"])
+    assert answer["label"] == best and sorted(answer) == sorted(["label", kind])
+    np.testing.assert_allclose(answer[kind], expected, atol=5e-4)
+    write_litert(model, read_tokenizer_file(folder), tmp_path / "lite")
+    lite = litert.load(tmp_path / "lite")
+    names, answers = lite.classify(TEXTS[:2])
+    assert (names, lite.description["answers"]) == ([best] * 2, config.answers)
+    np.testing.assert_allclose(answers, [expected] * 2, atol=5e-4)
+    for saved in ("saved", "lite"):
+        out = command_here("classify", "--model", tmp_path / saved, "a").stdout.decode()
+        label, number, text = out.rstrip("\n").split("\t")
+        assert (label, text) == (best, "a")
+        assert float(number) == pytest.approx(max(expected), abs=5e-4)
+
+
+def test_an_encoder_has_no_answers(folder):
+    model = bert.Bert.from_pretrained(folder)
+    with pytest.raises(ValueError, match="model: expected a text classifier, with labels, got Ber"):
         TextClassifier(model, bert.read_tokenizer(folder))
 
 

@@ -63,7 +63,9 @@ def add_commands(commands):
     finetune.set_defaults(run=_finetune)
 
     classify = commands.add_parser(
-        "classify", help="class and probability of the arguments, or of every line of the input"
+        "classify",
+        help="class of the arguments, or of every line of the input, and its probability (the "
+        "number of a regression)",
     )
     classify.add_argument("text", nargs="*", help="texts")
     classify.add_argument(
@@ -112,7 +114,13 @@ def _finetune_on(data, settings, output, options):
     has_exits = options.early_exit is not None
     kind = bert.BertWithExits if has_exits else bert.BertForSequenceClassification
     model = kind.from_pretrained(
-        options.model, new_head=True, unpad=True, labels=data.labels, **changes
+        # The new head is for classes, whatever that of the checkpoint was for.
+        options.model,
+        new_head=True,
+        unpad=True,
+        labels=data.labels,
+        problem_type=None,
+        **changes,
     )
     if options.max_length is None:
         most = min(settings.max_length, model.config.max_position_embeddings)
@@ -183,18 +191,18 @@ def _classify(options):
     classify = _classifier(Path(options.model))
     texts = [text.encode() for text in options.text]
     for text in texts or (line.rstrip(b"\r\n") for line in sys.stdin.buffer):
-        label, probability = classify(text)
-        print(f"{label}\t{probability:.4f}\t{text.decode('utf-8', 'replace')}", flush=True)
+        label, answer = classify(text)
+        print(f"{label}\t{answer:.4f}\t{text.decode('utf-8', 'replace')}", flush=True)
 
 
 def _classifier(folder):
-    """The function of `--model` that maps bytes to a class and its probability."""
+    """The function of `--model` that maps bytes to a class and its probability or number."""
     lite = lite_model(folder, "classifier")
     if lite is not None:
 
         def classify_lite(text):
-            [label], probabilities = lite.classify([text.decode("utf-8", "replace")])
-            return label, float(probabilities.max())
+            [label], answers = lite.classify([text.decode("utf-8", "replace")])
+            return label, float(answers.max())
 
         return classify_lite
     inside = folder / "saved_model"
@@ -210,7 +218,9 @@ def _classifier(folder):
 
     def classify(text):
         answer = model.classify(tf.constant([text]))
-        label = answer["label"].numpy()[0].decode()
-        return label, float(tf.reduce_max(answer["probabilities"]))
+        label = answer.pop("label").numpy()[0].decode()
+        # The layers that a text took are no answer.
+        [numbers] = answer.keys() & {"probabilities", "values"}
+        return label, float(tf.reduce_max(answer[numbers]))
 
     return classify

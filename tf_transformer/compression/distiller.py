@@ -12,6 +12,9 @@ from tf_transformer.compression.transfer_losses import (
     soft_target_loss,
 )
 from tf_transformer.models.bert.bert import Bert
+from tf_transformer.models.bert.bert_for_sequence_classification import (
+    BertForSequenceClassification,
+)
 from tf_transformer.models.variables_first import VariablesFirst
 
 
@@ -44,7 +47,8 @@ class Distiller(VariablesFirst, keras.Model):
     Raises:
         ValueError: If a number is out of range, a layer does not exist, the student has more layers
             than its teacher and no `layer_map`, hidden states or attention are wanted of models
-            other than BERT, or attention of different numbers of heads.
+            other than BERT, attention of different numbers of heads, or soft targets of models
+            that give no softmax, such as a regression.
 
     Example:
         >>> from tf_transformer.bert import BertConfig, BertForSequenceClassification
@@ -82,6 +86,14 @@ class Distiller(VariablesFirst, keras.Model):
         for name, weight in (("hidden_states", hidden_states), ("attention", attention)):
             if not weight >= 0:
                 raise ValueError(f"{name}: expected at least 0, got {weight}.")
+        for model in (student, teacher):
+            is_classifier = isinstance(model, BertForSequenceClassification)
+            if soft_targets and is_classifier and model.config.answers != "softmax":
+                raise ValueError(
+                    f"soft_targets: expected 0 for a model whose answers are no softmax, got "
+                    f"{soft_targets} for one with problem_type={model.config.problem_type!r} and "
+                    f"labels={model.config.labels}."
+                )
         for model in (student, teacher):
             if not model.built:
                 model.build()

@@ -43,7 +43,13 @@ def gelu_tanh(x):
     return tf.cast(tf.nn.gelu(wide, approximate=True), x.dtype)
 
 
-# The name in a configuration file says which form of GELU a checkpoint was trained with.
+def _scaled_erf(x):
+    """The Gaussian CDF with mean 0.707107 and deviation 0.282095, Ma et al. 2022, "Mega"."""
+    return 0.5 * (1.0 + tf.math.erf((x - 0.707107) / (0.282095 * 2.0**0.5)))
+
+
+# The name in a configuration file says which form of GELU a checkpoint was trained with. Hugging
+# Face's names are all here, except those that no BERT has: "prelu", "sqrtsoftplus" and "xielu".
 ACTIVATIONS = {
     "gelu": gelu,
     "gelu_new": gelu_tanh,
@@ -54,6 +60,18 @@ ACTIVATIONS = {
     "silu": tf.nn.silu,
     "swish": tf.nn.silu,
     "tanh": tf.nn.tanh,
+    "gelu_10": lambda x: tf.clip_by_value(gelu(x), -10.0, 10.0),
+    "gelu_accurate": gelu_tanh,
+    "gelu_fast": gelu_tanh,
+    "gelu_python": gelu,
+    "gelu_python_tanh": gelu_tanh,
+    "hardswish": lambda x: x * (tf.nn.relu6(x + 3.0) / 6.0),
+    "laplace": _scaled_erf,
+    "leaky_relu": lambda x: tf.nn.leaky_relu(x, 0.01),  # TensorFlow's own slope is 0.2
+    "mish": lambda x: x * tf.nn.tanh(tf.nn.softplus(x)),
+    "quick_gelu": lambda x: x * tf.nn.sigmoid(1.702 * x),
+    "relu2": lambda x: tf.square(tf.nn.relu(x)),
+    "relu6": tf.nn.relu6,
 }
 
 

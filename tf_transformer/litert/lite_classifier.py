@@ -20,20 +20,21 @@ class LiteClassifier(LiteBert):
 
     @property
     def labels(self):
-        """Tuple of C strings, in the order of the probabilities."""
+        """Tuple of C strings, in the order of the answers."""
         return tuple(self.description["labels"])
 
     def classify(self, texts):
-        """Classify texts.
+        """Classify texts: what the answers are, see `export.TextClassifier`.
 
         Args:
             texts: list of N strings.
 
         Returns:
-            `(labels, probabilities)`: list of N strings, float32 array (N, C).
+            `(labels, answers)`: list of N strings, those with the largest answer; float32 array
+            (N, C), probabilities or the numbers of a regression.
 
         Raises:
             ValueError: If there is no text.
         """
-        probabilities = self.run(texts)
-        return [self.labels[n] for n in probabilities.argmax(1)], probabilities
+        answers = self.run(texts)
+        return [self.labels[n] for n in answers.argmax(1)], answers

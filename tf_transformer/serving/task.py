@@ -50,8 +50,8 @@ class Task:
             texts: list of str.
 
         Returns:
-            list of dicts that JSON can represent: `translation`; `label` and `probabilities`; or
-            `vector`.
+            list of dicts that JSON can represent: `translation`; `label`, and `probabilities`
+            or `values`; or `vector`.
         """
         if self.name == "translate":
             if self._beam:
@@ -62,6 +62,7 @@ class Task:
         if self.name == "classify":
             found = self._model.classify(texts)
             labels = [label.decode("utf-8") for label in found["label"].numpy()]
-            rows = zip(labels, found["probabilities"].numpy().tolist(), strict=True)
-            return [{"label": label, "probabilities": row} for label, row in rows]
+            [kind] = found.keys() & {"probabilities", "values"}
+            rows = zip(labels, found[kind].numpy().tolist(), strict=True)
+            return [{"label": label, kind: row} for label, row in rows]
         return [{"vector": row} for row in self._model.encode(texts).numpy().tolist()]

@@ -83,7 +83,7 @@ class TestWhatIsRefused:
         self.refuse(folder, "hidden_act: expected the name of an activation")
 
     def test_an_unknown_activation(self, folder):
-        changed_config(folder, hidden_act="mish")
+        changed_config(folder, hidden_act="prelu")
         self.refuse(folder, "hidden_act: expected one of gelu")
 
     def test_a_head_that_is_not_there(self):

@@ -87,6 +87,20 @@ def test_groups_of_layers():
         ({"num_hidden_groups": 13}, "num_hidden_groups: expected at most one group"),
         ({"num_hidden_groups": 0}, "num_hidden_groups: expected a positive integer"),
         ({"labels": ("a", "a")}, "labels: expected distinct strings"),
+        ({"hidden_size": "12"}, "hidden_size: expected a positive integer, got '12'"),
+        ({"hidden_size": -12}, "hidden_size: expected a positive integer, got -12"),
+        ({"type_vocab_size": 0}, "type_vocab_size: expected a positive integer, got 0"),
+        ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob: expected a number"),
+        ({"layer_norm_eps": float("inf")}, "layer_norm_eps: expected a positive number, got inf"),
+        ({"initializer_range": float("inf")}, "initializer_range: expected a positive number"),
+        ({"layer_norm_eps": True}, "layer_norm_eps: expected a positive number, got True"),
+        ({"problem_type": "multi_label"}, "problem_type: expected one of single_label_.*regress"),
+        ({"problem_type": ["regression"]}, "problem_type: expected one of single_label_"),
+        (
+            {"problem_type": "single_label_classification", "labels": ("a",)},
+            "problem_type: expected at least two labels .* got .'a',.*With one label use .regress",
+        ),
+        ({"tie_word_embeddings": 0}, "tie_word_embeddings: expected True or False, got 0"),
     ],
 )
 def test_refuses(fields, message):
@@ -125,10 +139,78 @@ def test_reads_googles(tmp_path):
     assert config.labels == ()
 
 
-def test_unknown_keys_of_elsewhere_are_reported(tmp_path):
-    path = written(tmp_path, {**GOOGLE, "use_rotary": True, "alibi": 1})
-    with pytest.warns(UserWarning, match="these keys are unknown and ignored: alibi, use_rotary"):
+@pytest.mark.parametrize(
+    "problem_type, labels, answers",
+    [
+        (None, 3, "softmax"),
+        (None, 2, "softmax"),
+        (None, 1, "sigmoid"),
+        ("single_label_classification", 3, "softmax"),
+        ("multi_label_classification", 3, "sigmoid"),
+        ("multi_label_classification", 1, "sigmoid"),
+        ("regression", 3, "linear"),
+        ("regression", 1, "linear"),
+    ],
+)
+def test_what_makes_answers_of_logits(tmp_path, problem_type, labels, answers):
+    """`test_in_transformers.py` compares these with the pipeline of transformers."""
+    names = {str(n): f"LABEL_{n}" for n in range(labels)}
+    content = {**HUGGING_FACE, "id2label": names, "problem_type": problem_type}
+    config = bert.read_config(written(tmp_path, content))
+    assert (config.problem_type, config.answers) == (problem_type, answers)
+    again = config_file(config, "BertForSequenceClassification")
+    assert again.get("problem_type") == problem_type
+    assert bert.BertConfig.of(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    "activation, labels, answers",
+    [
+        ("torch.nn.modules.linear.Identity", 1, "linear"),
+        ("torch.nn.modules.linear.Identity", 3, "softmax"),
+        ("torch.nn.modules.activation.Sigmoid", 1, "sigmoid"),
+        ("torch.nn.modules.activation.Sigmoid", 3, "sigmoid"),
+    ],
+)
+def test_what_a_cross_encoder_makes_of_logits(tmp_path, activation, labels, answers):
+    names = {"id2label": {str(n): f"LABEL_{n}" for n in range(labels)}}
+    older = {"sbert_ce_default_activation_function": activation}
+    newer = {"sentence_transformers": {"version": "5.0.0", "activation_fn": activation}}
+    for field in (older, newer, {**newer, "sbert_ce_default_activation_function": "torch.X"}):
+        content = {**HUGGING_FACE, **names, **field}
+        assert bert.read_config(written(tmp_path, content)).answers == answers
+    content["problem_type"] = "multi_label_classification"  # it has the last word
+    assert bert.read_config(written(tmp_path, content)).answers == "sigmoid"
+
+
+@pytest.mark.parametrize("activation", ["torch.nn.modules.activation.Tanh", ["Sigmoid"]])
+def test_refuses_another_activation_of_a_cross_encoder(tmp_path, activation):
+    content = {**HUGGING_FACE, "sentence_transformers": {"activation_fn": activation}}
+    with pytest.raises(ValueError, match="sentence_transformers: expected an activation among"):
+        bert.read_config(written(tmp_path, content))
+
+
+def test_changes_override_the_file(tmp_path):
+    content = {**HUGGING_FACE, "problem_type": "regression", "hidden_dropout_prob": 1.0}
+    path = written(tmp_path, content)
+    changes = {"problem_type": None, "hidden_dropout_prob": 0.2, "labels": ("a", "b", "c")}
+    config = bert.read_config(path, **changes)
+    assert {name: getattr(config, name) for name in changes} == changes
+    with pytest.raises(ValueError, match=r"hidden_dropout_prob: expected a number in \[0, 1\)"):
         bert.read_config(path)
+
+
+def test_a_key_twice_is_refused(tmp_path):
+    path = written(tmp_path, json.dumps(GOOGLE)[:-1] + ', "hidden_size": 24}')
+    with pytest.raises(ValueError, match="in .*config.json, got: it has 'hidden_size' twice"):
+        bert.read_config(path)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", '"0.1"', "-0.1", "true"])
+def test_a_rate_that_is_no_number(tmp_path, value):
+    text = json.dumps({**GOOGLE, "hidden_dropout_prob": "X"}).replace('"X"', value)
+    with pytest.raises(ValueError, match="hidden_dropout_prob: expected a number in"):
+        bert.read_config(written(tmp_path, text))
 
 
 @pytest.mark.parametrize(
@@ -142,17 +224,18 @@ def test_unknown_keys_of_elsewhere_are_reported(tmp_path):
             "position_embedding_type: expected 'absolute'.* got 'relative_key'",
         ),
         ({**HUGGING_FACE, "is_decoder": True}, "is_decoder: expected False"),
-        ({**HUGGING_FACE, "tie_word_embeddings": False}, "tie_word_embeddings: expected True"),
+        ({**HUGGING_FACE, "tie_word_embeddings": "no"}, "tie_word_embeddings: expected True or F"),
+        ({**HUGGING_FACE, "problem_type": "multilabel"}, "problem_type: expected one of single_"),
         ({**HUGGING_FACE, "add_cross_attention": True}, "add_cross_attention: expected False"),
         ({**HUGGING_FACE, "is_encoder_decoder": True}, "is_encoder_decoder: expected False"),
         ({**HUGGING_FACE, "pruned_heads": {"0": [*range(99)]}}, "pruned_heads: expected {.*fewer"),
         ({**HUGGING_FACE, "pruned_heads": [1]}, "pruned_heads: expected {.*got \\[1\\]"),
         (
             {**HUGGING_FACE, "quantization_config": {"bits": 8}},
-            "quantization_config: expected None",
+            "quantization_config: expected None in .* Not supported: weights in another form",
         ),
         ({**GOOGLE, "num_labels": "3"}, "num_labels: expected an integer in .* got '3'"),
-        ({**HUGGING_FACE, "hidden_act": "mish"}, "hidden_act: expected one of gelu"),
+        ({**HUGGING_FACE, "hidden_act": "prelu"}, "hidden_act: expected one of gelu"),
         ({**HUGGING_FACE, "id2label": {"0": "a", "2": "b"}}, "id2label: expected a name for each"),
         (
             {"vocab_size": 29, "hidden_size": 12},

@@ -258,3 +258,10 @@ def test_bad_input():
         BertWithExits(dataclasses.replace(DEEP, num_hidden_layers=1))
     with pytest.raises(ValueError, match="labels: expected"):
         BertWithExits(dataclasses.replace(CONFIG, labels=()))
+    for changes in (
+        {"problem_type": "multi_label_classification"},
+        {"problem_type": "regression"},
+        {"labels": ("a",)},
+    ):
+        with pytest.raises(ValueError, match="problem_type: expected single_label_classification"):
+            BertWithExits(dataclasses.replace(DEEP, **changes))

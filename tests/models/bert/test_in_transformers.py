@@ -1,10 +1,12 @@
 """Files written by `save_pretrained` load in transformers on torch; needs both installed."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from tiny_bert import CONFIG, randomised
+from tiny_bert import CONFIG, randomised, tiny_folder
 
-from tf_transformer import bert
+from tf_transformer import TextClassifier, bert
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -56,3 +58,24 @@ def test_gives_the_same(cls, changes, tmp_path):
         np.testing.assert_allclose(outputs[ours], expected[other], atol=1e-5, rtol=1e-5)
     if config.labels and cls.has_labels:
         assert theirs.config.id2label == {0: "no", 1: "也许", 2: "yes"}
+
+
+@pytest.mark.parametrize(
+    "problem_type",
+    [None, "single_label_classification", "multi_label_classification", "regression"],
+)
+@pytest.mark.parametrize("labels", [("a", "b", "c"), ("a",)])
+def test_answers_are_those_of_the_pipeline(problem_type, labels, tmp_path):
+    if problem_type == "single_label_classification" and len(labels) == 1:
+        pytest.skip("both refuse it")
+    config = dataclasses.replace(CONFIG, labels=labels, problem_type=problem_type)
+    model = randomised(bert.BertForSequenceClassification(config))
+    folder = tiny_folder(tmp_path / "words")
+    model.save_pretrained(tmp_path / "saved", tokenizer_from=folder)
+    pipeline = transformers.pipeline("text-classification", str(tmp_path / "saved"), device="cpu")
+    text = "a good film"
+    expected = {row["label"]: row["score"] for row in pipeline(text, top_k=None)}
+    answer = TextClassifier(model, bert.read_tokenizer(folder)).classify([text])
+    assert answer.pop("label").numpy()[0].decode() == pipeline(text)[0]["label"]
+    [found] = answer.values()
+    np.testing.assert_allclose(found[0], [expected[label] for label in labels], atol=1e-5)

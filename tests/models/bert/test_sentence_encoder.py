@@ -42,7 +42,11 @@ def written(folder, modes, modules=("Transformer", "Pooling", "Normalize")):
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
     listed = [
-        {"idx": n, "path": "1_Pooling" if name == "Pooling" else "", "type": f"models.{name}"}
+        {
+            "idx": n,
+            "path": "1_Pooling" if name.endswith("Pooling") else "",
+            "type": name if "." in name else f"sentence_transformers.models.{name}",
+        }
         for n, name in enumerate(modules)
     ]
     (folder / "modules.json").write_text(json.dumps(listed))
@@ -78,7 +82,42 @@ def test_is_written_and_read_again(tmp_path, pooling, normalize):
 @pytest.mark.parametrize(
     "modes, modules, message",
     [
-        ({"pooling_mode_max_tokens": True}, ("Transformer", "Pooling"), "pooling: expected one of"),
+        (
+            {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": False},
+            ("Transformer", "Pooling"),
+            "pooling_mode_max_tokens: expected False in .*1_Pooling.config.json, got True",
+        ),
+        (
+            {"pooling_mode": "max"},
+            ("Transformer", "Pooling"),
+            "pooling: .* got .'pooling_mode': 'max",
+        ),
+        ({}, ("Transformer", "Pooling"), "pooling: expected one of"),
+        (
+            {"pooling_mode_mean_tokens": True, "include_prompt": False},
+            ("Transformer", "Pooling"),
+            "include_prompt: expected True .* Not supported: leaving the tokens of a prompt out",
+        ),
+        (
+            {"pooling_mode_mean_tokens": True, "pooling_mode_attention": False},
+            ("Transformer", "Pooling"),
+            "pooling_mode_attention: expected only known fields",
+        ),
+        (
+            {"pooling_mode_mean_tokens": True},
+            ("Transformer", "Normalize", "Pooling"),
+            "then a Pooling and optionally a Normalize, got Transformer, Normalize, Pooling",
+        ),
+        (
+            {"pooling_mode_mean_tokens": True},
+            ("Transformer", "Pooling", "Pooling"),
+            "then a Pooling and optionally a Normalize, got Transformer, Pooling, Pooling",
+        ),
+        (
+            {"pooling_mode_mean_tokens": True},
+            ("Transformer", "my_code.Pooling"),
+            "a Transformer of sentence-transformers .*, got my_code.Pooling",
+        ),
         (
             {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True},
             ("Transformer", "Pooling"),
@@ -87,7 +126,7 @@ def test_is_written_and_read_again(tmp_path, pooling, normalize):
         (
             {"pooling_mode_mean_tokens": True},
             ("Transformer", "Pooling", "Dense"),
-            "a Transformer, a Pooling and optionally a Normalize, got Transformer, Pooling, Dense",
+            "then a Pooling and optionally a Normalize, got Transformer, Pooling, Dense",
         ),
     ],
 )
@@ -120,7 +159,10 @@ def test_a_model_without_pooler_has_no_such_pooling():
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_the_newer_spelling(tmp_path, pooling):
-    folder = written(tmp_path / "model", {"pooling_mode": pooling})
+    modules = "base.modules.transformer.Transformer", "base.modules.pooling.Pooling"
+    modes = {"pooling_mode": pooling, "embedding_dimension": 12, "include_prompt": True}
+    modules = [f"sentence_transformers.{name}" for name in modules]
+    folder = written(tmp_path / "model", modes, modules)
     assert bert.SentenceEncoder.from_pretrained(folder).pooling == pooling
 
 

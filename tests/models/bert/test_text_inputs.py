@@ -10,6 +10,7 @@ from tiny_bert import TOKENS, tiny_folder
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
 from tf_transformer import WordPieceTokenizer, bert
+from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +153,18 @@ class TestTokenizerOfAFolder:
     @pytest.mark.parametrize(
         "content, message",
         [
-            ('{"tokenizer_class": "BertJapaneseTokenizer"}', "tokenizer_class: expected BertTok"),
+            ('{"tokenizer_class": "BertJapaneseTokenizer"}', "tokenizer_class: expected 'BertTok"),
             ('{"do_basic_tokenize": false}', "do_basic_tokenize: expected True"),
+            ('{"do_lower_case": "no"}', "do_lower_case: expected true, false or null"),
+            ('{"unk_token": "good"}', "unk_token: expected '.UNK.'.* got 'good'"),
+            ('{"unk_token": {"content": "good"}}', "unk_token: expected '.UNK.'.* got 'good'"),
+            ('{"truncation_side": "left"}', "truncation_side: expected 'right'"),
+            ('{"wordpieces_prefix": "@"}', "wordpieces_prefix: expected '##'"),
+            ('{"stem": true}', "stem: expected only known fields in .*tokenizer_config.json"),
+            (
+                '{"added_tokens_decoder": {"6": {"content": "good"}}}',
+                "added_tokens_decoder: expected .* further added tokens beside a vocab.txt",
+            ),
             ('{"do_lower', "expected a JSON object in .*tokenizer_config.json"),
         ],
     )
@@ -161,6 +172,60 @@ class TestTokenizerOfAFolder:
         (own / "tokenizer_config.json").write_text(content)
         with pytest.raises(ValueError, match=message):
             bert.read_tokenizer(own)
+
+    def test_takes_what_transformers_writes(self, own):
+        """The fields of transformers 4.44 and 5.24 for BERT."""
+        token = {"lstrip": False, "normalized": False, "rstrip": False, "special": True}
+        settings = {
+            "added_tokens_decoder": {"0": {"content": "[PAD]", **token}},
+            "clean_up_tokenization_spaces": True,
+            "cls_token": {"content": "[CLS]", **token},
+            "do_basic_tokenize": True,
+            "do_lower_case": True,
+            "mask_token": "[MASK]",
+            "max_length": 128,
+            "model_max_length": 512,
+            "never_split": None,
+            "pad_to_multiple_of": None,
+            "pad_token": "[PAD]",
+            "pad_token_type_id": 0,
+            "padding_side": "right",
+            "sep_token": "[SEP]",
+            "stride": 0,
+            "strip_accents": None,
+            "tokenize_chinese_chars": True,
+            "tokenizer_class": "BertTokenizer",
+            "truncation_side": "right",
+            "truncation_strategy": "longest_first",
+            "unk_token": "[UNK]",
+            "backend": "tokenizers",
+            "is_local": True,
+            "extra_special_tokens": {},
+        }
+        (own / "tokenizer_config.json").write_text(json.dumps(settings))
+        assert self.ids(own, "Film") == [TOKENS.index("film")]
+
+    @pytest.mark.parametrize(
+        "settings, message",
+        [
+            ({"do_lower_case": False}, "do_lower_case: expected True in .* got False"),
+            ({"do_lower_case": True, "strip_accents": False}, "strip_accents: expected True"),
+            ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars: expected True"),
+            ({"do_lower_case": True, "strip_accents": True}, None),
+            ({"do_lower_case": False, "tokenizer_class": "PreTrainedTokenizerFast"}, None),
+        ],
+    )
+    def test_files_that_contradict_each_other(self, own, peer, settings, message):
+        """transformers 4 and 5 replace the normalizer of tokenizer.json by these settings."""
+        peer.save(str(own / "tokenizer.json"))
+        (own / "tokenizer_config.json").write_text(json.dumps(settings))
+        if message is None:
+            assert self.ids(own, "Film") == [TOKENS.index("film")]
+            return
+        with pytest.raises(ValueError, match=f"{message}.*transformers follows tokenizer_config"):
+            bert.read_tokenizer(own)
+        with pytest.raises(ValueError, match=message):
+            read_tokenizer_file(own)
 
     def test_prefers_tokenizer_json(self, own, peer):
         peer.save(str(own / "tokenizer.json"))

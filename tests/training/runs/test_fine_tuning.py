@@ -97,11 +97,16 @@ def test_batches_are_the_inputs_of_their_texts(folder, monkeypatch):
     [
         ({"labels": ("good", "bad")}, "labels: expected those of the data, .'bad', 'good'."),
         ({"train": []}, "data: expected texts to train on"),
+        (
+            {"problem_type": "multi_label_classification"},
+            "problem_type: expected single_label_.* got 'multi_label_classification'. Pass proble",
+        ),
+        ({"problem_type": "regression"}, "problem_type: expected single_label_.* got 'regression'"),
     ],
 )
 def test_refuses(folder, changes, message):
     data = dataclasses.replace(DATA, **{k: v for k, v in changes.items() if k == "train"})
-    model = new_model(folder, **{k: v for k, v in changes.items() if k == "labels"})
+    model = new_model(folder, **{k: v for k, v in changes.items() if k != "train"})
     with pytest.raises(ValueError, match=message):
         fine_tune(model, bert.read_tokenizer(folder), data, SETTINGS)
 

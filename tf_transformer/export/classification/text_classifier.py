@@ -6,10 +6,16 @@ Axes: B batch, C classes.
 import tensorflow as tf
 
 from tf_transformer.export.text_model import TEXTS, TextModel
+from tf_transformer.models.bert.classifier import answers_of
 
 
 class TextClassifier(TextModel):
     """A `BertForSequenceClassification` with its tokenizer, as a SavedModel: texts to classes.
+
+    The `problem_type` of the config says what the answers are, as in the pipeline of transformers:
+    probabilities of one right class, by a softmax (its default for several labels); a probability
+    for each label by itself, by a sigmoid ("multi_label_classification", and the default for one
+    label); or the numbers of a "regression". `label` is that with the largest.
 
     Args:
         model: `BertForSequenceClassification`, or `StoredWeights` of one; `unpad=True` makes it
@@ -17,7 +23,7 @@ class TextClassifier(TextModel):
         tokenizer, max_length, jit_compile, options: see `TextModel`.
 
     Raises:
-        ValueError: If there are fewer than two classes; see also `TextModel`.
+        ValueError: If the model has no labels; see also `TextModel`.
 
     Example:
         >>> import tempfile, pathlib
@@ -36,51 +42,28 @@ class TextClassifier(TextModel):
 
     def __init__(self, model, tokenizer, max_length=None, jit_compile=False, **options):
         super().__init__(model, tokenizer, max_length, jit_compile, **options)
-        self._labels = classes_of(model)
+        self._config = model.config
+        if not model.config.labels:
+            raise ValueError(
+                f"model: expected a text classifier, with labels, got {type(model).__name__}."
+            )
         # Not a decorator, which would keep only a weak reference: `TextClassifier(...).classify()`.
         self.classify = tf.function(self.classify, input_signature=[TEXTS], autograph=False)
 
     def classify(self, text):
-        """string (B,) -> `label` string (B,), `probabilities` float32 (B, C)."""
+        """string (B,) -> `label` string (B,), `probabilities` or `values` float32 (B, C)."""
         return self.answer(self.compute(text))
 
     def answer(self, logits):
-        """Name the classes: float (B, C) -> `label` string (B,), `probabilities` float32 (B, C)."""
-        probabilities = tf.nn.softmax(logits)
-        label = tf.gather(tf.constant(self._labels), tf.argmax(probabilities, axis=-1))
-        return {"label": label, "probabilities": probabilities}
+        """Float (B, C) -> `label` string (B,), `probabilities` or `values` float32 (B, C)."""
+        label = tf.gather(tf.constant(self._config.labels), tf.argmax(logits, axis=-1))
+        return {"label": label, **answers_of(logits, self._config)}
 
     @tf.function(input_signature=[], autograph=False)
     def labels(self):
-        """The names of the classes, in the order of `probabilities`: string (C,)."""
-        return {"labels": tf.constant(self._labels)}
+        """The names of the classes, in the order of the answers: string (C,)."""
+        return {"labels": tf.constant(self._config.labels)}
 
     def signatures(self):
-        """`serving_default`: `text` -> `label` and `probabilities`; `labels`."""
+        """`serving_default`: `text` -> `label`, and `probabilities` or `values`; `labels`."""
         return {"serving_default": self.classify, "labels": self.labels}
-
-
-def classes_of(model):
-    """The classes of a classifier.
-
-    Args:
-        model: a BERT model with labels.
-
-    Returns:
-        tuple of strings.
-
-    Raises:
-        ValueError: If there are fewer than two: a softmax over one class is always 1.
-
-    Example:
-        >>> from tf_transformer.models.bert import BertConfig, BertForSequenceClassification
-        >>> classes_of(BertForSequenceClassification(BertConfig(7, 8, 1, 2, 9, labels=("a", "b"))))
-        ('a', 'b')
-    """
-    labels = model.config.labels
-    if len(labels) < 2:
-        raise ValueError(
-            f"model: expected at least two classes, got {labels}. For a score call the model "
-            f"itself on `text_inputs`."
-        )
-    return labels

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.export.classification.text_classifier import classes_of
 from tf_transformer.functional.attention.plan import attention_plan
 from tf_transformer.functional.portable_context import portable
 from tf_transformer.models.bert.bert_for_sequence_classification import (
     BertForSequenceClassification,
 )
+from tf_transformer.models.bert.classifier import answers_of
 from tf_transformer.models.bert.sentence_encoder import SentenceEncoder
 from tf_transformer.models.transformer import Transformer
 
@@ -44,7 +44,7 @@ def litert_functions(model):
     """Trace the functions of a model with operations that LiteRT has.
 
     Classifiers have `classify`, sentence encoders `encode`: ids, types and mask (B, T) in,
-    probabilities or vectors out. Translators have `encode(ids, length)`, whose outputs are the
+    answers or vectors out. Translators have `encode(ids, length)`, whose outputs are the
     state of decoding with room for so many tokens, and `step(token, ...)`, which takes the state
     under the names that `encode` gave it and returns it with `logits` (B, V).
 
@@ -56,8 +56,8 @@ def litert_functions(model):
         `LiteFunctions`.
 
     Raises:
-        ValueError: If the model is of another class, is not built, computes in 16 bits, has int8
-            weights or fewer than two classes.
+        ValueError: If the model is of another class, is not built, computes in 16 bits or has int8
+            weights.
 
     Example:
         >>> from tf_transformer.bert import BertConfig
@@ -89,9 +89,10 @@ def litert_functions(model):
 
 def _of_classifier(model):
     def classify(**inputs):
-        return {"probabilities": tf.nn.softmax(model(inputs, training=False))}
+        return answers_of(model(inputs, training=False), model.config)
 
-    return _of_bert("classifier", classify, model, {"labels": classes_of(model)})
+    facts = {"labels": model.config.labels, "answers": model.config.answers}
+    return _of_bert("classifier", classify, model, facts)
 
 
 def _of_text_encoder(model):

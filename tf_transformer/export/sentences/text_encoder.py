@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.export.text_model import TEXTS, TextModel
 from tf_transformer.models.bert import SentenceEncoder
+from tf_transformer.models.bert.checkpoints.fields import SENTENCE_BERT, check_fields
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 from tf_transformer.models.bert.text_inputs import read_tokenizer
 
@@ -88,7 +89,7 @@ def read_text_settings(folder):
         `(max_length, lowercase)`: None or int; bool.
 
     Raises:
-        ValueError: If the length is no integer.
+        ValueError: If a field is unknown, or has a value that is not supported.
 
     Warns:
         UserWarning: If the model expects a prompt before each text.
@@ -97,13 +98,31 @@ def read_text_settings(folder):
         >>> read_text_settings("nowhere")
         (None, False)
     """
-    settings = Path(folder) / "sentence_bert_config.json"
+    folder = Path(folder)
+    settings = folder / "sentence_bert_config.json"
     content = read_json(settings) if settings.is_file() else {}
-    longest = content.get("max_seq_length")
-    if not isinstance(longest, int | None):
-        raise ValueError(f"max_seq_length: expected an integer in {settings}, got {longest!r}.")
-    _warn_of_prompt(Path(folder) / "config_sentence_transformers.json")
-    return longest, bool(content.get("do_lower_case"))
+    check_fields(content, SENTENCE_BERT, settings)
+    longest, lowercase = content.get("max_seq_length"), content.get("do_lower_case") or False
+    if longest is not None and (type(longest) is not int or longest < 3):
+        raise ValueError(
+            f"max_seq_length: expected an integer of at least 3 in {settings}, got {longest!r}."
+        )
+    if not isinstance(lowercase, bool):
+        raise ValueError(f"do_lower_case: expected true or false in {settings}, got {lowercase!r}.")
+    if longest is None and settings.is_file():
+        longest = _model_max_length(folder)
+    _warn_of_prompt(folder / "config_sentence_transformers.json")
+    return longest, lowercase
+
+
+def _model_max_length(folder):
+    """The tokenizer's maximum, with which sentence-transformers fills in a missing one."""
+    if not (folder / "tokenizer_config.json").is_file():
+        return None
+    longest = read_json(folder / "tokenizer_config.json").get("model_max_length")
+    most = read_json(folder / "config.json").get("max_position_embeddings")
+    is_smaller = type(longest) is int and type(most) is int and 3 <= longest < most
+    return longest if is_smaller else None  # 10^30 stands for none
 
 
 def _warn_of_prompt(path):

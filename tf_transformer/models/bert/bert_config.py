@@ -1,6 +1,7 @@
 """Configuration of BERT models."""
 
 import dataclasses
+import math
 from numbers import Integral, Real
 
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
@@ -9,6 +10,12 @@ from tf_transformer.layers.layer_sizes import check_layer_sizes
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 _MOST_LAYERS = 10_000
 _MAY_BE_NONE = ("embedding_size", "num_hidden_groups", "classifier_dropout", "layer_sizes")
+# Of Hugging Face -> what makes answers of the logits of a text classifier.
+_PROBLEM_TYPES = {
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+    "regression": "linear",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +49,12 @@ class BertConfig:
         layer_sizes: None, or (heads, inner width) for each layer with its own weights, where
             layers differ: what `compression.pruned` leaves. `num_attention_heads` then only gives
             the width of a head.
+        problem_type: None, or a text classifier's kind as in Hugging Face's files:
+            "single_label_classification", of which one label is right;
+            "multi_label_classification", each label is right or not; or "regression", whose outputs
+            are numbers. See `answers`.
+        tie_word_embeddings: bool; models that predict words need True, since their output layer is
+            the table of word embeddings.
 
     Raises:
         ValueError: If an argument is out of range; the message names it.
@@ -69,6 +82,8 @@ class BertConfig:
     classifier_dropout: float | None = None
     labels: tuple = ()
     layer_sizes: tuple | None = None
+    problem_type: str | None = None
+    tie_word_embeddings: bool = True
 
     def __post_init__(self):
         if isinstance(self.labels, str):
@@ -78,7 +93,9 @@ class BertConfig:
             value = getattr(self, field.name)
             if value is None and field.name in _MAY_BE_NONE:
                 continue
-            if isinstance(field.default, int) or field.name in _MAY_BE_NONE[:2]:
+            if isinstance(field.default, bool):
+                _check(field.name, value, "True or False", isinstance(value, bool))
+            elif isinstance(field.default, int) or field.name in _MAY_BE_NONE[:2]:
                 _check(field.name, value, "a positive integer", _is_size(value))
             elif field.name in _RATES:
                 _check(field.name, value, "a number in [0, 1)", _is_number(value) and value < 1)
@@ -91,6 +108,17 @@ class BertConfig:
             all(isinstance(label, str) for label in self.labels)
             and len(set(self.labels)) == len(self.labels),
         )
+        _check(
+            "problem_type",
+            self.problem_type,
+            f"one of {', '.join(_PROBLEM_TYPES)}, or None",
+            self.problem_type in (None, *_PROBLEM_TYPES),
+        )
+        if self.problem_type == "single_label_classification" and len(self.labels) == 1:
+            raise ValueError(
+                f"problem_type: expected at least two labels for {self.problem_type}, got "
+                f'{self.labels}. With one label use "regression", or None for a probability.'
+            )
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size, num_attention_heads: expected the hidden size to be a multiple of "
@@ -135,6 +163,16 @@ class BertConfig:
     def num_groups(self):
         """Number of layers with separate weights: G, or L without groups."""
         return self.num_hidden_groups or self.num_hidden_layers
+
+    @property
+    def answers(self):
+        """What makes answers of a text classifier's logits: "softmax", "sigmoid" or "linear".
+
+        As the pipeline of transformers: without a `problem_type` softmax over several labels, and
+        sigmoid for one.
+        """
+        default = "sigmoid" if len(self.labels) == 1 else "softmax"
+        return _PROBLEM_TYPES.get(self.problem_type, default)
 
     def size_of(self, group):
         """The numbers of heads and of inner units of the layers with weights number `group`."""
@@ -210,4 +248,4 @@ def _is_size(value):
 
 
 def _is_number(value):
-    return isinstance(value, Real) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -27,6 +27,9 @@ class BertForMaskedLM(BertWithHead):
     Returns:
         float32 tensor (B, T, V) or (B, P, V), logits.
 
+    Raises:
+        ValueError: If the config has an output layer of its own, `tie_word_embeddings=False`.
+
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = BertForMaskedLM(BertConfig(13, 8, 2, 2, 16))
@@ -39,6 +42,12 @@ class BertForMaskedLM(BertWithHead):
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
+        if not self.config.tie_word_embeddings:
+            raise ValueError(
+                f"tie_word_embeddings: expected True for {type(self).__name__}, whose output layer "
+                f"is the table of word embeddings, got False. If the checkpoint has the same "
+                f"numbers in both, pass tie_word_embeddings=True."
+            )
         self.predictions = BertLMHead(self.config, name="predictions", dtype=self.dtype_policy)
 
     def build(self, input_shape=None):

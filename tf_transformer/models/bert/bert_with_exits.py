@@ -43,8 +43,8 @@ class BertWithExits(BertWithHead):
         float32 tensor (B, L, C), the logits after each layer, in the order of `config.labels`.
 
     Raises:
-        ValueError: If the config has no labels, no pooler or one layer, or the pooling is unknown;
-            see also `Bert`.
+        ValueError: If the config has fewer than two labels, another `problem_type` than classes of
+            which one is right, no pooler or one layer, or the pooling is unknown; see also `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -67,6 +67,12 @@ class BertWithExits(BertWithHead):
         super().__init__(config, **kwargs)
         if self.config.num_hidden_layers < 2:
             raise ValueError("num_hidden_layers: expected at least 2, to leave after one, got 1.")
+        if self.config.answers != "softmax":
+            raise ValueError(
+                f"problem_type: expected single_label_classification, or None, with two labels or "
+                f"more, since exits compare classes of which one is right, got "
+                f"{self.config.problem_type!r} and {len(self.config.labels)}."
+            )
         self.pooling = pooling
         self.dropout = classifier_dropout(self.config, self.dtype_policy)
         self.classifiers = [

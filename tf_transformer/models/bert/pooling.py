@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.models.bert.checkpoints.fields import POOLING, check_fields
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 
 
@@ -106,30 +107,31 @@ def read_pooling(path):
         return {}
     modules = read_json(path / "modules.json", list)
     try:
-        of_kind = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in modules}
+        kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+        paths = [module["path"] for module in modules]
+        own = [m["type"] for m in modules if not m["type"].startswith("sentence_transformers.")]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"path: expected a type and a path for each module in {path / 'modules.json'}, got "
             f"{modules}."
         ) from error
-    if set(of_kind) - {"Transformer", "Pooling", "Normalize"} or "Pooling" not in of_kind:
+    known = ["Transformer", "Pooling", "Normalize"]
+    if own or kinds not in (known, known[:2]) or paths[0] != "":
         raise ValueError(
-            f"path: expected in {path / 'modules.json'} a Transformer, a Pooling and optionally a "
-            f"Normalize, got {', '.join(of_kind)}."
+            f"path: expected in {path / 'modules.json'} a Transformer of sentence-transformers "
+            f'with the path "", then a Pooling and optionally a Normalize, got '
+            f"{', '.join(own or kinds)} with the paths {paths}."
         )
-    inside = of_kind["Pooling"]
+    inside = paths[1]
     if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
         raise ValueError(
             f"path: expected a Pooling inside the folder in {path / 'modules.json'}, got "
             f"{inside!r}."
         )
     content = read_json(path / inside / "config.json")
-    modes = [key for key, value in content.items() if key.startswith("pooling_mode") and value]
-    pooling = _MODES.get(modes[0]) if len(modes) == 1 else None
-    if modes == ["pooling_mode"] and content["pooling_mode"] in ("mean", "cls"):  # a newer spelling
-        pooling = content["pooling_mode"]
-    if pooling is None:
-        raise ValueError(
-            f"pooling: expected one of {', '.join(_MODES)} in {path}, got {', '.join(modes)}."
-        )
-    return {"pooling": pooling, "normalize": "Normalize" in of_kind}
+    check_fields(content, POOLING, path / inside / "config.json")
+    modes = {key: mode for key, mode in content.items() if key.startswith("pooling_mode") and mode}
+    found = [modes[key] if key == "pooling_mode" else _MODES.get(key) for key in modes]
+    if found not in ([mode] for mode in _MODES.values()):
+        raise ValueError(f"pooling: expected one of {', '.join(_MODES)} in {path}, got {modes}.")
+    return {"pooling": found[0], "normalize": kinds == known}

@@ -82,7 +82,7 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
 
     @classmethod
-    def from_pretrained(cls, path, *, new_head=False, **changes):
+    def from_pretrained(cls, path, *, new_head=False, ignored_fields=(), **changes):
         """Create a model from a checkpoint.
 
         Args:
@@ -93,6 +93,8 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
             new_head: bool, True initializes the head (and the pooler, if the checkpoint has none)
                 randomly, for fine-tuning; False requires it in the checkpoint. None loads the parts
                 that the checkpoint has, for further training.
+            ignored_fields: collection of str, fields of the configuration file that are unknown
+                here and do not change what the model computes; others are refused.
             changes: fields of `BertConfig` that override the configuration file (`labels`, a
                 dropout rate, `pooler_activation="linear"`), and constructor arguments, except
                 `architecture`, which is that of the checkpoint.
@@ -123,7 +125,9 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
                 f"checkpoint has one already, got {changes['architecture']!r}."
             )
         file, config, architecture, has = read_checkpoint(
-            path, {name: value for name, value in changes.items() if name in fields}
+            path,
+            {name: value for name, value in changes.items() if name in fields},
+            ignored_fields,
         )
         pooler = (f"bert/pooler/dense/{part}" for part in ("kernel", "bias"))
         if cls.pooler_use == "optional" and not any(map(has, pooler)):
@@ -178,8 +182,9 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
             beside.mkdir()
             with_prefix = self.head_scope != "no head"
             # `transformers` takes the number of labels as the output size of any head.
-            labels = self.config.labels if self.has_labels else ()
-            config = dataclasses.replace(self.config, labels=labels)
+            config = self.config
+            if not self.has_labels:
+                config = dataclasses.replace(config, labels=(), problem_type=None)
             save_folder(
                 beside,
                 self.variables_by_name(),

@@ -8,10 +8,21 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.json_text import parse_json
+from tf_transformer.models.bert.checkpoints.fields import TOKENIZER, check_fields
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 from tf_transformer.tokenizers import GraphTokenizer, bert_pipeline
 from tf_transformer.tokenizers.graph.graph_wordpiece import GraphWordPiece
+from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+
+# Fields of tokenizer_config.json -> those of a BertNormalizer in a tokenizer.json.
+_NORMALIZER = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+_BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 
 
 def read_tokenizer(folder, lowercase=None):
@@ -40,7 +51,9 @@ def read_tokenizer(folder, lowercase=None):
     """
     path = Path(folder) / "tokenizer.json"
     if path.is_file():
-        return GraphTokenizer.from_file(path)
+        tokenizer = GraphTokenizer.from_file(path)
+        _check_agreement(path)
+        return tokenizer
     return GraphWordPiece(read_tokenizer_file(folder, lowercase))
 
 
@@ -56,14 +69,22 @@ def read_tokenizer_file(folder, lowercase=None):
     """
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
-        return TokenizerFile.read(folder / "tokenizer.json")
+        file = TokenizerFile.read(folder / "tokenizer.json")
+        _check_agreement(folder / "tokenizer.json")
+        return file
     if not (folder / "vocab.txt").is_file():
         raise FileNotFoundError(f"folder: expected tokenizer.json or vocab.txt in {folder}.")
     settings = folder / "tokenizer_config.json"
     settings = read_json(settings) if settings.is_file() else {}
     if lowercase is None:
         lowercase = settings.get("do_lower_case", not _has_capitals(folder / "vocab.txt"))
-    return TokenizerFile.read_vocabulary(folder / "vocab.txt", _pipeline(settings, lowercase))
+    _check_settings(settings, folder / "tokenizer_config.json")
+    pipeline = bert_pipeline(
+        lowercase,
+        settings.get("strip_accents"),
+        settings.get("tokenize_chinese_chars", True),
+    )
+    return TokenizerFile.read_vocabulary(folder / "vocab.txt", pipeline)
 
 
 def _has_capitals(path):
@@ -72,22 +93,45 @@ def _has_capitals(path):
     return any(re.search("[A-Z]", token) for token in tokens if not token.startswith("["))
 
 
-def _pipeline(settings, lowercase):
-    """BERT's pipeline with the settings of a `tokenizer_config.json`."""
-    for name, allowed in (
-        ("tokenizer_class", ("BertTokenizer", "BertTokenizerFast", None)),
-        ("do_basic_tokenize", (True, None)),
-    ):
-        if settings.get(name) not in allowed:
+def _check_settings(settings, path):
+    """Check a `tokenizer_config.json` beside a vocab.txt."""
+
+    def content(token):
+        return token.get("content") if isinstance(token, dict) else token
+
+    added = settings.get("added_tokens_decoder")
+    plain = {name: content(v) if name.endswith("_token") else v for name, v in settings.items()}
+    if isinstance(added, dict):
+        further = {key: v for key, v in added.items() if content(v) not in BERT_SPECIAL_TOKENS}
+        plain["added_tokens_decoder"] = further
+    check_fields(plain, TOKENIZER, path)
+    for name in _NORMALIZER:
+        if not isinstance(settings.get(name), bool | None):
             raise ValueError(
-                f"{name}: expected {allowed[0]} in tokenizer_config.json next to a vocab.txt, got "
-                f"{settings[name]}. Save the tokenizer as a tokenizer.json, which defines it fully."
+                f"{name}: expected true, false or null in {path}, got {settings[name]!r}."
             )
-    return bert_pipeline(
-        lowercase,
-        settings.get("strip_accents"),
-        settings.get("tokenize_chinese_chars", True),
-    )
+
+
+def _check_agreement(path):
+    """Check that a tokenizer.json has the settings of `tokenizer_config.json`, if both name any:
+    transformers would follow the latter."""
+    beside = path.with_name("tokenizer_config.json")
+    settings = read_json(beside) if beside.is_file() else {}
+    named = [name for name in _NORMALIZER if settings.get(name) is not None]
+    if not named or settings.get("tokenizer_class") not in (*_BERT_CLASSES, None):
+        return
+    there = parse_json(path.read_text("utf-8")).get("normalizer") or {}
+    if there.get("type") != "BertNormalizer":
+        return
+    if there.get("strip_accents") is None:
+        there = {**there, "strip_accents": there.get("lowercase")}
+    for name in named:
+        if settings[name] != there.get(_NORMALIZER[name]):
+            raise ValueError(
+                f"{name}: expected {there.get(_NORMALIZER[name])!r} in {beside}, as in "
+                f"{path.name}, got {settings[name]!r}. transformers follows {beside.name}; correct "
+                f"the file that is wrong."
+            )
 
 
 def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):

@@ -90,8 +90,9 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         Keras `History`; accuracy and loss of training and validation.
 
     Raises:
-        ValueError: If the model has different labels, a different vocabulary or fewer positions
-            than `max_length`, or if there are no texts to train on.
+        ValueError: If the model has different labels, another `problem_type` than classes of which
+            one is right, a different vocabulary or fewer positions than `max_length`, or if there
+            are no texts to train on.
         ConnectionError: If one of several workers is lost.
 
     Example:
@@ -255,6 +256,12 @@ def _check(trained, tokenizer, data, settings):
         raise ValueError(
             f"labels: expected those of the data, {data.labels}, got those of the model, "
             f"{model.config.labels}. Pass them to from_pretrained(..., labels=...)."
+        )
+    if model.config.answers != "softmax":
+        raise ValueError(
+            f"problem_type: expected single_label_classification, or None, since each text of the "
+            f"data has one class, got {model.config.problem_type!r}. Pass problem_type=None and "
+            f"new_head=True to from_pretrained, or compile the model with a loss of your own."
         )
     if not data.train:
         raise ValueError("data: expected texts to train on, got none.")

@@ -1,24 +1,14 @@
 """Configuration files from other libraries: `bert_config.json` and Hugging Face's `config.json`."""
 
 import dataclasses
-import warnings
 from pathlib import Path
 
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.checkpoints.fields import CONFIG, check_fields
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 
-_FIELDS = {field.name for field in dataclasses.fields(BertConfig)}
-# Keys that would change the computation, and their supported values.
-_ONLY = {
-    "add_cross_attention": (False,),
-    "inner_group_num": (1,),
-    "is_encoder_decoder": (False,),
-    "is_decoder": (False,),
-    "position_embedding_type": ("absolute", None),
-    "quantization_config": (None,),
-    "tie_word_embeddings": (True,),
-}
+_FIELDS = {field.name for field in dataclasses.fields(BertConfig)} - {"labels"}
 # For models without a Hugging Face class, so that `transformers` rejects them.
 _OWN = "tf_transformer_bert"
 _MODEL_TYPES = ("bert", "albert", _OWN)
@@ -30,34 +20,24 @@ _NEEDED = {
 }
 _MOST_LABELS = 100_000  # without names
 _OTHER_NAMES = {"classifier_dropout_prob": "classifier_dropout"}  # ALBERT's
-# Keys that do not affect it: origin of the file; training, generation and reporting elsewhere.
-_IGNORED = """
-    _attn_implementation _name_or_path _num_labels architectures attn_implementation
-    bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
-    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample
-    down_scale_factor dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
-    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
-    gap_size gradient_checkpointing id2label label2id label_names language length_penalty ln_type
-    max_length min_length model_type net_structure_type net_type no_repeat_ngram_size
-    num_beam_groups num_beams num_labels num_memory_blocks num_return_sequences output_attentions
-    output_hidden_states output_past output_scores pad_token_id pooler_fc_size
-    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
-    problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
-    sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss
-    tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript
-    transformers_version typical_p use_bfloat16 use_cache
-"""
+# What a cross-encoder of sentence-transformers makes of logits -> `problem_type`, for one class and
+# for several; None is Hugging Face's default for their number.
+_ON_LOGITS = {
+    "torch.nn.modules.linear.Identity": ("regression", None),
+    "torch.nn.modules.activation.Sigmoid": (None, "multi_label_classification"),
+}
 
 
-def read_config(path, **changes):
+def read_config(path, *, ignored_fields=(), **changes):
     """Read the configuration of a BERT or an ALBERT.
 
-    Uses the fields of `BertConfig` by name, and `id2label` for `labels`. Known keys that do not
-    affect the computation are ignored; those that do must have a supported value. Unknown keys are
-    listed in a warning. An `architecture` is left to `read_architecture`.
+    Uses the fields of `BertConfig` by name, and `id2label` for `labels`. What the others mean is in
+    `checkpoints.fields`: they change nothing here, or have a supported value, or are refused. An
+    `architecture` is left to `read_architecture`.
 
     Args:
         path: str or Path, the file.
+        ignored_fields: collection of str, fields that are unknown here and change nothing.
         changes: fields of `BertConfig` that override the file.
 
     Returns:
@@ -65,8 +45,8 @@ def read_config(path, **changes):
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is not JSON, describes another kind of model, or has an unsupported
-            or invalid value, see `BertConfig`.
+        ValueError: If the file is not JSON, describes another kind of model, or has an unknown
+            field or an unsupported or invalid value, see `BertConfig`.
 
     Example:
         >>> import json, os, tempfile
@@ -77,27 +57,18 @@ def read_config(path, **changes):
         24
     """
     path = Path(path)
-    content = {_OTHER_NAMES.get(key, key): value for key, value in read_json(path).items()}
+    content = read_json(path)
     model_type = content.get("model_type", "albert" if "num_hidden_groups" in content else "bert")
     if model_type not in _MODEL_TYPES:
         raise ValueError(
             f"model_type: expected one of {', '.join(_MODEL_TYPES)} in {path}, got {model_type!r}."
         )
-    for key, allowed in _ONLY.items():
-        if key in content and content[key] not in allowed:
-            raise ValueError(
-                f"{key}: expected {allowed[0]!r} in {path}, the only supported value, got "
-                f"{content[key]!r}."
-            )
-    known = {*_FIELDS, *_IGNORED.split(), *_ONLY, _ARCHITECTURE, _PRUNED}
-    unknown = sorted(set(content) - known)
-    if unknown:
-        warnings.warn(
-            f"{path}: these keys are unknown and ignored: {', '.join(unknown)}.",
-            stacklevel=2,
-        )
+    check_fields(content, CONFIG, path, ignored_fields)
+    content = {_OTHER_NAMES.get(key, key): value for key, value in content.items()}
     fields = {name: value for name, value in content.items() if name in _FIELDS}
-    fields.setdefault("labels", _labels(content, path))
+    fields["labels"] = _labels(content, path)
+    if fields.get("problem_type") is None:
+        fields["problem_type"] = _problem_type(content, len(fields["labels"]), path)
     if (
         "model_type" not in content
         and model_type == "albert"
@@ -217,6 +188,22 @@ def _labels(content, path):
         raise ValueError(
             f'id2label: expected a name for each of "0", "1", ... in {path}, got {names!r}.'
         ) from error
+
+
+def _problem_type(content, labels, path):
+    """What a cross-encoder's file says of its logits, as a `problem_type` or None."""
+    newer = content.get("sentence_transformers") or {}
+    name = content.get("sbert_ce_default_activation_function")
+    if isinstance(newer, dict):
+        name = newer.get("activation_fn") or name
+    if name is None:
+        return None
+    if name not in tuple(_ON_LOGITS):  # it may not be hashable
+        raise ValueError(
+            f"sentence_transformers: expected an activation among {', '.join(_ON_LOGITS)} in "
+            f"{path}, got {name!r}. Write a problem_type instead."
+        )
+    return _ON_LOGITS[name][labels != 1]  # without names there are two
 
 
 def _without_heads(config, pruned, path):

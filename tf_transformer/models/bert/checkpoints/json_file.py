@@ -17,7 +17,7 @@ def read_json(path, kind=dict):
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is not UTF-8, not JSON, or of another kind.
+        ValueError: If the file is not UTF-8, not JSON, of another kind, or has a key twice.
 
     Example:
         >>> import os, tempfile
@@ -31,9 +31,19 @@ def read_json(path, kind=dict):
         raise FileNotFoundError(f"path: expected a JSON file, got no file {path}.")
     expected = {dict: "object", list: "array"}[kind]
     try:
-        content = parse_json(path.read_text("utf-8"))
+        content = parse_json(path.read_text("utf-8"), object_pairs_hook=_once)
         if not isinstance(content, kind):
             raise ValueError(f"it contains a {type(content).__name__}")
     except ValueError as error:
         raise ValueError(f"path: expected a JSON {expected} in {path}, got: {error}.") from error
+    return content
+
+
+def _once(pairs):
+    """A dict of pairs whose keys differ; of two values Python would take the last."""
+    content = {}
+    for key, value in pairs:
+        if key in content:
+            raise ValueError(f"it has {key!r} twice")
+        content[key] = value
     return content
