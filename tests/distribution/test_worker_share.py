@@ -66,7 +66,7 @@ def test_rows_of_padding_are_no_class():
     dataset = tf.data.Dataset.from_tensors(({"ids": [[5], [6], [7]]}, [0, 1, 0]))
     [(inputs, labels)] = own_rows(dataset, Workers(1, 2))
     np.testing.assert_array_equal(inputs["ids"], [[6], [0]])
-    np.testing.assert_array_equal(labels, [1, -1])
+    np.testing.assert_array_equal(labels, [1, tf.int32.min])
 
 
 def test_one_process_has_all_rows():

@@ -11,6 +11,11 @@ from tf_transformer.compression.transfer_losses import (
     hidden_state_loss,
     soft_target_loss,
 )
+from tf_transformer.functional.labels import (
+    ignore_class_of,
+    read_labels,
+    settle_ignore_class,
+)
 from tf_transformer.models.bert.bert import Bert
 from tf_transformer.models.variables_first import VariablesFirst
 
@@ -134,6 +139,15 @@ class Distiller(VariablesFirst, keras.Model):
             )
             self.projection.build((None, ours.hidden_size))
 
+    @property
+    def ignore_class(self):
+        """The student's."""
+        return getattr(self.student, "ignore_class", "auto")
+
+    def compile(self, *args, **kwargs):
+        settle_ignore_class((args, kwargs), self.ignore_class)
+        super().compile(*args, **kwargs)
+
     def build(self, input_shape=None):
         """The student was built before."""
 
@@ -194,8 +208,9 @@ class Distiller(VariablesFirst, keras.Model):
         if logits is not None and soft_targets < 1:
             loss += (1 - soft_targets) * self.compute_loss(x, y, logits, sample_weight)
         if logits is not None and soft_targets:
-            mask = tokens if tokens is not None or y is None else tf.not_equal(y, 0)
-            mask = mask if logits.shape.rank == 3 else None
+            mask = tokens if logits.shape.rank == 3 else None
+            if tokens is None and y is not None and logits.shape.rank == 3:
+                mask = read_labels(y, logits, ignore_class_of(self.loss)).real
             loss += soft_targets * soft_target_loss(
                 logits, taught["logits"], self.temperature, mask
             )

@@ -5,6 +5,7 @@ Axes: B batch, T length, C classes.
 
 import keras
 
+from tf_transformer.functional.labels import settle_ignore_class
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout
 
@@ -14,6 +15,11 @@ class BertForTokenClassification(BertWithHead):
     """Predict a class for each token, for example named entities or parts of speech.
 
     Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.
+
+    Its labels are (B, T), from 0, and -100 where a token has none, as in Hugging Face's data:
+    special tokens, padding, and all but the first token of a word. `compile` gives -100 to losses
+    and metrics whose `ignore_class` is "auto": `SmoothedCrossentropy`, `MaskedAccuracy`. Keras's
+    loss needs `SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)`.
 
     Args:
         config, unpad, jit, architecture: see `Bert`; the config must have `labels`.
@@ -37,11 +43,16 @@ class BertForTokenClassification(BertWithHead):
     published_as = "BertForTokenClassification"
     head_scope = "classifier/"
     has_labels = True
+    ignore_class = -100
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
         self.dropout = classifier_dropout(self.config, self.dtype_policy)
         self.classifier = classifier(len(self.config.labels), "classifier", self.config)
+
+    def compile(self, *args, **kwargs):
+        settle_ignore_class((args, kwargs), self.ignore_class)
+        super().compile(*args, **kwargs)
 
     def build(self, input_shape=None):
         super().build()
