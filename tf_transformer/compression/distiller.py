@@ -11,17 +11,13 @@ from tf_transformer.compression.transfer_losses import (
     hidden_state_loss,
     soft_target_loss,
 )
-from tf_transformer.functional.labels import (
-    ignore_class_of,
-    read_labels,
-    settle_ignore_class,
-)
+from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.models.bert.bert import Bert
-from tf_transformer.models.variables_first import VariablesFirst
+from tf_transformer.models.variables_first import TaskLabels, VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Distiller(VariablesFirst, keras.Model):
+class Distiller(TaskLabels, VariablesFirst, keras.Model):
     """Trains a student on the labels and on what a teacher makes of the same inputs.
 
     (1 - soft_targets) * loss + soft_targets * soft_target_loss + hidden_states * hidden_state_loss
@@ -143,10 +139,6 @@ class Distiller(VariablesFirst, keras.Model):
     def ignore_class(self):
         """The student's."""
         return getattr(self.student, "ignore_class", "auto")
-
-    def compile(self, *args, **kwargs):
-        settle_ignore_class((args, kwargs), self.ignore_class)
-        super().compile(*args, **kwargs)
 
     def build(self, input_shape=None):
         """The student was built before."""

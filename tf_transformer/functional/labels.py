@@ -143,26 +143,6 @@ def check_ignore_class(ignore_class):
     return ignore_class
 
 
-def settle_ignore_class(parts, ignore_class):
-    """Replace "auto" in losses and metrics, where a model knows what does not count.
-
-    Args:
-        parts: nested structure, such as the arguments of `compile`; objects without the attribute
-            are left alone.
-        ignore_class: see `real_labels`.
-
-    Example:
-        >>> from tf_transformer import SmoothedCrossentropy
-        >>> loss = SmoothedCrossentropy(0.0)
-        >>> settle_ignore_class({"loss": loss}, -100)
-        >>> loss.ignore_class
-        -100
-    """
-    for part in tf.nest.flatten(parts):
-        if getattr(part, "ignore_class", None) == "auto":
-            part.ignore_class = ignore_class
-
-
 def exact_labels(labels):
     """Labels in a type that has all class numbers.
 

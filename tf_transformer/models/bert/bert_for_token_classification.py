@@ -5,13 +5,13 @@ Axes: B batch, T length, C classes.
 
 import keras
 
-from tf_transformer.functional.labels import settle_ignore_class
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout
+from tf_transformer.models.variables_first import TaskLabels
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertForTokenClassification(BertWithHead):
+class BertForTokenClassification(TaskLabels, BertWithHead):
     """Predict a class for each token, for example named entities or parts of speech.
 
     Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.
@@ -49,10 +49,6 @@ class BertForTokenClassification(BertWithHead):
         super().__init__(config, **kwargs)
         self.dropout = classifier_dropout(self.config, self.dtype_policy)
         self.classifier = classifier(len(self.config.labels), "classifier", self.config)
-
-    def compile(self, *args, **kwargs):
-        settle_ignore_class((args, kwargs), self.ignore_class)
-        super().compile(*args, **kwargs)
 
     def build(self, input_shape=None):
         super().build()

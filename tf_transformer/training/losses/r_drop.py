@@ -8,16 +8,12 @@ import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.functional.divergence import symmetric_divergence
-from tf_transformer.functional.labels import (
-    ignore_class_of,
-    read_labels,
-    settle_ignore_class,
-)
-from tf_transformer.models.variables_first import VariablesFirst
+from tf_transformer.functional.labels import ignore_class_of, read_labels
+from tf_transformer.models.variables_first import TaskLabels, VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class RDrop(VariablesFirst, keras.Model):
+class RDrop(TaskLabels, VariablesFirst, keras.Model):
     """Trains a model on two dropout passes per batch and on their agreement.
 
     loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
@@ -54,10 +50,6 @@ class RDrop(VariablesFirst, keras.Model):
     def ignore_class(self):
         """The inner model's."""
         return getattr(self.model, "ignore_class", "auto")
-
-    def compile(self, *args, **kwargs):
-        settle_ignore_class((args, kwargs), self.ignore_class)
-        super().compile(*args, **kwargs)
 
     def build(self, input_shape=None):
         if not self.model.built:
