@@ -63,6 +63,7 @@ def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
         )
     labels, logits = exact_labels(y_true), tf.convert_to_tensor(y_pred)
     labels = _of_shape(labels, logits, "y_true")
+    ignore_class = _fitting(ignore_class, labels)
     real = _counted(labels, ignore_class)
     mask = getattr(y_pred, "_keras_mask", None)
     if mask is not None:
@@ -97,7 +98,8 @@ def real_labels(labels, ignore_class="auto"):
         >>> real_labels(tf.constant([[3, 0, -100]]), ignore_class=-100).numpy().tolist()
         [[1.0, 1.0, 0.0]]
     """
-    return tf.cast(_counted(exact_labels(labels), ignore_class), tf.float32)
+    labels = exact_labels(labels)
+    return tf.cast(_counted(labels, _fitting(ignore_class, labels)), tf.float32)
 
 
 def padding_label(dtype):
@@ -171,9 +173,13 @@ def exact_labels(labels):
     )
 
 
-def _counted(labels, ignore_class):
+def _fitting(ignore_class, labels):
     if ignore_class == "auto":
-        ignore_class = -1 if labels.shape.rank == 1 else 0
+        return -1 if labels.shape.rank == 1 else 0
+    return ignore_class
+
+
+def _counted(labels, ignore_class):
     counted = labels != tf.constant(padding_label(labels.dtype), labels.dtype)
     if ignore_class is None:
         return counted
@@ -213,7 +219,7 @@ def _weights(sample_weight, labels):
     fits = [
         None in pair or pair[0] == pair[1] or (n and pair[0] == 1) for n, pair in enumerate(sizes)
     ]
-    if given.rank and not (fits and all(fits)):
+    if given.rank != 0 and not (fits and all(fits)):
         raise ValueError(
             f"sample_weight: expected a weight for each row, ({labels.shape[0]},) or "
             f"({labels.shape[0]}, 1), or for each label, {labels.shape}, got {given}."
@@ -226,8 +232,6 @@ def _refuse(wrong, labels, classes, ignore_class):
     if in_xla_program():
         return
     last = "V - 1" if classes is None else classes - 1
-    if ignore_class == "auto":
-        ignore_class = -1 if labels.shape.rank == 1 else 0
     message = (
         f"y_true: expected whole numbers from 0 to {last}, and ignore_class={ignore_class} for "
         f"what does not count, got"
