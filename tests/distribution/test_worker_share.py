@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.data import BucketedBatches
 from tf_transformer.distribution import Workers, own_rows
+from tf_transformer.functional.labels import real_labels
 
 rng = np.random.default_rng(3)
 IDS = [[int(n) + 3] * int(rng.integers(1, 9)) for n in range(97)]
@@ -66,7 +67,24 @@ def test_rows_of_padding_are_no_class():
     dataset = tf.data.Dataset.from_tensors(({"ids": [[5], [6], [7]]}, [0, 1, 0]))
     [(inputs, labels)] = own_rows(dataset, Workers(1, 2))
     np.testing.assert_array_equal(inputs["ids"], [[6], [0]])
-    np.testing.assert_array_equal(labels, [1, -1])
+    np.testing.assert_array_equal(labels, [1, tf.int32.min])
+
+
+@pytest.mark.parametrize("labels", [[[2, 0], [0, 1], [1, 2]], [[0], [1], [0]]])
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64", "float32"])
+def test_rows_of_padding_count_in_no_task(labels, dtype):
+    """Tokens whose class 0 counts, and classes of shape (B, 1)."""
+    labels = np.array(labels, dtype)
+    weights = np.ones(3, np.float32)
+    dataset = tf.data.Dataset.from_tensors(([[5], [6], [7]], labels, weights))
+    [(inputs, own, own_weights)] = own_rows(dataset, Workers(1, 2))
+    np.testing.assert_array_equal(inputs, [[6], [0]])
+    np.testing.assert_array_equal(own_weights, [1, 0])
+    np.testing.assert_array_equal(own[0], labels[1])
+    for ignore_class in (-100, None):
+        np.testing.assert_array_equal(
+            real_labels(own, ignore_class), np.array([1, 0])[:, None] + 0 * labels[:2]
+        )
 
 
 def test_one_process_has_all_rows():

@@ -56,6 +56,8 @@ def test_fit_reports_the_same_loss_and_accuracy(report):
     one, two = report["one"]["fit"], report["two"]["fit"]
     np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)
     np.testing.assert_allclose(two["accuracy"], one["accuracy"], rtol=1e-6)
+    np.testing.assert_allclose(two["token_loss"], one["token_loss"], rtol=1e-6)
+    np.testing.assert_allclose(one["token_loss"], one["loss"], rtol=1e-6)  # a single batch
 
 
 @pytest.mark.parametrize("labels", ["uneven", "one_token", "no_token"])

@@ -289,6 +289,21 @@ def label_smoothed_cross_entropy(labels, logits, epsilon=0.1):
     return per_token, per_token.sum() / max(keep.sum(), 1)
 
 
+def weighted_cross_entropy(labels, logits, weights=1.0, ignored=None):
+    """-log p_label of labels that count, by the weights of Keras.
+
+    labels (...), logits (..., V), weights that broadcast to the labels. Returns what a loss is,
+    divided by the number of labels that count, and what a metric is, by the sum of their weights.
+    """
+    labels = np.asarray(labels).astype(int)
+    keep = labels != ignored
+    log_p = log_softmax(logits)
+    losses = -np.take_along_axis(log_p, np.where(keep, labels, 0)[..., None], -1)[..., 0]
+    weights = np.broadcast_to(np.asarray(weights, np.float64), labels.shape) * keep
+    total = np.where(keep, weights * losses, 0.0).sum()
+    return total / keep.sum(), total / weights.sum()
+
+
 def masked_accuracy(labels, logits):
     """Return the share of tokens, without padding, whose likeliest class is the label."""
     labels = np.asarray(labels)

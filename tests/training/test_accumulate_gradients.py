@@ -58,6 +58,22 @@ def with_exits():
     return model, {"input_ids": ids}, ids[:, 0] % 3, SmoothedCrossentropy(0.0)
 
 
+def tokens_with_a_class_0():
+    """Named entities, with Hugging Face's -100; parts have other numbers of them."""
+    model = bert.BertForTokenClassification(with_dropout_off(labels=("O", "PER", "LOC")))
+    model.build()
+    rng = np.random.default_rng(5)
+    ids = rng.integers(5, CONFIG.vocab_size, (ROWS, LENGTH))
+    counts = np.array([5, 1, 4, 1, 2, 5, 1])[:, None]
+    labels = np.where(np.arange(LENGTH) < counts, ids % 3, -100)
+    return model, {"input_ids": ids}, labels, SmoothedCrossentropy(0.0)
+
+
+def classes_in_a_column():
+    model, x, y, _ = with_r_drop()
+    return model, x, y[:, None], SmoothedCrossentropy(0.0, ignore_class=None)
+
+
 def with_dropout_off(**changes):
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     return bert.BertConfig(**{**vars(CONFIG), **off, **changes})
@@ -76,7 +92,17 @@ def trained(make, parts):
     return history, model.get_weights(), int(optimizer.iterations)
 
 
-@pytest.mark.parametrize("make", [translator, with_r_drop, pretraining, with_exits])
+@pytest.mark.parametrize(
+    "make",
+    [
+        translator,
+        with_r_drop,
+        pretraining,
+        with_exits,
+        tokens_with_a_class_0,
+        classes_in_a_column,
+    ],
+)
 def test_they_are_those_of_the_whole_batch(make):
     expected, weights, _ = trained(make, 1)
     found, found_weights, steps = trained(make, 3)
@@ -102,3 +128,5 @@ def test_bad_input():
     accumulate_gradients(model, 2)
     with pytest.raises(ValueError, match="accumulate: expected batches without sample weights"):
         model.train_on_batch(x, y, sample_weight=np.ones(ROWS))
+    with pytest.raises(ValueError, match="accumulate: expected labels \\(B,\\) or an ignore_class"):
+        model.train_on_batch(x, y[:, None])

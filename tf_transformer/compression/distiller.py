@@ -11,15 +11,16 @@ from tf_transformer.compression.transfer_losses import (
     hidden_state_loss,
     soft_target_loss,
 )
+from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.models.bert.bert import Bert
 from tf_transformer.models.bert.bert_for_sequence_classification import (
     BertForSequenceClassification,
 )
-from tf_transformer.models.variables_first import VariablesFirst
+from tf_transformer.models.variables_first import TaskLabels, VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Distiller(VariablesFirst, keras.Model):
+class Distiller(TaskLabels, VariablesFirst, keras.Model):
     """Trains a student on the labels and on what a teacher makes of the same inputs.
 
     (1 - soft_targets) * loss + soft_targets * soft_target_loss + hidden_states * hidden_state_loss
@@ -146,6 +147,11 @@ class Distiller(VariablesFirst, keras.Model):
             )
             self.projection.build((None, ours.hidden_size))
 
+    @property
+    def ignore_class(self):
+        """The student's."""
+        return getattr(self.student, "ignore_class", "auto")
+
     def build(self, input_shape=None):
         """The student was built before."""
 
@@ -206,8 +212,9 @@ class Distiller(VariablesFirst, keras.Model):
         if logits is not None and soft_targets < 1:
             loss += (1 - soft_targets) * self.compute_loss(x, y, logits, sample_weight)
         if logits is not None and soft_targets:
-            mask = tokens if tokens is not None or y is None else tf.not_equal(y, 0)
-            mask = mask if logits.shape.rank == 3 else None
+            mask = tokens if logits.shape.rank == 3 else None
+            if tokens is None and y is not None and logits.shape.rank == 3:
+                mask = read_labels(y, logits, ignore_class_of(self.loss)).real
             loss += soft_targets * soft_target_loss(
                 logits, taught["logits"], self.temperature, mask
             )

@@ -28,36 +28,16 @@ def apart():
         _replicas_apart.reset(token)
 
 
-def real_labels(labels):
-    """Which labels count.
-
-    Args:
-        labels: integer tensor: token ids (B, T), where 0 is padding, or classes (B,), where -1 is
-            a row of padding.
-
-    Returns:
-        float32 tensor of the same shape: 1.0 for what counts, 0.0 for padding.
-
-    Example:
-        >>> real_labels(tf.constant([[3, 0]])).numpy().tolist()
-        [[1.0, 0.0]]
-        >>> real_labels(tf.constant([3, 0, -1])).numpy().tolist()
-        [1.0, 1.0, 0.0]
-    """
-    labels = tf.cast(labels, tf.int32)
-    return tf.cast(tf.not_equal(labels, -1 if labels.shape.rank == 1 else 0), tf.float32)
-
-
 def real_share(real):
     """What makes the sum over a share of a batch a mean over the labels of all of it.
 
     Args:
-        real: float32 tensor, see `real_labels`.
+        real: float32 tensor, 1.0 for labels that count and 0.0 for the rest.
 
     Returns:
         float32 scalar f: the mean over all replicas or workers of f * sum(values * real) is the sum
-        over all of them, divided by the number of real labels of all; at least 1, so that a batch
-        of padding gives 0, not NaN.
+        over all of them, divided by the number of real labels of all; 0 without any, so that a
+        batch of padding gives 0, not NaN.
 
     Example:
         >>> float(real_share(tf.constant([1.0, 1.0, 0.0])))
@@ -69,7 +49,7 @@ def real_share(real):
         count = context.all_reduce(tf.distribute.ReduceOp.SUM, count)
     workers = current_workers()
     [count] = workers.sum([count])
-    return parts * workers.count / tf.maximum(count, 1.0)
+    return tf.math.divide_no_nan(float(parts * workers.count), count)
 
 
 def with_global_value(values):
@@ -93,25 +73,19 @@ def with_global_value(values):
     return tf.stop_gradient(mean) + (values - tf.stop_gradient(values))
 
 
-def global_mean(values, labels, sample_weight=None):
+def global_mean(values, real):
     """The mean over the real labels of all replicas and workers, as a part of a model's loss.
 
     Args:
-        values: float32 tensor of the shape of the labels.
-        labels: see `real_labels`.
-        sample_weight: None, or float tensor (B,).
+        values: float32 tensor of the shape of the labels, 0 where they do not count.
+        real: see `real_share`.
 
     Returns:
         float32 scalar, divided by the number of replicas of the strategy, as Keras does to a loss.
 
     Example:
-        >>> float(global_mean(tf.constant([1.0, 5.0, 7.0]), tf.constant([0, 1, -1])))
+        >>> float(global_mean(tf.constant([1.0, 5.0, 0.0]), tf.constant([1.0, 1.0, 0.0])))
         3.0
     """
-    real = real_labels(labels)
-    values *= real
-    if sample_weight is not None:
-        weights = tf.cast(sample_weight, values.dtype)
-        values *= tf.reshape(weights, [-1] + [1] * (values.shape.rank - 1))
     mean = with_global_value(tf.reduce_sum(values) * real_share(real))
     return mean / tf.distribute.get_strategy().num_replicas_in_sync

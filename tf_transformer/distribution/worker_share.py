@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.data.prefetched import prefetched
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.functional.labels import exact_labels, padding_label
 
 
 class WorkerShare:
@@ -49,10 +50,11 @@ def own_rows(dataset, workers=None, replicas=None):
     """Every W-th row of each batch, with rows of padding where another worker has one more.
 
     So together the workers have every row once, the same number of steps and equal shapes. Rows of
-    padding also make the share divisible by the replicas of a strategy, which Keras needs.
+    padding also make the share divisible by the replicas of a strategy, which Keras needs. Losses
+    and metrics of this library leave their labels out.
 
     Args:
-        dataset: `tf.data.Dataset` of nested tensors, see `pad_rows`.
+        dataset: `tf.data.Dataset` of `(x, y)`, `(x, y, sample_weight)` or x alone, as for `fit`.
         workers: None for the current ones, or `Workers`.
         replicas: None for those of the current strategy, or int.
 
@@ -71,33 +73,58 @@ def own_rows(dataset, workers=None, replicas=None):
     if parts == 1:
         return dataset
 
-    def rows(tensor):
-        return pad_rows(tensor, parts)[workers.index :: workers.count]
+    def share(x, *rest):  # `map` passes the parts of a tuple one by one
+        parts_of_batch = [pad_rows(x, parts)]
+        if rest:
+            y, *weights = rest
+            parts_of_batch += [pad_labels(y, parts), *(pad_rows(w, parts) for w in weights)]
+        own = tf.nest.map_structure(lambda t: t[workers.index :: workers.count], parts_of_batch)
+        return tuple(own) if rest else own[0]
 
-    return prefetched(dataset.map(lambda *batch: tf.nest.map_structure(rows, _one(batch))))
+    return prefetched(dataset.map(share))
 
 
-def pad_rows(tensor, multiple):
-    """Add rows that are padding until their number is a multiple.
+def pad_rows(tensors, multiple):
+    """Add rows of 0 until their number is a multiple.
 
     Args:
-        tensor: classes (B,), integers, whose padding is -1; or anything else (B, ...), with 0.
+        tensors: nested structure of tensors (B, ...).
         multiple: int.
 
     Returns:
-        Tensor of the same dtype.
+        The same structure.
 
     Example:
         >>> pad_rows(tf.constant([4, 5, 6]), 2).numpy().tolist()
-        [4, 5, 6, -1]
+        [4, 5, 6, 0]
     """
-    rank = tensor.shape.rank
+    return tf.nest.map_structure(lambda tensor: _padded(tensor, multiple, 0), tensors)
+
+
+def pad_labels(labels, multiple):
+    """Add rows of labels that never count, whatever the task, see `read_labels`.
+
+    Args:
+        labels: nested structure of tensors (B, ...); integers shorter than int32 become int32.
+        multiple: int.
+
+    Returns:
+        The same structure.
+
+    Example:
+        >>> pad_labels(tf.constant([4, 5, 6], tf.uint8), 2).numpy().tolist()
+        [4, 5, 6, -2147483648]
+    """
+
+    def padded(tensor):
+        tensor = tensor if tensor.dtype.is_floating else exact_labels(tensor)
+        return _padded(tensor, multiple, padding_label(tensor.dtype))
+
+    return tf.nest.map_structure(padded, labels)
+
+
+def _padded(tensor, multiple, value):
     missing = -tf.shape(tensor)[0] % multiple
     return tf.pad(
-        tensor, [(0, missing)] + [(0, 0)] * (rank - 1), constant_values=-1 if rank == 1 else 0
+        tensor, [(0, missing)] + [(0, 0)] * (tensor.shape.rank - 1), constant_values=value
     )
-
-
-def _one(batch):
-    """What `map` was given: it passes the parts of a tuple one by one."""
-    return batch if len(batch) > 1 else batch[0]

@@ -1,4 +1,7 @@
-"""Creates variables before training, so that `fit` starts in half the time."""
+"""What models add to `fit`: variables that exist before it, labels that fit the task."""
+
+import keras
+import tensorflow as tf
 
 
 class VariablesFirst:
@@ -30,3 +33,35 @@ class VariablesFirst:
         if not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
+
+
+class TaskLabels:
+    """Mixin for a model that knows which label does not count in its task.
+
+    `compile` gives `ignore_class`, an attribute of the model, to losses and metrics that have
+    "auto" there, see `SmoothedCrossentropy`.
+
+    Example:
+        >>> from tf_transformer.training import SmoothedCrossentropy
+        >>> class Tagger(TaskLabels, keras.Model):
+        ...     ignore_class = -100
+        >>> loss = SmoothedCrossentropy()
+        >>> Tagger().compile("sgd", loss)
+        >>> loss.ignore_class
+        -100
+    """
+
+    ignore_class = "auto"
+
+    def compile(self, *args, **kwargs):
+        """See `keras.Model.compile`."""
+        for part in tf.nest.flatten((args, kwargs)):
+            if getattr(part, "ignore_class", None) == "auto":
+                part.ignore_class = self.ignore_class
+        super().compile(*args, **kwargs)
+
+    def compile_from_config(self, config):
+        """Compile a model that is loaded, which Keras leaves to classes with a `compile`."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)

@@ -11,7 +11,13 @@ from tf_transformer.training.callbacks import (
     average_weights,
 )
 from tf_transformer.training.compilations import count_compilations
-from tf_transformer.training.losses import MaskedAccuracy, RDrop, SmoothedCrossentropy
+from tf_transformer.training.losses import (
+    MaskedAccuracy,
+    Perplexity,
+    RDrop,
+    SmoothedCrossentropy,
+    TokenCrossentropy,
+)
 from tf_transformer.training.optimizers import (
     FusedAdam,
     GlobalLossScale,
@@ -55,6 +61,7 @@ __all__ = [
     "LayerwiseAdamW",
     "MaskedAccuracy",
     "MovingAverage",
+    "Perplexity",
     "Preset",
     "PretrainingPreset",
     "PretrainingRun",
@@ -62,6 +69,7 @@ __all__ = [
     "ResumeCheckpoint",
     "SmoothedCrossentropy",
     "StopOnNaN",
+    "TokenCrossentropy",
     "TrainingRun",
     "WarmUpLinearDecay",
     "accumulate_gradients",

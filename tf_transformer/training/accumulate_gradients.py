@@ -9,8 +9,9 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution import current_workers
-from tf_transformer.distribution.global_mean import apart, real_labels
-from tf_transformer.distribution.worker_share import pad_rows
+from tf_transformer.distribution.global_mean import apart
+from tf_transformer.distribution.worker_share import pad_labels, pad_rows
+from tf_transformer.functional.labels import ignore_class_of, real_labels
 
 
 def accumulate_gradients(model, parts):
@@ -46,8 +47,8 @@ def accumulate_gradients(model, parts):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         if weights is not None:
             raise ValueError("accumulate: expected batches without sample weights, got some.")
-        x, y = tf.nest.map_structure(lambda rows: pad_rows(rows, parts), (x, y))
-        weights = _weights(y, parts)
+        x, y = pad_rows(x, parts), pad_labels(y, parts)
+        weights = _weights(y, model.loss, parts)
         optimizer, variables = model.optimizer, model.trainable_variables
 
         def add_part(n, sums):
@@ -69,11 +70,16 @@ def accumulate_gradients(model, parts):
     object.__setattr__(model, "train_step", train_step)
 
 
-def _weights(y, parts):
+def _weights(y, losses, parts):
     """How much each part counts for each output (outputs, parts): 1 for equal parts."""
-    own = []
-    for labels in tf.nest.flatten(y):
-        real = real_labels(labels)
+    own, y, losses = [], tf.nest.flatten(y), tf.nest.flatten(losses)
+    for labels, loss in zip(y, losses * len(y) if len(losses) == 1 else losses, strict=True):
+        if ignore_class_of(loss) == "auto" and labels.shape.rank == 2 and labels.shape[-1] == 1:
+            raise ValueError(
+                f"accumulate: expected labels (B,) or an ignore_class of the loss, since "
+                f'{labels.shape} may be classes or tokens, got "auto". Pass None or an int.'
+            )
+        real = real_labels(labels, ignore_class_of(loss))
         real = tf.reduce_sum(tf.reshape(real, [tf.shape(real)[0], -1]), 1)
         own.append(tf.reduce_sum(tf.reshape(real, [-1, parts]), 0))  # every so manieth row
     [own] = current_workers().sum([tf.stack(own)])

@@ -70,7 +70,11 @@ def test_the_history_and_the_settings(learned):
     run, model = learned
     with open(run.folder / "history.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert set(rows[0]) == {"epoch", "loss", "accuracy", "val_loss", "val_accuracy"}
+    names = {"loss", "token_loss", "accuracy"}
+    assert set(rows[0]) == {"epoch", *names, *(f"val_{name}" for name in names)}
+    # The best model is that of the lowest exact loss, of which the perplexity is exp.
+    best = min(float(row["val_token_loss"]) for row in rows)
+    assert math.isclose(run.perplexity(model), math.exp(best), rel_tol=1e-5)
     settings = json.loads((run.folder / "run.json").read_text("utf-8"))
     assert settings["preset"]["architecture"] == ARCHITECTURE.to_dict()
     again = LanguageModelRun.open(run.folder)

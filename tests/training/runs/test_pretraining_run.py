@@ -50,7 +50,10 @@ def test_it_learns_words_and_sentences(learned):
 def test_the_history_has_both_tasks_and_the_loss_is_their_sum(learned):
     run, _ = learned
     tasks = ("prediction_logits", "seq_relationship_logits")
-    names = ["loss", *(f"{task}_{kind}" for task in tasks for kind in ("loss", "accuracy"))]
+    names = [
+        "loss",
+        *(f"{task}_{kind}" for task in tasks for kind in ("loss", "token_loss", "accuracy")),
+    ]
     rows = rows_of(run)
     assert set(rows[0]) == {"epoch", *names, *(f"val_{name}" for name in names)}
     assert len(rows) == 20
@@ -130,7 +133,8 @@ def test_single_sentences_give_masked_words_alone_with_a_vocabulary_from_elsewhe
     assert not run.next_sentence
     model = run.train()
     assert model.config.vocab_size == 29
-    assert set(rows_of(run)[0]) == {"epoch", "loss", "accuracy", "val_loss", "val_accuracy"}
+    names = {"loss", "token_loss", "accuracy"}
+    assert set(rows_of(run)[0]) == {"epoch", *names, *(f"val_{name}" for name in names)}
     assert (run.model_path / "vocab.txt").read_text() == vocabulary.read_text() + "\n"
     read = bert.BertForMaskedLM.from_pretrained(run.model_path)
     np.testing.assert_array_equal(read.get_weights()[0], model.get_weights()[0])

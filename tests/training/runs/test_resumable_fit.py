@@ -1,5 +1,8 @@
 """Training with interruptions."""
 
+import csv
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +10,8 @@ import tensorflow as tf
 
 from tf_transformer.data.epochs_dataset import epochs_dataset
 from tf_transformer.distribution import workers
-from tf_transformer.training import resumable_fit
+from tf_transformer.training import BestWeights, resumable_fit
+from tf_transformer.training.callbacks import resume_checkpoint
 
 
 class Batches:
@@ -39,11 +43,11 @@ class StopAt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def fit(folder, epochs, **options):
+def fit(folder, epochs, metrics=(), **options):
     """The number of steps of the best model, and its weights."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    model.compile(keras.optimizers.SGD(1e-3), "mse", metrics=list(metrics))
     model.optimizer.build(model.trainable_variables)
     resumable_fit(model, Batches(), Batches(), folder, epochs=epochs, **options)
     return int(model.optimizer.iterations), model.get_weights()
@@ -56,6 +60,28 @@ def test_parts_are_the_whole(tmp_path):
     assert steps == expected_steps == 15
     for one, other in zip(weights, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_run_of_an_earlier_version_keeps_its_columns_and_what_is_best(tmp_path, monkeypatch):
+    state = json.dumps
+    without = lambda x: state({name: x[name] for name in x if name != "monitor"})  # noqa: E731
+    monkeypatch.setattr(resume_checkpoint.json, "dumps", without)
+    fit(tmp_path / "old", 2)
+    monkeypatch.undo()
+    error = keras.metrics.MeanAbsoluteError(name="error")
+    fit(tmp_path / "old", 4, [error], monitor="val_error")
+    with open(tmp_path / "old" / "history.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["0", "1", "2", "3"]
+    assert all(set(row) == {"epoch", "loss", "val_loss"} for row in rows)
+    checkpoint = BestWeights("none", monitor="val_error")
+    found = resume_checkpoint.ResumeCheckpoint(tmp_path / "old" / "checkpoints", checkpoint)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    model.optimizer.build(model.trainable_variables)
+    found.restore(model)
+    assert checkpoint.monitor == "val_loss"
+    assert np.isclose(checkpoint.best, min(float(row["val_loss"]) for row in rows))
 
 
 @pytest.mark.parametrize("epochs", [2, 3])

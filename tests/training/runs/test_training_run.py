@@ -95,6 +95,14 @@ def test_best_weights_keeps_the_best_and_stops(tmp_path):
     np.testing.assert_array_equal(model.get_weights()[0], kept[0])
 
 
+def test_best_weights_of_a_sum(tmp_path):
+    best = BestWeights(tmp_path / "best.weights.h5", monitor="val_a+val_b")
+    best.set_model(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
+    for epoch, (a, b) in enumerate([(3.0, 1.0), (1.0, 2.0), (0.5, 2.75)]):
+        best.on_epoch_end(epoch, {"val_a": a, "val_b": b})
+    assert (best.best, best.wait) == (3.0, 1)
+
+
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_training_that_diverged_stops(tmp_path, loss):
     best = BestWeights(tmp_path / "best.weights.h5")

@@ -7,13 +7,19 @@ import keras
 
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout
+from tf_transformer.models.variables_first import TaskLabels
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertForTokenClassification(BertWithHead):
+class BertForTokenClassification(TaskLabels, BertWithHead):
     """Predict a class for each token, for example named entities or parts of speech.
 
     Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.
+
+    Its labels are (B, T), from 0, and -100 where a token has none, as in Hugging Face's data:
+    special tokens, padding, and all but the first token of a word. `compile` gives -100 to losses
+    and metrics whose `ignore_class` is "auto": `SmoothedCrossentropy`, `MaskedAccuracy`. Keras's
+    loss needs `SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)`.
 
     Args:
         config, unpad, jit, architecture: see `Bert`; the config must have `labels`.
@@ -37,6 +43,7 @@ class BertForTokenClassification(BertWithHead):
     published_as = "BertForTokenClassification"
     head_scope = "classifier/"
     has_labels = True
+    ignore_class = -100
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)

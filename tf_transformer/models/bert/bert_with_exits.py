@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.functional.divergence import softened_divergence
+from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout
 from tf_transformer.models.bert.early_exit import early_exit
@@ -140,11 +141,14 @@ class BertWithExits(BertWithHead):
         """Compute the mean of the losses of all exits, weighted by the number of their layer."""
         one, total = super().compute_loss, 0.0
         *lower, last = tf.unstack(y_pred, axis=1)
+        if training:
+            labels = read_labels(y, last, ignore_class_of(self.loss), sample_weight)
         for n, logits in enumerate(lower, 1):
             loss = one(x, y, logits, sample_weight, training)
             if training:
                 taught = softened_divergence(logits, tf.stop_gradient(last), TEMPERATURE)
-                loss = (loss + global_mean(taught, y, sample_weight)) / 2
+                taught = tf.math.multiply_no_nan(taught, labels.weights)
+                loss = (loss + global_mean(taught, labels.real)) / 2
             total += n * loss
         layers = len(lower) + 1
         total += layers * one(x, y, last, sample_weight, training)

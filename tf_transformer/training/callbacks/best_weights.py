@@ -17,7 +17,7 @@ class BestWeights(keras.callbacks.Callback):
 
     Args:
         path: str or Path, ends in `.weights.h5`.
-        monitor: str, the quantity to minimise.
+        monitor: str, the quantity to minimise; the sum of several if they are joined by `+`.
         patience: int or None, the number of epochs without improvement before training stops.
         average: None, or the `MovingAverage` of the training, to save the averaged weights.
 
@@ -38,15 +38,16 @@ class BestWeights(keras.callbacks.Callback):
         self.wait = 0
 
     def on_epoch_end(self, epoch, logs=None):
-        if not math.isfinite(logs[self.monitor]):
+        value = float(sum(logs[name] for name in self.monitor.split("+")))
+        if not math.isfinite(value):
             raise ValueError(
                 f"{self.monitor}: expected a finite number after epoch {epoch + 1}, got "
-                f"{logs[self.monitor]}: the training diverged. Restart with a lower rate."
+                f"{value}: the training diverged. Restart with a lower rate."
             )
-        if logs[self.monitor] < self.best:
+        if value < self.best:
             if current_workers().is_chief:
                 self._save()
-            self.best, self.wait = float(logs[self.monitor]), 0
+            self.best, self.wait = value, 0
             return
         self.wait += 1
         if self.is_exhausted:

@@ -15,6 +15,8 @@ from tf_transformer.data.replacing import replacing
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.json_text import parse_json
 
+_OLD_MONITOR = "val_loss"  # in checkpoints that do not say what `best` is
+
 
 class ResumeCheckpoint(keras.callbacks.Callback):
     """Saves everything needed to resume training exactly.
@@ -98,7 +100,9 @@ class ResumeCheckpoint(keras.callbacks.Callback):
                 f"weights: expected finite numbers after step {step} of epoch {epoch + 1}, got NaN "
                 f"or infinity: the training diverged. The checkpoints before are kept."
             )
-        state = {"epoch": epoch, "step": step, "best": self.best.best, "wait": self.best.wait}
+        best = self.best
+        state = {"epoch": epoch, "step": step, "best": best.best, "wait": best.wait}
+        state["monitor"] = best.monitor
         arrays["state"] = np.array(json.dumps(state))
         path = self.folder / f"epoch-{epoch:05}-step-{step:08}.npz"
         with replacing(path) as beside, open(beside, "wb") as file:
@@ -139,16 +143,22 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         for variable, name in zip(variables, sorted(arrays), strict=True):
             variable.assign(arrays[name].view(variable.value.dtype.as_numpy_dtype))
         self.best.best, self.best.wait = state["best"], state["wait"]
+        self.best.monitor = state["monitor"]
         self.position = state["epoch"], state["step"]
         self._metrics = metrics or None
 
     def _share(self, model, workers):
         """Give all workers what the chief has restored, except for the seeds of dropout."""
         variables, metrics = _variables(model), self._metrics or []
-        state = np.array([*self.position, self.best.best, self.best.wait, len(metrics)], np.float64)
+        best = self.best
+        is_old = best.monitor == _OLD_MONITOR
+        state = [*self.position, best.best, best.wait, len(metrics), is_old]
+        state = np.array(state, np.float64)
         [state] = workers.from_chief([state])
         self.position = int(state[0]), int(state[1])
-        self.best.best, self.best.wait = float(state[2]), int(state[3])
+        best.best, best.wait = float(state[2]), int(state[3])
+        if state[5]:
+            best.monitor = _OLD_MONITOR
         metrics = metrics or [np.zeros((), np.float32)] * int(state[4])
         self._metrics = workers.from_chief(metrics) or None
         values = workers.from_chief([np.asarray(variable) for variable in variables])
@@ -198,7 +208,11 @@ def _state(text):
     epoch, step, wait = (operator.index(state[name]) for name in ("epoch", "step", "wait"))
     if min(epoch, step, wait) < 0:
         raise ValueError(f"state: expected numbers of at least 0, got {text}.")
-    return {"epoch": epoch, "step": step, "wait": wait, "best": float(state["best"])}
+    monitor = state.get("monitor", _OLD_MONITOR)
+    if not isinstance(monitor, str):
+        raise ValueError(f"state: expected the name of a quantity, got {text}.")
+    best = float(state["best"])
+    return {"epoch": epoch, "step": step, "wait": wait, "best": best, "monitor": monitor}
 
 
 def _checksum(arrays):

@@ -8,17 +8,18 @@ import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.functional.divergence import symmetric_divergence
-from tf_transformer.models.variables_first import VariablesFirst
+from tf_transformer.functional.labels import ignore_class_of, read_labels
+from tf_transformer.models.variables_first import TaskLabels, VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class RDrop(VariablesFirst, keras.Model):
+class RDrop(TaskLabels, VariablesFirst, keras.Model):
     """Trains a model on two dropout passes per batch and on their agreement.
 
     loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
     for Neural Networks", equations 2 to 4, divided by 2: P1 and P2 are the predictions for the same
     row with different dropout, `loss` is the mean over both, and the divergences are averaged over
-    the labels that are not padding, see `SmoothedCrossentropy`. A step takes twice the time;
+    the labels that count for the loss, see `SmoothedCrossentropy`. A step takes twice the time;
     validation, prediction and weight files are those of the inner model, so that training can be
     resumed with or without R-Drop.
 
@@ -45,6 +46,11 @@ class RDrop(VariablesFirst, keras.Model):
         self.model = model
         self.alpha = alpha
 
+    @property
+    def ignore_class(self):
+        """The inner model's."""
+        return getattr(self.model, "ignore_class", "auto")
+
     def build(self, input_shape=None):
         if not self.model.built:
             self.model.build(input_shape)
@@ -66,8 +72,10 @@ class RDrop(VariablesFirst, keras.Model):
         if not training:
             return loss
         divergence = symmetric_divergence(tf.cast(y_pred, tf.float32))
-        labels, weights = (None if x is None else tf.split(x, 2)[0] for x in (y, sample_weight))
-        return loss + self.alpha / 4 * global_mean(divergence, labels, weights)
+        labels = read_labels(y, y_pred, ignore_class_of(self.loss), sample_weight)
+        real, weights = (tf.split(x, 2)[0] for x in (labels.real, labels.weights))
+        divergence = tf.math.multiply_no_nan(divergence, weights)
+        return loss + self.alpha / 4 * global_mean(divergence, real)
 
     def get_config(self):
         model = keras.saving.serialize_keras_object(self.model)

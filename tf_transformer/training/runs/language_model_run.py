@@ -15,7 +15,7 @@ from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks.save_weights import load_weights
-from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy, TokenCrossentropy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
 from tf_transformer.training.runs.language_model_presets import LanguageModelPreset
@@ -32,9 +32,9 @@ class LanguageModelRun:
 
     run.json            settings and texts, everything needed to start over
     tokenizer.json      the vocabulary: byte pair encoding
-    best.weights.h5     weights of the epoch with the lowest validation loss
+    best.weights.h5     weights of the epoch with the lowest validation loss per token
     checkpoints/        everything needed to resume
-    history.csv         loss and accuracy of every epoch
+    history.csv         loss, loss per token and accuracy of every epoch
 
     The sentences of a document are joined by spaces, and the document is cut into blocks, see
     `LanguageModelBatches`. Some of the documents are held out for validation.
@@ -133,6 +133,7 @@ class LanguageModelRun:
             validation,
             self.folder,
             epochs=self.preset.epochs,
+            monitor="val_token_loss",
             patience=self.preset.patience,
             callbacks=callbacks,
         )
@@ -233,7 +234,8 @@ class LanguageModelRun:
         optimizer.build(model.trainable_variables)
         # Without smoothing this is the mean over the real tokens of a batch.
         loss = SmoothedCrossentropy(label_smoothing=0.0)
-        model.compile(optimizer, loss=loss, metrics=[MaskedAccuracy()], jit_compile=False)
+        metrics = [MaskedAccuracy(), TokenCrossentropy()]
+        model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
         accumulate_gradients(model, preset.accumulate)
 
 

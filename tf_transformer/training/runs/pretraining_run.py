@@ -14,7 +14,7 @@ from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTr
 from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
-from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy, TokenCrossentropy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
 from tf_transformer.training.runs.locked_folder import in_locked_folder
@@ -30,14 +30,15 @@ class PretrainingRun:
 
     pretraining.json    settings and data, everything needed to start over
     tokenizer.json      the vocabulary; also as BERT's vocab.txt and tokenizer_config.json
-    best.weights.h5     weights of the epoch with the lowest validation loss
+    best.weights.h5     weights of the epoch with the lowest validation loss per label
     checkpoints/        everything needed to resume
     history.csv         losses and accuracies of every epoch
     model/              the best weights in Hugging Face's layout, and the vocabulary
 
-    Without next sentences the columns of the history are `loss` and `accuracy` of the masked words;
-    with them `loss`, the sum, and `prediction_logits_...` and `seq_relationship_logits_...`. Each
-    has a `val_...` on the held-out documents, whose pairs and masks are the same in every epoch.
+    Without next sentences the columns of the history are `loss`, `token_loss` and `accuracy` of the
+    masked words; with them `loss`, the sum, and `prediction_logits_...` and
+    `seq_relationship_logits_...`. Each has a `val_...` on the held-out documents, whose pairs and
+    masks are the same in every epoch.
 
     Args:
         folder: str or Path.
@@ -159,12 +160,16 @@ class PretrainingRun:
                 flush=True,
             )
         self._write_settings(tokenizer, model.config)
+        outputs = (
+            ("prediction_logits_", "seq_relationship_logits_") if self.next_sentence else ("",)
+        )
         resumable_fit(
             model,
             batches,
             validation,
             self.folder,
             epochs=self.preset.epochs,
+            monitor="+".join(f"val_{name}token_loss" for name in outputs),
             callbacks=callbacks,
         )
         if current_workers().is_chief:
@@ -229,7 +234,8 @@ class PretrainingRun:
             epsilon=1e-6,
         )
         # The mean over the masked words, whose labels are 0 elsewhere.
-        loss, metrics = SmoothedCrossentropy(label_smoothing=0.0), [MaskedAccuracy()]
+        loss = SmoothedCrossentropy(label_smoothing=0.0)
+        metrics = [MaskedAccuracy(), TokenCrossentropy()]
         if self.next_sentence:
             loss = {
                 "prediction_logits": loss,
@@ -237,7 +243,7 @@ class PretrainingRun:
             }
             metrics = {
                 "prediction_logits": metrics,
-                "seq_relationship_logits": [MaskedAccuracy()],
+                "seq_relationship_logits": [MaskedAccuracy(), TokenCrossentropy()],
             }
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
         accumulate_gradients(model, preset.accumulate)

@@ -1,5 +1,6 @@
 """`model.fit` that can be stopped at any batch and resumed."""
 
+import csv
 import sys
 from pathlib import Path
 
@@ -18,13 +19,22 @@ from tf_transformer.training.optimizers.global_loss_scale import GlobalLossScale
 
 
 def resumable_fit(
-    model, batches, validation, folder, *, epochs, patience=None, average=None, callbacks=()
+    model,
+    batches,
+    validation,
+    folder,
+    *,
+    epochs,
+    monitor="val_loss",
+    patience=None,
+    average=None,
+    callbacks=(),
 ):
     """Train until the last epoch or until the patience is exhausted; resume an interrupted run.
 
     Writes to the folder:
 
-    best.weights.h5     the weights of the epoch with the lowest validation loss
+    best.weights.h5     the weights of the best epoch, see `monitor`
     checkpoints/        everything needed to resume, see `ResumeCheckpoint`
     history.csv         losses and metrics of every epoch
 
@@ -40,6 +50,9 @@ def resumable_fit(
             epochs)`, such as `BucketedBatches`.
         folder: str or Path.
         epochs: int, total number of epochs; a run that is already past it is not trained further.
+        monitor: str, see `BestWeights`; "val_loss" depends on how the validation data are batched,
+            and "val_token_loss", with the metric `TokenCrossentropy`, does not. A training that an
+            earlier version began goes on with "val_loss".
         patience: int or None, see `BestWeights`.
         average: None, or `MovingAverage` to validate and save the averaged weights.
         callbacks: further Keras callbacks.
@@ -81,7 +94,7 @@ def resumable_fit(
             f"optimizer: expected FusedAdam, LayerwiseAdamW or GlobalLossScale, which add up the "
             f"gradients of all {workers.count} workers, got {type(model.optimizer).__name__}."
         )
-    best = BestWeights(folder / "best.weights.h5", patience=patience, average=average)
+    best = BestWeights(folder / "best.weights.h5", monitor, patience, average)
     checkpoint = ResumeCheckpoint(folder / "checkpoints", best)
     checkpoint.set_model(model)  # Keras would do this, but an interrupt may come before
     if workers.count * tf.distribute.get_strategy().num_replicas_in_sync > 1:
@@ -130,7 +143,17 @@ def _history(path, epochs):
             beside.write_text("".join(lines[: epochs + 1] if epochs else []), "utf-8")
     else:
         path.unlink(missing_ok=True)  # a link to nothing, which would be written through
-    return keras.callbacks.CSVLogger(path, append=True)
+    return _History(path, append=True)
+
+
+class _History(keras.callbacks.CSVLogger):
+    """Goes on with the columns of a table that an earlier version began."""
+
+    def on_train_begin(self, logs=None):
+        super().on_train_begin(logs)
+        if not self.append_header:
+            with open(self.filename, encoding="utf-8") as table:
+                self.keys = next(csv.reader(table))[1:]
 
 
 def _fit(model, batches, validation, epochs, checkpoint, callbacks):

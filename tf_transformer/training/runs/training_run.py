@@ -20,7 +20,7 @@ from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks.moving_average import MovingAverage
 from tf_transformer.training.callbacks.save_weights import load_weights
-from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
+from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy, TokenCrossentropy
 from tf_transformer.training.losses.r_drop import RDrop
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
 from tf_transformer.training.optimizers.fused_adam import FusedAdam
@@ -42,9 +42,9 @@ class TrainingRun:
     run.json            settings and data, everything needed to start over
     architecture.json   the parts of the model, if they are not the paper's
     tokenizer.json      the joint vocabulary
-    best.weights.h5     averaged weights of the epoch with the lowest validation loss
+    best.weights.h5     averaged weights of the epoch with the lowest validation loss per token
     checkpoints/        everything needed to resume
-    history.csv         loss and accuracy of every epoch
+    history.csv         loss, loss per token and accuracy of every epoch
 
     Args:
         folder: str or Path.
@@ -142,6 +142,7 @@ class TrainingRun:
             validation,
             self.folder,
             epochs=self.preset.epochs,
+            monitor="val_token_loss",
             patience=self.preset.patience,
             average=MovingAverage(),
             callbacks=callbacks,
@@ -217,7 +218,7 @@ class TrainingRun:
         model.compile(
             optimizer,
             loss=SmoothedCrossentropy(preset.label_smoothing),
-            metrics=[MaskedAccuracy()],
+            metrics=[MaskedAccuracy(), TokenCrossentropy(preset.label_smoothing)],
             # Compiling the whole step takes half a minute per batch shape and gains little on a
             # CPU: see benchmarks/NOTES.md.
             jit_compile=False,

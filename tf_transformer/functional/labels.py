@@ -1,0 +1,245 @@
+"""Where labels and their weights come in: for losses, metrics and models with a loss of their own.
+
+Axes: B batch, T length, V vocabulary or classes. Labels are (B,) for classes and (B, T) for tokens.
+"""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_transformer.functional.xla_context import in_xla_program
+
+
+class Labels(NamedTuple):
+    """Labels that have been checked.
+
+    Args:
+        ids: int32 tensor (B,) or (B, T), 0 where a label does not count.
+        real: float32 tensor of the same shape, 1.0 where a label counts and 0.0 elsewhere.
+        weights: float32 tensor of the same shape, `real` times the sample weights.
+
+    Example:
+        >>> Labels(tf.constant([1]), tf.ones(1), tf.ones(1)).ids.shape.as_list()
+        [1]
+    """
+
+    ids: tf.Tensor
+    real: tf.Tensor
+    weights: tf.Tensor
+
+
+def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
+    """Check labels and sample weights, and tell which labels count.
+
+    Args:
+        y_true: integer tensor of class numbers, or float32 or float64 with whole numbers, as some
+            pipelines make them. The shape is that of the logits without V; one more axis, of 1, is
+            taken too, as Keras does.
+        y_pred: float tensor (B, V) or (B, T, V), logits. Labels that their Keras mask blocks do not
+            count.
+        ignore_class: the label that does not count, an int; None if all count; "auto" for what
+            `real_labels` says.
+        sample_weight: None, or float tensor: (B,) or (B, 1) for rows, or of the labels' shape.
+
+    Returns:
+        `Labels`.
+
+    Raises:
+        ValueError: If the shapes do not fit, or labels are one-hot or of another type; in eager
+            mode also if a label that counts is not a whole number from 0 to V - 1.
+        tf.errors.InvalidArgumentError: The last, in a graph. An XLA program cannot raise: there the
+            id is -1, of which `smoothed_cross_entropy` makes NaN.
+
+    Example:
+        >>> labels = read_labels(tf.constant([[2], [-1]]), tf.zeros((2, 3)))
+        >>> labels.ids.numpy().tolist(), labels.real.numpy().tolist()
+        ([2, 0], [1.0, 0.0])
+    """
+    if isinstance(y_true, tf.RaggedTensor):
+        raise ValueError(
+            "y_true: expected a dense tensor, got a ragged one. Pass y_true.to_tensor(N) with the "
+            "number N that does not count."
+        )
+    labels, logits = exact_labels(y_true), tf.convert_to_tensor(y_pred)
+    labels = _of_shape(labels, logits, "y_true")
+    ignore_class = _fitting(ignore_class, labels)
+    real = _counted(labels, ignore_class)
+    mask = getattr(y_pred, "_keras_mask", None)
+    if mask is not None:
+        real &= _of_shape(tf.cast(mask, tf.bool), logits, "the Keras mask of y_pred")
+    wrong = real & ((labels < 0) | (labels >= tf.cast(tf.shape(logits)[-1], labels.dtype)))
+    if labels.dtype.is_floating:
+        wrong |= real & (labels != tf.round(labels))
+    _refuse(wrong, labels, logits.shape[-1], ignore_class)
+    ids = tf.where(real, tf.where(wrong, tf.cast(-1, labels.dtype), labels), 0)
+    real = tf.cast(real, tf.float32)
+    weights = real if sample_weight is None else real * _weights(sample_weight, labels)
+    return Labels(tf.cast(ids, tf.int32), real, weights)
+
+
+def real_labels(labels, ignore_class="auto"):
+    """Which labels count, when there are no logits to check them against.
+
+    Args:
+        labels: integer tensor (B,) or (B, T), see `read_labels`.
+        ignore_class: the label that does not count, an int; None if all count; "auto" for 0, the
+            padding, of tokens (B, T), and for -1 of classes (B,).
+
+    Returns:
+        float32 tensor of the same shape: 1.0 for what counts, 0.0 for the rest. The label of
+        `padding_label` never counts.
+
+    Example:
+        >>> real_labels(tf.constant([[3, 0]])).numpy().tolist()
+        [[1.0, 0.0]]
+        >>> real_labels(tf.constant([3, 0, -1])).numpy().tolist()
+        [1.0, 1.0, 0.0]
+        >>> real_labels(tf.constant([[3, 0, -100]]), ignore_class=-100).numpy().tolist()
+        [[1.0, 1.0, 0.0]]
+    """
+    labels = exact_labels(labels)
+    return tf.cast(_counted(labels, _fitting(ignore_class, labels)), tf.float32)
+
+
+def padding_label(dtype):
+    """The label of a row that only fills up a batch: it counts in no task.
+
+    Args:
+        dtype: that of the labels, after `exact_labels`.
+
+    Returns:
+        The lowest int32; for floats -inf, which any other loss shows.
+
+    Example:
+        >>> padding_label(tf.int64), padding_label(tf.float32)
+        (-2147483648, -inf)
+    """
+    return -math.inf if dtype.is_floating else tf.int32.min
+
+
+def ignore_class_of(loss):
+    """What a loss leaves out, for what stands beside it: that of Keras has the attribute too.
+
+    Example:
+        >>> import keras
+        >>> ignore_class_of(keras.losses.SparseCategoricalCrossentropy(ignore_class=-1))
+        -1
+    """
+    return getattr(loss, "ignore_class", "auto")
+
+
+def check_ignore_class(ignore_class):
+    """Return an `ignore_class` after a check.
+
+    Raises:
+        ValueError: If it is no int, None or "auto".
+
+    Example:
+        >>> check_ignore_class("none")
+        Traceback (most recent call last):
+        ValueError: ignore_class: expected an int, None or "auto", got 'none'.
+    """
+    if ignore_class not in (None, "auto") and type(ignore_class) is not int:
+        raise ValueError(f'ignore_class: expected an int, None or "auto", got {ignore_class!r}.')
+    return ignore_class
+
+
+def exact_labels(labels):
+    """Labels in a type that has all class numbers.
+
+    Args:
+        labels: tensor or array.
+
+    Returns:
+        int32, int64, float32 or float64 tensor.
+
+    Raises:
+        ValueError: If the type is another one, such as float16, in which 2049 is 2048.
+
+    Example:
+        >>> exact_labels(np.array([3], "uint8")).dtype.name
+        'int32'
+    """
+    labels = tf.convert_to_tensor(labels)
+    kind = labels.dtype
+    if kind in (tf.int32, tf.int64, tf.float32, tf.float64):
+        return labels
+    if kind.is_integer or kind.is_bool:
+        return tf.cast(labels, tf.int64 if kind in (tf.uint32, tf.uint64) else tf.int32)
+    raise ValueError(
+        f"y_true: expected integers, or float32 with whole numbers, got {kind.name}. Cast them to "
+        f"int32 where they are made."
+    )
+
+
+def _fitting(ignore_class, labels):
+    if ignore_class == "auto":
+        return -1 if labels.shape.rank == 1 else 0
+    return ignore_class
+
+
+def _counted(labels, ignore_class):
+    counted = labels != tf.constant(padding_label(labels.dtype), labels.dtype)
+    if ignore_class is None:
+        return counted
+    return counted & (labels != tf.cast(ignore_class, labels.dtype))
+
+
+def _of_shape(x, logits, name):
+    """x in the shape of the logits without V, of which it may have one more axis, of 1."""
+    shape = logits.shape[:-1]
+    if shape.rank is None:
+        raise ValueError("y_pred: expected logits of a known rank, got unknown. Set their shape.")
+    longer = x.shape.rank == shape.rank + 1 and x.shape[-1] in (1, None)
+    own = x.shape[:-1] if longer else x.shape
+    if not shape.is_compatible_with(own):
+        raise ValueError(
+            f"{name}: expected the shape of y_pred {logits.shape} without its last axis, or with 1 "
+            f"there, got {x.shape}. For one-hot labels pass tf.argmax(y_true, -1)."
+        )
+    if own.is_fully_defined() and shape.is_fully_defined():
+        return tf.squeeze(x, -1) if longer else x
+    expected = tf.shape(logits)[:-1]
+    if not in_xla_program():
+        message = f"{name}: expected the shape of y_pred without its last axis"
+        tf.debugging.assert_equal(tf.shape(x)[: shape.rank], expected, message)
+    return tf.ensure_shape(tf.reshape(x, expected), shape)
+
+
+def _weights(sample_weight, labels):
+    """Sample weights in the shape of the labels."""
+    weights, rank = tf.cast(tf.convert_to_tensor(sample_weight), tf.float32), labels.shape.rank
+    given = weights.shape
+    if given.rank == rank + 1 and given[-1] in (1, None):
+        weights = tf.reshape(weights, tf.shape(weights)[:-1])
+    elif given.rank == 1:  # of rows, also where B = T
+        weights = tf.reshape(weights, [-1] + [1] * (rank - 1))
+    sizes = zip(weights.shape, labels.shape, strict=True) if weights.shape.rank == rank else ()
+    fits = [
+        None in pair or pair[0] == pair[1] or (n and pair[0] == 1) for n, pair in enumerate(sizes)
+    ]
+    if given.rank != 0 and not (fits and all(fits)):
+        raise ValueError(
+            f"sample_weight: expected a weight for each row, ({labels.shape[0]},) or "
+            f"({labels.shape[0]}, 1), or for each label, {labels.shape}, got {given}."
+        )
+    return tf.broadcast_to(weights, tf.shape(labels))
+
+
+def _refuse(wrong, labels, classes, ignore_class):
+    """Raise if a label is wrong, except in an XLA program."""
+    if in_xla_program():
+        return
+    last = "V - 1" if classes is None else classes - 1
+    message = (
+        f"y_true: expected whole numbers from 0 to {last}, and ignore_class={ignore_class} for "
+        f"what does not count, got"
+    )
+    remedy = "Pass another ignore_class, such as -100, if that is what does not count."
+    if not tf.executing_eagerly():
+        data = [message, tf.reduce_min(labels), "to", tf.reduce_max(labels), remedy]
+        tf.debugging.Assert(~tf.reduce_any(wrong), data)
+    elif tf.reduce_any(wrong):
+        found = sorted(set(tf.boolean_mask(labels, wrong).numpy().tolist()))
+        raise ValueError(f"{message} {', '.join(map(str, found[:5]))}. {remedy}")
