@@ -75,6 +75,7 @@ class Distiller(VariablesFirst, keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.autocast = False  # the model may take ids
         if not temperature > 0:
             raise ValueError(f"temperature: expected a number above 0, got {temperature}.")
         if not 0 <= soft_targets <= 1:

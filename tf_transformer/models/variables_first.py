@@ -1,5 +1,7 @@
 """Creates variables before training, so that `fit` starts in half the time."""
 
+import tensorflow as tf
+
 
 class VariablesFirst:
     """Mixin that creates all variables, including the optimizer's, before `fit` traces a step.
@@ -30,3 +32,15 @@ class VariablesFirst:
         if not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Build with the batch of one replica, not with the mean of all as Keras.
+
+        A mean of ids is float, and there is none of batches of different sizes.
+        """
+        if iterator is not None and self._distribute_strategy is not None:
+            local_results = self._distribute_strategy.experimental_local_results
+            _, _, batches = next(iter(iterator))
+            data_batch = tf.nest.map_structure(lambda x: local_results(x)[0], next(batches))
+            iterator = None
+        super()._maybe_symbolic_build(iterator, data_batch)
