@@ -113,9 +113,8 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
         ValueError: If, in eager mode, an id is negative, or `size` or more.
 
     Example:
-        >>> in_vocabulary(tf.constant([[5, 11]]), 11)
-        Traceback (most recent call last):
-        ValueError: ids: expected ids in [0, 11) (vocab_size), got 11. Do they come from the model's vocabulary?
+        >>> in_vocabulary(tf.constant([[5, 11]]), 12).numpy()
+        array([[ 5, 11]], dtype=int32)
     """
     expected = f"{name}: expected ids in [0, {size}) ({size_name}), got"
     remedy = "Do they come from the model's vocabulary?"
@@ -127,9 +126,8 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
         return ids
     least, most = tf.reduce_min(ids), tf.reduce_max(ids)
     holds = (least >= 0) & (most < size)
-    return _asserted(
-        ids, holds, f"{expected} others. {remedy} The least and the largest:", least, most
-    )
+    message = f"{expected} others. {remedy} The least and the greatest:"
+    return _asserted(ids, holds, message, least, most)
 
 
 def nan_outside(ids, size, dtype):

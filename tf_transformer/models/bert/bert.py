@@ -164,4 +164,9 @@ def _checked(inputs):
                 f"{name}: expected a shape that matches input_ids (batch, length), got "
                 f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}."
             )
+    if ids.shape[1] == 0:
+        raise ValueError(
+            f"input_ids: expected at least one token for each text, such as [CLS], got shape "
+            f"{tuple(ids.shape)}."
+        )
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)

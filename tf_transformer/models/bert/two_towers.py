@@ -6,6 +6,7 @@ Axes: B pairs of a batch, H hard negatives of a pair, N = B (1 + H) documents, T
 import keras
 import tensorflow as tf
 
+from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.models.bert.pretrained_bert import dense_inputs
 from tf_transformer.models.variables_first import VariablesFirst
 
@@ -23,7 +24,8 @@ class TwoTowers(VariablesFirst, keras.Model):
     belongs to an equal query, is no negative; a batch of paraphrases often has some.
 
     `compile` it without a loss and `fit` it on batches `((queries, documents),)` or `((queries,
-    documents, negatives),)`. Larger batches have more negatives and give better vectors.
+    documents, negatives),)`. Larger batches have more negatives and give better vectors; with
+    several devices, the negatives of a query are those on its device.
 
     Args:
         queries: `SentenceEncoder` with `normalize=True`.
@@ -86,7 +88,7 @@ class TwoTowers(VariablesFirst, keras.Model):
         """Mean cross entropy of each query's document, in nats."""
         del x, y, sample_weight, training
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(_own(y_pred), y_pred)
-        return tf.reduce_mean(loss)
+        return global_mean(loss, _own(y_pred))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Metrics of classes: the class of query i is i."""
