@@ -43,9 +43,8 @@ for line in sys.stdin:
         specs = runner.structured_input_signature[1]
         specs = {name: spec.dtype.as_numpy_dtype for name, spec in specs.items()}
     given = {}
-    for name, dtype in specs.items():
-        [x] = inputs.values() if len(inputs) == 1 else [inputs[name]]
-        x = np.array(x, dtype)
+    for name, key in zip(sorted(specs), sorted(inputs), strict=True):  # "inputs", "inputs_1", ...
+        x = np.array(inputs[key], specs[name])
         given[name] = x if path.endswith(".tflite") else tf.constant(x)
     outputs = runner(**given)
     assert "tf_transformer" not in sys.modules
@@ -60,7 +59,6 @@ def loaded():
         [sys.executable, "-c", LOADER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         text=True,
     )
 

@@ -12,6 +12,7 @@ from tf_transformer.compression.transfer_losses import (
     soft_target_loss,
 )
 from tf_transformer.models.bert.bert import Bert
+from tf_transformer.models.bert.pretrained_bert import dense_inputs
 from tf_transformer.models.variables_first import VariablesFirst
 
 
@@ -225,5 +226,6 @@ def _outputs(model, x, training, deep):
 
 def _tokens(x):
     """Which positions of BERT's inputs are tokens: None, or float (B, T)."""
-    mask = x.get("attention_mask") if isinstance(x, dict) else None
+    is_bert = isinstance(x, dict) and "input_ids" in x
+    mask = dense_inputs(x).get("attention_mask") if is_bert else None
     return None if mask is None else tf.cast(tf.not_equal(mask, 0), tf.float32)

@@ -113,7 +113,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
     def call(self, ids, training=None, start=0):
         size, width = self.embedding.input_dim, self.embedding.output_dim
         ids = in_vocabulary(as_ids(ids, self.ids_name), size, self.ids_name)
-        x = self.embedding(ids) * (width**0.5 + nan_outside(ids, size, self.compute_dtype))
+        x = self.embedding(ids)
+        x *= width**0.5 + nan_outside(ids, size, x.dtype)
         if self.pos_encoding is not None:
             x = self.pos_encoding(x, start=start)
         else:

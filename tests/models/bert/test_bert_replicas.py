@@ -21,7 +21,7 @@ def test_two_replicas_are_one_device(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
-    assert len(report["models"]) == 13
+    assert len(report["models"]) == 14
     for name, (one, two) in report["models"].items():
         assert np.isfinite(one).all() and one[0] != one[1], name
         np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5, err_msg=name)
