@@ -131,7 +131,7 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
 
 
 def nan_outside(ids, size, dtype):
-    """What to add to embeddings, so that an id outside of the table cannot look like another.
+    """What to add to embeddings in a program that XLA compiles, where an id cannot be refused.
 
     Args:
         ids: int32 or int64 tensor (B, T).
@@ -139,13 +139,14 @@ def nan_outside(ids, size, dtype):
         dtype: float dtype.
 
     Returns:
-        tensor (B, T, 1), 0 or NaN; in eager mode 0.0, since `in_vocabulary` has raised.
+        tensor (B, T, 1), 0 or NaN; outside of such a program 0.0, since `in_vocabulary` refuses.
 
     Example:
-        >>> tf.function(nan_outside)(tf.constant([[5, 11]]), 11, tf.float32).numpy().tolist()
+        >>> by_xla = tf.function(nan_outside, jit_compile=True)
+        >>> by_xla(tf.constant([[5, 11]]), 11, tf.float32).numpy().tolist()
         [[[0.0], [nan]]]
     """
-    if tf.executing_eagerly():
+    if not in_xla_program():
         return 0.0
     outside = (ids < 0) | (ids >= size)
     return tf.expand_dims(tf.where(outside, tf.cast(np.nan, dtype), tf.zeros((), dtype)), -1)
