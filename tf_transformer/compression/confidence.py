@@ -38,6 +38,7 @@ def head_confidence(model, batches):
 
     def measured(x):
         """The attention weights of each kind, and which of the queries are tokens."""
+        x = model.taken(x)
         if isinstance(model, Transformer):
             inp, tar = x
             _, found = model(x, training=False, return_attention_weights=True)

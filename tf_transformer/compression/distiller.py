@@ -16,6 +16,7 @@ from tf_transformer.models.bert.bert import Bert
 from tf_transformer.models.bert.bert_for_sequence_classification import (
     BertForSequenceClassification,
 )
+from tf_transformer.models.bert.pretrained_bert import dense_inputs
 from tf_transformer.models.variables_first import TaskLabels, VariablesFirst
 
 
@@ -80,6 +81,7 @@ class Distiller(TaskLabels, VariablesFirst, keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.autocast = False  # the model may take ids
         if not temperature > 0:
             raise ValueError(f"temperature: expected a number above 0, got {temperature}.")
         if not 0 <= soft_targets <= 1:
@@ -243,5 +245,6 @@ def _outputs(model, x, training, deep):
 
 def _tokens(x):
     """Which positions of BERT's inputs are tokens: None, or float (B, T)."""
-    mask = x.get("attention_mask") if isinstance(x, dict) else None
+    is_bert = isinstance(x, dict) and "input_ids" in x
+    mask = dense_inputs(x).get("attention_mask") if is_bert else None
     return None if mask is None else tf.cast(tf.not_equal(mask, 0), tf.float32)

@@ -7,17 +7,19 @@ D model width, N heads, G heads of keys and values, H head width.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.layer_sizes import check_layer_sizes
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.shared_layers import shared_layers
+from tf_transformer.layers.takes_ids import TakesIds
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Decoder(NotesLayer, keras.layers.Layer):
+class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
     """A stack of decoder layers over embedded tokens.
 
     "Attention Is All You Need", section 3.1 and figure 1, right.
@@ -140,6 +142,7 @@ class Decoder(NotesLayer, keras.layers.Layer):
         return_attention_weights=True,
         causal=False,
     ):
+        x, enc_output = as_ids(x, self.ids_name), tf.cast(enc_output, self.compute_dtype)
         tokens = tf.not_equal(x, 0)
         x = self.embedding(x, training=training)
         attention_weights = {}

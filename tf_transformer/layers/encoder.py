@@ -7,17 +7,19 @@ and values, H head width.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.encoder_layer import EncoderLayer
 from tf_transformer.layers.layer_sizes import check_layer_sizes
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.shared_layers import shared_layers
+from tf_transformer.layers.takes_ids import TakesIds
 from tf_transformer.layers.token_embedding import TokenEmbedding
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Encoder(NotesLayer, keras.layers.Layer):
+class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
     """A stack of encoder layers over embedded tokens.
 
     "Attention Is All You Need", section 3.1 and figure 1, left. With `causal`, `start` and `step`
@@ -128,6 +130,7 @@ class Encoder(NotesLayer, keras.layers.Layer):
             self.final_norm.build((*x_shape, self.d_model))
 
     def call(self, x, training=None, mask=None, *, causal=False, return_attention_weights=False):
+        x = as_ids(x, self.ids_name)
         tokens = tf.not_equal(x, 0)
         x = self.embedding(x, training=training)
         attention_weights = {}

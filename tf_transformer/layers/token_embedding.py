@@ -6,16 +6,18 @@ Axes: B batch, T length, K rows per sentence, C cache slots, D model width, V vo
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.ids import as_ids, in_vocabulary, nan_outside
 from tf_transformer.functional.int8_product import LARGEST, int8_product
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.factorized_embedding import FactorizedEmbedding
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positional_encoding import Positional_Encoding
 from tf_transformer.layers.positions.positions import part_config, with_part
+from tf_transformer.layers.takes_ids import TakesIds
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TokenEmbedding(NotesLayer, keras.layers.Layer):
+class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
     """Embedding scaled by sqrt(D), plus positions, then dropout.
 
     "Attention Is All You Need", sections 3.4, 3.5 and 5.4.
@@ -32,7 +34,7 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         embedding_size: None, or int, for a `FactorizedEmbedding`.
 
     Call arguments:
-        ids: integer tensor (B, T).
+        ids: integer tensor (B, T); see `as_ids` for what else is taken.
         training: bool or None; dropout is only applied if true.
         start: int or scalar int32 tensor, the position of the first token.
 
@@ -40,8 +42,10 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         (B, T, D).
 
     Raises:
-        ValueError: If T is larger than `max_position`, `embedding` has a different size, or
-            `positions` has fewer positions.
+        ValueError: If T is larger than `max_position`, `embedding` has a different size,
+            `positions` has fewer positions, or, in eager mode, an id is out of range.
+        tf.errors.InvalidArgumentError: If, in a graph, an id is out of range. XLA cannot raise
+            errors: there the vectors of such an id are NaN.
 
     Example:
         >>> TokenEmbedding(11, 8, 16)(tf.constant([[1, 2, 0]])).shape.as_list()
@@ -107,7 +111,10 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         self.dropout.build(hidden_shape)
 
     def call(self, ids, training=None, start=0):
-        x = self.embedding(ids) * self.embedding.output_dim**0.5
+        size, width = self.embedding.input_dim, self.embedding.output_dim
+        ids = in_vocabulary(as_ids(ids, self.ids_name), size, self.ids_name)
+        x = self.embedding(ids)
+        x *= width**0.5 + nan_outside(ids, size, x.dtype)
         if self.pos_encoding is not None:
             x = self.pos_encoding(x, start=start)
         else:

@@ -8,15 +8,17 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.functional.ids import as_ids, in_vocabulary
 from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.takes_ids import TakesIds
 from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
 from tf_transformer.models.variables_first import VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
+class LanguageModel(TakesIds, NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
     """Decoder-only model that maps token ids to logits of the next token.
 
     The decoder of "Attention Is All You Need" without attention to an encoder: Liu et al. 2018,
@@ -101,6 +103,7 @@ class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         self.decoder.build(input_shape or (None, None))
 
     def call(self, ids, training=None):
+        ids = as_ids(ids)
         return self.logits(self.decoder(ids, training, create_padding_mask(ids), causal=True))
 
     def logits(self, x):
@@ -131,6 +134,7 @@ class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         """
         longest = self._arguments["max_position"]
         check_max_length(max_length, longest, "max_position")
+        prompt = in_vocabulary(as_ids(prompt, "prompt"), self._arguments["vocab_size"], "prompt")
         prompt = tf.cast(prompt, tf.int32)
         if prompt.shape[1] is not None and prompt.shape[1] > longest:
             raise ValueError(

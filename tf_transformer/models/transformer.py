@@ -10,17 +10,19 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.takes_ids import TakesIds
 from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
 from tf_transformer.models.variables_first import VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
+class Transformer(TakesIds, NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
     """Encoder-decoder that maps source and target ids to logits of the next target token.
 
     "Attention Is All You Need", figure 1. The masks are created internally from padding id 0.
@@ -128,6 +130,7 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
             name="decoder",
             **options,
         )
+        self.encoder.embedding.ids_name, self.decoder.embedding.ids_name = "inp", "tar"
         self.final_layer = (
             None
             if share_embeddings
@@ -143,7 +146,7 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
             self.final_layer.build((*target_shape, d_model))
 
     def call(self, inputs, training=None, return_attention_weights=False):
-        inp, tar = inputs
+        inp, tar = self.taken(inputs)
         source_padding, target_padding = create_padding_mask(inp), create_padding_mask(tar)
         enc_output = self.encoder(inp, training, source_padding)
         # `create_masks` without its (B, 1, T, T) mask: the attention core blocks the future.
@@ -158,6 +161,13 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         )
         logits = self.logits(dec_output)
         return (logits, attention_weights) if return_attention_weights else logits
+
+    def taken(self, inputs):
+        """See `TakesIds`."""
+        if not isinstance(inputs, tuple | list) or len(inputs) != 2:
+            got = f"{len(inputs)} of them" if isinstance(inputs, tuple | list) else inputs
+            raise ValueError(f"inputs: expected (inp, tar), two tensors of ids, got {got}.")
+        return tuple(as_ids(ids, name) for ids, name in zip(inputs, ("inp", "tar"), strict=True))
 
     def logits(self, dec_output):
         """Project the decoder's output (..., D) to the vocabulary, (..., V)."""
@@ -181,6 +191,7 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
             ValueError: If `max_length` is larger than `pe_target`.
         """
         check_max_length(max_length, self._arguments["pe_target"], "pe_target")
+        inp = as_ids(inp, "inp")
         padding_mask = create_padding_mask(inp)
         caches, memories = self.decoder.start(
             self.encoder(inp, False, padding_mask), max_length * beam_size

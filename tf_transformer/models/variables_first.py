@@ -34,6 +34,18 @@ class VariablesFirst:
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Build with the batch of one replica, not with the mean of all as Keras.
+
+        A mean of ids is float, and there is none of batches of different sizes.
+        """
+        if iterator is not None and self._distribute_strategy is not None:
+            local_results = self._distribute_strategy.experimental_local_results
+            _, _, batches = next(iter(iterator))
+            data_batch = tf.nest.map_structure(lambda x: local_results(x)[0], next(batches))
+            iterator = None
+        super()._maybe_symbolic_build(iterator, data_batch)
+
 
 class TaskLabels:
     """Mixin for a model that knows which label does not count in its task.

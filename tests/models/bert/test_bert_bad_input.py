@@ -16,17 +16,22 @@ IDS = batch()["input_ids"]
         (IDS, "inputs: expected a dict of input_ids"),
         ({"ids": IDS}, "inputs: expected a dict of input_ids"),
         ({"input_ids": IDS, "mask": IDS}, "got .'input_ids', 'mask'."),
-        ({"input_ids": IDS * 1.0}, "input_ids: expected integers, got float"),
+        ({"input_ids": IDS + 0.5}, "input_ids: expected whole numbers below .*got other float64"),
+        (
+            {"input_ids": IDS.astype("float16")},
+            "input_ids: expected integers, got float16.*keras.Input",
+        ),
+        ({"input_ids": IDS[:, :0]}, "input_ids: expected at least one token"),
         ({"input_ids": IDS, "attention_mask": IDS * 1.0}, "has 1 = may attend; cast it"),
         ({"input_ids": IDS[0]}, "input_ids: expected a shape that matches"),
         ({"input_ids": IDS, "token_type_ids": IDS[:, :4]}, "token_type_ids: expected a shape"),
         ({"input_ids": IDS, "attention_mask": IDS[:1, :4]}, "attention_mask: expected a shape"),
         ({"input_ids": np.full((2, 14), 1)}, "at most 13 tokens .*got length 14"),
-        ({"input_ids": np.where(IDS[0, 0] == IDS, 29, IDS)}, r"ids in \[0, 29\).*Got 29"),
-        ({"input_ids": np.where(IDS[0, 0] == IDS, -1, IDS)}, r"ids in \[0, 29\).*Got -1"),
+        ({"input_ids": np.where(IDS[0, 0] == IDS, 29, IDS)}, r"ids in \[0, 29\).*got 29"),
+        ({"input_ids": np.where(IDS[0, 0] == IDS, -1, IDS)}, r"ids in \[0, 29\).*got -1"),
         (
             {"input_ids": IDS, "token_type_ids": 0 * IDS + 3},
-            r"token_type_ids: .*\[0, 3\).*Got 3",
+            r"token_type_ids: .*\[0, 3\).*got 3",
         ),
     ],
 )
@@ -39,7 +44,7 @@ def test_raises(inputs, message):
 def test_a_number_of_64_bits_does_not_become_one_in_range(name):
     inputs = {key: array.astype(np.int64) for key, array in batch().items()}
     inputs[name][1, 2] = 2**32 + 1
-    with pytest.raises(ValueError, match=f"{name}: expected ids .* Got 4294967297"):
+    with pytest.raises(ValueError, match=f"{name}: expected ids .* got 4294967297"):
         built()(inputs)
     outputs = tf.function(built(), jit_compile=True)(inputs)
     assert np.isnan(outputs["sequence_output"][1]).all()

@@ -9,12 +9,14 @@ in this library that converts between them.
 
 import tensorflow as tf
 
+from tf_transformer.functional.ids import as_ids
+
 
 def create_padding_mask(seq):
     """Mark the padding of a batch of token ids: 1.0 where `seq == 0`.
 
     Args:
-        seq: integer tensor (B, T) of token ids, 0 = padding.
+        seq: integer tensor (B, T) of token ids, 0 = padding; see `as_ids`.
 
     Returns:
         float32 tensor (B, 1, 1, T); 1.0 = blocked. It broadcasts over heads and queries.
@@ -23,7 +25,7 @@ def create_padding_mask(seq):
         >>> create_padding_mask([[7, 6, 0]]).numpy().tolist()
         [[[[0.0, 0.0, 1.0]]]]
     """
-    padding = tf.cast(tf.equal(seq, 0), tf.float32)
+    padding = tf.cast(tf.equal(as_ids(seq, "seq"), 0), tf.float32)
     # expand_dims rather than padding[:, None, None, :]: LiteRT cannot convert the latter.
     return tf.expand_dims(tf.expand_dims(padding, 1), 1)  # (B, 1, 1, T)
 

@@ -11,13 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.functional.complex_numbers import complex_wave
+from tf_transformer.functional.ids import as_ids, in_vocabulary, nan_outside
 from tf_transformer.layers.complex.complex_layer import ComplexLayer, check_sizes
+from tf_transformer.layers.takes_ids import TakesIds
 
 SCHEMES = ("own", "word-sharing", "dimension-sharing", "zero")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class ComplexEmbedding(ComplexLayer):
+class ComplexEmbedding(TakesIds, ComplexLayer):
     """Represent a word at a position by D complex numbers that turn as the position grows.
 
     f(j, pos) = r_j exp(i (w_j pos + theta_j)) for word j, Wang et al. 2020, "Encoding Word Order in
@@ -54,8 +56,9 @@ class ComplexEmbedding(ComplexLayer):
         (B, T, D), complex64, or complex128 under the policy "float64".
 
     Raises:
-        ValueError: If `vocab_size` or `d_model` is not a positive integer, a scheme is unknown, or
-            the ids are not integers.
+        ValueError: If `vocab_size` or `d_model` is not a positive integer, a scheme is unknown, the
+            ids are not whole numbers, or, in eager mode, out of range; see `TokenEmbedding` for
+            graphs.
 
     Differs from the paper: section 3.1 lists the parameters of the two ways of sharing in the other
     order; those of table 4 are these. The paper reduces phases modulo 2 pi after each step, which
@@ -101,14 +104,13 @@ class ComplexEmbedding(ComplexLayer):
         width = 1 if scheme == "dimension-sharing" else self.d_model
         return self.add_weight(name=name, shape=(words, width), initializer=initializer)
 
-    def __call__(self, ids, *args, **kwargs):
-        check_ids(ids)  # here, before the layer is built
-        return super().__call__(ids, *args, **kwargs)
-
     def call(self, ids, start=1):
+        ids = in_vocabulary(as_ids(ids, self.ids_name), self.vocab_size, self.ids_name)
         position = tf.expand_dims(start + tf.range(tf.shape(ids)[-1]), 1)  # (T, 1)
         tables = (self.amplitude, self.frequency, self.phase)
-        wave = complex_wave(*(self._rows(table, ids) for table in tables), position)
+        amplitude, *angles = (self._rows(table, ids) for table in tables)
+        amplitude += nan_outside(ids, self.vocab_size, self.real_dtype)
+        wave = complex_wave(amplitude, *angles, position)
         shape = tf.concat([tf.shape(ids), [self.d_model]], 0)
         wave = tf.broadcast_to(wave, shape)  # (B, T, D), also if everything is shared
         wave.set_shape((*ids.shape, self.d_model))
@@ -129,26 +131,6 @@ class ComplexEmbedding(ComplexLayer):
             "frequencies": self.frequencies,
             "phases": self.phases,
         }
-
-
-def check_ids(ids):
-    """Check that token ids are integers.
-
-    Args:
-        ids: tensor, array or symbolic tensor.
-
-    Raises:
-        ValueError: If they are not.
-
-    Example:
-        >>> check_ids(np.array([[5, 6, 2]]))
-    """
-    dtype = keras.backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
-        raise ValueError(
-            f"ids: expected integers, got {dtype}. Cast them: tf.cast(ids, tf.int32); a "
-            f'keras.Sequential model starts with keras.Input((None,), dtype="int32").'
-        )
 
 
 def _check_scheme(name, scheme, schemes):

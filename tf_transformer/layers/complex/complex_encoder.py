@@ -6,13 +6,14 @@ Axes: B batch, S source length, D model width.
 import keras
 
 from tf_transformer.layers.complex.complex_dropout import ComplexDropout
-from tf_transformer.layers.complex.complex_embedding import ComplexEmbedding, check_ids
+from tf_transformer.layers.complex.complex_embedding import ComplexEmbedding
 from tf_transformer.layers.complex.complex_encoder_layer import ComplexEncoderLayer
 from tf_transformer.layers.complex.complex_layer import ComplexLayer, check_sizes
+from tf_transformer.layers.takes_ids import TakesIds
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class ComplexEncoder(ComplexLayer):
+class ComplexEncoder(TakesIds, ComplexLayer):
     """A stack of complex encoder layers over a complex embedding.
 
     The Transformer encoder of Wang et al. 2020, "Encoding Word Order in Complex Embeddings",
@@ -34,7 +35,7 @@ class ComplexEncoder(ComplexLayer):
         numbers of it.
 
     Raises:
-        ValueError: If `num_layers` is not a positive integer, or the ids are not integers; see also
+        ValueError: If `num_layers` is not a positive integer; see also
             `ComplexEmbedding` and `ComplexEncoderLayer`.
 
     Example:
@@ -84,10 +85,6 @@ class ComplexEncoder(ComplexLayer):
         self.embedding.build(x_shape)
         for layer in (self.dropout, *self.enc_layers):
             layer.build((*x_shape, self.d_model))
-
-    def __call__(self, x, *args, **kwargs):
-        check_ids(x)  # here, before the layers are built
-        return super().__call__(x, *args, **kwargs)
 
     def call(self, x, training=None, mask=None):
         x = self.dropout(self.embedding(x), training=training)

@@ -11,7 +11,7 @@ from tf_transformer.functional.portable_context import portable_positions
 from tf_transformer.functional.xla_context import in_xla_program
 from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
 from tf_transformer.models.bert.bert_encoder import BertEncoder
-from tf_transformer.models.bert.pretrained_bert import PretrainedBert
+from tf_transformer.models.bert.pretrained_bert import PretrainedBert, dense_inputs
 from tf_transformer.models.bert.token_layout import packed_layout, padded_layout, tokens_in
 
 
@@ -34,12 +34,13 @@ class Bert(PretrainedBert):
             a limit limit T.
 
     Call arguments:
-        inputs: dict of integer tensors:
+        inputs: dict of integer tensors, see `as_ids` for what else is taken:
             input_ids (B, T);
             token_type_ids (B, T), the segment of each token; zeros if missing;
             attention_mask, 1 = may attend: (B, T), which tokens are not padding; (B, T, T), which
             token (axis 1) attends to which (axis 2); or (B, 1 or N, T, T). All ones if missing,
             even if input_ids are padded. Bool masks mean the same.
+            If input_ids are ragged, nothing attends beyond the end of a row, whatever the mask.
         training: bool or None; dropout is only applied if true.
         return_hidden_states, return_attentions: bool.
 
@@ -145,23 +146,14 @@ _INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 def _checked(inputs):
     """`(ids, types, mask)`: int32 or int64 (B, T) twice; None, or bool, True = may attend."""
-    if not isinstance(inputs, dict) or "input_ids" not in inputs or set(inputs) - set(_INPUTS):
-        got = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+    inputs = dense_inputs(inputs)
+    if set(inputs) - set(_INPUTS):
         raise ValueError(
             f"inputs: expected a dict of input_ids and optionally token_type_ids and "
-            f"attention_mask, got {got}."
+            f"attention_mask, got {sorted(inputs)}."
         )
-    tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in inputs.items()}
-    for name, tensor in tensors.items():
-        if not (tensor.dtype.is_integer or (tensor.dtype.is_bool and name == "attention_mask")):
-            raise ValueError(
-                f"{name}: expected integers, got {tensor.dtype.name}."
-                + " An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32)."
-                * (name == "attention_mask")
-            )
-    ids = _widened(tensors["input_ids"])
-    types = _widened(tensors.get("token_type_ids", tf.zeros_like(ids)))
-    mask = tensors.get("attention_mask")
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    types = inputs.get("token_type_ids", tf.zeros_like(ids))
     ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
     if mask is not None:
         ranks["attention_mask"] = (mask, (2, 3, 4))
@@ -172,9 +164,9 @@ def _checked(inputs):
                 f"{name}: expected a shape that matches input_ids (batch, length), got "
                 f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}."
             )
+    if ids.shape[1] == 0:
+        raise ValueError(
+            f"input_ids: expected at least one token for each text, such as [CLS], got shape "
+            f"{tuple(ids.shape)}."
+        )
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)
-
-
-def _widened(ids):
-    # Not narrowed before the range check: a large number could wrap around into range.
-    return ids if ids.dtype == tf.int32 else tf.cast(ids, tf.int64)

@@ -6,15 +6,17 @@ Axes: B batch, T length, E width of the embeddings, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.ids import as_ids, in_vocabulary
 from tf_transformer.functional.int8_product import LARGEST, to_int8
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.norms.layer_norm import LayerNorm
+from tf_transformer.layers.takes_ids import TakesIds
 from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 from tf_transformer.models.bert.layer_with_architecture import LayerWithArchitecture
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertEmbeddings(LayerWithArchitecture):
+class BertEmbeddings(TakesIds, LayerWithArchitecture):
     """LayerNorm(word + position + segment), then dropout.
 
     Devlin et al. 2019, section 3, figure 2. The three tables are named as in the published
@@ -26,7 +28,7 @@ class BertEmbeddings(LayerWithArchitecture):
             they are added to embeddings, the table of positions. There is no table otherwise.
 
     Call arguments:
-        input_ids, token_type_ids: int32 or int64 tensors (B, T).
+        input_ids, token_type_ids: integer tensors (B, T); see `as_ids`.
         training: bool or None; dropout is only applied if true.
         tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
 
@@ -47,6 +49,8 @@ class BertEmbeddings(LayerWithArchitecture):
         >>> layer(ids, tf.zeros_like(ids)).shape.as_list()
         [1, 3, 12]
     """
+
+    ids_name = "input_ids"
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
@@ -86,14 +90,13 @@ class BertEmbeddings(LayerWithArchitecture):
         self.norm.build((None, None, width))
 
     def call(self, input_ids, token_type_ids, training=None, *, tokens=None):
-        config = self.config
-        checks = [
-            *_range_checks(input_ids, "input_ids", "vocab_size", config.vocab_size),
-            *_range_checks(
-                token_type_ids, "token_type_ids", "type_vocab_size", config.type_vocab_size
-            ),
-            *self._length_checks(input_ids),
-        ]
+        config, types = self.config, "token_type_ids"
+        input_ids, token_type_ids = as_ids(input_ids, self.ids_name), as_ids(token_type_ids, types)
+        input_ids = in_vocabulary(input_ids, config.vocab_size, self.ids_name)
+        token_type_ids = in_vocabulary(
+            token_type_ids, config.type_vocab_size, types, "type_vocab_size"
+        )
+        checks = self._length_checks(input_ids)
         in_range = (
             (input_ids >= 0)
             & (input_ids < config.vocab_size)
@@ -172,19 +175,3 @@ class BertEmbeddings(LayerWithArchitecture):
         if input_ids.shape[1] > most:
             raise ValueError(f"{message}; got length {input_ids.shape[1]}.")
         return []
-
-
-def _range_checks(ids, name, size_name, size):
-    message = (
-        f"{name}: expected ids in [0, {size}), the {size_name} of the config; do they come from "
-        f"the model's vocabulary?"
-    )
-    if tf.executing_eagerly():
-        outside = tf.boolean_mask(ids, (ids < 0) | (ids >= size))
-        if tf.size(outside):
-            raise ValueError(f"{message} Got {outside[0]}.")
-        return []
-    return [
-        tf.debugging.assert_non_negative(ids, message),
-        tf.debugging.assert_less(ids, tf.constant(size, ids.dtype), message),
-    ]

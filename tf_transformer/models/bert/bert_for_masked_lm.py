@@ -6,8 +6,10 @@ Axes: B batch, T length, P masked positions, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.ids import as_ids
 from tf_transformer.models.bert.bert_lm_head import BertLMHead
 from tf_transformer.models.bert.bert_with_head import BertWithHead
+from tf_transformer.models.bert.pretrained_bert import dense_inputs
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -74,7 +76,7 @@ class BertForMaskedLM(BertWithHead):
             tf.errors.InvalidArgumentError: If a position is out of range, except under XLA.
         """
         if positions is not None:
-            positions = tf.convert_to_tensor(positions)
+            positions = as_ids(positions, "masked_lm_positions")
             inside = (positions >= 0) & (positions < tf.shape(states, positions.dtype)[1])
             states = tf.gather(states, positions, batch_dims=1)
             # XLA raises no errors and would clamp the position.
@@ -92,10 +94,9 @@ def split_positions(inputs):
     """Split off `masked_lm_positions`, or None, from the inputs of `Bert`.
 
     Example:
-        >>> split_positions({"input_ids": 1, "masked_lm_positions": 2})
-        ({'input_ids': 1}, 2)
+        >>> inputs = {"input_ids": [[2, 4]], "masked_lm_positions": [[1]]}
+        >>> split_positions(inputs)[1].numpy()
+        array([[1]], dtype=int32)
     """
-    if not isinstance(inputs, dict):
-        return inputs, None  # `Bert` rejects it
-    inputs = dict(inputs)
+    inputs = dense_inputs(inputs)
     return inputs, inputs.pop("masked_lm_positions", None)

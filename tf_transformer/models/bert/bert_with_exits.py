@@ -13,6 +13,7 @@ from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout
 from tf_transformer.models.bert.early_exit import early_exit
 from tf_transformer.models.bert.pooling import pool_tokens, read_pooling, write_pooling
+from tf_transformer.models.bert.pretrained_bert import dense_inputs
 
 TEMPERATURE = 2.0  # of the last exit's predictions, which teach the others
 
@@ -104,6 +105,7 @@ class BertWithExits(BertWithHead):
         return self.classifiers[n](self.dropout(pooled, training=training))
 
     def call(self, inputs, training=None):
+        inputs = dense_inputs(inputs)
         outputs = self.bert(inputs, training=training, return_hidden_states=True)
         states, mask = outputs["hidden_states"][1:], inputs.get("attention_mask")
         return tf.stack([self.exit_logits(n, x, mask, training) for n, x in enumerate(states)], 1)

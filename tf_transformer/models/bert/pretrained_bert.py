@@ -2,13 +2,18 @@
 
 import dataclasses
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import keras
+import tensorflow as tf
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.functional.ids import as_ids, dense
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.takes_ids import TakesIds
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint
 from tf_transformer.models.bert.checkpoints.saving import save_folder
@@ -34,7 +39,7 @@ _ON_TOP = (
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
+class PretrainedBert(TakesIds, NotesLayer, VariablesFirst, keras.Model):
     """A Keras model with a `BertConfig` that loads and saves published checkpoint formats.
 
     Args:
@@ -80,6 +85,10 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         self.jit = jit
         self.architecture = architecture
         self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
+
+    def taken(self, inputs):
+        """See `dense_inputs`."""
+        return dense_inputs(inputs)
 
     @classmethod
     def from_pretrained(cls, path, *, new_head=False, ignored_fields=(), **changes):
@@ -230,3 +239,58 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
     @classmethod
     def from_config(cls, config):
         return cls(**with_architecture(config))
+
+
+def dense_inputs(inputs):
+    """Convert the inputs of `Bert` to dense tensors of integers.
+
+    Args:
+        inputs: dict, or another mapping as tokenizers make it; see `Bert`. A value of None counts
+            as missing.
+
+    Returns:
+        dict of tensors. If `input_ids` are ragged, its `attention_mask` ends where their rows end.
+
+    Raises:
+        ValueError: If there are no `input_ids`, or an input has another dtype.
+
+    Example:
+        >>> inputs = dense_inputs({"input_ids": tf.ragged.constant([[2, 7, 3], [2]])})
+        >>> inputs["attention_mask"].numpy().tolist()
+        [[1, 1, 1], [1, 0, 0]]
+    """
+    if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
+        got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
+        raise ValueError(
+            f"inputs: expected a dict of input_ids and optionally token_type_ids and "
+            f"attention_mask, got {got}."
+        )
+    ids = inputs["input_ids"]
+    found = {
+        name: _mask(x) if name == "attention_mask" else as_ids(x, name)
+        for name, x in inputs.items()
+        if x is not None
+    }
+    if isinstance(ids, tf.RaggedTensor):
+        keep = tf.sequence_mask(ids.row_lengths(), tf.shape(found["input_ids"])[1], tf.int32)
+        mask = found.get("attention_mask")
+        if mask is not None:
+            while len(keep.shape) < len(mask.shape):
+                keep = tf.expand_dims(keep, 1)  # (B, 1, T), of keys
+            keep *= tf.cast(mask, tf.int32)
+        found["attention_mask"] = keep
+    return found
+
+
+def _mask(mask):
+    """An attention mask as a dense tensor, not float: elsewhere in this library 1.0 blocks."""
+    mask = dense(mask, "attention_mask")
+    dtype = tf.as_dtype(mask.dtype)
+    if dtype.is_floating and in_symbolic_scope() and not isinstance(mask, keras.KerasTensor):
+        return tf.cast(mask, tf.int32)  # Keras's stand-in for the mask that will come
+    if not (dtype.is_integer or dtype.is_bool):
+        raise ValueError(
+            f"attention_mask: expected integers, got {dtype.name}. An attention mask has 1 = may "
+            f"attend; cast it: tf.cast(mask, tf.int32)."
+        )
+    return mask

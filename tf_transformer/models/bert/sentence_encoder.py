@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.pooling import pool_tokens, read_pooling, write_pooling
+from tf_transformer.models.bert.pretrained_bert import dense_inputs
 
 POOLINGS = ("mean", "cls", "pooler")
 
@@ -69,6 +70,7 @@ class SentenceEncoder(BertWithHead):
         return super().from_pretrained(path, **{**read_pooling(path), **changes})
 
     def call(self, inputs, training=None):
+        inputs = dense_inputs(inputs)
         outputs = self.bert(inputs, training=training)
         if self.pooling == "pooler":
             vectors = tf.cast(outputs["pooled_output"], tf.float32)

@@ -6,6 +6,8 @@ Axes: B pairs of a batch, H hard negatives of a pair, N = B (1 + H) documents, T
 import keras
 import tensorflow as tf
 
+from tf_transformer.distribution.global_mean import global_mean
+from tf_transformer.models.bert.pretrained_bert import dense_inputs
 from tf_transformer.models.variables_first import VariablesFirst
 
 _BLOCKED = -1e9
@@ -22,7 +24,8 @@ class TwoTowers(VariablesFirst, keras.Model):
     belongs to an equal query, is no negative; a batch of paraphrases often has some.
 
     `compile` it without a loss and `fit` it on batches `((queries, documents),)` or `((queries,
-    documents, negatives),)`. Larger batches have more negatives and give better vectors.
+    documents, negatives),)`. Larger batches have more negatives and give better vectors; with
+    several devices, the negatives of a query are those on its device.
 
     Args:
         queries: `SentenceEncoder` with `normalize=True`.
@@ -51,6 +54,7 @@ class TwoTowers(VariablesFirst, keras.Model):
 
     def __init__(self, queries, documents=None, *, temperature=0.05, **kwargs):
         super().__init__(**kwargs)
+        self.autocast = False  # the encoders take ids
         if not temperature > 0:
             raise ValueError(f"temperature: expected a number above 0, got {temperature}.")
         for encoder in (queries, documents):
@@ -70,7 +74,7 @@ class TwoTowers(VariablesFirst, keras.Model):
                 encoder.build()
 
     def call(self, inputs, training=None):
-        queries, *others = inputs
+        queries, *others = map(dense_inputs, inputs)
         encode = self.documents or self.queries
         left = self.queries(queries, training=training)  # (B, D)
         right = tf.concat([encode(side, training=training) for side in others], 0)  # (N, D)
@@ -84,7 +88,7 @@ class TwoTowers(VariablesFirst, keras.Model):
         """Mean cross entropy of each query's document, in nats."""
         del x, y, sample_weight, training
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(_own(y_pred), y_pred)
-        return tf.reduce_mean(loss)
+        return global_mean(loss, _own(y_pred))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Metrics of classes: the class of query i is i."""
@@ -118,7 +122,7 @@ def _own(scores):
 
 def _equal(documents, others):
     """Which texts are the same: bool (B, N)."""
-    ids, other_ids = (tf.cast(side["input_ids"], tf.int32) for side in (documents, others))
+    ids, other_ids = (tf.cast(side["input_ids"], tf.int64) for side in (documents, others))
     length = tf.maximum(tf.shape(ids)[1], tf.shape(other_ids)[1])
     ids, other_ids = (tf.pad(x, [[0, 0], [0, length - tf.shape(x)[1]]]) for x in (ids, other_ids))
     return tf.reduce_all(tf.expand_dims(ids, 1) == other_ids, -1)

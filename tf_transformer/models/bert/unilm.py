@@ -7,7 +7,9 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
+from tf_transformer.functional.ids import as_ids, in_vocabulary
 from tf_transformer.models.bert.bert_for_masked_lm import BertForMaskedLM
+from tf_transformer.models.bert.pretrained_bert import dense_inputs
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -38,7 +40,8 @@ class UniLM(BertForMaskedLM):
     """
 
     def call(self, inputs, training=None):
-        if isinstance(inputs, dict) and "token_type_ids" in inputs:
+        inputs = dense_inputs(inputs)
+        if "token_type_ids" in inputs:
             inputs = {**inputs, "attention_mask": _free(**inputs)}
         return super().call(inputs, training=training)
 
@@ -55,6 +58,7 @@ class UniLM(BertForMaskedLM):
         Raises:
             ValueError: If S + L is larger than the model's table of positions.
         """
+        inp = in_vocabulary(as_ids(inp, "inp"), self.config.vocab_size, "inp")
         longest = self.config.max_position_embeddings
         if isinstance(max_length, int) and inp.shape[1] and inp.shape[1] + max_length > longest:
             raise ValueError(

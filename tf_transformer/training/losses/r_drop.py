@@ -41,6 +41,7 @@ class RDrop(TaskLabels, VariablesFirst, keras.Model):
 
     def __init__(self, model, alpha=5.0, **kwargs):
         super().__init__(**kwargs)
+        self.autocast = False  # the model may take ids
         if not alpha >= 0:
             raise ValueError(f"alpha: expected at least 0, got {alpha}.")
         self.model = model

@@ -1,0 +1,166 @@
+"""Token ids: how they come into every layer and model.
+
+Axes: B batch, T length, V vocabulary.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.functional.xla_context import in_xla_program
+
+# Below these, a float is exactly the whole number that was meant.
+_EXACT_BELOW = {tf.float32: 2.0**24, tf.float64: 2.0**53}
+
+
+def as_ids(ids, name="ids"):
+    """Convert ids of any form to a dense integer tensor.
+
+    Whole floats are taken since Keras makes ids float32 where an input has no dtype. Floats of 16
+    bits are not: float16 cannot tell 2048 from 2049, and bfloat16 not 256 from 257.
+
+    Args:
+        ids: integers of any width, or whole numbers in float32 or float64: tensor, array or nested
+            list (B, T), or ragged tensor (B, (T)), which is padded with 0.
+        name: str, the argument in error messages.
+
+    Returns:
+        int32 tensor (B, T), or int64 for what int32 may not hold; a symbolic Keras tensor
+        unchanged. In a graph, a float that is no whole number fails an assertion; in a program
+        that XLA compiles, which cannot fail, it becomes -1, which is out of every range.
+
+    Raises:
+        ValueError: If the ids have another dtype, rows of a list differ in length, the tensor is
+            sparse, or in eager mode a float is no whole number.
+
+    Example:
+        >>> as_ids(tf.ragged.constant([[5, 6], [7]])).numpy().tolist()
+        [[5, 6], [7, 0]]
+        >>> as_ids(np.array([[2.0, 3.0]])).numpy()
+        array([[2, 3]])
+    """
+    if isinstance(ids, tf.Tensor) and ids.dtype in (tf.int32, tf.int64):
+        return ids
+    ids = dense(ids, name)
+    dtype = tf.as_dtype(ids.dtype)
+    if not dtype.is_integer and dtype not in _EXACT_BELOW:
+        raise ValueError(
+            f"{name}: expected integers, got {dtype.name}. Pass integers, and give inputs of Keras "
+            f'a dtype: keras.Input((None,), dtype="int32").'
+        )
+    if isinstance(ids, keras.KerasTensor):
+        return ids
+    if dtype.is_integer:
+        is_small = dtype.max <= tf.int32.max
+        return ids if dtype == tf.int64 else tf.cast(ids, tf.int32 if is_small else tf.int64)
+    whole = tf.equal(ids, tf.floor(ids)) & (tf.abs(ids) < _EXACT_BELOW[dtype])
+    message = (
+        f"{name}: expected whole numbers below {_EXACT_BELOW[dtype]:.0f}, got other {dtype.name} "
+        f"numbers. Pass integers."
+    )
+    whole = _asserted(whole, tf.reduce_all(whole), message)
+    return tf.where(whole, tf.cast(ids, tf.int64), -1)
+
+
+def dense(x, name):
+    """A tensor of a tensor, array or nested list; a ragged one is padded with 0.
+
+    Args:
+        x, name: see `as_ids`.
+
+    Returns:
+        tensor, or a symbolic Keras tensor unchanged.
+
+    Raises:
+        ValueError: If rows of a list differ in length, or the tensor is sparse.
+
+    Example:
+        >>> dense([[5, 6]], "ids").shape.as_list()
+        [1, 2]
+    """
+    if isinstance(x, keras.KerasTensor):
+        return x
+    if isinstance(x, tf.RaggedTensor):
+        return x.to_tensor()
+    if isinstance(x, tf.SparseTensor):
+        raise ValueError(
+            f"{name}: expected a dense or ragged tensor, got a sparse one. Pass "
+            f"tf.sparse.to_dense({name})."
+        )
+    try:
+        return tf.convert_to_tensor(x)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{name}: expected integers (batch, length), got {type(x).__name__} that is no tensor "
+            f"({error}). For rows of different lengths pass tf.ragged.constant({name})."
+        ) from None
+
+
+def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
+    """Refuse ids outside of a table, which TensorFlow's `gather` clamps or maps to zeros.
+
+    A program that XLA compiles cannot fail: there use `nan_outside` as well.
+
+    Args:
+        ids: int32 or int64 tensor.
+        size: int, the number of rows of the table.
+        name, size_name: str, the arguments in error messages.
+
+    Returns:
+        The ids; in a graph, after an assertion.
+
+    Raises:
+        ValueError: If, in eager mode, an id is negative, or `size` or more.
+
+    Example:
+        >>> in_vocabulary(tf.constant([[5, 11]]), 12).numpy()
+        array([[ 5, 11]], dtype=int32)
+    """
+    expected = f"{name}: expected ids in [0, {size}) ({size_name}), got"
+    remedy = "Do they come from the model's vocabulary?"
+    if tf.executing_eagerly():
+        numbers = ids.numpy()
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= size):
+            bad = numbers[(numbers < 0) | (numbers >= size)][0]
+            raise ValueError(f"{expected} {bad}. {remedy}")
+        return ids
+    least, most = tf.reduce_min(ids), tf.reduce_max(ids)
+    holds = (least >= 0) & (most < size)
+    message = f"{expected} others. {remedy} The least and the greatest:"
+    return _asserted(ids, holds, message, least, most)
+
+
+def nan_outside(ids, size, dtype):
+    """What to add to embeddings in a program that XLA compiles, where an id cannot be refused.
+
+    Args:
+        ids: int32 or int64 tensor (B, T).
+        size: int, the number of rows of the table.
+        dtype: float dtype.
+
+    Returns:
+        tensor (B, T, 1), 0 or NaN; outside of such a program 0.0, since `in_vocabulary` refuses.
+
+    Example:
+        >>> by_xla = tf.function(nan_outside, jit_compile=True)
+        >>> by_xla(tf.constant([[5, 11]]), 11, tf.float32).numpy().tolist()
+        [[[0.0], [nan]]]
+    """
+    if not in_xla_program():
+        return 0.0
+    outside = (ids < 0) | (ids >= size)
+    return tf.expand_dims(tf.where(outside, tf.cast(np.nan, dtype), tf.zeros((), dtype)), -1)
+
+
+def _asserted(x, holds, message, *values):
+    """`x`, after an assertion that a scalar bool tensor holds."""
+    if tf.executing_eagerly():
+        if not holds:
+            raise ValueError(message)
+        return x
+    if in_xla_program():
+        return x
+    # Not `tf.debugging.assert_*`, which add conditionals for int64.
+    check = tf.raw_ops.Assert(condition=holds, data=[message, *values])
+    with tf.control_dependencies([check]):
+        return tf.identity(x)
