@@ -5,15 +5,16 @@ import shutil
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 from tf_transformer.data.replacing import replacing
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint
 from tf_transformer.models.bert.checkpoints.saving import save_folder
 from tf_transformer.models.bert.drawn_kernel import without_drawing
-from tf_transformer.models.variables_first import VariablesFirst
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -34,7 +35,7 @@ _ON_TOP = (
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
+class PretrainedBert(NotesLayer, BaseModel):
     """A Keras model with a `BertConfig` that loads and saves published checkpoint formats.
 
     Args:
@@ -80,6 +81,12 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         self.jit = jit
         self.architecture = architecture
         self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
+
+    @property
+    def input_signature(self):
+        """See `BaseModel`."""
+        names = ("input_ids", "token_type_ids", "attention_mask")
+        return {name: tf.TensorSpec((None, None), "int32", name) for name in names}
 
     @classmethod
     def from_pretrained(cls, path, *, new_head=False, **changes):

@@ -6,13 +6,13 @@ Axes: B pairs of a batch, H hard negatives of a pair, N = B (1 + H) documents, T
 import keras
 import tensorflow as tf
 
-from tf_transformer.models.variables_first import VariablesFirst
+from tf_transformer.models.base_model import BaseModel
 
 _BLOCKED = -1e9
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TwoTowers(VariablesFirst, keras.Model):
+class TwoTowers(BaseModel):
     """Brings the vectors of a query and its document together, and others apart.
 
     The loss is the cross entropy of each query's document among all documents of the batch, with
@@ -63,6 +63,17 @@ class TwoTowers(VariablesFirst, keras.Model):
         if widths[0] != widths[1]:
             raise ValueError(f"documents: expected an encoder of width {widths[0]}, got {widths}.")
         self.queries, self.documents, self.temperature = queries, documents, temperature
+
+    @property
+    def input_signature(self):
+        """See `BaseModel`."""
+        return tuple(
+            {
+                name: tf.TensorSpec(spec.shape, spec.dtype, f"{side}_{name}")
+                for name, spec in self.queries.input_signature.items()
+            }
+            for side in ("queries", "documents")
+        )
 
     def build(self, input_shape=None):
         for encoder in (self.queries, self.documents):
