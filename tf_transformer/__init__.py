@@ -125,6 +125,7 @@ _HOMES = {
 # Classes without a name here that Keras saves by name.
 _SAVED = {
     "layers": ("ComplexLayer", "FactorizedEmbedding", "Positions"),
+    "models": ("BaseModel",),
     "models.bert": (
         "Bert",
         "BertArchitectureLayer",

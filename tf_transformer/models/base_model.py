@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_transformer.layers.whole_state import WholeState
 
 
+@keras.saving.register_keras_serializable(package="tf_transformer")
 class BaseModel(WholeState, keras.Model):
     """A `keras.Model` with its variables before training, and files that can be loaded.
 
