@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from copied import CASED, ITEMS, LAYERS, MODELS, OTHERS, inputs_together, one_step, together
+from copied import CASED, ITEMS, inputs_together, one_step, together
 
 import tf_transformer
 from tf_transformer import bert, compression, training

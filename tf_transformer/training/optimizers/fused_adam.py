@@ -80,7 +80,7 @@ def reduced(optimizer, reduce):
     if optimizer.built:
         raise ValueError(
             f"optimizer: expected one that is not built to copy or pickle alone, got a built "
-            f"{type(optimizer).__name__}, whose state belongs to the variables of a model. Copy the "
-            f"compiled model, or use tf.train.Checkpoint."
+            f"{type(optimizer).__name__}, whose state belongs to the variables of a model. Copy "
+            f"the compiled model, or use tf.train.Checkpoint."
         )
     return reduce()
