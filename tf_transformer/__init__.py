@@ -6,7 +6,7 @@ immediately: importing TensorFlow takes seconds.
 
 import importlib
 
-from tf_transformer.lazy import lazy_names
+from tf_transformer.lazy import lazy_names, saved_names
 
 __version__ = "0.1.0"
 
@@ -124,10 +124,49 @@ _HOMES = {
         "warm_up_in_background",
     ),
 }
+# Classes without a name here that Keras saves by name.
+_SAVED = {
+    "layers": ("ComplexLayer", "FactorizedEmbedding", "Positions"),
+    "models": ("BaseModel",),
+    "models.bert": (
+        "Bert",
+        "BertArchitectureLayer",
+        "BertAttention",
+        "BertEmbeddings",
+        "BertEncoder",
+        "BertForMaskedLM",
+        "BertForNextSentencePrediction",
+        "BertForPreTraining",
+        "BertForQuestionAnswering",
+        "BertForSequenceClassification",
+        "BertForTokenClassification",
+        "BertLayer",
+        "BERTLayerNorm",
+        "BertLMHead",
+        "BERTSelfAttention",
+        "BertWithExits",
+        "BertWithHead",
+        "ConfiguredLayer",
+        "DrawnKernel",
+        "LayerWithArchitecture",
+        "PretrainedBert",
+        "SentenceEncoder",
+        "TwoTowers",
+        "UniLM",
+        "_Attention",
+    ),
+    "training": ("RDrop",),
+    "compression": ("Distiller",),
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
 _find, _ = lazy_names(__name__, _HOME_OF)
+saved_names(
+    __name__,
+    {name: home for name, home in _HOME_OF.items() if home in ("layers", "models", "training")}
+    | {name: home for home, names in _SAVED.items() for name in names},
+)
 
 
 def __getattr__(name):

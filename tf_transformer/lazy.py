@@ -1,6 +1,9 @@
 """Names of a package that are imported on first use."""
 
+import sys
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
 
 
 def lazy_names(package, homes):
@@ -26,3 +29,81 @@ def lazy_names(package, homes):
         return getattr(import_module(f"{package}.{homes[name]}"), name)
 
     return find, lambda: names
+
+
+def saved_names(package, homes):
+    """Let Keras load classes of a package whose modules were not imported.
+
+    `keras.models.load_model` knows a class by the name that its module registers on import. Until
+    then, a stand-in under this name imports the module. If Keras was not imported yet, the
+    stand-ins are registered when it is.
+
+    Args:
+        package: str, the name of the package and of the registrations.
+        homes: dict, each class name to the module that registers it, relative to the package.
+
+    Example:
+        >>> saved_names("tf_transformer", {"UniLM": "models.bert"})
+        >>> config = {"class_name": "UniLM", "registered_name": "tf_transformer>UniLM"}
+        >>> config["config"] = {"config": {"vocab_size": 7, "hidden_size": 24}}
+        >>> keras.saving.deserialize_keras_object(config).config.vocab_size
+        7
+    """
+
+    def register():
+        known = sys.modules["keras"].saving.get_custom_objects()
+        for name, home in homes.items():
+            known.setdefault(f"{package}>{name}", _stand_in(package, name, home))
+
+    if "keras" in sys.modules:
+        register()
+    else:
+        sys.meta_path.insert(0, _AfterKeras(register))
+
+
+def _stand_in(package, name, home):
+    """A class that makes instances of another one, which it imports."""
+    key = f"{package}>{name}"
+
+    def real():
+        import_module(f"{package}.{home}")
+        known = sys.modules["keras"].saving.get_custom_objects()
+        if known[key] is StandIn:
+            raise TypeError(f"Could not locate class {key!r}: {package}.{home} registers none.")
+        return known[key]
+
+    class StandIn:
+        def __new__(cls, *args, **kwargs):
+            return real()(*args, **kwargs)
+
+        @classmethod
+        def from_config(cls, config):
+            return real().from_config(config)
+
+    StandIn.__name__, StandIn.__module__ = name, f"{package}.{home}"
+    return StandIn
+
+
+class _AfterKeras(MetaPathFinder):
+    """Calls a function when Keras was imported."""
+
+    def __init__(self, then):
+        self.then = then
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname != "keras":
+            return None
+        sys.meta_path.remove(self)  # so that the others are asked
+        try:
+            spec = find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                self.then()
+
+            spec.loader.exec_module = exec_module
+        return spec

@@ -12,16 +12,16 @@ from tf_transformer.compression.transfer_losses import (
     soft_target_loss,
 )
 from tf_transformer.functional.labels import ignore_class_of, read_labels
+from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import Bert
 from tf_transformer.models.bert.bert_for_sequence_classification import (
     BertForSequenceClassification,
 )
 from tf_transformer.models.bert.pretrained_bert import dense_inputs
-from tf_transformer.models.variables_first import TaskLabels, VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Distiller(TaskLabels, VariablesFirst, keras.Model):
+class Distiller(BaseModel):
     """Trains a student on the labels and on what a teacher makes of the same inputs.
 
     (1 - soft_targets) * loss + soft_targets * soft_target_loss + hidden_states * hidden_state_loss
@@ -182,6 +182,13 @@ class Distiller(TaskLabels, VariablesFirst, keras.Model):
         ]
         layer_map = config.pop("layer_map")  # JSON would make its keys strings
         return cls(*models, layer_map=layer_map and dict(layer_map), **config)
+
+    def export(self, *args, **kwargs):
+        self.student.export(*args, **kwargs)
+
+    @property
+    def _default_save_signature(self):
+        return self.student._default_save_signature
 
     def save_weights(self, *args, **kwargs):
         self.student.save_weights(*args, **kwargs)

@@ -4,10 +4,11 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.dropout import dropout_factors
+from tf_transformer.layers.whole_state import WholeState
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Dropout(keras.layers.Dropout):
+class Dropout(WholeState, keras.layers.Dropout):
     """Same as `keras.layers.Dropout`, in about two thirds of the time.
 
     x * factor, where factor = 0 with probability `rate`, else 1 / (1 - rate); Srivastava et al.

@@ -4,10 +4,12 @@ import inspect
 
 import tensorflow as tf
 
+from tf_transformer.layers.whole_state import WholeState
+
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
-class NotesLayer:
+class NotesLayer(WholeState):
     """Mixin that allows positional arguments and stops the propagation of Keras masks.
 
     `layer(x, True, mask)` means the same as `layer.call(x, True, mask)`: Keras accepts only tensors

@@ -13,12 +13,12 @@ from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.takes_ids import TakesIds
+from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
-from tf_transformer.models.variables_first import VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class LanguageModel(TakesIds, NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
+class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
     """Decoder-only model that maps token ids to logits of the next token.
 
     The decoder of "Attention Is All You Need" without attention to an encoder: Liu et al. 2018,
@@ -58,6 +58,8 @@ class LanguageModel(TakesIds, NotesLayer, VariablesFirst, CachedDecoding, keras.
         >>> model(tf.constant([[1, 7, 5]])).shape.as_list()
         [1, 3, 13]
     """
+
+    input_signature = tf.TensorSpec((None, None), "int32", "ids")
 
     def __init__(
         self,

@@ -17,12 +17,12 @@ from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.takes_ids import TakesIds
+from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
-from tf_transformer.models.variables_first import VariablesFirst
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(TakesIds, NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
+class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
     """Encoder-decoder that maps source and target ids to logits of the next target token.
 
     "Attention Is All You Need", figure 1. The masks are created internally from padding id 0.
@@ -65,6 +65,8 @@ class Transformer(TakesIds, NotesLayer, VariablesFirst, CachedDecoding, keras.Mo
         >>> model((tf.constant([[5, 6, 2]]), tf.constant([[1, 7]])), False).shape.as_list()
         [1, 2, 13]
     """
+
+    input_signature = tuple(tf.TensorSpec((None, None), "int32", name) for name in ("inp", "tar"))
 
     def __init__(
         self,

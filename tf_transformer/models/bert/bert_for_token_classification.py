@@ -7,11 +7,10 @@ import keras
 
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout
-from tf_transformer.models.variables_first import TaskLabels
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertForTokenClassification(TaskLabels, BertWithHead):
+class BertForTokenClassification(BertWithHead):
     """Predict a class for each token, for example named entities or parts of speech.
 
     Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.

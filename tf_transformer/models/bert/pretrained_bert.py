@@ -14,11 +14,11 @@ from tf_transformer.functional.ids import as_ids, dense
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.takes_ids import TakesIds
+from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint
 from tf_transformer.models.bert.checkpoints.saving import save_folder
 from tf_transformer.models.bert.drawn_kernel import without_drawing
-from tf_transformer.models.variables_first import VariablesFirst
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -39,7 +39,7 @@ _ON_TOP = (
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PretrainedBert(TakesIds, NotesLayer, VariablesFirst, keras.Model):
+class PretrainedBert(TakesIds, NotesLayer, BaseModel):
     """A Keras model with a `BertConfig` that loads and saves published checkpoint formats.
 
     Args:
@@ -89,6 +89,12 @@ class PretrainedBert(TakesIds, NotesLayer, VariablesFirst, keras.Model):
     def taken(self, inputs):
         """See `dense_inputs`."""
         return dense_inputs(inputs)
+
+    @property
+    def input_signature(self):
+        """See `BaseModel`."""
+        names = ("input_ids", "token_type_ids", "attention_mask")
+        return {name: tf.TensorSpec((None, None), "int32", name) for name in names}
 
     @classmethod
     def from_pretrained(cls, path, *, new_head=False, ignored_fields=(), **changes):

@@ -7,14 +7,14 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
+from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.pretrained_bert import dense_inputs
-from tf_transformer.models.variables_first import VariablesFirst
 
 _BLOCKED = -1e9
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TwoTowers(VariablesFirst, keras.Model):
+class TwoTowers(BaseModel):
     """Brings the vectors of a query and its document together, and others apart.
 
     The loss is the cross entropy of each query's document among all documents of the batch, with
@@ -68,6 +68,17 @@ class TwoTowers(VariablesFirst, keras.Model):
             raise ValueError(f"documents: expected an encoder of width {widths[0]}, got {widths}.")
         self.queries, self.documents, self.temperature = queries, documents, temperature
 
+    @property
+    def input_signature(self):
+        """See `BaseModel`."""
+        return tuple(
+            {
+                name: tf.TensorSpec(spec.shape, spec.dtype, f"{side}_{name}")
+                for name, spec in self.queries.input_signature.items()
+            }
+            for side in ("queries", "documents")
+        )
+
     def build(self, input_shape=None):
         for encoder in (self.queries, self.documents):
             if encoder is not None and not encoder.built:
@@ -88,7 +99,7 @@ class TwoTowers(VariablesFirst, keras.Model):
         """Mean cross entropy of each query's document, in nats."""
         del x, y, sample_weight, training
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(_own(y_pred), y_pred)
-        return global_mean(loss, _own(y_pred))
+        return global_mean(loss, tf.ones_like(loss))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Metrics of classes: the class of query i is i."""

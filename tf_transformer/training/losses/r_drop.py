@@ -9,11 +9,11 @@ import tensorflow as tf
 from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.functional.divergence import symmetric_divergence
 from tf_transformer.functional.labels import ignore_class_of, read_labels
-from tf_transformer.models.variables_first import TaskLabels, VariablesFirst
+from tf_transformer.models.base_model import BaseModel
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class RDrop(TaskLabels, VariablesFirst, keras.Model):
+class RDrop(BaseModel):
     """Trains a model on two dropout passes per batch and on their agreement.
 
     loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
@@ -58,6 +58,13 @@ class RDrop(TaskLabels, VariablesFirst, keras.Model):
 
     def call(self, inputs, training=None):
         return self.model(inputs, training=training)
+
+    def export(self, *args, **kwargs):
+        self.model.export(*args, **kwargs)
+
+    @property
+    def _default_save_signature(self):
+        return self.model._default_save_signature
 
     def save_weights(self, *args, **kwargs):
         self.model.save_weights(*args, **kwargs)

@@ -33,6 +33,9 @@ class FusedAdam(keras.optimizers.Adam):
     sums_done = False  # whether the gradients that `apply` gets are those of the whole batch
     _powers_once = None  # while `apply` runs: `_powers`, computed once for a dtype
 
+    def __reduce__(self):
+        return reduced(self, super().__reduce__)
+
     def apply(self, grads, trainable_variables=None):
         # Once a step: done for each weight, it would be a fourth of a small model's operations.
         self._powers_once = functools.cache(self._powers)
@@ -70,3 +73,14 @@ class FusedAdam(keras.optimizers.Adam):
             epsilon=tf.cast(self.epsilon, w.dtype),
             grad=tf.cast(tf.convert_to_tensor(gradient), w.dtype),
         )
+
+
+def reduced(optimizer, reduce):
+    """What pickles and copies an optimizer; Keras 3.15 would drop the moments of a built one."""
+    if optimizer.built:
+        raise ValueError(
+            f"optimizer: expected one that is not built to copy or pickle alone, got a built "
+            f"{type(optimizer).__name__}, whose state belongs to the variables of a model. Copy "
+            f"the compiled model, or use tf.train.Checkpoint."
+        )
+    return reduce()

@@ -2,7 +2,7 @@
 
 import keras
 
-from tf_transformer.training.optimizers.fused_adam import FusedAdam
+from tf_transformer.training.optimizers.fused_adam import FusedAdam, reduced
 from tf_transformer.training.optimizers.global_gradients import global_gradients
 
 
@@ -41,6 +41,9 @@ class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
             )
         super().__init__(inner_optimizer, *args, **kwargs)
         inner_optimizer.sums_done = True
+
+    def __reduce__(self):
+        return reduced(self, super().__reduce__)
 
     def apply(self, grads, trainable_variables=None):
         super().apply(global_gradients(grads), trainable_variables)

@@ -1,0 +1,253 @@
+"""Every public class, made small, with its numbers: what tests/test_copies.py copies.
+
+Axes: B=2 batch, T=5 length, D=14 width, N=7 heads, F=11 feed-forward.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+from layer_cases import CASES, SELF_LENGTHS, D, F, N, encoder_call, floats, ids
+from layer_harness import Case
+
+from tf_transformer import bert, layers
+from tf_transformer.compression import Distiller
+from tf_transformer.tokenizers import BPETokenizer, UnigramTokenizer, WordPieceTokenizer
+from tf_transformer.training import (
+    FusedAdam,
+    GlobalLossScale,
+    InverseSquareRootSchedule,
+    LayerwiseAdamW,
+    MaskedAccuracy,
+    RDrop,
+    SmoothedCrossentropy,
+    WarmUpLinearDecay,
+)
+
+CONFIG = bert.BertConfig(
+    vocab_size=13,
+    hidden_size=D,
+    num_hidden_layers=2,
+    num_attention_heads=N,
+    intermediate_size=F,
+    max_position_embeddings=9,
+    labels=("a", "b", "c"),
+)
+HIDDEN = ({"x": floats(2, 5, D)},)
+POSITIONS = {
+    "AlibiPositions": {},
+    "LearnedPositions": {"max_position": 9},
+    "NoPositions": {},
+    "RotaryPositions": {},
+    "ShawPositions": {"max_distance": 2},
+    "SinusoidalPositions": {},
+    "T5Positions": {"num_buckets": 4, "max_distance": 5},
+}
+# Parts of an `Architecture`, by its field.
+PARTS = {
+    **{name: ("positions", settings) for name, settings in POSITIONS.items()},
+    **{name: ("residual", {}) for name in ("NoResidual", "PostNorm", "PreNorm")},
+    **{name: ("feed_forward", {}) for name in layers.feed_forwards.__all__},
+}
+
+
+def part(name):
+    field, settings = PARTS[name]
+    return layers.Architecture(**{field: getattr(layers, name)(**settings)})
+
+
+def with_part(name):
+    """An encoder of two layers, in which parts are shared or copied."""
+    return Case(
+        lambda **kwargs: layers.Encoder(2, D, N, F, 13, 9, architecture=part(name), **kwargs),
+        tuple(encoder_call(*lengths) for lengths in SELF_LENGTHS[:1]),
+    )
+
+
+LAYERS = {
+    **{name: case for name, case in CASES.items() if name in layers.__all__},
+    **{name: with_part(name) for name in PARTS},
+    "NaiveBatchNorm": Case(layers.NaiveBatchNorm, HIDDEN),
+    "BERTLayerNorm": Case(lambda **kwargs: bert.BERTLayerNorm(CONFIG, **kwargs), HIDDEN),
+    "BERTSelfAttention": Case(lambda **kwargs: bert.BERTSelfAttention(CONFIG, **kwargs), HIDDEN),
+}
+
+
+def texts(length=5):
+    mask = np.ones((2, length), np.int32)
+    mask[0, length - 2 :] = 0
+    tokens = np.random.default_rng(length).integers(1, 13, mask.shape, np.int32)
+    return {"input_ids": tokens, "token_type_ids": np.zeros_like(tokens), "attention_mask": mask}
+
+
+def of_texts(make):
+    return Case(make, ({"inputs": texts()},))
+
+
+def distiller(**kwargs):
+    models = [bert.BertForSequenceClassification(CONFIG, **kwargs) for _ in range(2)]
+    return Distiller(*models, hidden_states=1.0, **kwargs)
+
+
+BERTS = (
+    "Bert",
+    "BertForMaskedLM",
+    "BertForNextSentencePrediction",
+    "BertForPreTraining",
+    "BertForQuestionAnswering",
+    "BertForSequenceClassification",
+    "BertForTokenClassification",
+    "BertWithExits",
+    "SentenceEncoder",
+    "UniLM",
+)
+MODELS = {
+    "Transformer": CASES["Transformer"],
+    "LanguageModel": CASES["LanguageModel"],
+    **{
+        name: of_texts(lambda name=name, **kwargs: getattr(bert, name)(CONFIG, **kwargs))
+        for name in BERTS
+    },
+    "TwoTowers": Case(
+        lambda **kwargs: bert.TwoTowers(bert.SentenceEncoder(CONFIG, **kwargs), **kwargs),
+        ({"inputs": (texts(), texts(4))},),
+    ),
+    "RDrop": Case(
+        lambda **kwargs: RDrop(CASES["Transformer"].make(**kwargs), **kwargs),
+        CASES["Transformer"].calls[:1],
+    ),
+    "Distiller": of_texts(distiller),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """How to make an object, and what it computes."""
+
+    make: Callable
+    numbers: Callable
+
+
+def stepped(optimizer):
+    """The optimizer after a step on its own variable."""
+    optimizer.build([keras.Variable(floats(3, 2), name="kernel")])
+    optimizer.apply([tf.constant(floats(3, 2, 1)[..., 0])])
+    return optimizer
+
+
+def optimizer_numbers(optimizer):
+    state = [variable.numpy() for variable in optimizer.variables]
+    again = type(optimizer).from_config(optimizer.get_config())
+    return state, [variable.numpy() for variable in stepped(again).variables]
+
+
+def measured():
+    metric = MaskedAccuracy()
+    metric.update_state(*LABELS)
+    return metric
+
+
+TEXTS = ["hello world", "hello </s>", "[SEP] 好"] * 3
+LABELS = ids(2, 5), floats(2, 5, 13)
+
+
+def tokenizer(kind, **arguments):
+    return Item(
+        lambda: kind.train(TEXTS, vocab_size=300, **arguments),
+        lambda made: [made.encode(TEXTS), made.decode(made.encode(TEXTS))],
+    )
+
+
+def schedule(make):
+    return Item(make, lambda made: [float(made(step)) for step in (0, 3, 7, 90)])
+
+
+def optimizer(make):
+    return Item(lambda: stepped(make()), optimizer_numbers)
+
+
+OTHERS = {
+    "SmoothedCrossentropy": Item(
+        lambda: SmoothedCrossentropy(0.2), lambda loss: loss(*LABELS).numpy()
+    ),
+    "MaskedAccuracy": Item(measured, lambda metric: float(metric.result())),
+    "FusedAdam": optimizer(lambda: FusedAdam(0.1, clipnorm=1.0)),
+    "LayerwiseAdamW": optimizer(lambda: LayerwiseAdamW(0.1, layer_decay=0.5)),
+    "GlobalLossScale": optimizer(lambda: GlobalLossScale(FusedAdam(0.1), initial_scale=8.0)),
+    "InverseSquareRootSchedule": schedule(lambda: InverseSquareRootSchedule(8, 5)),
+    "WarmUpLinearDecay": schedule(lambda: WarmUpLinearDecay(0.5, 5, 50)),
+    "BPETokenizer": tokenizer(BPETokenizer),
+    "UnigramTokenizer": tokenizer(UnigramTokenizer),
+    "WordPieceTokenizer": tokenizer(WordPieceTokenizer),
+    "Architecture": Item(lambda: part("T5Positions"), lambda made: made.to_json()),
+    "BertConfig": Item(lambda: CONFIG, lambda made: made.to_dict()),
+}
+
+CASED = LAYERS | MODELS
+ITEMS = OTHERS | {
+    name: Item(
+        lambda name=name, case=case: case.built(name=name),
+        lambda layer, case=case: case.apply(layer, case.tensors()),
+    )
+    for name, case in CASED.items()
+}
+
+
+def together(layers):
+    """A functional model of layers by their name in `CASED`: one file, one export, one process."""
+    inputs, outputs = {}, {}
+    for name, layer in layers.items():
+        mine = iter(tf.nest.flatten(CASED[name].signature()))
+        flat = [
+            keras.Input(tuple(spec.shape[1:]), name=f"{name}_{n}", dtype=spec.dtype.name)
+            for n, spec in enumerate(mine)
+        ]
+        inputs |= {tensor.name: tensor for tensor in flat}
+        arguments = tf.nest.pack_sequence_as(CASED[name].signature(), flat)
+        outputs[name] = CASED[name].apply(layer, arguments)
+    return keras.Model(inputs, outputs)
+
+
+def inputs_together():
+    return {
+        f"{name}_{n}": array
+        for name, case in CASED.items()
+        for n, array in enumerate(tf.nest.flatten(case.calls[0]))
+    }
+
+
+def one_step(model, inputs, strategy=None):
+    """Loss of each layer of `together`, and the weights after a step, on one device or several."""
+    strategy = strategy or tf.distribute.get_strategy()
+    replicas = strategy.num_replicas_in_sync
+    with strategy.scope():
+        # The large epsilon keeps Adam from enlarging the rounding of gradients that are nearly 0.
+        optimizer = FusedAdam(0.1, epsilon=0.1)
+        optimizer.build(model.trainable_variables)
+
+    def step(inputs):
+        with tf.GradientTape() as tape:
+            losses = {
+                name: sum(tf.reduce_mean(tf.cast(tf.abs(x), tf.float32) ** 2) for x in outputs)
+                for name, outputs in model(inputs, training=False).items()
+            }
+            loss = sum(losses.values()) / replicas
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        pairs = zip(gradients, variables, strict=True)
+        optimizer.apply_gradients([pair for pair in pairs if pair[0] is not None])
+        return losses
+
+    def part(context):
+        rows = slice(context.replica_id_in_sync_group, None, replicas)
+        return {name: tf.constant(array[rows]) for name, array in inputs.items()}
+
+    values = strategy.experimental_distribute_values_from_function(part)
+    losses = tf.function(lambda: strategy.run(step, args=(values,)), autograph=False)()
+    mean = tf.distribute.ReduceOp.MEAN
+    return {
+        name: [strategy.reduce(mean, loss, axis=None), *model.get_layer(name).get_weights()]
+        for name, loss in losses.items()
+    }

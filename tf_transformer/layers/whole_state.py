@@ -1,0 +1,81 @@
+"""State of a layer that Keras leaves out of checkpoints and files."""
+
+import keras
+import tensorflow as tf
+
+
+class WholeState:
+    """Mixin of a layer whose copies have all of its state.
+
+    Keras 3.15 hides two things from `tf.train.Checkpoint`: layers in lists and dicts, and the
+    states of random generators. Here it sees both. Saved as `.keras`, a layer also keeps which of
+    its sublayers are frozen, of which Keras only keeps those of functional models.
+
+    Example:
+        >>> class Stack(WholeState, keras.layers.Layer):
+        ...     def __init__(self, **kwargs):
+        ...         super().__init__(**kwargs)
+        ...         self.parts = [keras.layers.Dense(3), keras.layers.Dense(3)]
+        ...
+        ...     def build(self, input_shape):
+        ...         for part in self.parts:
+        ...             part.build(input_shape)
+        >>> stack = Stack()
+        >>> stack.build((None, 3))
+        >>> path = tf.train.Checkpoint(stack).write(os.path.join(tempfile.mkdtemp(), "stack"))
+        >>> sum("parts" in name for name, _ in tf.train.list_variables(path))
+        4
+        >>> stack.parts[1].trainable = False
+        >>> stack.get_build_config()["trainable"]
+        {'parts.1': False}
+    """
+
+    def _trackable_children(self, save_type="checkpoint", **kwargs):
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "checkpoint":  # in a SavedModel, Keras shows lists itself
+            hidden = {name: getattr(self, name) for name in self._tracked}
+            hidden["seeds"] = [generator.state for generator in self._seed_generators]
+            for path, part in keras.tree.flatten_with_path(hidden):
+                if isinstance(part, tf.__internal__.tracking.Trackable):
+                    children["-".join(map(str, path))] = part
+        return children
+
+    def get_build_config(self):
+        config = super().get_build_config()
+        trainable = _differences(self, True)
+        return config if config is None or not trainable else {**config, "trainable": trainable}
+
+    def build_from_config(self, config):
+        config = dict(config or {})
+        trainable = config.pop("trainable", {})
+        super().build_from_config(config)
+        for path, value in trainable.items():
+            layer = self
+            for name in filter(None, path.split("/")):
+                sublayers = _sublayers(layer)
+                if name not in sublayers:
+                    raise ValueError(
+                        f"trainable: expected a sublayer of {type(layer).__name__} among "
+                        f"{', '.join(sublayers)}, got {path!r}."
+                    )
+                layer = sublayers[name]
+            layer.trainable = value
+
+
+def _differences(layer, inherited, path=""):
+    """Which layers are trainable other than the one they belong to: dict, path to bool."""
+    found = {path: layer.trainable} if layer.trainable != inherited else {}
+    for name, sublayer in _sublayers(layer).items():
+        below = f"{path}/{name}" if path else name
+        found |= _differences(sublayer, layer.trainable, below)
+    return found
+
+
+def _sublayers(layer):
+    """The sublayers by attribute, as in `mha` or `enc_layers.1`, or else by number."""
+    held = {id(sublayer): f"_layers.{n}" for n, sublayer in enumerate(layer._layers)}
+    attributes = {name: value for name, value in vars(layer).items() if name[0] != "_"}
+    for path, part in keras.tree.flatten_with_path(attributes):
+        if id(part) in held:
+            held[id(part)] = ".".join(map(str, path))
+    return {held[id(sublayer)]: sublayer for sublayer in layer._layers}

@@ -1,0 +1,134 @@
+"""What all models have in common: how they are trained, saved and exported."""
+
+import copy
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.layers.whole_state import WholeState
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BaseModel(WholeState, keras.Model):
+    """A `keras.Model` with its variables before training, and files that can be loaded.
+
+    `fit` creates all variables, including the optimizer's, before it traces a step. Otherwise Keras
+    creates missing variables in the first step. TensorFlow traces such a step twice, and each
+    variable adds conditionals to the first trace: for a Transformer of 2 + 2 layers, this is half
+    of the time before training begins. Metrics given by name (`metrics=["accuracy"]`) still create
+    variables in the first step; metric objects do not.
+
+    Attributes:
+        input_signature: what `export` traces the model with: `tf.TensorSpec`s in the structure of
+            `inputs`. A subclass defines it.
+        ignore_class: the label that does not count in the model's task, see
+            `SmoothedCrossentropy`.
+
+    Example:
+        >>> class Line(BaseModel):
+        ...     input_signature = tf.TensorSpec((None,), name="x")
+        ...
+        ...     def build(self, input_shape=None):
+        ...         self.slope = self.add_weight(shape=())
+        ...
+        ...     def call(self, x):
+        ...         return self.slope * x
+        >>> model = Line()
+        >>> model.compile(keras.optimizers.Adam(), "mse")
+        >>> model.make_train_function()
+        >>> model.built, model.optimizer.built
+        (True, True)
+        >>> model.save("line.h5")
+        Traceback (most recent call last):
+        ValueError: filepath: expected a name that ends in ".keras", got "line.h5". For the weights
+        alone use save_weights("line.weights.h5").
+    """
+
+    ignore_class = "auto"
+
+    def compile(self, *args, **kwargs):
+        """See `keras.Model`; losses and metrics with `ignore_class="auto"` get the model's."""
+
+        def fitting(part):
+            if self.ignore_class == "auto" or getattr(part, "ignore_class", None) != "auto":
+                return part
+            if isinstance(part, keras.losses.Loss):
+                part = copy.copy(part)  # another model may share it
+            part.ignore_class = self.ignore_class
+            return part
+
+        args, kwargs = tf.nest.map_structure(fitting, (args, kwargs))
+        super().compile(*args, **kwargs)
+
+    def compile_from_config(self, config):
+        """Compile a model that is loaded, which Keras leaves to classes with a `compile`."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def make_train_function(self, force=False):
+        """Create the variables, then the function that `fit` and `train_on_batch` call."""
+        self._build_first()
+        if not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Build with the batch of one replica, not with the mean of all as Keras.
+
+        A mean of ids is float, and there is none of batches of different sizes.
+        """
+        if iterator is not None and self._distribute_strategy is not None:
+            local_results = self._distribute_strategy.experimental_local_results
+            _, _, batches = next(iter(iterator))
+            data_batch = tf.nest.map_structure(lambda x: local_results(x)[0], next(batches))
+            iterator = None
+        super()._maybe_symbolic_build(iterator, data_batch)
+
+    def fit(self, *args, **kwargs):
+        """See `keras.Model`; files that could not be loaded are refused before the first step."""
+        callbacks = kwargs.get("callbacks", args[5] if len(args) > 5 else None)
+        for callback in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)):
+            saves = isinstance(callback, keras.callbacks.ModelCheckpoint)
+            if saves and not callback.save_weights_only:
+                _check_file(callback.filepath)
+        return super().fit(*args, **kwargs)
+
+    def save(self, filepath, overwrite=True, zipped=None, **kwargs):
+        """Save as `.keras`: see `keras.Model`.
+
+        Raises:
+            ValueError: If the name ends in anything else. Keras 3.15 writes HDF5 files of models
+                such as this one, and cannot read them.
+        """
+        if zipped is not False and not str(filepath).startswith("hf://"):
+            _check_file(filepath)
+        super().save(filepath, overwrite, zipped, **kwargs)
+
+    def export(
+        self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
+    ):
+        """See `keras.Model`; ids are int32, of any batch size and length, if not given."""
+        self._build_first()
+        if input_signature is None:
+            input_signature = [self.input_signature]
+        super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    @property
+    def _default_save_signature(self):  # of `tf.saved_model.save`
+        self._build_first()
+        return tf.function(self.__call__, input_signature=[self.input_signature], autograph=False)
+
+    def _build_first(self):
+        if not self.built:
+            self.build()
+
+
+def _check_file(path):
+    """Refuse all but `.keras`."""
+    if not str(path).endswith(".keras"):
+        raise ValueError(
+            f'filepath: expected a name that ends in ".keras", got "{path}". For the weights alone '
+            f'use save_weights("{Path(path).stem}.weights.h5").'
+        )
