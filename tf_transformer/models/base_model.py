@@ -3,6 +3,7 @@
 import copy
 from pathlib import Path
 
+import h5py
 import keras
 import tensorflow as tf
 
@@ -106,6 +107,26 @@ class BaseModel(WholeState, keras.Model):
             _check_file(filepath)
         super().save(filepath, overwrite, zipped, **kwargs)
 
+    def load_weights(self, filepath, skip_mismatch=False, **kwargs):
+        """See `keras.Model`.
+
+        Raises:
+            ValueError: Also if the file has more weights than the model, such as those of a model
+                with more layers, and `skip_mismatch` is False. Keras would ignore them.
+        """
+        is_whole = str(filepath).endswith(".weights.h5") and Path(filepath).is_file()
+        if is_whole and self.built and not skip_mismatch:
+            names = []
+            with h5py.File(filepath) as file:
+                file.visititems(lambda name, x: names.append(name) if hasattr(x, "shape") else None)
+            found = sum(not name.startswith("optimizer/") for name in names)
+            if found > len(self.weights):
+                raise ValueError(
+                    f"filepath: expected the {len(self.weights)} weights of this model, got "
+                    f"{found} in {filepath}. Create the model with the sizes that it was saved with."
+                )
+        super().load_weights(filepath, skip_mismatch, **kwargs)
+
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
     ):
@@ -120,9 +141,21 @@ class BaseModel(WholeState, keras.Model):
         self._build_first()
         return tf.function(self.__call__, input_signature=[self.input_signature], autograph=False)
 
+    def build_from_config(self, config):
+        """Also builds the layers that a subclass adds to a model, whose weights come next."""
+        super().build_from_config(config)
+        self._build_first()
+
     def _build_first(self):
         if not self.built:
             self.build()
+        if not all(layer.built for layer in self._flatten_layers()):
+
+            def symbolic(spec):
+                return keras.KerasTensor(spec.shape, spec.dtype)
+
+            inputs = tf.nest.map_structure(symbolic, self.input_signature)
+            self(inputs)
 
 
 def _check_file(path):
