@@ -39,6 +39,8 @@ class Decoder(NotesLayer, keras.layers.Layer):
         training, look_ahead_mask, padding_mask: see `DecoderLayer`.
         return_attention_weights: False returns an empty dict in place of the weights.
         causal: see `DecoderLayer`.
+        x_mask, enc_output_mask: see `DecoderLayer`; by default the Keras masks of the ids and of
+            `enc_output`.
 
     Returns:
         `(x, attention_weights)`: float tensor (B, T, D), and a dict with
@@ -139,8 +141,13 @@ class Decoder(NotesLayer, keras.layers.Layer):
         padding_mask=None,
         return_attention_weights=True,
         causal=False,
+        *,
+        x_mask=None,
+        enc_output_mask=None,
     ):
         tokens = tf.not_equal(x, 0)
+        if x_mask is not None:
+            tokens &= x_mask
         x = self.embedding(x, training=training)
         attention_weights = {}
         for i, layer in enumerate(self.dec_layers, start=1):
@@ -153,6 +160,8 @@ class Decoder(NotesLayer, keras.layers.Layer):
                 return_attention_weights,
                 causal,
                 tokens=tokens,
+                x_mask=x_mask,
+                enc_output_mask=enc_output_mask,
             )
             if return_attention_weights:
                 attention_weights[f"decoder_layer{i}_block1"] = block1

@@ -40,8 +40,8 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
         (B, T, D).
 
     Raises:
-        ValueError: If T is larger than `max_position`, `embedding` has a different size, or
-            `positions` has fewer positions.
+        ValueError: If T is larger than `max_position`, `embedding` has a different size or
+            `mask_zero=True`, or `positions` has fewer positions.
 
     Example:
         >>> TokenEmbedding(11, 8, 16)(tf.constant([[1, 2, 0]])).shape.as_list()
@@ -80,6 +80,12 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
                 f"embedding: expected a table of ({vocab_size}, {d_model}), got "
                 f"({embedding.input_dim}, {embedding.output_dim})."
             )
+        if getattr(embedding, "mask_zero", False):
+            raise ValueError(
+                "embedding: expected a table with mask_zero=False, since a saved model would not "
+                "mask padding any more, got mask_zero=True. Pass create_padding_mask(ids) as mask."
+            )
+        embedding.supports_masking = True  # or it warns of ids with a Keras mask, which is kept
         self.embedding = embedding
         if positions is not None and (positions.max_position or max_position) < max_position:
             raise ValueError(

@@ -159,6 +159,10 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         logits = self.logits(dec_output)
         return (logits, attention_weights) if return_attention_weights else logits
 
+    def compute_mask(self, inputs, previous_mask=None):
+        """Return the Keras mask of the target ids, if they have one."""
+        return super().compute_mask(inputs[1])
+
     def logits(self, dec_output):
         """Project the decoder's output (..., D) to the vocabulary, (..., V)."""
         if self.final_layer is None:

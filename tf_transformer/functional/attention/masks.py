@@ -7,6 +7,8 @@ with True. The dtype of a mask determines its convention, and `blocked_scores` i
 in this library that converts between them.
 """
 
+import functools
+
 import tensorflow as tf
 
 
@@ -122,11 +124,43 @@ def additive_mask(attention_mask):
     return tf.expand_dims((tf.cast(mask, tf.float32) - 1.0) * 10000.0, 1)  # (B, 1, F or 1, T)
 
 
+def with_key_masks(mask, k, *key_masks):
+    """Add Keras masks of keys and values to an attention mask: what one of them blocks is blocked.
+
+    Args:
+        mask: see `blocked_scores`.
+        k: the keys, a tensor (..., S, width).
+        *key_masks: None, or bool tensors (..., S), False for padding.
+
+    Returns:
+        A mask for `blocked_scores`. Nothing in it has T x S elements unless `mask` does.
+
+    Raises:
+        ValueError: If a Keras mask is not bool, or does not have the shape of the keys without
+            their width.
+
+    Example:
+        >>> with_key_masks(None, tf.zeros((1, 2, 8)), tf.constant([[True, False]])).numpy().tolist()
+        [[[True, False]]]
+    """
+    masks = () if mask is None else (mask,)
+    for key_mask in {id(one): one for one in key_masks if one is not None}.values():
+        if key_mask.dtype != tf.bool or not k.shape[:-1].is_compatible_with(key_mask.shape):
+            raise ValueError(
+                f"k_mask, v_mask (Keras masks): expected bool {tuple(k.shape[:-1])}, a value for "
+                f"each key, got {key_mask.dtype} {tuple(key_mask.shape)}. Put "
+                f"keras.layers.Masking after the embedding, not before it; pass a mask of another "
+                f"shape as `mask`."
+            )
+        masks += (tf.expand_dims(key_mask, -2),)  # (..., 1, S)
+    return masks[0] if len(masks) == 1 else masks or None
+
+
 def blocked_scores(mask, scores_shape):
     """Convert a mask of either convention to a bool mask with True = blocked.
 
     Args:
-        mask: None, or one of
+        mask: None, a tuple of masks, of which each blocks, or one of
             float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
             any shape that broadcasts to the scores by NumPy's rules;
             bool, True = may attend (Keras, PyTorch): (B, N, T, S) or any shape that broadcasts to
@@ -149,6 +183,8 @@ def blocked_scores(mask, scores_shape):
     """
     if mask is None:
         return None
+    if isinstance(mask, tuple):
+        return functools.reduce(tf.logical_or, [blocked_scores(one, scores_shape) for one in mask])
     mask = tf.convert_to_tensor(mask)
     if mask.dtype == tf.bool:
         blocked = _spread_over_heads(tf.logical_not(mask), scores_shape.rank)

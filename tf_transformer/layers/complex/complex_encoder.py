@@ -28,6 +28,8 @@ class ComplexEncoder(ComplexLayer):
         x: integer tensor (B, S), token ids, 0 = padding.
         training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`; usually `create_padding_mask(x)`.
+        x_mask: None, or bool tensor (B, S), False for padding, which is blocked as well; by default
+            the Keras mask of `x`, if the ids have one. It is also that of the output.
 
     Returns:
         (B, S, D), complex64, or complex128 under the policy "float64"; `ComplexToReal` makes real
@@ -89,10 +91,10 @@ class ComplexEncoder(ComplexLayer):
         check_ids(x)  # here, before the layers are built
         return super().__call__(x, *args, **kwargs)
 
-    def call(self, x, training=None, mask=None):
+    def call(self, x, training=None, mask=None, *, x_mask=None):
         x = self.dropout(self.embedding(x), training=training)
         for layer in self.enc_layers:
-            x = layer(x, training, mask)
+            x = layer(x, training, mask, x_mask=x_mask)
         return x
 
     def get_config(self):

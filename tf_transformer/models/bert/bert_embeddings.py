@@ -28,7 +28,8 @@ class BertEmbeddings(LayerWithArchitecture):
     Call arguments:
         input_ids, token_type_ids: int32 or int64 tensors (B, T).
         training: bool or None; dropout is only applied if true.
-        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
+        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch; by
+            default the Keras mask of `input_ids`.
 
     Returns:
         (B, T, E).
@@ -85,7 +86,10 @@ class BertEmbeddings(LayerWithArchitecture):
             self.positions.build((None, None, width))
         self.norm.build((None, None, width))
 
-    def call(self, input_ids, token_type_ids, training=None, *, tokens=None):
+    def call(
+        self, input_ids, token_type_ids, training=None, *, tokens=None, input_ids_mask=None
+    ):
+        tokens = input_ids_mask if tokens is None else tokens
         config = self.config
         checks = [
             *_range_checks(input_ids, "input_ids", "vocab_size", config.vocab_size),
