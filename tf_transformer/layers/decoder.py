@@ -7,6 +7,7 @@ D model width, N heads, G heads of keys and values, H head width.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.attention.masks import check_keras_mask
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.layer_sizes import check_layer_sizes
@@ -147,6 +148,7 @@ class Decoder(NotesLayer, keras.layers.Layer):
     ):
         tokens = tf.not_equal(x, 0)
         if x_mask is not None:
+            check_keras_mask(x_mask, x.shape)
             tokens &= x_mask
         x = self.embedding(x, training=training)
         attention_weights = {}

@@ -7,6 +7,7 @@ and values, H head width.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.attention.masks import check_keras_mask
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.encoder_layer import EncoderLayer
 from tf_transformer.layers.layer_sizes import check_layer_sizes
@@ -141,6 +142,7 @@ class Encoder(NotesLayer, keras.layers.Layer):
     ):
         tokens = tf.not_equal(x, 0)
         if x_mask is not None:
+            check_keras_mask(x_mask, x.shape)
             tokens &= x_mask
         x = self.embedding(x, training=training)
         attention_weights = {}

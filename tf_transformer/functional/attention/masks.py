@@ -136,8 +136,7 @@ def with_key_masks(mask, k, *key_masks):
         A mask for `blocked_scores`. Nothing in it has T x S elements unless `mask` does.
 
     Raises:
-        ValueError: If a Keras mask is not bool, or does not have the shape of the keys without
-            their width.
+        ValueError: See `check_keras_mask`.
 
     Example:
         >>> with_key_masks(None, tf.zeros((1, 2, 8)), tf.constant([[True, False]])).numpy().tolist()
@@ -145,15 +144,30 @@ def with_key_masks(mask, k, *key_masks):
     """
     masks = () if mask is None else (mask,)
     for key_mask in {id(one): one for one in key_masks if one is not None}.values():
-        if key_mask.dtype != tf.bool or not k.shape[:-1].is_compatible_with(key_mask.shape):
-            raise ValueError(
-                f"k_mask, v_mask (Keras masks): expected bool {tuple(k.shape[:-1])}, a value for "
-                f"each key, got {key_mask.dtype} {tuple(key_mask.shape)}. Put "
-                f"keras.layers.Masking after the embedding, not before it; pass a mask of another "
-                f"shape as `mask`."
-            )
+        check_keras_mask(key_mask, k.shape[:-1])
         masks += (tf.expand_dims(key_mask, -2),)  # (..., 1, S)
     return masks[0] if len(masks) == 1 else masks or None
+
+
+def check_keras_mask(mask, shape):
+    """Check a Keras mask.
+
+    Args:
+        mask: tensor.
+        shape: static shape of the tokens that it is for, a `tf.TensorShape`.
+
+    Raises:
+        ValueError: If the mask is not bool or has another shape.
+
+    Example:
+        >>> check_keras_mask(tf.constant([[True, False]]), tf.TensorShape((1, 2)))
+    """
+    if mask.dtype != tf.bool or not shape.is_compatible_with(mask.shape):
+        raise ValueError(
+            f"Keras mask: expected bool {tuple(shape)}, a value for each token, got "
+            f"{tf.as_dtype(mask.dtype).name} {tuple(mask.shape)}. Put keras.layers.Masking after "
+            f"the embedding, not before it; pass a mask of another shape as `mask`."
+        )
 
 
 def blocked_scores(mask, scores_shape):

@@ -69,9 +69,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
         self.wv.build(v_shape)
         self.dense.build((*q_shape[:-1], self.d_model))
 
-    def call(
-        self, q, k, v, mask=None, return_attention_weights=True, *, k_mask=None, v_mask=None
-    ):
+    def call(self, q, k, v, mask=None, return_attention_weights=True, *, k_mask=None, v_mask=None):
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             if len(tensor.shape) != 3:
                 raise ValueError(

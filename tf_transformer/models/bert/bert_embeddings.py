@@ -86,9 +86,7 @@ class BertEmbeddings(LayerWithArchitecture):
             self.positions.build((None, None, width))
         self.norm.build((None, None, width))
 
-    def call(
-        self, input_ids, token_type_ids, training=None, *, tokens=None, input_ids_mask=None
-    ):
+    def call(self, input_ids, token_type_ids, training=None, *, tokens=None, input_ids_mask=None):
         tokens = input_ids_mask if tokens is None else tokens
         config = self.config
         checks = [

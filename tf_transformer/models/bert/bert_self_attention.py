@@ -65,9 +65,7 @@ class BERTSelfAttention(BertAttention):
             )
         super().build(hidden_states_shape, hidden_states_shape)
 
-    def call(
-        self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None
-    ):
+    def call(self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None):
         if len(hidden_states.shape) != 3:
             raise ValueError(
                 f"hidden_states: expected (batch, length, width), got shape "
