@@ -50,6 +50,14 @@ def as_ids(ids, name="ids"):
         )
     if isinstance(ids, keras.KerasTensor):
         return ids
+    whole = _whole(ids, dtype, name)
+    if (mask := getattr(ids, "_keras_mask", None)) is not None:
+        whole._keras_mask = mask
+    return whole
+
+
+def _whole(ids, dtype, name):
+    """Integers or whole floats as int32 or int64."""
     if dtype.is_integer:
         is_small = dtype.max <= tf.int32.max
         return ids if dtype == tf.int64 else tf.cast(ids, tf.int32 if is_small else tf.int64)

@@ -6,6 +6,7 @@ units. Leading axes (batch, heads) are "...".
 
 import keras
 
+from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.scores.additive import additive_attention
 from tf_transformer.layers.notes_layer import NotesLayer
 
@@ -29,9 +30,12 @@ class AdditiveAttention(NotesLayer, keras.layers.Layer):
         return_attention_weights: False returns None instead of the weights; then no tensor has
             T x S elements.
         causal: bool, True also blocks every key that comes after its query.
+        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
+            by default the Keras masks of `k` and `v`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
+        `q` is that of the output; it blocks nothing.
 
     Raises:
         ValueError: If `units` is not a positive integer, inputs do not match each other or the
@@ -65,7 +69,19 @@ class AdditiveAttention(NotesLayer, keras.layers.Layer):
             name="score_vector", shape=(self.units,), autocast=False
         )
 
-    def call(self, q, k, v, mask=None, return_attention_weights=True, causal=False):
+    def call(
+        self,
+        q,
+        k,
+        v,
+        mask=None,
+        return_attention_weights=True,
+        causal=False,
+        *,
+        k_mask=None,
+        v_mask=None,
+    ):
+        mask = with_key_masks(mask, k, k_mask, v_mask)
         weights = self.query_kernel, self.key_kernel, self.score_vector
         return additive_attention(
             q,

@@ -6,6 +6,7 @@ axes (batch, heads) are "...".
 
 import keras
 
+from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.scores.bilinear import bilinear_attention
 from tf_transformer.layers.notes_layer import NotesLayer
 
@@ -25,9 +26,12 @@ class BilinearAttention(NotesLayer, keras.layers.Layer):
             (..., T, S); see `functional.attention.masks.blocked_scores`.
         return_attention_weights: False returns None instead of the weights, which are not kept.
         causal: bool, True also blocks every key that comes after its query.
+        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
+            by default the Keras masks of `k` and `v`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
+        `q` is that of the output; it blocks nothing.
 
     Raises:
         ValueError: If inputs do not match each other or the widths the layer was built for, or the
@@ -46,7 +50,19 @@ class BilinearAttention(NotesLayer, keras.layers.Layer):
             name="kernel", shape=(q_shape[-1], k_shape[-1]), autocast=False
         )
 
-    def call(self, q, k, v, mask=None, return_attention_weights=True, causal=False):
+    def call(
+        self,
+        q,
+        k,
+        v,
+        mask=None,
+        return_attention_weights=True,
+        causal=False,
+        *,
+        k_mask=None,
+        v_mask=None,
+    ):
+        mask = with_key_masks(mask, k, k_mask, v_mask)
         return bilinear_attention(
             q,
             k,

@@ -7,6 +7,7 @@ D model width, N heads, G heads of keys and values, H head width.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.attention.masks import check_keras_mask
 from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.decoder_layer import DecoderLayer
@@ -41,6 +42,8 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         training, look_ahead_mask, padding_mask: see `DecoderLayer`.
         return_attention_weights: False returns an empty dict in place of the weights.
         causal: see `DecoderLayer`.
+        x_mask, enc_output_mask: see `DecoderLayer`; by default the Keras masks of the ids and of
+            `enc_output`.
 
     Returns:
         `(x, attention_weights)`: float tensor (B, T, D), and a dict with
@@ -141,9 +144,15 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         padding_mask=None,
         return_attention_weights=True,
         causal=False,
+        *,
+        x_mask=None,
+        enc_output_mask=None,
     ):
         x, enc_output = as_ids(x, self.ids_name), tf.cast(enc_output, self.compute_dtype)
         tokens = tf.not_equal(x, 0)
+        if x_mask is not None:
+            check_keras_mask(x_mask, x.shape)
+            tokens &= x_mask
         x = self.embedding(x, training=training)
         attention_weights = {}
         for i, layer in enumerate(self.dec_layers, start=1):
@@ -156,6 +165,8 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
                 return_attention_weights,
                 causal,
                 tokens=tokens,
+                x_mask=x_mask,
+                enc_output_mask=enc_output_mask,
             )
             if return_attention_weights:
                 attention_weights[f"decoder_layer{i}_block1"] = block1

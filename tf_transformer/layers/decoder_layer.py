@@ -43,6 +43,9 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         causal: True blocks the future in the self-attention without a T x T mask;
             `look_ahead_mask` then only needs to block padding.
         tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
+        x_mask, enc_output_mask: None, or bool tensors (B, T) and (B, S), False for padding, which
+            is blocked as well; by default the Keras masks of `x`, which is also that of `out3`, and
+            of `enc_output`. Without `tokens`, a norm over the batch takes `x_mask`.
 
     Returns:
         `(out3, weights_block1, weights_block2)`: (B, T, D), (B, N, T, T), (B, N, T, S).
@@ -125,14 +128,18 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         causal=False,
         *,
         tokens=None,
+        x_mask=None,
+        enc_output_mask=None,
     ):
         wanted = return_attention_weights
+        own = {"k_mask": x_mask, "v_mask": x_mask}
+        other = {"k_mask": enc_output_mask, "v_mask": enc_output_mask}
         return self._sublayers(
             x,
-            lambda q: self.mha1(q, q, q, look_ahead_mask, wanted, causal=causal),
-            lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted),
+            lambda q: self.mha1(q, q, q, look_ahead_mask, wanted, causal=causal, **own),
+            lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted, **other),
             training,
-            tokens,
+            x_mask if tokens is None else tokens,
         )
 
     def step(self, x, cache, memory, slot, mask=None, padding_mask=None, at=None):

@@ -7,6 +7,7 @@ and values, H head width.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.attention.masks import check_keras_mask
 from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.encoder_layer import EncoderLayer
@@ -43,6 +44,8 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         mask: see `MultiHeadAttention`; usually `create_padding_mask(x)`.
         causal: bool, True also blocks the future.
         return_attention_weights: True returns `(x, attention_weights)`.
+        x_mask: None, or bool tensor (B, S), False for padding, which is blocked as well; by default
+            the Keras mask of `x`, if the ids have one. It is also that of the output.
 
     Returns:
         float tensor (B, S, D); with weights, also a dict with `encoder_layer{i}` (B, N, S, S) for
@@ -129,13 +132,25 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         if self.final_norm is not None:
             self.final_norm.build((*x_shape, self.d_model))
 
-    def call(self, x, training=None, mask=None, *, causal=False, return_attention_weights=False):
+    def call(
+        self,
+        x,
+        training=None,
+        mask=None,
+        *,
+        causal=False,
+        return_attention_weights=False,
+        x_mask=None,
+    ):
         x = as_ids(x, self.ids_name)
         tokens = tf.not_equal(x, 0)
+        if x_mask is not None:
+            check_keras_mask(x_mask, x.shape)
+            tokens &= x_mask
         x = self.embedding(x, training=training)
         attention_weights = {}
         for i, layer in enumerate(self.enc_layers, start=1):
-            options = {"tokens": tokens, "causal": causal}
+            options = {"tokens": tokens, "causal": causal, "x_mask": x_mask}
             if return_attention_weights:
                 x, weights = layer(x, training, mask, return_attention_weights=True, **options)
                 attention_weights[f"encoder_layer{i}"] = weights

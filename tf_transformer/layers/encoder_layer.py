@@ -44,6 +44,9 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
         causal: bool, True also blocks the future.
         return_attention_weights: True returns `(out, attention_weights)`.
+        x_mask: None, or bool tensor (B, T), False for padding: blocked as well, and without
+            `tokens` what a norm over the batch leaves out; by default the Keras mask of `x`, which
+            is also that of the output.
 
     Returns:
         (B, T, D); with weights, also (B, N, T, T).
@@ -119,10 +122,13 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         tokens=None,
         causal=False,
         return_attention_weights=False,
+        x_mask=None,
     ):
         def attend(y):
-            return self.mha(y, y, y, mask, return_attention_weights, causal=causal)
+            options = {"causal": causal, "k_mask": x_mask, "v_mask": x_mask}
+            return self.mha(y, y, y, mask, return_attention_weights, **options)
 
+        tokens = x_mask if tokens is None else tokens
         out, weights = self._sublayers(x, attend, training, tokens)
         return (out, weights) if return_attention_weights else out
 

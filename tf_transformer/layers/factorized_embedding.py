@@ -41,6 +41,7 @@ class FactorizedEmbedding(keras.layers.Layer):
                 f"embedding_size: expected less than {output_dim}, the model width, got "
                 f"{embedding_size}. Leave it out for a table of the whole width."
             )
+        self.supports_masking = True
         self.input_dim, self.embedding_size, self.output_dim = input_dim, embedding_size, output_dim
         self.table = keras.layers.Embedding(
             input_dim,
@@ -49,6 +50,7 @@ class FactorizedEmbedding(keras.layers.Layer):
             name="table",
             dtype=self.dtype_policy,
         )
+        self.table.supports_masking = True
 
     def build(self, ids_shape):
         self.table.build(ids_shape)

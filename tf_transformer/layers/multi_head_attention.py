@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention.cached import cached_attention
 from tf_transformer.functional.attention.grouped import grouped_attention
+from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.layers.positions.positions import part_config, with_part
@@ -77,9 +78,12 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         bias: None, a float tensor that broadcasts to (B, N, T, S), added to the scores, or
             `ByDistance`.
         causal: bool, True also blocks every key that comes after its query, without a T x S mask.
+        k_mask, v_mask: None, or bool tensors (B, S), False for padding, which is blocked as well;
+            by default the Keras masks of `k` and `v`.
 
     Returns:
-        `(output, attention_weights)`: (B, T, D) and (B, N, T, S) or None.
+        `(output, attention_weights)`: (B, T, D) and (B, N, T, S) or None. The Keras mask of `q` is
+        that of the output; it blocks nothing.
 
     Raises:
         ValueError: If the numbers of heads do not divide as they must, `share_qk` meets different
@@ -132,7 +136,19 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         if self.positions is not None and not self.positions.built:
             self.positions.build((None, self.num_heads, None, self.key_dim))
 
-    def call(self, q, k, v, mask=None, return_attention_weights=True, bias=None, causal=False):
+    def call(
+        self,
+        q,
+        k,
+        v,
+        mask=None,
+        return_attention_weights=True,
+        bias=None,
+        causal=False,
+        *,
+        k_mask=None,
+        v_mask=None,
+    ):
         # Here, not in `build`: once built, a layer no longer checks shapes.
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             if len(tensor.shape) != 3:
@@ -144,6 +160,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
                 f"k, v: expected one value for each key, got k {tuple(k.shape)} and "
                 f"v {tuple(v.shape)}."
             )
+        mask = with_key_masks(mask, k, k_mask, v_mask)
         keys, values = self.keys_values(k, v)
         return self.attend(q, keys, values, mask, return_attention_weights, bias, causal)
 

@@ -6,6 +6,7 @@ Axes: T target (query) length, S source (key) length, D width of queries and key
 
 import keras
 
+from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.scores.multiplicative import multiplicative_attention
 from tf_transformer.layers.notes_layer import NotesLayer
 
@@ -25,9 +26,12 @@ class MultiplicativeAttention(NotesLayer, keras.layers.Layer):
             (..., T, S); see `functional.attention.masks.blocked_scores`.
         return_attention_weights: False returns None instead of the weights, which are not kept.
         causal: bool, True also blocks every key that comes after its query.
+        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
+            by default the Keras masks of `k` and `v`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
+        `q` is that of the output; it blocks nothing.
 
     Raises:
         ValueError: If queries and keys have different widths, other sizes do not match, or the mask
@@ -43,7 +47,19 @@ class MultiplicativeAttention(NotesLayer, keras.layers.Layer):
     def build(self, q_shape, k_shape, v_shape):
         pass  # no weights; Keras gives the shape of each argument
 
-    def call(self, q, k, v, mask=None, return_attention_weights=True, causal=False):
+    def call(
+        self,
+        q,
+        k,
+        v,
+        mask=None,
+        return_attention_weights=True,
+        causal=False,
+        *,
+        k_mask=None,
+        v_mask=None,
+    ):
+        mask = with_key_masks(mask, k, k_mask, v_mask)
         return multiplicative_attention(
             q, k, v, mask, causal=causal, return_attention_weights=return_attention_weights
         )

@@ -1,7 +1,9 @@
 """Calling conventions of the notes that Keras does not provide itself."""
 
+import functools
 import inspect
 
+import keras
 import tensorflow as tf
 
 from tf_transformer.layers.whole_state import WholeState
@@ -10,13 +12,15 @@ KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
 class NotesLayer(WholeState):
-    """Mixin that allows positional arguments and stops the propagation of Keras masks.
+    """Mixin that allows positional arguments, takes Keras masks and passes them on.
 
     `layer(x, True, mask)` means the same as `layer.call(x, True, mask)`: Keras accepts only tensors
     by position, so every positional argument after the first is passed by its name in `call`.
 
-    A Keras mask (for example from `Embedding(mask_zero=True)`) is accepted without a warning and
-    not propagated: otherwise `fit` would silently weight the loss by it.
+    A Keras mask, for example from `Embedding(mask_zero=True)`, is False for padding. That of an
+    argument `x` is passed to `call` as `x_mask`, if `call` has such an argument and it was not
+    given. That of the first argument is also the mask of the first output. `mask` only has what
+    was passed as `mask`.
 
     Raises:
         TypeError: If there are more positional arguments than `call` takes, or an argument is given
@@ -35,8 +39,7 @@ class NotesLayer(WholeState):
         self.supports_masking = True
 
     def __call__(self, *args, **kwargs):
-        parameters = inspect.signature(self.call).parameters.values()
-        names = [parameter.name for parameter in parameters if parameter.kind != KEYWORD_ONLY]
+        names, with_mask = _arguments(type(self).call)
         if len(args) > len(names):
             raise TypeError(
                 f"{type(self).__name__}: expected at most {len(names)} arguments "
@@ -48,6 +51,15 @@ class NotesLayer(WholeState):
                     f"{type(self).__name__}: {name} was given twice, by position and by name."
                 )
             kwargs[name] = value
+        for name in with_mask:
+            tensor = args[0] if args and name == names[0] else kwargs.get(name)
+            mask = getattr(tensor, "_keras_mask", None)
+            if mask is not None and kwargs.get(f"{name}_mask") is None:
+                # Keras would fill in `mask` if there is one tensor, and record it in a functional
+                # model: the layer would then depend on the ids, not on `x` alone. It records no
+                # mask if there is any other keyword, and finds the mask again in each call.
+                is_symbolic = isinstance(mask, keras.KerasTensor)
+                kwargs[f"{name}_mask"] = None if is_symbolic else tf.cast(mask, tf.bool)
         outputs = super().__call__(*args[:1], **kwargs)
         return vars(self).pop("_result_with_none", outputs)
 
@@ -65,6 +77,19 @@ class NotesLayer(WholeState):
         vars(self)["_result_with_none"] = outputs  # not by assignment, which Keras tracks
         return tensors
 
-    def compute_mask(self, *args, **kwargs):
-        """Return None: this layer does not propagate masks."""
-        return None
+    def compute_mask(self, inputs, previous_mask=None):
+        """Return the Keras mask of the first argument.
+
+        Not `previous_mask`, for which Keras takes what was passed as `mask`.
+        """
+        del previous_mask
+        return getattr(inputs, "_keras_mask", None)
+
+
+@functools.cache
+def _arguments(call):
+    """Names of the arguments that can be positional, and of those whose Keras mask `call` takes."""
+    _, *parameters = inspect.signature(call).parameters.values()  # without `self`
+    names = [parameter.name for parameter in parameters if parameter.kind != KEYWORD_ONLY]
+    every = [parameter.name for parameter in parameters]
+    return names, [name for name in every if f"{name}_mask" in every]

@@ -42,8 +42,9 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         (B, T, D).
 
     Raises:
-        ValueError: If T is larger than `max_position`, `embedding` has a different size,
-            `positions` has fewer positions, or, in eager mode, an id is out of range.
+        ValueError: If T is larger than `max_position`, `embedding` has a different size or
+            `mask_zero=True`, `positions` has fewer positions, or, in eager mode, an id is out of
+            range.
         tf.errors.InvalidArgumentError: If, in a graph, an id is out of range. XLA cannot raise
             errors: there the vectors of such an id are NaN.
 
@@ -84,6 +85,12 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
                 f"embedding: expected a table of ({vocab_size}, {d_model}), got "
                 f"({embedding.input_dim}, {embedding.output_dim})."
             )
+        if getattr(embedding, "mask_zero", False):
+            raise ValueError(
+                "embedding: expected a table with mask_zero=False, since a saved model would not "
+                "mask padding any more, got mask_zero=True. Pass create_padding_mask(ids) as mask."
+            )
+        embedding.supports_masking = True  # or it warns of ids with a Keras mask, which is kept
         self.embedding = embedding
         if positions is not None and (positions.max_position or max_position) < max_position:
             raise ValueError(

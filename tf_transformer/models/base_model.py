@@ -123,7 +123,7 @@ class BaseModel(WholeState, keras.Model):
             if found > len(self.weights):
                 raise ValueError(
                     f"filepath: expected the {len(self.weights)} weights of this model, got "
-                    f"{found} in {filepath}. Create the model with the sizes that it was saved with."
+                    f"{found} in {filepath}. Create the model with the sizes of the saved one."
                 )
         super().load_weights(filepath, skip_mismatch, **kwargs)
 

@@ -171,6 +171,10 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
             raise ValueError(f"inputs: expected (inp, tar), two tensors of ids, got {got}.")
         return tuple(as_ids(ids, name) for ids, name in zip(inputs, ("inp", "tar"), strict=True))
 
+    def compute_mask(self, inputs, previous_mask=None):
+        """Return the Keras mask of the target ids, if they have one."""
+        return super().compute_mask(inputs[1])
+
     def logits(self, dec_output):
         """Project the decoder's output (..., D) to the vocabulary, (..., V)."""
         if self.final_layer is None:

@@ -301,7 +301,10 @@ def test_an_integer_mask():
         encoder()(IDS, mask=tf.constant(IDS == 0, tf.int32)[:, tf.newaxis, tf.newaxis])
 
 
-def test_no_mask_leaves_a_layer():
+def test_a_keras_mask_blocks_padding_and_goes_on():
     x = keras.layers.Embedding(V, D, mask_zero=True)(IDS)
-    output = ComplexEncoderLayer(D, N, F)(x)
-    assert getattr(output, "_keras_mask", None) is None
+    layer = ComplexEncoderLayer(D, N, F)
+    output = layer(x)
+    expected = layer(tf.convert_to_tensor(x.numpy()), mask=create_padding_mask(IDS))
+    np.testing.assert_array_equal(output, expected)
+    np.testing.assert_array_equal(output._keras_mask, IDS != 0)

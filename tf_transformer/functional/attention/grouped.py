@@ -51,9 +51,11 @@ def _grouped(q, k, v, times, mask, bias, causal, window, **options):
 
 
 def _same_for_all_queries(mask):
+    if isinstance(mask, tuple):
+        return all(map(_same_for_all_queries, mask))
     if mask is None or (mask.dtype == tf.bool and mask.shape.rank == 2):
         return True
-    return mask.shape.rank == 4 and mask.shape[1] == mask.shape[2] == 1
+    return mask.shape.rank in (3, 4) and set(mask.shape[1:-1]) == {1}
 
 
 def fold_heads(x, times):

@@ -7,6 +7,8 @@ with True. The dtype of a mask determines its convention, and `blocked_scores` i
 in this library that converts between them.
 """
 
+import functools
+
 import tensorflow as tf
 
 from tf_transformer.functional.ids import as_ids
@@ -124,11 +126,57 @@ def additive_mask(attention_mask):
     return tf.expand_dims((tf.cast(mask, tf.float32) - 1.0) * 10000.0, 1)  # (B, 1, F or 1, T)
 
 
+def with_key_masks(mask, k, *key_masks):
+    """Add Keras masks of keys and values to an attention mask: what one of them blocks is blocked.
+
+    Args:
+        mask: see `blocked_scores`.
+        k: the keys, a tensor (..., S, width).
+        *key_masks: None, or bool tensors (..., S), False for padding.
+
+    Returns:
+        A mask for `blocked_scores`. Nothing in it has T x S elements unless `mask` does.
+
+    Raises:
+        ValueError: See `check_keras_mask`.
+
+    Example:
+        >>> with_key_masks(None, tf.zeros((1, 2, 8)), tf.constant([[True, False]])).numpy().tolist()
+        [[[True, False]]]
+    """
+    masks = () if mask is None else (mask,)
+    for key_mask in {id(one): one for one in key_masks if one is not None}.values():
+        check_keras_mask(key_mask, k.shape[:-1])
+        masks += (tf.expand_dims(key_mask, -2),)  # (..., 1, S)
+    return masks[0] if len(masks) == 1 else masks or None
+
+
+def check_keras_mask(mask, shape):
+    """Check a Keras mask.
+
+    Args:
+        mask: tensor.
+        shape: static shape of the tokens that it is for, a `tf.TensorShape`.
+
+    Raises:
+        ValueError: If the mask is not bool or has another shape.
+
+    Example:
+        >>> check_keras_mask(tf.constant([[True, False]]), tf.TensorShape((1, 2)))
+    """
+    if mask.dtype != tf.bool or not shape.is_compatible_with(mask.shape):
+        raise ValueError(
+            f"Keras mask: expected bool {tuple(shape)}, a value for each token, got "
+            f"{tf.as_dtype(mask.dtype).name} {tuple(mask.shape)}. Put keras.layers.Masking after "
+            f"the embedding, not before it; pass a mask of another shape as `mask`."
+        )
+
+
 def blocked_scores(mask, scores_shape):
     """Convert a mask of either convention to a bool mask with True = blocked.
 
     Args:
-        mask: None, or one of
+        mask: None, a tuple of masks, of which each blocks, or one of
             float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
             any shape that broadcasts to the scores by NumPy's rules;
             bool, True = may attend (Keras, PyTorch): (B, N, T, S) or any shape that broadcasts to
@@ -151,6 +199,8 @@ def blocked_scores(mask, scores_shape):
     """
     if mask is None:
         return None
+    if isinstance(mask, tuple):
+        return functools.reduce(tf.logical_or, [blocked_scores(one, scores_shape) for one in mask])
     mask = tf.convert_to_tensor(mask)
     if mask.dtype == tf.bool:
         blocked = _spread_over_heads(tf.logical_not(mask), scores_shape.rank)

@@ -29,6 +29,8 @@ class ComplexEncoder(TakesIds, ComplexLayer):
         x: integer tensor (B, S), token ids, 0 = padding.
         training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`; usually `create_padding_mask(x)`.
+        x_mask: None, or bool tensor (B, S), False for padding, which is blocked as well; by default
+            the Keras mask of `x`, if the ids have one. It is also that of the output.
 
     Returns:
         (B, S, D), complex64, or complex128 under the policy "float64"; `ComplexToReal` makes real
@@ -86,10 +88,10 @@ class ComplexEncoder(TakesIds, ComplexLayer):
         for layer in (self.dropout, *self.enc_layers):
             layer.build((*x_shape, self.d_model))
 
-    def call(self, x, training=None, mask=None):
+    def call(self, x, training=None, mask=None, *, x_mask=None):
         x = self.dropout(self.embedding(x), training=training)
         for layer in self.enc_layers:
-            x = layer(x, training, mask)
+            x = layer(x, training, mask, x_mask=x_mask)
         return x
 
     def get_config(self):

@@ -32,6 +32,8 @@ class ComplexEncoderLayer(ComplexLayer):
         x: complex tensor (B, T, D), or a real one.
         training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`.
+        x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well; by default
+            the Keras mask of `x`, which is also that of the output.
 
     Returns:
         (B, T, D), complex64, or complex128 under the policy "float64".
@@ -70,9 +72,9 @@ class ComplexEncoderLayer(ComplexLayer):
         for layer in (self.ffn, self.layernorm1, self.layernorm2, self.dropout1, self.dropout2):
             layer.build(x_shape)
 
-    def call(self, x, training=None, mask=None):
+    def call(self, x, training=None, mask=None, *, x_mask=None):
         x = self.as_complex(x)
-        attn_output, _ = self.mha(x, x, x, mask, return_attention_weights=False)
+        attn_output, _ = self.mha(x, x, x, mask, False, k_mask=x_mask, v_mask=x_mask)
         out1 = self.layernorm1(x + self.dropout1(attn_output, training=training))
         ffn_output = self.ffn(out1)
         return self.layernorm2(out1 + self.dropout2(ffn_output, training=training))

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.attention.complex_attention import complex_attention
+from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.layers.complex.complex_dense import ComplexDense
 from tf_transformer.layers.complex.complex_layer import ComplexLayer, check_sizes
 
@@ -30,6 +31,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
             (B, N, T, S); see `functional.attention.masks.blocked_scores`.
         return_attention_weights: False returns None instead of the weights; then long texts are
             computed in blocks, see `choose_plan`.
+        k_mask, v_mask: see `MultiHeadAttention`.
 
     Returns:
         `(output, attention_weights)`: (B, T, D), complex64, and (B, N, T, S), float32, or None;
@@ -67,7 +69,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
         self.wv.build(v_shape)
         self.dense.build((*q_shape[:-1], self.d_model))
 
-    def call(self, q, k, v, mask=None, return_attention_weights=True):
+    def call(self, q, k, v, mask=None, return_attention_weights=True, *, k_mask=None, v_mask=None):
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             if len(tensor.shape) != 3:
                 raise ValueError(
@@ -77,7 +79,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
             self._split_heads(self.wq(q)),
             self._split_heads(self.wk(k)),
             self._split_heads(self.wv(v)),
-            mask,
+            with_key_masks(mask, k, k_mask, v_mask),
             return_attention_weights=return_attention_weights,
         )
         heads = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)

@@ -36,4 +36,6 @@ class GatedFeedForward(FeedForward):
         """See `FeedForward`."""
         gated = GatedDense(dff, get_activation(self.activation), dtype=dtype, name="hidden")
         output = FlatDense(d_model, dtype=dtype, name="output")
-        return keras.Sequential([gated, output], name=name)
+        network = keras.Sequential([gated, output], name=name)
+        network.supports_masking = True
+        return network

@@ -47,10 +47,7 @@ def point_wise_feed_forward_network(d_model, dff, activation="relu", **kwargs):
         [1, 3, 8]
     """
     dtype = kwargs.pop("dtype", None)
-    return keras.Sequential(
-        [
-            FlatDense(dff, activation=activation, dtype=dtype, name="hidden"),
-            FlatDense(d_model, dtype=dtype, name="output"),
-        ],
-        **kwargs,
-    )
+    hidden = FlatDense(dff, activation=activation, dtype=dtype, name="hidden")
+    network = keras.Sequential([hidden, FlatDense(d_model, dtype=dtype, name="output")], **kwargs)
+    network.supports_masking = True
+    return network

@@ -27,6 +27,7 @@ class BatchNorm(keras.layers.BatchNormalization):
         inputs: float tensor (..., D).
         training: bool or None; the statistics of the batch are used, and averaged, if true.
         tokens: None, or bool tensor (...), True for tokens, False for padding.
+        mask: the same, used without `tokens`; by default the Keras mask of `inputs`.
 
     Returns:
         (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
@@ -45,7 +46,8 @@ class BatchNorm(keras.layers.BatchNormalization):
     def __init__(self, momentum=0.99, epsilon=1e-6, **kwargs):
         super().__init__(momentum=momentum, epsilon=epsilon, **kwargs)
 
-    def call(self, inputs, training=None, tokens=None):
+    def call(self, inputs, training=None, tokens=None, mask=None):
+        tokens = mask if tokens is None else tokens
         if training and self.trainable and tokens is not None:
             message = "tokens: expected at least one in a batch of training, got only padding."
             with tf.control_dependencies([tf.debugging.Assert(tf.reduce_any(tokens), [message])]):

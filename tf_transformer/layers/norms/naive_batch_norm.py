@@ -14,7 +14,7 @@ class NaiveBatchNorm(BatchNorm):
 
     Call arguments:
         inputs, training: see `BatchNorm`.
-        tokens: ignored.
+        tokens, mask: ignored.
 
     Example:
         >>> x = tf.constant([[[4.0, 8.0], [4.0, 8.0], [0.0, 0.0], [0.0, 0.0]]])
@@ -25,6 +25,6 @@ class NaiveBatchNorm(BatchNorm):
         [0.0, 0.0]
     """
 
-    def call(self, inputs, training=None, tokens=None):
-        del tokens
+    def call(self, inputs, training=None, tokens=None, mask=None):
+        del tokens, mask
         return super().call(inputs, training=training)

@@ -6,7 +6,7 @@ Axes: B batch, F length of the queries, T length of the keys, N heads, H head wi
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.attention.masks import additive_mask
+from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
 from tf_transformer.models.bert.bert_attention import BertAttention
 from tf_transformer.models.bert.notes_call import as_tensor, unique_name
 from tf_transformer.models.bert.token_layout import padded_layout
@@ -43,6 +43,8 @@ def attention_layer(
         initializer_range: float, standard deviation of new kernels.
         do_return_2d_tensor: bool, True returns a matrix.
         batch_size, from_seq_length, to_seq_length: int, B, F and T; required for matrices.
+
+    Keras masks: padding of `to_tensor` is blocked, and the mask of `from_tensor` passed on.
 
     Returns:
         (B, F, N * H), or (B * F, N * H) with `do_return_2d_tensor`.
@@ -114,7 +116,10 @@ class _Attention(BertAttention):
         self.lengths = lengths
         self.do_return_2d_tensor = do_return_2d_tensor
 
-    def call(self, from_tensor, to_tensor, attention_mask=None, training=None):
+    def call(
+        self, from_tensor, to_tensor, attention_mask=None, training=None, *, to_tensor_mask=None
+    ):
+        mask = with_key_masks(None, to_tensor, to_tensor_mask)  # (B, 1, T) or (1, B * T)
         if self.lengths is None:
             batch, queries = tf.unstack(tf.shape(from_tensor)[:2])
             keys = tf.shape(to_tensor)[1]
@@ -122,12 +127,14 @@ class _Attention(BertAttention):
         else:
             batch, queries, keys = self.lengths
             static = (batch, queries)
+            mask = mask if mask is None else tf.reshape(mask, (batch, 1, keys))
         from_layout, to_layout = padded_layout(batch, queries), padded_layout(batch, keys)
         rows, _ = self.attend(
             from_layout.to_rows(from_tensor),
             to_layout.to_rows(to_tensor),
             from_layout,
             to_layout,
+            mask,
             bias=None if attention_mask is None else additive_mask(attention_mask),
             training=training,
         )
@@ -136,6 +143,12 @@ class _Attention(BertAttention):
         output = from_layout.to_batch(rows)
         output.set_shape((*static, rows.shape[-1]))
         return output
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The Keras mask of `from_tensor`, if the output has its axes."""
+        if self.do_return_2d_tensor != (self.lengths is not None):
+            return None
+        return super().compute_mask(inputs, previous_mask)
 
     def get_config(self):
         return {

@@ -30,7 +30,8 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
     Call arguments:
         input_ids, token_type_ids: integer tensors (B, T); see `as_ids`.
         training: bool or None; dropout is only applied if true.
-        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
+        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch; by
+            default the Keras mask of `input_ids`.
 
     Returns:
         (B, T, E).
@@ -89,7 +90,8 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
             self.positions.build((None, None, width))
         self.norm.build((None, None, width))
 
-    def call(self, input_ids, token_type_ids, training=None, *, tokens=None):
+    def call(self, input_ids, token_type_ids, training=None, *, tokens=None, input_ids_mask=None):
+        tokens = input_ids_mask if tokens is None else tokens
         config, types = self.config, "token_type_ids"
         input_ids, token_type_ids = as_ids(input_ids, self.ids_name), as_ids(token_type_ids, types)
         input_ids = in_vocabulary(input_ids, config.vocab_size, self.ids_name)

@@ -7,7 +7,7 @@ M tokens.
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.attention.masks import additive_mask
+from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.models.bert.bert_architecture_layer import BertArchitectureLayer
 from tf_transformer.models.bert.bert_layer import BertLayer
@@ -32,6 +32,8 @@ class BertEncoder(LayerWithArchitecture):
         input_tensor: float tensor (B, T, embedding width).
         attention_mask: None, or an integer or bool tensor (B, F, T), 1 = may attend.
         training: bool or None; dropout is only applied if true.
+        input_tensor_mask: None, or bool tensor (B, T), False for padding, which is blocked as
+            well; by default the Keras mask of `input_tensor`, which is also that of all outputs.
 
     Returns:
         list of L tensors (B, T, D), the outputs of all layers in order. If the architecture has a
@@ -94,11 +96,14 @@ class BertEncoder(LayerWithArchitecture):
         if self.final_norm is not None:
             self.final_norm.build((None, self.config.hidden_size))
 
-    def call(self, input_tensor, attention_mask=None, training=None):
+    def call(self, input_tensor, attention_mask=None, training=None, *, input_tensor_mask=None):
         layout = padded_layout(*tf.unstack(tf.shape(input_tensor)[:2]))
         mask, bias = None, None if attention_mask is None else additive_mask(attention_mask)
         if self.architecture is not None and bias is not None:  # its positions may need the bias
-            mask, bias = tf.equal(bias, 0.0), None
+            mask, bias = tf.equal(bias, 0.0), None  # (B, 1, F or 1, T)
+        padding = with_key_masks(None, input_tensor, input_tensor_mask)  # (B, 1, T)
+        if padding is not None:
+            mask = padding if mask is None else mask & tf.expand_dims(padding, 1)
         outputs, _ = self.forward(layout.to_rows(input_tensor), layout, mask, bias, training)
         outputs = [layout.to_batch(rows) for rows in outputs[1:]]
         for output in outputs:
@@ -146,6 +151,10 @@ class BertEncoder(LayerWithArchitecture):
             tokens = token_rows(mask, layout)
             rows = self.final_norm(rows, training=training, tokens=tokens)
         return rows, attention
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The Keras mask of the input, for each output."""
+        return [super().compute_mask(inputs)] * self.config.num_hidden_layers
 
     def get_config(self):
         return {**super().get_config(), "jit": self.jit}

@@ -6,6 +6,7 @@ Axes: B batch, T length, D hidden size.
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.models.bert.bert_attention import BertAttention
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.token_layout import padded_layout
@@ -28,6 +29,8 @@ class BERTSelfAttention(BertAttention):
         attention_mask: None, or a float tensor that broadcasts to the scores (B, N, T, T) and is
             added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
         training: bool or None; dropout is only applied if true.
+        hidden_states_mask: None, or bool tensor (B, T), False for padding, which is blocked as
+            well; by default the Keras mask of `hidden_states`, which is also that of the output.
 
     Returns:
         (B, T, D).
@@ -62,7 +65,7 @@ class BERTSelfAttention(BertAttention):
             )
         super().build(hidden_states_shape, hidden_states_shape)
 
-    def call(self, hidden_states, attention_mask=None, training=None):
+    def call(self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None):
         if len(hidden_states.shape) != 3:
             raise ValueError(
                 f"hidden_states: expected (batch, length, width), got shape "
@@ -75,7 +78,8 @@ class BERTSelfAttention(BertAttention):
             )
         layout = padded_layout(*tf.unstack(tf.shape(hidden_states)[:2]))
         rows = layout.to_rows(hidden_states)
-        context, _ = self.attend(rows, rows, layout, layout, bias=attention_mask, training=training)
+        mask = with_key_masks(None, hidden_states, hidden_states_mask)
+        context, _ = self.attend(rows, rows, layout, layout, mask, attention_mask, training)
         context = layout.to_batch(context)
         context.set_shape(hidden_states.shape)
         return context

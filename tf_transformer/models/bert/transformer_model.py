@@ -39,6 +39,8 @@ def transformer_model(
         initializer_range: float, standard deviation for initializing kernels.
         do_return_all_layers: bool, True returns the output of every layer.
 
+    Keras masks: padding of `input_tensor` is blocked, and its mask passed on.
+
     Returns:
         (B, T, D), or the list of the outputs of all layers in order.
 
