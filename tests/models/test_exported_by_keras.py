@@ -83,7 +83,7 @@ def around_bert(cls, dtype):
 def with_more_layers(dtype):
     model, _ = around_bert(bert.BertForTokenClassification, dtype)
     inputs = {name: keras.Input((None,), dtype=dtype, name=name) for name in BERT_INPUTS}
-    x = keras.Sequential([model, keras.layers.Dense(3), keras.layers.Softmax()])(inputs)
+    x = keras.Sequential([keras.layers.Dense(3), keras.layers.Softmax()])(model(inputs))
     return keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(x)), BERT_INPUTS
 
 
@@ -162,7 +162,8 @@ def test_an_archive_and_litert(name, loaded, tmp_path):
     model, inputs = MODELS[name]("int32")
     archive = keras.export.ExportArchive()
     archive.track(model)
-    [spec] = [tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), model.input)]
+    spec = {key: tf.TensorSpec((None, None), tf.int32) for key in inputs}
+    spec = spec if len(spec) > 1 else spec["ids"]
     archive.add_endpoint("serve", lambda x: model(x, training=False), [spec])
     archive.write_out(tmp_path / "archive", verbose=False)
     check(loaded(tmp_path / "archive", inputs), model, inputs)

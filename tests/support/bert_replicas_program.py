@@ -1,6 +1,7 @@
 """Train BERT models on one device and on two replicas, and print the results as JSON.
 
-`python bert_replicas_program.py FOLDER`. The two devices are logical CPUs.
+`python bert_replicas_program.py FOLDER CASE...`: a line of JSON for each case. The two devices are
+logical CPUs.
 
 Axes: B texts, T length.
 """
@@ -116,6 +117,8 @@ def trained(strategy, make, x, y, loss):
         model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=False)
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
     losses = model.fit(data, epochs=2, shuffle=False, verbose=0).history["loss"]
+    if make is not bert.BertForPreTraining:
+        return losses
     after = np.ravel(model.evaluate(data, verbose=0))[0]
     outputs = tf.nest.flatten(model.predict(x, batch_size=4, verbose=0))[:1]
     return [*losses, after, *map(float, np.concatenate([np.ravel(part) for part in outputs]))]
@@ -143,37 +146,39 @@ def towers(strategy):
     return model.fit(data, epochs=2, verbose=0).history["loss"]
 
 
-def commands(folder):
-    """The exit codes of the commands, and what they wrote to standard error."""
+def commands(folder, name):
+    """The exit code of a command, what it wrote, and its history."""
     data = folder / "data.tsv"
     data.write_text("".join(f"{'ab'[x in 'film']}\t{x} {y}\n" for x in WORDS for y in WORDS))
     text = write_topics(folder / "topics.txt", documents=60)
     tune = ("finetune", "--model", tiny_folder(folder / "model"), "--train", data)
     settings = ("--batch-size", "5", "--max-length", "9", "--epochs", "1", "--early-exit", "1")
     pretrain = ("pretrain", "--text", text, "--preset", "tiny", "--lengths", "16")
-    results = []
-    for n, words in enumerate(
-        [(*tune, *settings), (*pretrain, "--vocab-size", "99", "--epochs", "1")]
-    ):
-        words = (*words, "--output", folder / f"{n}", "--distribute", "mirrored")
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            code = command([str(word) for word in words])
-        history = folder / f"{n}" / "history.csv"
-        results.append([code, printed.getvalue(), history.exists() and history.read_text()])
-    return results
+    words = {
+        "finetune": (*tune, *settings),
+        "pretrain": (*pretrain, "--vocab-size", "99", "--epochs", "1"),
+    }[name]
+    words = (*words, "--output", folder / name, "--distribute", "mirrored")
+    printed, history = io.StringIO(), folder / name / "history.csv"
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        code = command([str(word) for word in words])
+    return code, printed.getvalue(), history.exists() and history.read_text()
 
 
-def main(folder):
-    [cpu] = tf.config.list_physical_devices("CPU")
+def main(folder, *names):
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # saves time
+    [cpu] = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    report = {name: [trained(one, *case) for one in (None, two)] for name, case in CASES.items()}
-    for function in (towers, unequal):
-        report[function.__name__] = [function(one) for one in (None, two)]
-    print(json.dumps({"models": report, "commands": commands(folder)}))
+    for name in names:
+        if name in ("finetune", "pretrain"):
+            result = commands(folder, name)
+        elif name in CASES:
+            result = [trained(one, *CASES[name]) for one in (None, two)]
+        else:
+            result = [{"towers": towers, "unequal": unequal}[name](one) for one in (None, two)]
+        print(json.dumps([name, result]), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

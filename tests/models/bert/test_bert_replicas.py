@@ -7,24 +7,50 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+OTHERS = (
+    "Bert",
+    "BertForTokenClassification",
+    "BertForNextSentencePrediction",
+    "BertForQuestionAnswering",
+    "BertForMaskedLM",
+    "BertForSequenceClassification",
+    "UniLM",
+    "SentenceEncoder",
+    "a functional model",
+)
 
 
-def test_two_replicas_are_one_device(tmp_path):
+def results(folder, *names):
+    """The results of some cases of the program, by name."""
     done = subprocess.run(
-        [sys.executable, ROOT / "tests" / "support" / "bert_replicas_program.py", tmp_path],
+        [sys.executable, ROOT / "tests" / "support" / "bert_replicas_program.py", folder, *names],
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
-        timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
-    assert len(report["models"]) == 14
-    for name, (one, two) in report["models"].items():
+    found = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert list(found) == list(names)
+    return found
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("BertForPreTraining", "BertWithExits", "a model of a user", "unequal", "towers"),
+        pytest.param(OTHERS, marks=pytest.mark.whole),
+    ],
+)
+def test_two_replicas_are_one_device(names, tmp_path):
+    for name, (one, two) in results(tmp_path, *names).items():
         assert np.isfinite(one).all() and one[0] != one[1], name
         np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5, err_msg=name)
-    for code, printed, history in report["commands"]:
+
+
+def test_the_commands_train(tmp_path):
+    for code, printed, history in results(tmp_path, "finetune", "pretrain").values():
         assert code in (0, None), printed
         assert len(history.splitlines()) == 2
