@@ -344,6 +344,7 @@ def add(*changes):
         add({"content": ""}),
         add({"content": "<s>", "id": 1}),
         add({"lstrip": 1}),
+        add({"content": " ", "lstrip": True}),  # a panic there
         lambda content: content["added_tokens"].append({"id": 8000, "content": "a", "special": 0}),
     ],
 )

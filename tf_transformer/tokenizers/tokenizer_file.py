@@ -2,10 +2,10 @@
 
 import json
 import re
+from collections import namedtuple
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,21 +20,10 @@ MODELS = ("BPE", "WordPiece", "Unigram")
 UNKNOWN_PENALTY = 10.0
 
 
-class AddedToken(NamedTuple):
-    """An entry of "added_tokens": a token that is found in a text before the model splits the rest.
-
-    Example:
-        >>> AddedToken(content="[E1]", id=7, special=False).normalized
-        True
-    """
-
-    content: str
-    id: int
-    special: bool
-    single_word: bool = False
-    lstrip: bool = False
-    rstrip: bool = False
-    normalized: bool = True
+# An entry of "added_tokens": a token that is found in a text before the model splits the rest.
+AddedToken = namedtuple(
+    "AddedToken", "content id special single_word lstrip rstrip normalized", defaults=(False,) * 4
+)
 
 
 @dataclass(frozen=True)
@@ -229,6 +218,9 @@ class TokenizerFile:
                 raise UnsupportedPart.of("added_tokens", "a string, an id and flags", token)
             if not token.content or token.content in contents:
                 raise UnsupportedPart.of("added_tokens", "each token once, none empty", token)
+            if token.lstrip and token.content.isspace():
+                # The Rust package panics where it follows a token with `rstrip`.
+                raise UnsupportedPart.of("added_tokens", "no lstrip of white space", token)
             contents.add(token.content)
         return found
 
@@ -242,7 +234,7 @@ class TokenizerFile:
             A `TokenizerFile`.
 
         Raises:
-            ValueError: If a token is empty or was added before.
+            ValueError: If a token is empty, was added before, or is white space with `lstrip`.
         """
         mark = "number "
         while mark in self.text:

@@ -12,7 +12,7 @@ from bert_choices import CHOICES
 from random_weights import randomize
 from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
 
-from tf_transformer import Architecture, Transformer, bert, greedy_decode, litert
+from tf_transformer import Architecture, Transformer, bert, greedy_decode, litert, with_vocab_size
 from tf_transformer.compression import quantized
 from tf_transformer.export import write_litert
 from tf_transformer.export.litert.litert_functions import litert_functions
@@ -161,6 +161,19 @@ def test_a_translator(parts, translations, tmp_path):
         )
         expected = [[n for n in row if n] for row in expected.numpy().tolist()]
         assert translation == lite.tokenizer.decode(expected)[0]
+
+
+def test_a_translator_never_chooses_an_id_without_a_token(translations, tmp_path):
+    tokenizer_file, texts = translations
+    model = translator(270, PARTS["paper"])
+    wide = with_vocab_size(model, 272)
+    bias = wide.final_layer.bias
+    bias.assign(tf.concat([bias[:-2], (100.0, 100.0)], 0))  # they would be chosen always
+    found = []
+    for name, one in (("model", model), ("wide", wide)):
+        write_litert(one, tokenizer_file, tmp_path / name, examples=texts)
+        found.append(litert.load(tmp_path / name).translate(texts))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])

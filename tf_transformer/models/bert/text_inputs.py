@@ -63,7 +63,31 @@ def read_tokenizer_file(folder, lowercase=None):
     settings = read_json(settings) if settings.is_file() else {}
     if lowercase is None:
         lowercase = settings.get("do_lower_case", not _has_capitals(folder / "vocab.txt"))
-    return TokenizerFile.read_vocabulary(folder / "vocab.txt", _pipeline(settings, lowercase))
+    file = TokenizerFile.read_vocabulary(folder / "vocab.txt", _pipeline(settings, lowercase))
+    _refuse_added_tokens(folder, settings, file)
+    return file
+
+
+def _refuse_added_tokens(folder, settings, file):
+    """Only a `tokenizer.json` says fully how tokens beside a `vocab.txt` are found."""
+    described = settings.get("added_tokens_decoder") or {}
+    try:
+        described = [(token["content"], token["special"]) for token in described.values()]
+        special = {*file.special_tokens, *(token for token, is_special in described if is_special)}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"added_tokens_decoder: expected content and special of each token in {folder}, got "
+            f"{error!r}."
+        ) from error
+    found = [token for token, _ in described]
+    if (folder / "added_tokens.json").is_file():
+        found += read_json(folder / "added_tokens.json")
+    found = [token for token in found if token not in special & set(file.vocabulary)]
+    if found:
+        raise ValueError(
+            f"folder: expected no added tokens beside a vocab.txt, got {found[:5]} in {folder}. "
+            "Save the tokenizer as a tokenizer.json, which defines it fully."
+        )
 
 
 def _has_capitals(path):
