@@ -79,7 +79,8 @@ def among_tokens(step, num_tokens):
 
     def limited(tokens, state):
         logits, state = step(tokens, state)
-        return (logits if num_tokens is None else logits[:, :num_tokens]), state
+        has_more = num_tokens not in (None, logits.shape[-1])
+        return logits[:, :num_tokens] if has_more else logits, state
 
     return limited
 

@@ -236,16 +236,14 @@ class TokenizerFile:
         Raises:
             ValueError: If a token is empty, was added before, or is white space with `lstrip`.
         """
-        mark = "number "
-        while mark in self.text:
-            mark += "."
+        mark = "\ud800"  # in no valid text
         content = json.loads(self.text, parse_float=mark.__add__)
         ids = {token: number for number, token in enumerate(self.vocabulary)}
         tokens = [token._replace(id=ids.setdefault(token.content, len(ids))) for token in tokens]
         added = content.get("added_tokens") or []
         content["added_tokens"] = [*added, *(token._asdict() for token in tokens)]
         text = json.dumps(content, indent=2, ensure_ascii=False)
-        return type(self)(re.sub(f'"{re.escape(mark)}([^"]*)"', r"\1", text))
+        return type(self)(re.sub(f'"{mark}([^"]*)"', r"\1", text))
 
     @cached_property
     def merge_pairs(self):

@@ -209,13 +209,11 @@ class IdTranslator(tf.Module):
 
     def _model(self, ids, beam_size, resize):
         """`step`, and the first state or, without `resize`, a function that makes it."""
+        start, step = self._in_loops if resize else self._whole
+        step = among_tokens(step, self._num_tokens)
         if resize:
-            start, step = self._in_loops
-            state = start(ids, 0, beam_size)  # `resize` makes room in the caches
-        else:
-            start, step = self._whole
-            state = lambda: start(ids, self._bounds(ids)["max_length"], beam_size)  # noqa: E731
-        return among_tokens(step, self._num_tokens), state
+            return step, start(ids, 0, beam_size)  # `resize` makes room in the caches
+        return step, lambda: start(ids, self._bounds(ids)["max_length"], beam_size)
 
     def _bounds(self, ids):
         # The limit of each sentence, not of the batch: a result must not depend on the other rows.
