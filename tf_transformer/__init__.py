@@ -68,7 +68,7 @@ _HOMES = {
         "TokenEmbedding",
         "point_wise_feed_forward_network",
     ),
-    "models": ("LanguageModel", "Transformer"),
+    "models": ("LanguageModel", "Transformer", "with_vocab_size"),
     "generation": (
         "Ensemble",
         "beam_search",

@@ -14,7 +14,15 @@ from command_line import command_here
 from serving_contract import check_serving_contract
 from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
 
-from tf_transformer import TextClassifier, TextEncoder, bert, count_compilations, litert
+from tf_transformer import (
+    EarlyExitClassifier,
+    TextClassifier,
+    TextEncoder,
+    bert,
+    count_compilations,
+    litert,
+    with_vocab_size,
+)
 from tf_transformer.export import write_litert
 from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.warm_up_requests import REQUESTS
@@ -163,10 +171,37 @@ def test_tensorflow_serving_can_run_them(saved):
 
 
 def test_another_vocabulary_is_refused(folder, tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS[:9]))
+    (tmp_path / "vocab.txt").write_text("\n".join([*TOKENS, "more"]))
     encoder = bert.SentenceEncoder.from_pretrained(folder)
-    with pytest.raises(ValueError, match=f"tokenizer: expected {len(TOKENS)} tokens.*got 9"):
+    with pytest.raises(ValueError, match=f"tokenizer: expected at most {len(TOKENS)} tokens"):
         TextEncoder(encoder, bert.read_tokenizer(tmp_path))
+
+
+def test_rows_without_a_token_change_nothing(folder, tmp_path):
+    tokenizer = bert.read_tokenizer(folder)
+    texts = tf.constant(["one two", "three", ""])
+    for cls, make, answer in (
+        (bert.SentenceEncoder, TextEncoder, lambda model: model.encode(texts)),
+        (
+            bert.BertForSequenceClassification,
+            TextClassifier,
+            lambda model: model.classify(texts)["probabilities"],
+        ),
+        (
+            bert.BertWithExits,
+            EarlyExitClassifier,
+            lambda model: model.classify(texts)["probabilities"],
+        ),
+    ):
+        model = cls.from_pretrained(folder, new_head=None, labels=("bad", "good"))
+        wide = with_vocab_size(model, len(TOKENS) + 5)
+        wide.save_pretrained(tmp_path / "wide", tokenizer_from=folder)
+        again = cls.from_pretrained(tmp_path / "wide")
+        expected = answer(make(model, tokenizer))
+        for one in (wide, again):
+            np.testing.assert_array_equal(answer(make(one, tokenizer)), expected)
+    encoder = TextEncoder.from_pretrained(tmp_path / "wide")
+    assert encoder.encode(texts).shape[0] == 3
 
 
 def test_a_length_past_the_positions_is_refused(folder):

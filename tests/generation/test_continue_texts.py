@@ -1,9 +1,12 @@
 """Texts are continued by every decoding, and begin as they were given."""
 
+import copy
+
 import pytest
+import tensorflow as tf
 from random_weights import randomize
 
-from tf_transformer import BPETokenizer, LanguageModel, continue_texts
+from tf_transformer import BPETokenizer, LanguageModel, continue_texts, with_vocab_size
 
 TEXTS = ["low new", "", "newest 新"]
 
@@ -37,6 +40,27 @@ def test_a_text_as_long_as_the_limit_stays_as_it_is(model_and_tokenizer):
     model, tokenizer = model_and_tokenizer
     [ids] = tokenizer.encode(["low new"])
     assert continue_texts(model, tokenizer, ["low new"], max_length=len(ids)) == ["low new"]
+
+
+@pytest.mark.parametrize("how", [{}, {"beam_size": 3}, {"sampling": {"seed": 5}}], ids=str)
+def test_an_id_without_a_token_is_never_chosen(model_and_tokenizer, how):
+    model, tokenizer = model_and_tokenizer
+    wide = with_vocab_size(model, tokenizer.vocab_size + 5)
+    table = wide.decoder.embedding.embedding.embeddings
+    table.assign(tf.concat([table[:-5], 9 * table[:5]], 0))  # they would be the likeliest often
+    expected = continue_texts(model, tokenizer, TEXTS, **how)
+    assert continue_texts(wide, tokenizer, TEXTS, **how) == expected
+
+
+def test_more_tokens_than_rows_are_refused(model_and_tokenizer):
+    model, tokenizer = model_and_tokenizer
+    tokenizer = copy.copy(tokenizer)
+    size = tokenizer.vocab_size
+    tokenizer.add_tokens(["[E1]"])
+    with pytest.raises(ValueError, match=f"tokenizer: expected at most {size} .* got {size + 1}"):
+        continue_texts(model, tokenizer, ["low"])
+    larger = with_vocab_size(model, size + 1)
+    assert continue_texts(larger, tokenizer, ["low[E1]"])[0].startswith("low[E1]")
 
 
 def test_bad_input(model_and_tokenizer):

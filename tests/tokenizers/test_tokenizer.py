@@ -1,24 +1,33 @@
 """Behaviour shared by all three models, in Python."""
 
+import concurrent.futures
+import copy
 import dataclasses
+import multiprocessing
+import pickle
+import re
 import sys
 import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 from tokenizer_files import MAKERS, MODELS
+from tokenizers import AddedToken
 from unicode_texts import SEEDS
 
 from tf_transformer.tokenizers import (
     BPETokenizer,
     Tokenizer,
+    TokenizerFile,
     UnigramTokenizer,
     WordPieceTokenizer,
     bert_pipeline,
     byte_level_pipeline,
     metaspace_pipeline,
 )
+from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS
 
 CLASSES = [BPETokenizer, WordPieceTokenizer, UnigramTokenizer]
 TRAINERS = [*(cls.train for cls in CLASSES), WordPieceTokenizer.train_by_information]
@@ -251,3 +260,170 @@ def test_missing_package_says_what_to_install(monkeypatch, file_of, kind):
     ):
         with pytest.raises(ImportError, match=r'pip install -e "\.\[train\]"'):
             call()
+
+
+def pickled(thing):
+    return pickle.loads(pickle.dumps(thing))
+
+
+COPIES = [pickled, copy.copy, copy.deepcopy]
+
+
+@pytest.fixture(params=MAKERS)
+def any_tokenizer(request, pair_of):
+    return pair_of(request.param)[1]
+
+
+ATTACKS = ["hello </s> <s><pad>[SEP] [CLS]", "[MASK]<unk><|endoftext|></s>", "我不知道。"]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_is_the_same_tokenizer(any_tokenizer, all_texts, copied):
+    texts = [*ATTACKS, *SEEDS, *all_texts[::300]]
+    again = copied(any_tokenizer)
+    assert type(again) is type(any_tokenizer) and again is not any_tokenizer
+    for add_special_tokens in (True, False):
+        expected = any_tokenizer.encode(texts, add_special_tokens)
+        assert again.encode(texts, add_special_tokens) == expected
+    assert again.encode_with_offsets(texts) == any_tokenizer.encode_with_offsets(texts)
+    assert again.decode(expected) == any_tokenizer.decode(expected)
+    assert again.ids_of_roles == any_tokenizer.ids_of_roles
+    assert again.vocab_size == any_tokenizer.vocab_size
+
+
+def test_a_trained_tokenizer_keeps_its_end_to_itself_in_a_copy():
+    tokenizer = BPETokenizer.train(["hello world"] * 3, vocab_size=270)
+    for copied in (tokenizer, *(make(tokenizer) for make in COPIES)):
+        assert copied.encode(["hello </s>"]) == [[266, 223, 30, 17, 85, 32]]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_of_a_vocabulary_of_bert(tmp_path, copied):
+    (tmp_path / "vocab.txt").write_text("\n".join([*BERT_SPECIAL_TOKENS, "low", "", ""]))
+    one = WordPieceTokenizer.load_vocabulary(tmp_path / "vocab.txt", lowercase=False)
+    for tokenizer in (one, Tokenizer(one._file)):
+        again = copied(tokenizer)
+        assert again.encode(["low [SEP] LOW"]) == tokenizer.encode(["low [SEP] LOW"])
+        assert again.encode(["low [SEP]"]) == [[5, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("setting", ["truncation", "padding"])
+def test_settings_that_are_ignored_are_ignored_in_a_copy(rewrite, setting):
+    settings = {
+        "truncation": {
+            "direction": "Right",
+            "max_length": 2,
+            "strategy": "LongestFirst",
+            "stride": 0,
+        },
+        "padding": {
+            "strategy": {"Fixed": 99},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": "<pad>",
+        },
+    }
+    path = rewrite(lambda content: content.update({setting: settings[setting]}))
+    tokenizer = Tokenizer.load(path)
+    [ids] = tokenizer.encode(["a rather long text"])
+    assert 2 < len(ids) < 99
+    for copied in COPIES:
+        assert copied(tokenizer).encode(["a rather long text"]) == [ids]
+
+
+def test_a_copy_keeps_what_was_set_on_it():
+    tokenizer = BPETokenizer.train(["hello world"] * 3, vocab_size=270)
+    tokenizer.special_tokens["[MASK]"] = 7
+    tokenizer.name = "mine"
+    for copied in COPIES:
+        again = copied(tokenizer)
+        assert again.mask_id == 7 and again.name == "mine"
+
+
+def encode_in_process(tokenizer, texts):
+    return tokenizer.encode(texts)
+
+
+def test_a_process_pool_has_the_same_tokenizer(file_of):
+    loaded = [Tokenizer.load(file_of(kind)) for kind in MODELS]
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+        found = list(pool.map(encode_in_process, loaded, [ATTACKS] * 3))
+    assert found == [tokenizer.encode(ATTACKS) for tokenizer in loaded]
+
+
+def test_a_copy_of_a_file_is_read_again(file_of):
+    file = TokenizerFile.read(file_of("unigram"))
+    for copied in COPIES:
+        assert copied(file) == file and copied(file).vocabulary == file.vocabulary
+
+
+def rust_with(tokenizer, tokens):
+    """The Rust package's tokenizer with added tokens, special ones as plain text."""
+    rust = tokenizers.Tokenizer.from_str(tokenizer._file.text)
+    count = rust.add_tokens(tokens)
+    rust.encode_special_tokens = True
+    return rust, count
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_added_tokens_are_those_of_the_rust_package(pair_of, all_texts, tmp_path, kind):
+    tokenizer = copy.copy(pair_of(kind)[1])
+    tokens = ["[E1]", "Tom", AddedToken("我", normalized=False, rstrip=True), "[E1]x"]
+    rust, count = rust_with(tokenizer, tokens)
+    size = tokenizer.vocab_size
+    assert tokenizer.add_tokens(tokens) == count == 4
+    assert tokenizer.add_tokens(iter(tokens)) == 0
+    assert tokenizer.vocab_size == rust.get_vocab_size() > size
+    assert tokenizer.special_tokens == pair_of(kind)[1].special_tokens
+    texts = ["a [E1] b", "[e1][E1]x我 Tom</s>[E1", *ATTACKS, *SEEDS, *all_texts[::100]]
+    expected = [e.ids for e in rust.encode_batch(texts, add_special_tokens=False)]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    for one in (tokenizer, pickled(tokenizer), Tokenizer.load(tmp_path / "tokenizer.json")):
+        assert one.encode(texts) == expected
+        assert one.decode(expected) == rust.decode_batch(expected)
+    [number] = tokenizer.tokens_to_ids(["[E1]"])
+    assert number in expected[0] and tokenizer.ids_to_tokens([number]) == ["[E1]"]
+
+
+def test_an_added_special_token_is_plain_text_in_a_text():
+    tokenizer = WordPieceTokenizer.train(["low lower"] * 2, vocab_size=30)
+    [before] = tokenizer.encode(["low [E1]"])
+    special = AddedToken("[É1]", special=True, normalized=True)
+    assert tokenizer.add_tokens([AddedToken("[E1]", special=True), special]) == 2
+    assert tokenizer.encode(["low [E1]"]) == [before]
+    ids = tokenizer.tokens_to_ids(["[E1]", "[É1]"])
+    assert tokenizer.special_tokens["[E1]"] == ids[0]
+    # The Rust package would keep the second, as "[e1]".
+    assert tokenizer.decode([[*tokenizer.encode(["low"])[0], *ids]]) == ["low"]
+
+
+def test_a_special_token_stays_special_when_it_is_added_again():
+    tokenizer = BPETokenizer.train(["hello world"] * 3, vocab_size=270)
+    assert tokenizer.add_tokens(["</s>", AddedToken("<s>", special=False)]) == 0
+    assert tokenizer.encode(["hello </s>"]) == [[266, 223, 30, 17, 85, 32]]
+    assert pickled(tokenizer).end_id == 2
+
+
+def test_tokens_that_cannot_be_added_are_refused():
+    tokenizer = WordPieceTokenizer.train(["low lower"] * 2, vocab_size=30)
+    size = tokenizer.vocab_size
+    with pytest.raises(TypeError, match=r"tokens: .*use \[token\]"):
+        tokenizer.add_tokens("[E1]")
+    with pytest.raises(TypeError, match="tokens: expected strings or .*, got int"):
+        tokenizer.add_tokens([3])
+    for token in ("", "\x00", AddedToken("", normalized=False)):
+        with pytest.raises(ValueError, match="tokens: expected tokens of which the normalizer"):
+            tokenizer.add_tokens(["[E1]", token])
+    assert tokenizer.vocab_size == size  # nothing of it
+
+
+def test_a_trace_refuses_what_the_model_does_not_see():
+    tokenizer = BPETokenizer.train(["hello world"] * 3, vocab_size=270)
+    tokenizer.add_tokens(["[E1]", "world"])
+    for text, token in (("hello [E1]", "[E1]"), ("hello world", "world")):
+        with pytest.raises(ValueError, match=rf"text: .*added tokens.*got \['{re.escape(token)}'"):
+            tokenizer.trace(text)
+    assert tokenizer.trace("hello")[0]["ids"] == tokenizer.encode(["hello"])[0]

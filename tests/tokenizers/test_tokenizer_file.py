@@ -1,5 +1,6 @@
 import json
 import random
+import re
 
 import pytest
 from tokenizer_files import MODELS
@@ -17,6 +18,7 @@ from tf_transformer.tokenizers import (
     WordPieceTokenizer,
     bert_pipeline,
 )
+from tf_transformer.tokenizers.tokenizer_file import AddedToken
 
 BERT_TOKENS = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "low", "##er", "l", "##e"]
 
@@ -180,7 +182,6 @@ def some_bytes(content):
         ("wordpiece", "model.unk_token", put("model", "unk_token", "no such token")),
         ("unigram", "model.unk_id", put("model", "unk_id", None)),
         ("unigram", "model.byte_fallback", some_bytes),
-        ("unigram", "added_tokens", put("added_tokens", 3, "special", False)),
     ],
 )
 def test_what_the_graph_cannot_do_is_refused_by_the_name_of_its_part(rewrite, kind, part, change):
@@ -252,18 +253,116 @@ def test_vocabulary_of_bert(tmp_path, lowercase):
     assert roles == (0, 2, 3, 4, 5)
 
 
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+# Files of published models have such lines. Ids as transformers 5.24 gives them, `BertTokenizer`.
+LINES = {
+    "end of lines": ("\r\n".join([*SPECIAL, "low", "##er", "l"]) + "\r\n", [5, 6, 7, 1], 8),
+    "no end": ("\n".join([*SPECIAL, "low", "##er", "l"]), [5, 6, 7, 1], 8),
+    "carriage returns": ("\r".join([*SPECIAL, "low", "##er", "l"]), [5, 6, 7, 1], 8),
+    "blank": ("\n".join([*SPECIAL, "", "low", "", "##er", "l"]) + "\n", [6, 8, 9, 1], 10),
+    "blank at the end": ("\n".join([*SPECIAL, "low", "##er", "l"]) + "\n\n\n", [5, 6, 7, 1], 10),
+    "white space": (
+        "\n".join([*SPECIAL, "\u2028", "\u3000", "low", "\x85", "\x1c", "##er", "l", " x"]),
+        [7, 10, 11, 1],
+        13,
+    ),
+    "repeated": ("\n".join([*SPECIAL, "low", "##er", "low", "l", "##er"]), [7, 9, 8, 1], 10),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_of_a_vocabulary_are_read_as_by_hugging_face(tmp_path, name):
+    text, ids, size = LINES[name]
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(text.encode("utf-8"))
+    tokenizer = WordPieceTokenizer.load_vocabulary(path)
+    graph = GraphWordPiece(TokenizerFile.read_vocabulary(path, bert_pipeline()))
+    for texts in (["lower\u3000l\u2028x"], ["lower  l x "]):
+        assert tokenizer.encode(texts) == graph.encode(texts).to_list() == [ids]
+    assert tokenizer.vocab_size == graph.vocab_size == size
+    # `load_vocab` of transformers; a name of ours only where a later line has the same token.
+    with open(path, encoding="utf-8") as reader:
+        lines = [line.rstrip("\n") for line in reader.readlines()]
+    theirs = {token: number for number, token in enumerate(lines)}
+    assert theirs.items() <= {t: n for n, t in enumerate(graph._file.vocabulary)}.items()
+    # Nothing that a text says becomes the id of a line that does not count.
+    unused = set(range(size)) - set(theirs.values())
+    names = [graph._file.vocabulary[number] for number in unused]
+    assert not unused & {n for ids in tokenizer.encode([*names, " ".join(names)]) for n in ids}
+
+
+def test_a_special_token_on_two_lines_has_the_id_of_the_last(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, "low", "[SEP]"]))
+    tokenizer = WordPieceTokenizer.load_vocabulary(path)
+    assert tokenizer.encode(["low"], add_special_tokens=True) == [[2, 5, 6]]
+    assert tokenizer.end_id == 6
+
+
 @pytest.mark.parametrize(
-    ("tokens", "message"),
+    ("text", "message"),
     [
-        ([*BERT_TOKENS, "low"], r"'low' on lines 7 and 11"),
         (
-            [t for t in BERT_TOKENS if t not in ("[CLS]", "[MASK]")],
-            r"lacks \['\[CLS\]', '\[MASK\]'\]",
+            "\n".join(t for t in BERT_TOKENS if t not in ("[CLS]", "[MASK]")),
+            r"lacks \['\[CLS\]', '\[MASK\]'\]. .* do not insert or remove lines",
         ),
+        ("", "lacks .*do not insert or remove lines"),
+        ("\ufeff" + "\n".join(SPECIAL), "byte order mark, .*Remove the mark and keep every line"),
+        ("\n".join([*SPECIAL, "low "]), "got 'low ' on line 6 .*Remove the white space and keep"),
+        ("\n".join([*SPECIAL, "low\u3000", "low"]), "line 6 .*Remove the white space and keep"),
     ],
 )
-def test_a_broken_vocabulary_of_bert_is_refused(tmp_path, tokens, message):
+def test_a_broken_vocabulary_of_bert_is_refused(tmp_path, text, message):
     path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(tokens), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=f"path: expected .*{message}"):
         WordPieceTokenizer.load_vocabulary(path)
+
+
+ADDED = {
+    "id": 8000,
+    "content": "[E1]",
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": True,
+    "special": False,
+}
+
+
+def add(*changes):
+    return lambda content: content["added_tokens"].extend(ADDED | change for change in changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        add({"id": 8001}),
+        # The Rust package would give the first the id 8000.
+        add({"id": 8001, "content": "[E2]"}, {}),
+        add({}, {"lstrip": True}),
+        add({"content": ""}),
+        add({"content": "<s>", "id": 1}),
+        add({"lstrip": 1}),
+        add({"content": " ", "lstrip": True}),  # a panic there
+        lambda content: content["added_tokens"].append({"id": 8000, "content": "a", "special": 0}),
+    ],
+)
+def test_added_tokens_that_the_rust_package_reads_otherwise_are_refused(rewrite, change):
+    path = rewrite(change)
+    for load in (GraphBPE.from_file, BPETokenizer.load):
+        with pytest.raises(ValueError, match="The part 'added_tokens' is not supported"):
+            load(path)
+
+
+def test_scores_stay_as_they_are_written_when_tokens_are_added(rewrite, file_of):
+    # Parsed, written and parsed again, it would be another number.
+    number = "-7.100000000000000055511151231257827e-12"
+    text = re.sub(r"-\d+\.\d+", number, file_of("unigram").read_text(encoding="utf-8"), count=1)
+    assert number in text
+    file = TokenizerFile(text)
+    longer = file.with_added_tokens([AddedToken("[E1]", None, special=False)])
+    assert longer.vocabulary == (*file.vocabulary, "[E1]")
+    digits = re.compile(r"-?\d+\.[\de.+-]+")
+    assert digits.findall(longer.text) == digits.findall(text)
+    assert longer.model == file.model

@@ -12,6 +12,7 @@ from tf_transformer.export.saving import save_module
 from tf_transformer.export.small_batches import SmallBatches, warm_up_signature
 from tf_transformer.export.warm_up_requests import warm_up_texts
 from tf_transformer.models.bert.text_inputs import text_inputs
+from tf_transformer.models.vocabulary import check_vocabulary
 
 TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 _NAMES = ("input_ids", "token_type_ids", "attention_mask")
@@ -40,8 +41,8 @@ class TextModel(tf.Module):
         settings: tuple of `tf.TensorSpec(())`, the further arguments of `function` and `compute`.
 
     Raises:
-        ValueError: If the vocabulary of the model is not the tokenizer's, or `max_length` exceeds
-            the position table.
+        ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
+            position table.
 
     Example:
         >>> import tempfile, pathlib
@@ -68,11 +69,7 @@ class TextModel(tf.Module):
     ):
         super().__init__(name=type(self).__name__.lower())
         config = model.config
-        if config.vocab_size != tokenizer.vocab_size:
-            raise ValueError(
-                f"tokenizer: expected {config.vocab_size} tokens, as the model has, got "
-                f"{tokenizer.vocab_size}. Use the vocabulary that the model was trained with."
-            )
+        check_vocabulary(model, tokenizer)
         self._max_length = max_length or config.max_position_embeddings
         if self._max_length > config.max_position_embeddings:
             raise ValueError(

@@ -61,6 +61,30 @@ def best_allowed(logits, so_far, count, history, position, rules):
     return sums, tf.gather(rows, order, batch_dims=1), tf.gather(tokens, order, batch_dims=1)
 
 
+def among_tokens(step, num_tokens):
+    """A step function without the logits of ids that have no token.
+
+    Args:
+        step: function (tokens, state) -> (logits (R, V), state).
+        num_tokens: None for all V, or int.
+
+    Returns:
+        Function as `step`, with logits (R, `num_tokens`).
+
+    Example:
+        >>> step = among_tokens(lambda tokens, state: (tf.zeros((2, 8)), state), 7)
+        >>> step(None, None)[0].shape.as_list()
+        [2, 7]
+    """
+
+    def limited(tokens, state):
+        logits, state = step(tokens, state)
+        has_more = num_tokens not in (None, logits.shape[-1])
+        return logits[:, :num_tokens] if has_more else logits, state
+
+    return limited
+
+
 def _without_repeats(logits, history, position, n):
     """Mask the tokens that followed an earlier occurrence of the last n - 1 tokens of the row.
 

@@ -6,10 +6,12 @@ Axes: B batch, P prompt length, L most tokens of a text.
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.generation.allowed_tokens import among_tokens
 from tf_transformer.generation.beam_search import beam_search
 from tf_transformer.generation.checks import check_range
 from tf_transformer.generation.greedy import greedy_decode
 from tf_transformer.generation.sampling import sample_decode
+from tf_transformer.models.vocabulary import check_vocabulary
 
 
 def continue_texts(
@@ -18,7 +20,7 @@ def continue_texts(
     """Continue texts greedily, by beam search or by sampling.
 
     Args:
-        model: built `LanguageModel`.
+        model: built `LanguageModel`; ids of rows that have no token are never chosen.
         tokenizer: `Tokenizer` with a start and an end token.
         texts: list of B strings, how each text begins; may be empty.
         max_length: None for as many as the model can read; or int L, the maximum number of tokens
@@ -32,9 +34,9 @@ def continue_texts(
         List of B strings, the texts with their beginnings.
 
     Raises:
-        ValueError: If there are no texts, a beginning has more than `max_length` tokens,
-            `max_length` is larger than the model's `max_position`, or both `beam_size` and
-            `sampling` are given.
+        ValueError: If there are no texts, the tokenizer has more tokens than the model, a beginning
+            has more than `max_length` tokens, `max_length` is larger than the model's
+            `max_position`, or both `beam_size` and `sampling` are given.
 
     Example:
         >>> from tf_transformer import BPETokenizer, LanguageModel
@@ -49,6 +51,7 @@ def continue_texts(
         raise ValueError("texts: expected at least one, which may be empty, got none.")
     if beam_size is not None and sampling is not None:
         raise ValueError("beam_size, sampling: expected one of them, got both.")
+    check_vocabulary(model, tokenizer)
     most = model.get_config()["max_position"]
     max_length = most if max_length is None else max_length
     check_range("max_length", max_length, 1)
@@ -71,11 +74,12 @@ def continue_texts(
     @tf.function(autograph=False)
     def decode():
         state = model.start(prompt, max_length, beam_size or 1)
+        step = among_tokens(model.step, tokenizer.vocab_size)
         if sampling is not None:
-            return sample_decode(model.step, state, len(texts), **sampling, **options)
+            return sample_decode(step, state, len(texts), **sampling, **options)
         if beam_size is None:
-            return greedy_decode(model.step, state, len(texts), **options)
+            return greedy_decode(step, state, len(texts), **options)
         beams = {"beam_size": beam_size, "reorder": model.reorder}
-        return beam_search(model.step, state, len(texts), **beams, **options)[0][:, 0]
+        return beam_search(step, state, len(texts), **beams, **options)[0][:, 0]
 
     return tokenizer.decode([ids[ids > 0] for ids in decode().numpy()])

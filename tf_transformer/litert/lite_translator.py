@@ -42,10 +42,11 @@ class LiteTranslator(LiteModel):
         # Caches in steps too: a new size of them is a new shape for every layer.
         slots = min(-(-most // 16) * 16, facts["longest_target"])
         state = self.functions["encode"](ids=source, length=np.int32(slots))
-        token, found = facts["start_id"], []
+        token, found, num_tokens = facts["start_id"], [], self.tokenizer.vocab_size
         while len(found) < most:
             outputs = self.functions["step"](token=np.array([token], np.int32), **state)
-            token = 1 + int(np.argmax(outputs.pop("logits")[0, 1:]))  # never 0, the padding
+            # Never 0, the padding, nor an id without a token.
+            token = 1 + int(np.argmax(outputs.pop("logits")[0, 1:num_tokens]))
             if token == facts["end_id"]:
                 break
             found.append(token)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tf_transformer import tokenizers as package
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.tokenizers.tokenizer_file import AddedToken, TokenizerFile
 from tf_transformer.tokenizers.training import check_string, import_tokenizers
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -20,7 +20,8 @@ class Tokenizer(SpecialTokenRoles):
     packages.
 
     Unlike in those packages, special tokens in a text are plain text, and the file's truncation
-    and padding settings are ignored.
+    and padding settings are ignored. Other added tokens are found in a text as in those packages.
+    A tokenizer can be copied, pickled and sent to other processes.
 
     Args:
         file: a `TokenizerFile`.
@@ -55,6 +56,12 @@ class Tokenizer(SpecialTokenRoles):
         # The file does not store this; without it the text "<s>" would become the start id.
         self._backend.encode_special_tokens = True
         self.special_tokens = dict(file.special_tokens)
+
+    def __reduce__(self):
+        # From the file: a copy of the package's own object would forget `encode_special_tokens`.
+        rebuilt = ("_file", "_backend")
+        state = {name: value for name, value in vars(self).items() if name not in rebuilt}
+        return type(self), (self._file,), state
 
     @classmethod
     def load(cls, path):
@@ -93,16 +100,72 @@ class Tokenizer(SpecialTokenRoles):
         partial.write_text(self._file.text, encoding="utf-8")
         os.replace(partial, path)
 
+    def add_tokens(self, tokens):
+        """Add tokens that are found in a text before the model splits the rest of it.
+
+        A token that the vocabulary lacks gets the next id, so that a model needs more rows, see
+        `with_vocab_size`. A token of the vocabulary keeps its id.
+
+        Args:
+            tokens: iterable of strings, or of `tokenizers.AddedToken`s with other settings:
+                `single_word`, `lstrip`, `rstrip`, `normalized` (True for a string: it is found in
+                any spelling that the normalizer makes equal, such as "[e1]" for "[E1]"), and
+                `special`. A special token is not found in a text; `decode` drops it.
+
+        Returns:
+            Integer, the number of tokens that were added; those added before are left as they are.
+
+        Raises:
+            TypeError: If `tokens` is a single string, or one of them is neither.
+            ValueError: If a token is empty, or the normalizer leaves nothing of it.
+
+        Example:
+            >>> from tf_transformer.tokenizers import WordPieceTokenizer
+            >>> tokenizer = WordPieceTokenizer.train(["low lower lowest"], vocab_size=30)
+            >>> tokenizer.add_tokens(["[E1]", "[E2]"]), tokenizer.vocab_size
+            (2, 17)
+            >>> tokenizer.encode(["low[E2]"])
+            [[13, 16]]
+        """
+        if isinstance(tokens, str):
+            raise TypeError("tokens: expected an iterable of strings, got one string; use [token]")
+        rust_token = import_tokenizers().AddedToken
+        added = {token.content for token in self._file.added_tokens}
+        new = {}
+        for token in tokens:
+            if not isinstance(token, str | rust_token):
+                raise TypeError(
+                    "tokens: expected strings or tokenizers.AddedToken objects, got "
+                    f"{type(token).__name__}; decode bytes first"
+                )
+            token = rust_token(token) if isinstance(token, str) else token
+            if token.content in added:
+                continue
+            fields = {name: getattr(token, name) for name in AddedToken._fields if name != "id"}
+            content = token.content
+            if token.normalized and self._backend.normalizer is not None:
+                content = self._backend.normalizer.normalize_str(content)
+            if not content:
+                raise ValueError(
+                    f"tokens: expected tokens of which the normalizer leaves something, got "
+                    f"{token.content!r}; use tokenizers.AddedToken(..., normalized=False)"
+                )
+            new.setdefault(token.content, AddedToken(id=None, **fields))
+        if new:
+            Tokenizer.__init__(self, self._file.with_added_tokens(list(new.values())))
+        return len(new)
+
     @property
     def vocab_size(self):
-        """Integer, the number of ids, including special tokens."""
+        """Integer, the number of ids, including special and added tokens."""
         return self._backend.get_vocab_size()
 
     def encode(self, texts, add_special_tokens=False):
         """Turn texts into ids.
 
         Args:
-            texts: iterable of B strings. Special tokens in them are plain text.
+            texts: iterable of B strings. Special tokens in them are plain text; other added
+                tokens are found.
             add_special_tokens: bool, whether to add the file's special tokens around each text
                 (BERT: `[CLS]` and `[SEP]`).
 
@@ -146,8 +209,10 @@ class Tokenizer(SpecialTokenRoles):
             TypeError: If an id is not an integer.
             ValueError: If an id is outside the vocabulary.
         """
-        rows = [self._check_ids(row) for row in ids]
-        return self._backend.decode_batch(rows, skip_special_tokens=True)
+        # Dropped here: the package keeps those that its normalizer would change.
+        special = set(self._file.special_tokens.values())
+        rows = [[n for n in self._check_ids(row) if n not in special] for row in ids]
+        return self._backend.decode_batch(rows, skip_special_tokens=False)
 
     def ids_to_tokens(self, ids):
         """Convert ids to tokens.
@@ -162,7 +227,8 @@ class Tokenizer(SpecialTokenRoles):
             TypeError: If an id is not an integer.
             ValueError: If an id is outside the vocabulary.
         """
-        return [self._backend.id_to_token(number) for number in self._check_ids(ids)]
+        vocabulary = self._file.vocabulary
+        return [vocabulary[number] for number in self._check_ids(ids)]
 
     def tokens_to_ids(self, tokens):
         """Convert tokens to ids.
@@ -188,10 +254,8 @@ class Tokenizer(SpecialTokenRoles):
     def trace(self, text):
         """Show how a text is tokenized: its words and the model's steps for each.
 
-        Tokens that a file from another library adds to those of its model are not shown.
-
         Args:
-            text: string.
+            text: string without added tokens, which the model does not see.
 
         Returns:
             List of dicts, one per word, with `word`, `tokens`, `ids` and the model's steps; see
@@ -199,8 +263,11 @@ class Tokenizer(SpecialTokenRoles):
 
         Raises:
             TypeError: If `text` is not a string.
+            ValueError: If `text` contains an added token.
         """
         [text] = _list_of_strings([text])
+        [ids] = self.encode([text])
+        found = {token.id for token in self._file.added_tokens if not token.special} & set(ids)
         backend = self._backend
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
@@ -208,7 +275,13 @@ class Tokenizer(SpecialTokenRoles):
         if backend.pre_tokenizer is not None:
             words = backend.pre_tokenizer.pre_tokenize_str(text)
         traces = [self._trace_word(word, self._file.model) for word, _ in words]
-        return [trace | {"ids": self.tokens_to_ids(trace["tokens"])} for trace in traces]
+        traces = [trace | {"ids": self.tokens_to_ids(trace["tokens"])} for trace in traces]
+        if found and [number for trace in traces for number in trace["ids"]] != ids:
+            raise ValueError(
+                f"text: expected none of the added tokens, which the model does not see, got "
+                f"{self.ids_to_tokens(sorted(found))}; trace the texts around them"
+            )
+        return traces
 
     def _trace_word(self, word, model):
         raise NotImplementedError

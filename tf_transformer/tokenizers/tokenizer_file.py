@@ -1,6 +1,8 @@
 """Reading a `tokenizer.json` or a BERT `vocab.txt` without the package `tokenizers`."""
 
 import json
+import re
+from collections import namedtuple
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +18,12 @@ MODELS = ("BPE", "WordPiece", "Unigram")
 # Unigram's penalty for an unknown character, relative to the least likely token (SentencePiece's
 # constant).
 UNKNOWN_PENALTY = 10.0
+
+
+# An entry of "added_tokens": a token that is found in a text before the model splits the rest.
+AddedToken = namedtuple(
+    "AddedToken", "content id special single_word lstrip rstrip normalized", defaults=(False,) * 4
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,9 @@ class TokenizerFile:
     """
 
     text: str
+
+    def __reduce__(self):
+        return type(self), (self.text,)  # without what was parsed from it
 
     def __post_init__(self):
         if not isinstance(self.content, dict) or not isinstance(self.content.get("model"), dict):
@@ -83,7 +94,11 @@ class TokenizerFile:
 
     @classmethod
     def read_vocabulary(cls, path, pipeline):
-        """Read BERT's `vocab.txt`: one token per line, with the line number as its id.
+        """Read BERT's `vocab.txt`: one token per line, with the line number, from 0, as its id.
+
+        Lines are read as by `BertTokenizer` of Hugging Face: of a token on several lines, such as
+        the empty one, the last line counts. The other lines keep their ids under names such as
+        "[line 7]", which no text can contain as one word.
 
         Args:
             path: string or path of the text file.
@@ -95,8 +110,8 @@ class TokenizerFile:
 
         Raises:
             FileNotFoundError: If the file does not exist.
-            ValueError: If the file is not UTF-8, repeats a token or lacks one of BERT's special
-                tokens.
+            ValueError: If the file is not UTF-8, begins with a byte order mark, has white space
+                after a token or lacks one of BERT's special tokens.
         """
         path = Path(path)
         if not path.is_file():
@@ -105,20 +120,28 @@ class TokenizerFile:
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"path: expected UTF-8, but {path} is not ({error})") from error
-        vocabulary = {}
-        for number, line in enumerate(lines):
-            token = line.rstrip()
-            if token in vocabulary:
+        if lines[0].startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
+            raise ValueError(
+                f"path: expected UTF-8 without a byte order mark, got one in {path}, which would "
+                "be part of the first token. Remove the mark and keep every line."
+            )
+        for number, token in enumerate(lines):
+            if token.strip() and token != token.rstrip():
                 raise ValueError(
-                    f"path: expected each token once, but {path} has {token!r} on lines "
-                    f"{vocabulary[token] + 1} and {number + 1}; remove one"
+                    f"path: expected tokens without white space after them, which only some "
+                    f"programs drop, got {token!r} on line {number + 1} of {path}. Remove the "
+                    "white space and keep the line."
                 )
-            vocabulary[token] = number
+        vocabulary = {token: number for number, token in enumerate(lines)}
+        for number, token in enumerate(lines):
+            if vocabulary[token] != number:
+                vocabulary[_unused_name(number + 1, vocabulary)] = number
         missing = [token for token in BERT_SPECIAL_TOKENS if token not in vocabulary]
         if missing:
             raise ValueError(
-                f"path: expected BERT's special tokens, but {path} lacks {missing}; "
-                "add a line for each"
+                f"path: expected BERT's special tokens, but {path} lacks {missing}. Use the file "
+                "that the model was trained with; do not insert or remove lines, since the line of "
+                "a token is its id."
             )
         special = {token: vocabulary[token] for token in BERT_SPECIAL_TOKENS}
         model = {
@@ -150,10 +173,12 @@ class TokenizerFile:
     def vocabulary(self):
         """Tuple of V strings, the tokens in order of their ids, including added ones."""
         ids = _ids_of_model(self.model)
-        for token, number, _ in self.added_tokens:
-            if ids.setdefault(token, number) != number:
+        for token in self.added_tokens:
+            # The Rust package numbers the tokens that the model lacks in the order of the file.
+            expected = ids.setdefault(token.content, len(ids))
+            if token.id != expected:
                 raise UnsupportedPart.of(
-                    "added_tokens", f"the id {ids[token]} of the model for {token!r}", number
+                    "added_tokens", f"the id {expected} for {token.content!r}", token.id
                 )
         tokens = {}
         for token, number in ids.items():
@@ -173,21 +198,52 @@ class TokenizerFile:
     @cached_property
     def special_tokens(self):
         """Dict of string -> id, the added tokens that are special."""
-        return {token: number for token, number, is_special in self.added_tokens if is_special}
+        return {token.content: token.id for token in self.added_tokens if token.special}
 
     @cached_property
     def added_tokens(self):
-        """Tuple of (string, id, is_special)."""
+        """Tuple of `AddedToken`s."""
         added = self.content.get("added_tokens") or []
-        expected = "content, id and special of each"
         try:
-            found = tuple((token["content"], token["id"], token["special"]) for token in added)
+            found = tuple(
+                AddedToken(*(token[name] for name in AddedToken._fields)) for token in added
+            )
         except (KeyError, TypeError) as error:
-            raise UnsupportedPart.of("added_tokens", expected, f"none for {error}") from error
+            raise UnsupportedPart.of(
+                "added_tokens", f"{', '.join(AddedToken._fields)} of each", f"none for {error}"
+            ) from error
+        contents = set()
         for token in found:
-            if tuple(map(type, token)) != (str, int, bool):
-                raise UnsupportedPart.of("added_tokens", expected, token)
+            if tuple(map(type, token)) != (str, int, *[bool] * 5):
+                raise UnsupportedPart.of("added_tokens", "a string, an id and flags", token)
+            if not token.content or token.content in contents:
+                raise UnsupportedPart.of("added_tokens", "each token once, none empty", token)
+            if token.lstrip and token.content.isspace():
+                # The Rust package panics where it follows a token with `rstrip`.
+                raise UnsupportedPart.of("added_tokens", "no lstrip of white space", token)
+            contents.add(token.content)
         return found
+
+    def with_added_tokens(self, tokens):
+        """The file with further entries of "added_tokens"; its numbers stay as they are written.
+
+        Args:
+            tokens: list of `AddedToken`s; their ids are ignored.
+
+        Returns:
+            A `TokenizerFile`.
+
+        Raises:
+            ValueError: If a token is empty, was added before, or is white space with `lstrip`.
+        """
+        mark = "\ud800"  # in no valid text
+        content = json.loads(self.text, parse_float=mark.__add__)
+        ids = {token: number for number, token in enumerate(self.vocabulary)}
+        tokens = [token._replace(id=ids.setdefault(token.content, len(ids))) for token in tokens]
+        added = content.get("added_tokens") or []
+        content["added_tokens"] = [*added, *(token._asdict() for token in tokens)]
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        return type(self)(re.sub(f'"{mark}([^"]*)"', r"\1", text))
 
     @cached_property
     def merge_pairs(self):
@@ -236,3 +292,11 @@ def _ids_of_model(model):
 def _is_entry(entry):
     is_pair = isinstance(entry, list) and len(entry) == 2
     return is_pair and isinstance(entry[0], str) and isinstance(entry[1], int | float)
+
+
+def _unused_name(line, vocabulary):
+    """A name for the id of a line whose token is on a later line too."""
+    name = f"[line {line}]"
+    while name in vocabulary:
+        name = f"[{name}]"
+    return name

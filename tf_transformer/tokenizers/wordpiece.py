@@ -103,7 +103,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @classmethod
     def load_vocabulary(cls, path, lowercase=True):
-        """Read BERT's `vocab.txt`.
+        """Read BERT's `vocab.txt`; see `TokenizerFile.read_vocabulary`.
 
         Args:
             path: string or path of the text file.
@@ -115,7 +115,8 @@ class WordPieceTokenizer(Tokenizer):
         Raises:
             ImportError: If the `tokenizers` package is not installed.
             FileNotFoundError: If the file does not exist.
-            ValueError: If the file repeats a token or lacks one of BERT's special tokens.
+            ValueError: If the file is not read by all programs alike or lacks one of BERT's special
+                tokens; see `TokenizerFile.read_vocabulary`.
         """
         return cls(TokenizerFile.read_vocabulary(path, bert_pipeline(lowercase)))
 

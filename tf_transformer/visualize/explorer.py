@@ -12,6 +12,7 @@ from tf_transformer.models.bert.bert import Bert
 from tf_transformer.models.bert.pretrained_bert import PretrainedBert
 from tf_transformer.models.bert.text_inputs import read_tokenizer
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.vocabulary import check_vocabulary
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.training import TrainingRun
 from tf_transformer.visualize.attention_stacks import bert_stacks, transformer_stacks
@@ -63,6 +64,8 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
             "tokenizer: expected the GraphTokenizer of the model, got None. "
             "GraphTokenizer.from_file reads a tokenizer.json."
         )
+    if isinstance(model, Transformer | PretrainedBert):
+        check_vocabulary(model, tokenizer)
     if isinstance(model, Transformer):
         if len(texts) == 1:
             [translation] = Translator(model, tokenizer).translate(tf.constant(texts)).numpy()

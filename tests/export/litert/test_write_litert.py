@@ -12,7 +12,7 @@ from bert_choices import CHOICES
 from random_weights import randomize
 from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
 
-from tf_transformer import Architecture, Transformer, bert, greedy_decode, litert
+from tf_transformer import Architecture, Transformer, bert, greedy_decode, litert, with_vocab_size
 from tf_transformer.compression import quantized
 from tf_transformer.export import write_litert
 from tf_transformer.export.litert.litert_functions import litert_functions
@@ -163,6 +163,19 @@ def test_a_translator(parts, translations, tmp_path):
         assert translation == lite.tokenizer.decode(expected)[0]
 
 
+def test_a_translator_never_chooses_an_id_without_a_token(translations, tmp_path):
+    tokenizer_file, texts = translations
+    model = translator(270, PARTS["paper"])
+    wide = with_vocab_size(model, 272)
+    bias = wide.final_layer.bias
+    bias.assign(tf.concat([bias[:-2], (100.0, 100.0)], 0))  # they would be chosen always
+    found = []
+    for name, one in (("model", model), ("wide", wide)):
+        write_litert(one, tokenizer_file, tmp_path / name, examples=texts)
+        found.append(litert.load(tmp_path / name).translate(texts))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 @pytest.mark.one_of(2)
 def test_a_translator_in_fewer_bits(dtype, translations, tmp_path):
@@ -227,12 +240,12 @@ def test_bad_input(tokenizer_file, translations, tmp_path):
     said("model: expected one in float32, got .* int8 weights", quantized(encoder()))
     half = bert.SentenceEncoder(CONFIG, dtype="mixed_float16")
     said("model: expected one in float32, got mixed_float16", randomised(half))
-    said(f"tokenizer_file: expected {len(TOKENS)} tokens, .* got 270", file=translations[0])
+    said(f"tokenizer_file: expected at most {len(TOKENS)} tokens, .* got 270", file=translations[0])
     said("max_length: expected 3 to 11, got 12", max_length=12)
     said("examples: expected texts that are not blank, got none", examples=[" ", ""])
-    wide = Transformer(1, 24, 3, 17, 270, 271, 19, 23)
-    wide.build()
-    said("tokenizer_file: expected 270 and 271 tokens", wide, translations[0])
+    narrow = Transformer(1, 24, 3, 17, 270, 269, 19, 23)
+    narrow.build()
+    said("tokenizer_file: expected at most 269 tokens", narrow, translations[0])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
     said("other", folder=tmp_path / "other")

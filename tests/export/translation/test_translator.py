@@ -16,7 +16,7 @@ import tensorflow as tf
 from serving_contract import check_serving_contract
 from small_run import small_run
 
-from tf_transformer import count_compilations
+from tf_transformer import count_compilations, with_vocab_size
 from tf_transformer.export import Translator, shipped_model
 from tf_transformer.export.translation.saved_translator import (
     load_transformer,
@@ -24,7 +24,7 @@ from tf_transformer.export.translation.saved_translator import (
     read_description,
     save_translator,
 )
-from tf_transformer.tokenizers import GraphBPE
+from tf_transformer.tokenizers import GraphBPE, Tokenizer
 
 STRANGE = [
     "I love you.",
@@ -352,10 +352,58 @@ def test_bad_folders(saved, tmp_path):
         load_translator(tmp_path / "graph")
 
 
-def test_another_tokenizer_is_refused(trained, tmp_path):
-    from tf_transformer.tokenizers import BPETokenizer
-
+def test_more_tokens_than_rows_are_refused(trained, tmp_path):
     run, _ = trained
-    BPETokenizer.train(["a b"], vocab_size=259).save(tmp_path / "tokenizer.json")
-    with pytest.raises(ValueError, match="tokenizer: expected"):
-        Translator(run.best_model(), GraphBPE.from_file(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(run.tokenizer_path)
+    size = tokenizer.vocab_size
+    tokenizer.add_tokens(["[E1]"])
+    tokenizer.save(tmp_path / "tokenizer.json")
+    graph = GraphBPE.from_file(tmp_path / "tokenizer.json")
+    model = run.best_model()
+    with pytest.raises(ValueError, match=f"tokenizer: expected at most {size} .* got {size + 1}"):
+        Translator(model, graph)
+    translator = Translator(with_vocab_size(model, size + 1), graph)
+    assert translator.translate(tf.constant(["[E1]"])).shape == (1,)
+
+
+@pytest.fixture(scope="module")
+def wide(trained):
+    """A model with rows that have no token, which it would always choose."""
+    run, _ = trained
+    model = run.best_model()
+    wide = with_vocab_size(model, model.get_config()["input_vocab_size"] + 5)
+    if wide.final_layer is None:
+        table = wide.encoder.embedding.embedding.embeddings
+        table.assign(tf.concat([table[:-5], 30 * table[:5]], 0))
+    else:
+        bias = wide.final_layer.bias
+        bias.assign(tf.concat([bias[:-5], tf.fill((5,), 100.0)], 0))
+    return wide
+
+
+def test_an_id_without_a_token_is_never_chosen(trained, wide):
+    _, narrow = trained
+    texts = tf.constant(["Hello.", "I know that.", ""])
+    compiled = Translator(wide, narrow.tokenizer, jit_compile=True)
+    assert (compiled.translate(texts) == narrow.translate(texts)).numpy().all()
+    wide = Translator(wide, narrow.tokenizer)
+    assert (wide.translate(texts) == narrow.translate(texts)).numpy().all()
+    found, expected = wide.translate_beam(texts), narrow.translate_beam(texts)
+    assert (found["translations"] == expected["translations"]).numpy().all()
+    np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-5, atol=1e-5)
+    sampled = [one.translate_sample(texts, 3, 1.0, 999, 1.0) for one in (wide, narrow)]
+    assert (sampled[0] == sampled[1]).numpy().all()
+
+
+def test_nor_after_it_was_exported_and_loaded(trained, wide, saved, tmp_path):
+    _, narrow = trained
+    texts = tf.constant(["Hello.", "I know that."])
+    description = json.loads((saved / "translator.json").read_text())
+    description["model"] = wide.get_config()
+    translator = Translator(wide, narrow.tokenizer)
+    save_translator(translator, tmp_path / "model", description)
+    model, tokenizer = load_transformer(tmp_path / "model")
+    assert tokenizer.vocab_size == narrow.tokenizer.vocab_size
+    assert model.get_config()["target_vocab_size"] == tokenizer.vocab_size + 5
+    again = Translator(model, tokenizer)
+    assert (again.translate(texts) == narrow.translate(texts)).numpy().all()

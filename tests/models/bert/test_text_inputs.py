@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_bert import TOKENS, tiny_folder
-from tokenizers import BertWordPieceTokenizer, Tokenizer
+from tokenizers import AddedToken, BertWordPieceTokenizer, Tokenizer
 
-from tf_transformer import WordPieceTokenizer, bert
+from tf_transformer import TextEncoder, WordPieceTokenizer, bert, with_vocab_size
+from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 
 
@@ -234,3 +235,55 @@ class TestTokenizerOfAFolder:
     def test_refuses_a_folder_without(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="expected tokenizer.json or vocab.txt"):
             bert.read_tokenizer(tmp_path)
+
+
+def described(content, special):
+    return {"added_tokens_decoder": {"20": {"content": content, "special": special}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("added_tokens.json", {"[E1]": 20}),
+        ("tokenizer_config.json", described("[E1]", True)),  # it has no row
+        ("tokenizer_config.json", described("film", False)),  # found within words too
+    ],
+)
+def test_added_tokens_beside_a_vocabulary_are_refused(tmp_path, name, content):
+    path = tiny_folder(tmp_path / "bert")
+    (path / name).write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="folder: expected no added tokens .*tokenizer.json, whi"):
+        bert.read_tokenizer(path)
+
+
+@pytest.mark.parametrize("content", [described("[SEP]", True), described("film", True)])
+def test_special_tokens_beside_a_vocabulary_are_plain_text(tmp_path, content):
+    path = tiny_folder(tmp_path / "bert")
+    expected = bert.read_tokenizer(path).encode(["film [SEP]"]).to_list()
+    (path / "tokenizer_config.json").write_text(json.dumps(content))
+    (path / "added_tokens.json").write_text(json.dumps({"[SEP]": 3}))
+    assert bert.read_tokenizer(path).encode(["film [SEP]"]).to_list() == expected
+
+
+@pytest.mark.parametrize("content", [["[E1]"], {"20": {"content": "[E1]"}}, {"20": 5}])
+def test_added_tokens_of_another_type_are_refused(tmp_path, content):
+    path = tiny_folder(tmp_path / "bert")
+    (path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": content}))
+    with pytest.raises(ValueError, match="added_tokens_decoder: expected content and special"):
+        bert.read_tokenizer(path)
+
+
+def test_a_written_vocabulary_reads_added_tokens(tmp_path):
+    path = tiny_folder(tmp_path / "bert")
+    tokenizer = read_bert_vocabulary(path, lowercase=True)
+    size = tokenizer.vocab_size
+    tokenizer.add_tokens(["[E1]", AddedToken("\n", normalized=False)])
+    write_bert_vocabulary(path, tokenizer, max_length=11)
+    assert bert.read_tokenizer(path).encode(["film[E1]"]).to_list()[0][1] == size
+    assert len((path / "vocab.txt").read_text().splitlines()) == size
+    model = with_vocab_size(bert.SentenceEncoder.from_pretrained(path), tokenizer.vocab_size)
+    model.save_pretrained(path)
+    again = TextEncoder.from_pretrained(path)
+    vectors = again.encode(tf.constant(["film [E1]", "film", "film [E1]"])).numpy()
+    np.testing.assert_allclose(vectors[0], vectors[2], rtol=1e-6)
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3

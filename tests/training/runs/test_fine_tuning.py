@@ -112,8 +112,8 @@ def test_refuses(folder, changes, message):
 
 
 def test_refuses_another_vocabulary(folder, tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS[:9]))
-    with pytest.raises(ValueError, match=f"tokenizer: expected {len(TOKENS)} tokens.*got 9"):
+    (tmp_path / "vocab.txt").write_text("\n".join([*TOKENS, "more"]))
+    with pytest.raises(ValueError, match=f"tokenizer: expected at most {len(TOKENS)} tokens"):
         fine_tune(new_model(folder), bert.read_tokenizer(tmp_path), DATA, SETTINGS)
 
 

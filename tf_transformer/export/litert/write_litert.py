@@ -18,6 +18,7 @@ from tf_transformer.litert.lite_model import (
     read_functions,
 )
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.vocabulary import check_vocabulary
 from tf_transformer.tokenizers import Tokenizer
 
 # Largest difference from the model, relative to the largest number of an output.
@@ -116,16 +117,8 @@ def write_litert(
 
 
 def _check_tokenizer(model, tokenizer):
-    """Check that the vocabulary is the model's."""
-    config = model.get_config()
-    sizes = {
-        config[name] for name in ("input_vocab_size", "target_vocab_size") if name in config
-    } or {model.config.vocab_size}
-    if sizes != {tokenizer.vocab_size}:
-        raise ValueError(
-            f"tokenizer_file: expected {' and '.join(map(str, sizes))} tokens, as the model has, "
-            f"got {tokenizer.vocab_size}."
-        )
+    """Check that the model can read the vocabulary."""
+    check_vocabulary(model, tokenizer, "tokenizer_file")
     if isinstance(model, Transformer) and tokenizer.pad_id != 0:
         raise ValueError(
             f"tokenizer_file: expected the id 0 for padding, which the masks block, got "

@@ -7,7 +7,7 @@ class ExportedTokenizer(tf.Module):
     """The graph functions of a loaded tokenizer, with the properties that `Translator` reads.
 
     A SavedModel keeps functions and variables, not Python attributes: the ids of the special tokens
-    come from `special_ids`, the size of the vocabulary from the model.
+    come from `special_ids`, the size of the vocabulary from the translator.
 
     Args:
         loaded: the `tokenizer` of a loaded translator.

@@ -12,6 +12,7 @@ from tf_transformer.export.buckets import in_bucket
 from tf_transformer.export.small_batches import SmallBatches
 from tf_transformer.export.translation.in_parts import in_parts
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
+from tf_transformer.generation.allowed_tokens import among_tokens
 from tf_transformer.generation.checks import check_range
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
@@ -47,6 +48,7 @@ class IdTranslator(tf.Module):
             and so on, each with its program. Each takes seconds to compile and then less time per
             token (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are decoded in
             parallel parts, see `in_parts`, and B is that of a part.
+        num_tokens: None, or int: the ids from it on have no token and are never chosen.
 
     Raises:
         ValueError: If a number is out of range.
@@ -74,6 +76,7 @@ class IdTranslator(tf.Module):
         no_repeat_ngram=0,
         length_limit=(2, 10),
         jit_compile=False,
+        num_tokens=None,
     ):
         super().__init__(name="id_translator")
         check_range("end_id", end_id, 1)
@@ -90,6 +93,7 @@ class IdTranslator(tf.Module):
         self._ends = {"start_id": start_id, "end_id": end_id}
         self._rules = {"min_length": min_length, "no_repeat_ngram": no_repeat_ngram}
         self._length_limit = tuple(length_limit)
+        self._num_tokens = num_tokens
         # The settings that change translations, as JSON: tf.Module would track a dict.
         settings = {**self._beam, **self._rules, "length_limit": self._length_limit}
         self.settings = json.dumps(settings)
@@ -205,10 +209,10 @@ class IdTranslator(tf.Module):
 
     def _model(self, ids, beam_size, resize):
         """`step`, and the first state or, without `resize`, a function that makes it."""
+        start, step = self._in_loops if resize else self._whole
+        step = among_tokens(step, self._num_tokens)
         if resize:
-            start, step = self._in_loops
             return step, start(ids, 0, beam_size)  # `resize` makes room in the caches
-        start, step = self._whole
         return step, lambda: start(ids, self._bounds(ids)["max_length"], beam_size)
 
     def _bounds(self, ids):

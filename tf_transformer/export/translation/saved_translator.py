@@ -167,4 +167,6 @@ def load_transformer(path):
     model = models[0] if len(models) == 1 else Ensemble(models)
     for weight, value in zip(model.weights, saved.weights, strict=True):
         weight.assign(tf.cast(value, weight.dtype))
-    return model, ExportedTokenizer(saved.tokenizer, config["input_vocab_size"])
+    # Those of earlier versions had a token for each row.
+    num_tokens = getattr(saved, "num_tokens", config["input_vocab_size"])
+    return model, ExportedTokenizer(saved.tokenizer, int(num_tokens))

@@ -10,6 +10,7 @@ from tf_transformer.export.small_batches import warm_up_signature
 from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
 from tf_transformer.export.warm_up_requests import warm_up_texts
 from tf_transformer.generation.allowed_tokens import IMPOSSIBLE
+from tf_transformer.models.vocabulary import check_vocabulary
 
 _TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 
@@ -24,15 +25,15 @@ class Translator(tf.Module):
     `warm_up_beam` compiles `translate_beam`, see `SmallBatches.warm_up`.
 
     Args:
-        model: a built `Transformer` whose vocabularies are the tokenizer's, or an `Ensemble` of
-            such models, which has no `encode`.
+        model: a built `Transformer` with a row for each token, or an `Ensemble` of such models,
+            which has no `encode`. Ids of further rows are never chosen.
         tokenizer: a `GraphTokenizer` whose padding is the id 0, or an `ExportedTokenizer`.
         **decoding: `beam_size`, `length_penalty`, `n_best`, `min_length`, `no_repeat_ngram`,
             `length_limit`, `jit_compile` of `IdTranslator`.
 
     Raises:
-        ValueError: If the vocabulary of the model is not the tokenizer's, its padding id is not 0,
-            or a number is out of range.
+        ValueError: If the tokenizer has more tokens than the model, its padding id is not 0, or a
+            number is out of range.
 
     Example:
         >>> import tempfile
@@ -51,22 +52,19 @@ class Translator(tf.Module):
     def __init__(self, model, tokenizer, **decoding):
         super().__init__(name="translator")
         config = model.get_config()
-        sizes = {config["input_vocab_size"], config["target_vocab_size"]}
-        if sizes != {tokenizer.vocab_size}:
-            raise ValueError(
-                f"tokenizer: expected {sorted(sizes)} tokens, as the model has, got "
-                f"{tokenizer.vocab_size}. Use the tokenizer that the model was trained with."
-            )
+        check_vocabulary(model, tokenizer)
         if tokenizer.pad_id != 0:
             raise ValueError(
                 f"tokenizer: expected the id 0 for padding, which the masks block, got "
                 f"{tokenizer.pad_id}. Train a vocabulary with this package."
             )
         self.tokenizer = tokenizer
-        self.decoding = IdTranslator(model, tokenizer.start_id, tokenizer.end_id, **decoding)
+        ends = tokenizer.start_id, tokenizer.end_id
+        self.decoding = IdTranslator(model, *ends, num_tokens=tokenizer.vocab_size, **decoding)
         self.weights = self.decoding.weights
-        # A variable: a SavedModel does not restore other attributes.
+        # Variables: a SavedModel does not restore other attributes.
         self.settings = tf.Variable(self.decoding.settings, trainable=False)
+        self.num_tokens = tf.Variable(tokenizer.vocab_size, trainable=False)
         encoder = getattr(model, "encoder", None)
         self._longest_source = config["pe_input"]
         # Not a decorator, which would keep only a weak reference: `Translator(...).translate()`.

@@ -64,7 +64,8 @@ def write_bert_vocabulary(folder, tokenizer, max_length):
         "model_max_length": max_length,
     }
     for name, text in (
-        ("vocab.txt", "\n".join(file.vocabulary)),
+        # Without the added tokens, which only the tokenizer.json can describe.
+        ("vocab.txt", "\n".join(file.vocabulary[: len(file.model["vocab"])])),
         ("tokenizer_config.json", json.dumps(config, indent=2)),
     ):
         with replacing(folder / name) as beside:

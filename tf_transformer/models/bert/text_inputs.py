@@ -13,7 +13,6 @@ from tf_transformer.models.bert.checkpoints.fields import TOKENIZER, check_field
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 from tf_transformer.tokenizers import GraphTokenizer, bert_pipeline
 from tf_transformer.tokenizers.graph.graph_wordpiece import GraphWordPiece
-from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 
 # Fields of tokenizer_config.json -> those of a BertNormalizer in a tokenizer.json.
@@ -84,7 +83,31 @@ def read_tokenizer_file(folder, lowercase=None):
         settings.get("strip_accents"),
         settings.get("tokenize_chinese_chars", True),
     )
-    return TokenizerFile.read_vocabulary(folder / "vocab.txt", pipeline)
+    file = TokenizerFile.read_vocabulary(folder / "vocab.txt", pipeline)
+    _refuse_added_tokens(folder, settings, file)
+    return file
+
+
+def _refuse_added_tokens(folder, settings, file):
+    """Only a `tokenizer.json` says fully how tokens beside a `vocab.txt` are found."""
+    described = settings.get("added_tokens_decoder") or {}
+    try:
+        described = [(token["content"], token["special"]) for token in described.values()]
+        special = {*file.special_tokens, *(token for token, is_special in described if is_special)}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"added_tokens_decoder: expected content and special of each token in {folder}, got "
+            f"{error!r}."
+        ) from error
+    found = [token for token, _ in described]
+    if (folder / "added_tokens.json").is_file():
+        found += read_json(folder / "added_tokens.json")
+    found = [token for token in found if token not in special & set(file.vocabulary)]
+    if found:
+        raise ValueError(
+            f"folder: expected no added tokens beside a vocab.txt, got {found[:5]} in {folder}. "
+            "Save the tokenizer as a tokenizer.json, which defines it fully."
+        )
 
 
 def _has_capitals(path):
@@ -99,11 +122,8 @@ def _check_settings(settings, path):
     def content(token):
         return token.get("content") if isinstance(token, dict) else token
 
-    added = settings.get("added_tokens_decoder")
     plain = {name: content(v) if name.endswith("_token") else v for name, v in settings.items()}
-    if isinstance(added, dict):
-        further = {key: v for key, v in added.items() if content(v) not in BERT_SPECIAL_TOKENS}
-        plain["added_tokens_decoder"] = further
+    plain.pop("added_tokens_decoder", None)  # see `_refuse_added_tokens`
     check_fields(plain, TOKENIZER, path)
     for name in _NORMALIZER:
         if not isinstance(settings.get(name), bool | None):

@@ -31,11 +31,12 @@ _POSITIONS = range(4)
 _BYTE_TOKEN = re.compile(r"<0x(\+[0-9A-Fa-f]|[0-9A-Fa-f]{2})>", re.ASCII)
 
 
-def build_decoder(file):
+def build_decoder(file, spelling=None):
     """Build the decoder of a file.
 
     Args:
         file: a `TokenizerFile`.
+        spelling: None, or dict of added token -> string that stands for it in texts.
 
     Returns:
         A `Decoder`.
@@ -63,7 +64,7 @@ def build_decoder(file):
     pieces = np.empty((4, len(file.vocabulary)), object)
     for number, token in enumerate(file.vocabulary):
         for position in _POSITIONS:
-            text = token
+            text = (spelling or {}).get(token, token)
             for step in on_tokens:
                 text = step(text, position)
             pieces[position, number] = b"" if token in file.special_tokens else _to_bytes(text)

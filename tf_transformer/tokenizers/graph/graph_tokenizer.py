@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer import tokenizers as package
+from tf_transformer.tokenizers.graph.added_tokens import AddedTokens
 from tf_transformer.tokenizers.graph.decoders import build_decoder
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
 from tf_transformer.tokenizers.graph.post_processors import ids_around
@@ -33,7 +34,8 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     are looked up in a table; only the others run the model.
 
     Parts that cannot be reproduced exactly are rejected when the file is read. The file's
-    truncation and padding settings are ignored.
+    truncation and padding settings are ignored. Special tokens in a text are plain text; other
+    added tokens are found as in the Rust package. A graph tokenizer can be copied and pickled.
 
     Args:
         file: a `TokenizerFile`.
@@ -57,17 +59,18 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         super().__init__(name=f"graph_{self.model_type.lower()}")
         if file.model["type"] != self.model_type:
             raise UnsupportedPart.of("model.type", self.model_type, file.model["type"])
+        self._file = file
         self.special_tokens = file.special_tokens
         self.vocab_size = len(file.vocabulary)
-        others = [token for token, _, is_special in file.added_tokens if not is_special]
-        if others:
-            raise UnsupportedPart.of("added_tokens", "special tokens only", others[0])
         normalizer = file.content.get("normalizer")
         splitter = file.content.get("pre_tokenizer")
         try:
             self._normalize = build_normalizer(normalizer)
-            self._split = build_pre_tokenizer(splitter, is_start_kept=normalizer is None)
-            self._decoder = build_decoder(file)
+            self._build_added_tokens(file)
+            finds_any = self._raw_tokens or self._normalized_tokens
+            is_start_kept = normalizer is None and not finds_any
+            self._split = build_pre_tokenizer(splitter, is_start_kept)
+            self._decoder = build_decoder(file, self._spelling)
             self._before, self._after = ids_around(file.content.get("post_processor"))
             self._build_model(file)
             self._build_words(file)
@@ -75,6 +78,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             raise UnsupportedPart(f"A part lacks the setting {error}.") from error
         except _OF_ANOTHER_TYPE as error:
             raise UnsupportedPart(f"A part has a setting of another type: {error}.") from error
+
+    def __reduce__(self):
+        return type(self), (self._file,)
 
     @classmethod
     def from_file(cls, path):
@@ -105,7 +111,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
         Args:
             strings: UTF-8 string tensor `[B]`, or a value that converts to one. Invalid bytes are
-                read as U+FFFD; special tokens are plain text.
+                read as U+FFFD; special tokens are plain text, other added tokens are found.
             add_special_tokens: bool, whether to add the file's special tokens around each text
                 (BERT: `[CLS]` and `[SEP]`).
 
@@ -165,11 +171,32 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode_strings(self, strings):
         """`encode` as a graph function: string `[B]` -> int32 ragged `[B, (T)]`."""
-        words = self._split(self._normalize(Texts.of(strings)))
+        texts = Texts.of(strings)
+        # Of each piece of a text: the number of the text, and the added token after the piece.
+        row, added = tf.range(tf.size(strings)), tf.fill(tf.shape(strings), -1)
+        if self._raw_tokens:
+            texts, row, added = self._raw_tokens(texts, row, added)
+        texts = self._normalize(texts)
+        if self._normalized_tokens:
+            texts, row, added = self._normalized_tokens(texts, row, added)
+        words = self._split(texts)
         # Common words occur many times in a batch.
         distinct, index = tf.unique(words.values)
         ids = tf.gather(self._ids_of_words(distinct), index)  # [words of the batch, (ids)]
-        return words.with_values(ids).merge_dims(1, 2)  # [B, (T)]
+        ids = words.with_values(ids).merge_dims(1, 2)  # [B or pieces, (T)]
+        if not (self._raw_tokens or self._normalized_tokens):
+            return ids
+        has_one = added >= 0
+        added = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(added, has_one), tf.cast(has_one, tf.int64), validate=False
+        )
+        pieces = tf.RaggedTensor.from_value_rowids(
+            tf.concat([ids, added], axis=1),
+            tf.cast(row, tf.int64),
+            tf.size(strings, tf.int64),
+            validate=False,
+        )
+        return pieces.merge_dims(1, 2)  # [B, (T)]
 
     def decode(self, ids):
         """Turn ids back into texts; special tokens are dropped.
@@ -257,6 +284,26 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return tf.RaggedTensor.from_value_rowids(
             ids, tf.cast(owner, tf.int64), tf.size(words, tf.int64), validate=False
         )
+
+    def _build_added_tokens(self, file):
+        """Build what finds added tokens before and after normalization, None where all are special.
+
+        Special tokens alone are not found, and need nothing.
+        """
+        self._spelling = {}  # of the tokens that are found after normalization
+        raw, normalized = (
+            [token for token in file.added_tokens if token.normalized == is_normalized]
+            for is_normalized in (False, True)
+        )
+        self._raw_tokens = self._normalized_tokens = None
+        if not all(token.special for token in raw):
+            self._raw_tokens = AddedTokens(raw, [token.content for token in raw])
+        if not all(token.special for token in normalized):
+            texts = self._normalize(Texts.of(tf.constant([token.content for token in normalized])))
+            spellings = [spelling.decode("utf-8") for spelling in texts.strings.numpy()]
+            self._normalized_tokens = AddedTokens(normalized, spellings)
+            contents = (token.content for token in normalized)
+            self._spelling = dict(zip(contents, spellings, strict=True))
 
     def _build_model(self, file):
         """Build the state that `_cut_words` needs."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_transformer.data.prefetched import prefetched
 from tf_transformer.distribution import lost_workers_named, own_rows
 from tf_transformer.models.bert.text_inputs import pad_segments
+from tf_transformer.models.vocabulary import check_vocabulary
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
 from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
@@ -222,7 +223,8 @@ def check_model(model, tokenizer, settings):
         settings: `FineTuning`.
 
     Raises:
-        ValueError: If the model has a different vocabulary or fewer positions than `max_length`.
+        ValueError: If the model has fewer rows than there are tokens, or fewer positions than
+            `max_length`.
 
     Example:
         >>> from tf_transformer.models.bert import Bert, BertConfig
@@ -237,11 +239,7 @@ def check_model(model, tokenizer, settings):
             f"max_length: expected at most {most}, the positions of the model, got "
             f"{settings.max_length}."
         )
-    if model.config.vocab_size != tokenizer.vocab_size:
-        raise ValueError(
-            f"tokenizer: expected {model.config.vocab_size} tokens, like the model, got "
-            f"{tokenizer.vocab_size}."
-        )
+    check_vocabulary(model, tokenizer)
 
 
 def _check(trained, tokenizer, data, settings):

@@ -12,6 +12,7 @@ from tf_transformer.data import PretrainingBatches, TextSource, split_documents
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
 from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
+from tf_transformer.models.vocabulary import check_vocabulary
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy, TokenCrossentropy
@@ -138,7 +139,7 @@ class PretrainingRun:
             ImportError: If the package `tokenizers` or `safetensors` is not installed.
         """
         tokenizer = self._tokenizer()
-        model = self._new_model(tokenizer.vocab_size)
+        model = self._new_model(tokenizer)
         batches, validation = (
             self._batches(tokenizer, documents)
             for documents in (self.train_documents, self.validation_documents)
@@ -248,7 +249,7 @@ class PretrainingRun:
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
         accumulate_gradients(model, preset.accumulate)
 
-    def _new_model(self, vocab_size):
+    def _new_model(self, tokenizer):
         preset = self.preset
         keras.utils.set_random_seed(preset.seed)
         cls = BertForPreTraining if self.next_sentence else BertForMaskedLM
@@ -258,11 +259,7 @@ class PretrainingRun:
         }
         if self.start is not None:
             model = cls.from_pretrained(self.start, new_head=None, **dropout)
-            if model.config.vocab_size != vocab_size:
-                raise ValueError(
-                    f"start: expected a vocabulary of {model.config.vocab_size} tokens, like the "
-                    f"model in {self.start}, got one of {vocab_size}."
-                )
+            check_vocabulary(model, tokenizer, "start")
             most = model.config.max_position_embeddings
             if preset.lengths[-1] > most:
                 raise ValueError(
@@ -272,7 +269,7 @@ class PretrainingRun:
             return model
         model = cls(
             BertConfig(
-                vocab_size=vocab_size,
+                vocab_size=tokenizer.vocab_size,
                 hidden_size=preset.hidden_size,
                 num_hidden_layers=preset.num_hidden_layers,
                 num_attention_heads=preset.num_attention_heads,

@@ -1,0 +1,104 @@
+"""The vocabulary of a model: whether a tokenizer's fits, and a larger one.
+
+Axes: V vocabulary.
+"""
+
+
+def check_vocabulary(model, tokenizer, name="tokenizer"):
+    """Check that a model has a row for each token; further rows are harmless.
+
+    Args:
+        model: a model with a vocabulary, or what stands for one (`Ensemble`, `StoredWeights`).
+        tokenizer: a tokenizer.
+        name: str, the argument that the error names.
+
+    Raises:
+        ValueError: If there are more tokens than rows.
+
+    Example:
+        >>> from tf_transformer import BPETokenizer, LanguageModel
+        >>> tokenizer = BPETokenizer.train(["low lower"], vocab_size=262)
+        >>> check_vocabulary(LanguageModel(1, 8, 2, 16, 264, max_position=9), tokenizer)
+    """
+    rows = min(_sizes(model.get_config()).values())
+    if rows < tokenizer.vocab_size:
+        raise ValueError(
+            f"{name}: expected at most {rows} tokens, as many as the model has rows of embeddings, "
+            f"got {tokenizer.vocab_size}. Use the vocabulary that the model was trained with; "
+            f"`with_vocab_size` makes a model for added tokens."
+        )
+
+
+def with_vocab_size(model, vocab_size, target_vocab_size=None):
+    """Return a model with more rows of embeddings, for tokens that were added to its tokenizer.
+
+    The new model has the old one's weights. The further rows of the embeddings, of the output
+    projection and of its bias are initialized as in a new model. What shares a table shares the new
+    one. The old model is unchanged; `compile` the new one before `fit`.
+
+    Args:
+        model: a built `Transformer`, `LanguageModel` or model of `tf_transformer.bert`.
+        vocab_size: int V, the size of the vocabulary, `tokenizer.vocab_size` or more (a multiple of
+            8 is faster on some devices). Of a `Transformer`, that of the source.
+        target_vocab_size: None, or int, for a `Transformer` whose target has another vocabulary.
+
+    Returns:
+        A built model of the same class.
+
+    Raises:
+        ValueError: If the model has no weights yet, has weights in int8 or no vocabulary of its
+            own, or a size is smaller than the model's.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tf_transformer import bert
+        >>> model = bert.BertForMaskedLM(bert.BertConfig(13, 8, 2, 2, 16))
+        >>> model.build()
+        >>> larger = with_vocab_size(model, 15)
+        >>> larger({"input_ids": tf.constant([[2, 14, 3]])}).shape.as_list()
+        [1, 3, 15]
+    """
+    config = model.get_config()
+    sizes = _sizes(config)
+    if not sizes:
+        raise ValueError(
+            f"model: expected a Transformer, a LanguageModel or a model of tf_transformer.bert, "
+            f"got {type(model).__name__}."
+        )
+    if not model.built:
+        raise ValueError("model: expected a built model, got one without weights. Call build().")
+    if any(weight.dtype == "int8" for weight in model.weights):
+        raise ValueError(
+            "model: expected weights in floating point, got int8. Add the tokens before you "
+            "quantize."
+        )
+    if target_vocab_size is not None and "target_vocab_size" not in sizes:
+        raise ValueError(
+            f"target_vocab_size: expected None for a {type(model).__name__}, which has one "
+            f"vocabulary, got {target_vocab_size}."
+        )
+    new = dict.fromkeys(sizes, vocab_size)
+    if target_vocab_size is not None:
+        new["target_vocab_size"] = target_vocab_size
+    for name, size in sizes.items():
+        if not isinstance(new[name], int) or new[name] < size:
+            raise ValueError(
+                f"{name.removeprefix('input_')}: expected an integer of at least {size}, the "
+                f"model's, got {new[name]!r}. No token may lose its row."
+            )
+    inner = {"config": {**config["config"], **new}} if "config" in config else new
+    larger = type(model).from_config({**config, **inner})
+    larger.build()
+    for weight, old in zip(larger.weights, model.weights, strict=True):
+        value = weight.numpy()
+        value[tuple(map(slice, old.shape))] = old.numpy()
+        weight.assign(value)
+        weight.trainable = old.trainable
+    return larger
+
+
+def _sizes(config):
+    """The sizes of the vocabularies in a model's config: dict of name -> int."""
+    names = ("input_vocab_size", "target_vocab_size", "vocab_size")
+    config = config.get("config", config)  # of BERT
+    return {name: config[name] for name in names if name in config}

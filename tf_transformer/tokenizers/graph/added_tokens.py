@@ -1,0 +1,142 @@
+"""Finding added tokens in texts. N texts, C code points, M tokens found, P pieces between them."""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.character_table import CharacterTable
+from tf_transformer.tokenizers.graph.characters import characters_of
+from tf_transformer.tokenizers.graph.follow import follow
+from tf_transformer.tokenizers.graph.texts import Texts
+from tf_transformer.tokenizers.graph.trie import Trie
+from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+
+
+class AddedTokens(tf.Module):
+    """Cuts texts at added tokens: from the left, at each position the longest.
+
+    A special token is not cut out, but what it covers is no place for another token.
+
+    Args:
+        tokens: list of `AddedToken`s.
+        spellings: list of strings, what to look for: of a token with `normalized`, the normalizer's
+            output.
+
+    Raises:
+        ValueError: If a spelling is empty.
+
+    Example:
+        >>> from tf_transformer.tokenizers.tokenizer_file import AddedToken
+        >>> cut = AddedTokens([AddedToken("[E]", 7, special=False)], ["[E]"])
+        >>> pieces, row, after = cut(Texts.of(tf.constant(["a[E]", "b"])), [0, 1], [-1, -1])
+        >>> pieces.strings.numpy().tolist(), row.numpy().tolist(), after.numpy().tolist()
+        ([b'a', b'', b'b'], [0, 0, 1], [7, -1, -1])
+    """
+
+    def __init__(self, tokens, spellings):
+        super().__init__(name="added_tokens")
+        numbers = {}
+        # As in the Rust package, special ones come first, and of equal spellings the first counts.
+        for number in sorted(range(len(tokens)), key=lambda number: not tokens[number].special):
+            if not spellings[number]:
+                raise UnsupportedPart.of(
+                    "added_tokens", "something after normalization", tokens[number].content
+                )
+            numbers.setdefault(spellings[number], number)
+        self._trie = Trie(numbers)
+        self._ids = np.array([token.id for token in tokens], np.int32)
+        self._is_special, self._is_word, self._strips_before, self._strips_after = (
+            np.array([getattr(token, name) for token in tokens])
+            for name in ("special", "single_word", "lstrip", "rstrip")
+        )
+        self._letters = CharacterTable(characters_of("word"))
+        self._spaces = CharacterTable(characters_of("white_space"))
+
+    def __call__(self, texts, rows, after):
+        """Cut texts, which may be pieces of longer ones.
+
+        Args:
+            texts: `Texts` of N.
+            rows: int32 `[N]`, the number of the whole text that each is a piece of.
+            after: int32 `[N]`, the id of the added token after each piece; -1 if there is none.
+
+        Returns:
+            `(texts, rows, after)`, the same for P pieces.
+        """
+        codes, owner = texts.codes  # [C]
+        owner, size = tf.cast(owner, tf.int32), tf.cast(texts.size, tf.int32)
+        text_end = tf.cumsum(tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, size))
+        text_start = tf.concat([[0], text_end], axis=0)[:-1]  # [N]
+        place, stop, number = self._found(codes, owner, text_start, text_end)
+        kept = ~tf.gather(self._is_special, number)
+        if self._is_word.any():
+            text = tf.gather(owner, place)
+            is_letter = tf.cast(self._letters.look_up(codes), tf.bool)
+            is_letter = tf.concat([[False], is_letter, [False]], axis=0)  # of C - 1 to C + 1
+            joins_left = tf.gather(is_letter, place) & (place > tf.gather(text_start, text))
+            joins_right = tf.gather(is_letter, stop + 1) & (stop < tf.gather(text_end, text))
+            kept &= ~(tf.gather(self._is_word, number) & (joins_left | joins_right))
+        place, stop, number = (tf.boolean_mask(x, kept) for x in (place, stop, number))
+        # In each text there is a piece before every token, and one more at the end.
+        text = tf.gather(owner, place)
+        count = 1 + tf.math.unsorted_segment_sum(tf.ones_like(text), text, size)  # [N]
+        last = tf.cumsum(count) - 1
+        before = tf.range(tf.size(place)) + text  # [M], the piece before each token
+        num_pieces = tf.reduce_sum(count)
+
+        def in_pieces(where, values):
+            return tf.scatter_nd(where[:, tf.newaxis], values, [num_pieces])
+
+        ends = tf.concat([last, before], axis=0)
+        piece_start = in_pieces(
+            tf.concat([last - count + 1, before + 1], axis=0), tf.concat([text_start, stop], axis=0)
+        )
+        piece_end = in_pieces(ends, tf.concat([text_end, place], axis=0))
+        next_id = in_pieces(ends, tf.concat([after, tf.gather(self._ids, number)], axis=0))
+        places = tf.ragged.range(piece_start, piece_end)
+        codes, piece = tf.gather(codes, places.values), places.value_rowids()
+        if self._strips_before.any() or self._strips_after.any():
+            strips_end = in_pieces(before, tf.gather(self._strips_before.astype(np.int32), number))
+            strips_start = in_pieces(
+                before + 1, tf.gather(self._strips_after.astype(np.int32), number)
+            )
+            kept = self._not_stripped(codes, piece, strips_start > 0, strips_end > 0)
+            codes, piece = tf.boolean_mask(codes, kept), tf.boolean_mask(piece, kept)
+        pieces = Texts(tf.cast(num_pieces, tf.int64), codes=codes, rows=piece)
+        return pieces, tf.repeat(rows, count), next_id
+
+    def _found(self, codes, owner, text_start, text_end):
+        """The tokens from left to right: int32 `[M]`, where each begins and ends, its number."""
+        places, lengths, numbers = self._trie.walk(
+            codes, tf.gather(text_end, owner), tf.zeros_like(codes)
+        )
+        longest = tf.math.unsorted_segment_max(lengths, places, tf.size(codes))
+        is_longest = lengths == tf.gather(longest, places)
+        places = tf.boolean_mask(places, is_longest)[:, tf.newaxis]
+        length_at = tf.scatter_nd(places, tf.boolean_mask(lengths, is_longest), [tf.size(codes)])
+        number_at = tf.scatter_nd(places, tf.boolean_mask(numbers, is_longest), [tf.size(codes)])
+        place = tf.cast(tf.where(length_at > 0)[:, 0], tf.int32)
+        stop = place + tf.gather(length_at, place)
+        # How many may begin before each position: where the first that begins there stands.
+        rank = tf.concat([[0], tf.cumsum(tf.cast(length_at > 0, tf.int32))], axis=0)  # [C + 1]
+        start, goal = tf.gather(rank, text_start), tf.gather(rank, text_end)
+        jumps = tf.gather(rank, stop) - tf.range(tf.size(place))
+        has_any = start < goal
+        is_found, _ = follow(tf.boolean_mask(start, has_any), tf.boolean_mask(goal, has_any), jumps)
+        place, stop = tf.boolean_mask(place, is_found), tf.boolean_mask(stop, is_found)
+        return place, stop, tf.gather(number_at, place)
+
+    def _not_stripped(self, codes, piece, strips_start, strips_end):
+        """bool `[C]`, without the white space at those starts and ends (bool `[P]`) of pieces."""
+        place = tf.range(tf.size(codes))
+        is_space = tf.cast(self._spaces.look_up(codes), tf.bool)
+        first, last = (
+            tf.gather(reduce(tf.where(is_space, no, place), piece, tf.size(strips_end)), piece)
+            for reduce, no in (
+                (tf.math.unsorted_segment_min, tf.size(codes)),
+                (tf.math.unsorted_segment_max, -1),
+            )
+        )
+        return ~(
+            (place < first) & tf.gather(strips_start, piece)
+            | (place > last) & tf.gather(strips_end, piece)
+        )
