@@ -53,6 +53,43 @@ def test_points_are_what_exits_give(model, batches):
     )
 
 
+class Rounded(BertWithExits):
+    """Logits as another order of sums gives them."""
+
+    def call(self, inputs, training=None):
+        logits = super().call(inputs, training)
+        return logits * (1 + tf.random.stateless_uniform(logits.shape, (1, 2), -1e-6, 1e-6))
+
+
+def test_no_text_leaves_by_a_rounding_error(model, batches):
+    rounded = Rounded(CONFIG)
+    rounded.build()
+    rounded.set_weights(model.get_weights())
+    points = exit_points(model, batches)
+    assert exit_points(rounded, batches, [point[:2] for point in points]) == points
+    for point in points:
+        [again] = exit_points(model, one_by_one(batches), [point[:2]])
+        assert again == point
+
+
+def one_by_one(batches):
+    return [
+        ({"input_ids": x["input_ids"][n : n + 1]}, y[n : n + 1])
+        for x, y in batches
+        for n in range(len(y))
+    ]
+
+
+def test_equal_texts_have_no_threshold_between_them(model, batches):
+    (x, y), _, _ = batches
+    same = [({"input_ids": np.repeat(x["input_ids"][:1], 5, 0)}, np.repeat(y[:1], 5))]
+    points = exit_points(model, same)
+    assert [point.patience for point in points] == [None, 1, 2, 3, 4, None, None, None]
+    assert [point.layers for point in points[5:]] == sorted(
+        {point.layers for point in points[5:]}, reverse=True
+    )
+
+
 def test_datasets_and_sample_weights(model, batches):
     (x, y), weights = batches[0], np.ones(11)
     data = tf.data.Dataset.from_tensor_slices((x, y[:, None], weights)).batch(4)
