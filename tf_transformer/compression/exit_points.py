@@ -159,15 +159,16 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
             f"{given} and {len(points)} points."
         )
     [(name, wish)] = given.items()
+    slack = 1e-9  # 0.7 / 100 is less than 7 of 1,000
     values = [getattr(point, name) for point in points]
     if None in values:
         raise ValueError("accuracy: expected points measured with labels, got some without.")
-    if name == "accuracy" and max(values) < wish:
+    if name == "accuracy" and max(values) < wish - slack:
         raise ValueError(f"accuracy: expected at most {max(values):.4f}, the best, got {wish}.")
-    if name != "accuracy" and min(values) > wish:
+    if name != "accuracy" and min(values) > wish + slack:
         raise ValueError(f"{name}: expected at least {min(values):.4f}, the least, got {wish}.")
     sign = 1 if name == "accuracy" else -1
-    fitting = [point for point in points if sign * (getattr(point, name) - wish) >= 0]
+    fitting = [point for point in points if sign * (getattr(point, name) - wish) >= -slack]
     if name == "layers":
         return min(fitting, key=lambda point: (point.changed, point.layers))
     return min(fitting, key=lambda point: (point.layers, point.changed))

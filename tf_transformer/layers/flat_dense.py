@@ -28,8 +28,8 @@ class FlatDense(keras.layers.Dense):
     (benchmarks/NOTES.md, whole models).
 
     `quantize("int8")` rounds the kernel to integers within -64..64; from then on the layer is for
-    inference only and multiplies integers, see `int8_product`. Keras's own quantization is slower than float32 on a
-    CPU.
+    inference only and multiplies integers, see `int8_product`. Keras's own quantization is slower
+    than float32 on a CPU.
 
     Args:
         units, activation, ...: see `keras.layers.Dense`.
