@@ -106,12 +106,12 @@ WORST = """
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.functional.int8_product import int8_product
+from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product
 
 rng = np.random.default_rng(0)
 for rows, width, units in ((1, 2, 1), (1, 1597, 13), (2, 1597, 257), (67, 97, 48), (1, 31, 13)):
     for draw in ("same sign", "any sign"):
-        x, kernel = np.full((rows, width), 127), np.full((width, units), 64)
+        x, kernel = np.full((rows, width), 127), np.full((width, units), LARGEST_WEIGHT)
         if draw == "any sign":
             x, kernel = rng.choice([-1, 1], x.shape) * x, rng.choice([-1, 1], kernel.shape) * kernel
         expected = x.astype(np.int64) @ kernel.astype(np.int64)
