@@ -53,6 +53,31 @@ def test_points_are_what_exits_give(model, batches):
     )
 
 
+class Rounded(BertWithExits):
+    """Logits as another order of sums gives them."""
+
+    def call(self, inputs, training=None):
+        logits = super().call(inputs, training)
+        return logits * (1 + tf.random.stateless_uniform(logits.shape, (1, 2), -1e-6, 1e-6))
+
+
+def test_no_text_leaves_by_a_rounding_error(model, batches):
+    rounded = Rounded(CONFIG)
+    rounded.build()
+    rounded.set_weights(model.get_weights())
+    points = exit_points(model, batches)
+    assert exit_points(rounded, batches, [point[:2] for point in points]) == points
+
+
+def test_equal_texts_have_no_threshold_between_them(model, batches):
+    (x, y), _, _ = batches
+    same = [({"input_ids": np.repeat(x["input_ids"][:1], 5, 0)}, np.repeat(y[:1], 5))]
+    points = exit_points(model, same)
+    assert [point.patience for point in points] == [None, 1, 2, 3, 4, None, None, None]
+    layers = [point.layers for point in points[5:]]
+    assert layers == sorted(layers, reverse=True) and set(layers) < {1, 2, 3, 4, 5}
+
+
 def test_datasets_and_sample_weights(model, batches):
     (x, y), weights = batches[0], np.ones(11)
     data = tf.data.Dataset.from_tensor_slices((x, y[:, None], weights)).batch(4)
@@ -82,6 +107,16 @@ POINTS = [
 )
 def test_choice(wish, chosen):
     assert choose_exit(POINTS, **wish) is POINTS[chosen]
+
+
+@pytest.mark.parametrize("percent", [0.7, 1.4, 2.3])
+def test_shares_that_differ_by_a_rounding_error_are_equal(percent):
+    """`--early-exit 0.7` of 1,000 texts: 0.7 / 100 is below 7 / 1000."""
+    point = ExitPoint(2, 0.0, 1 - percent / 100, 5.0, round(10 * percent) / 1000)
+    whole = ExitPoint(None, 0.0, 0.9, 12.0, 0.0)
+    assert choose_exit([whole, point], changed=percent / 100) is point
+    assert choose_exit([point], changed=percent / 100) is point
+    assert choose_exit([point], accuracy=(1000 - round(10 * percent)) / 1000) is point
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,16 @@ def test_the_range_is_the_largest_value_of_all_batches():
     assert all(ranges) and len(set(ranges)) > 7
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_multiplied_has_seven_bits(name):
+    """Word vectors of a BERT are only looked up."""
+    smaller = quantized(built(name)[0])
+    rounded = {w.path: np.abs(w.numpy()).max() for w in smaller.weights if w.dtype == "int8"}
+    assert len(rounded) > 5
+    for path, largest in rounded.items():
+        assert largest == (127 if "word_embeddings" in path else 64), path
+
+
 def halves():
     source, target = pairs()
     return [((source[:1], target[:1]), target[:1]), ((source[1:], target[1:]), target[1:])]

@@ -3,6 +3,10 @@
 Axes: M rows, K width of the input, N width of the output.
 """
 
+import os
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +14,7 @@ import reference_bert as ref
 import tensorflow as tf
 
 from tf_transformer.functional.activations import gelu, gelu_tanh
-from tf_transformer.functional.int8_product import int8_product, to_int8
+from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.layers.flat_dense import FlatDense
 
 M, K, N = 7, 1597, 13
@@ -26,7 +30,7 @@ def inputs():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((M, K)).astype(np.float32)
     x[3] = 0
-    kernel = rng.integers(-127, 128, (K, N)).astype(np.int8)
+    kernel = rng.integers(-64, 65, (K, N)).astype(np.int8)
     return x, kernel, rng.uniform(0.5, 2, N).astype(np.float32), rng.standard_normal(N)
 
 
@@ -98,6 +102,70 @@ def test_a_graph_multiplies_integers():
     assert "_QuantizedMatMul" in {operation.type for operation in operations}
 
 
+WORST = """
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product
+
+rng = np.random.default_rng(0)
+for rows, width, units in ((1, 2, 1), (1, 1597, 13), (2, 1597, 257), (67, 97, 48), (1, 31, 13)):
+    for draw in ("same sign", "any sign"):
+        x, kernel = np.full((rows, width), 127), np.full((width, units), LARGEST_WEIGHT)
+        if draw == "any sign":
+            x, kernel = rng.choice([-1, 1], x.shape) * x, rng.choice([-1, 1], kernel.shape) * kernel
+        expected = x.astype(np.int64) @ kernel.astype(np.int64)
+        for transposed in (False, True):
+            stored = tf.constant(kernel.T if transposed else kernel, tf.int8)
+            for most in (None, 127.0):
+
+                @tf.function(autograph=False)
+                def product(x):
+                    ranges = tf.fill([units], 127.0)
+                    return int8_product(x, stored, ranges, most=most, transposed=transposed)
+
+                found = product(tf.constant(x, tf.float32)).numpy()
+                np.testing.assert_allclose(found, expected, rtol=1e-6, atol=0.1)
+                operations = product.get_concrete_function(tf.constant(x, tf.float32)).graph
+                types = {operation.type for operation in operations.get_operations()}
+                assert "_QuantizedMatMul" in types
+"""
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "ONEDNN_MAX_CPU_ISA=SSE41",
+        "ONEDNN_MAX_CPU_ISA=AVX2",
+        "ONEDNN_MAX_CPU_ISA=AVX512_CORE",
+        "ONEDNN_MAX_CPU_ISA=DEFAULT",
+        "TF_ENABLE_ONEDNN_OPTS=0",
+    ],
+)
+def test_the_largest_integers_are_exact_on_every_processor(setting):
+    """Instructions are chosen once in a process; a processor without them uses what it has."""
+    environment = {**os.environ, **dict([setting.split("=")])}
+    done = subprocess.run(
+        [sys.executable, "-c", WORST], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@every_mode
+@pytest.mark.parametrize("value", [-128, -65, 65, 127])
+def test_a_kernel_that_some_processors_multiply_wrongly_is_refused(mode, value):
+    x, kernel, ranges, _ = inputs()
+    kernel[5, 3] = value
+    product = MODES[mode](lambda x: int8_product(x, tf.constant(kernel), tf.constant(ranges)))
+    if mode == "eager":  # in float32
+        np.testing.assert_allclose(
+            product(tf.constant(x)), expected(x, kernel, ranges, 0, None), atol=1e-2
+        )
+        return
+    with pytest.raises(ValueError, match=f"within -64..64, .* got {abs(value)}"):
+        product(tf.constant(x))
+
+
 def test_products_of_one_shape_keep_their_own_ranges():
     """oneDNN's operations are kept by shape and address of the ranges."""
     x, kernel, ranges, _ = inputs()
@@ -132,13 +200,15 @@ def test_nan_is_not_lost():
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_rounding_is_within_half_a_step(axis):
+@pytest.mark.parametrize("largest", [127, LARGEST_WEIGHT])
+def test_rounding_is_within_half_a_step(axis, largest):
     x, *_ = inputs()
-    rounded, ranges = to_int8(tf.constant(x), axis)
+    rounded, ranges = to_int8(tf.constant(x), axis, largest)
     ranges = np.expand_dims(ranges, axis)
     assert rounded.dtype == tf.int8
     most = np.abs(x).max(axis, keepdims=True)
-    np.testing.assert_array_equal(ranges, np.where(most > 0, most, 1))
+    np.testing.assert_allclose(ranges, np.where(most > 0, most, 1) * 127 / largest, rtol=1e-6)
+    assert np.abs(rounded).max() == largest
     assert (np.abs(rounded.numpy() / 127 * ranges - x) <= ranges / 254 * 1.001).all()
 
 
@@ -156,6 +226,7 @@ def test_a_quantized_layer_is_near_the_layer(mode, activation, most):
     assert after.shape == before.shape
     assert 1e-4 < np.abs(after - before).max() < 0.05
     assert layer.kernel.dtype == "int8" and not layer.kernel.trainable
+    assert np.abs(layer.kernel.numpy()).max() == LARGEST_WEIGHT
 
 
 def test_other_modes_are_refused():

@@ -11,7 +11,9 @@ import tensorflow as tf
 
 from tf_transformer.models.bert.bert_with_exits import BertWithExits
 
-QUANTILES = 64  # thresholds of the entropy
+MOST_LEVELS = 64  # thresholds of the entropy
+# Nats, above what another order of sums changes: other batches, another processor.
+ROUNDING = 1e-5
 
 
 class ExitPoint(NamedTuple):
@@ -46,7 +48,9 @@ def exit_points(model, batches, thresholds=None):
         batches: iterable of `(inputs, labels)` as for `fit`, or of `inputs` alone, of texts it was
             not trained on.
         thresholds: list of `(patience, entropy)`. None: no rule at all, then each patience, then
-            thresholds of the entropy at equal shares of the values that occur.
+            thresholds of the entropy at equal shares of the values that occur. Each is in the
+            widest gap between values of its share, so that no text leaves or stays by a rounding
+            error.
 
     Returns:
         list of `ExitPoint`, in that order.
@@ -86,7 +90,7 @@ def exit_points(model, batches, thresholds=None):
     entropies = tf.reduce_sum(-tf.nn.softmax(logits) * tf.nn.log_softmax(logits), -1).numpy()
 
     if thresholds is None:
-        levels = np.unique(np.quantile(entropies[:, :-1], np.linspace(0, 1, QUANTILES)))
+        levels = _levels(entropies[:, :-1])
         patiences = range(1, guesses.shape[1])
         thresholds = [(None, 0.0), *((n, 0.0) for n in patiences), *((None, h) for h in levels)]
 
@@ -106,6 +110,17 @@ def exit_points(model, batches, thresholds=None):
         )
 
     return [point(*one) for one in thresholds]
+
+
+def _levels(entropies):
+    values = np.sort(entropies, axis=None).astype(np.float64)
+    levels = []
+    for share in np.array_split(np.arange(len(values) - 1), MOST_LEVELS):
+        gaps = values[share + 1] - values[share]
+        if gaps.max(initial=0) > 2 * ROUNDING:
+            low = share[gaps.argmax()]
+            levels.append((values[low] + values[low + 1]) / 2)
+    return levels
 
 
 def choose_exit(points, *, accuracy=None, layers=None, changed=None):
@@ -144,15 +159,16 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
             f"{given} and {len(points)} points."
         )
     [(name, wish)] = given.items()
+    slack = 1e-9  # 0.7 / 100 is less than 7 of 1,000
     values = [getattr(point, name) for point in points]
     if None in values:
         raise ValueError("accuracy: expected points measured with labels, got some without.")
-    if name == "accuracy" and max(values) < wish:
+    if name == "accuracy" and max(values) < wish - slack:
         raise ValueError(f"accuracy: expected at most {max(values):.4f}, the best, got {wish}.")
-    if name != "accuracy" and min(values) > wish:
+    if name != "accuracy" and min(values) > wish + slack:
         raise ValueError(f"{name}: expected at least {min(values):.4f}, the least, got {wish}.")
     sign = 1 if name == "accuracy" else -1
-    fitting = [point for point in points if sign * (getattr(point, name) - wish) >= 0]
+    fitting = [point for point in points if sign * (getattr(point, name) - wish) >= -slack]
     if name == "layers":
         return min(fitting, key=lambda point: (point.changed, point.layers))
     return min(fitting, key=lambda point: (point.layers, point.changed))

@@ -1,11 +1,13 @@
-"""Models whose weights are stored and multiplied in 8 bits."""
+"""Models whose weights are stored in 8 bits and multiplied as integers."""
 
 import contextlib
 import gc
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from tf_transformer.functional.int8_product import LARGEST, LARGEST_WEIGHT, to_int8
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.token_embedding import TokenEmbedding
 from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
@@ -15,10 +17,11 @@ from tf_transformer.models.bert.bert_for_masked_lm import BertForMaskedLM
 def quantized(model, batches=None):
     """Create a copy of a model with int8 weights and int8 products, for inference.
 
-    Each kernel of a dense layer is rounded to 8 bits with one range for each column, each word
-    vector of a `Transformer` with one for each row; what goes into a dense layer is rounded when
-    it is computed. Norms, softmax and sums stay in float32. In a graph on a CPU the products are
-    oneDNN's, see `int8_product`.
+    Each kernel of a dense layer is rounded with one range for each column, each word vector with
+    one for each row; what goes into a dense layer is rounded when it is computed. Norms, softmax
+    and sums stay in float32. What is multiplied is within -64..64, 7 bits, and what goes into a
+    layer within -127..127: oneDNN's products, in a graph on a CPU, are exact for these on every
+    processor, see `int8_product`. Word vectors of a BERT are only looked up and have 8 bits.
 
     Args:
         model: built `Transformer` or BERT model in float32; it does not change.
@@ -64,9 +67,19 @@ def quantized(model, batches=None):
     tables = () if isinstance(copy, BertForMaskedLM) else (BertEmbeddings,)  # used by its head
     with _short_collections():
         for layer in layers:
-            if isinstance(layer, (FlatDense, keras.layers.Embedding, *tables)):
+            if isinstance(layer, keras.layers.Embedding):
+                _quantize_table(layer)
+            elif isinstance(layer, (FlatDense, *tables)):
                 layer.quantize("int8")
     return copy
+
+
+def _quantize_table(embedding):
+    """Round word vectors that `TokenEmbedding.product` may multiply: Keras rounds to 127."""
+    rounded, ranges = to_int8(tf.convert_to_tensor(embedding.embeddings), 1, LARGEST_WEIGHT)
+    embedding.quantize("int8")
+    embedding.embeddings.assign(rounded)
+    embedding.embeddings_scale.assign(LARGEST / ranges)
 
 
 @contextlib.contextmanager

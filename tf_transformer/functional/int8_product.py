@@ -3,6 +3,7 @@
 Axes: M rows, K width of the input, N width of the output.
 """
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_library
 
@@ -10,15 +11,19 @@ from tf_transformer.functional.activations import gelu, gelu_tanh
 from tf_transformer.functional.xla_context import has_accelerator, in_xla_program
 
 LARGEST = 127
+# On processors without VNNI oneDNN adds 128 to x and sums pairs of products in 16 bits, which
+# saturate: 2 * 255 * 64 still fits.
+LARGEST_WEIGHT = 64
 _OPERATION = "_QuantizedMatMul"
 _FUSED = {gelu: "GeluExact", gelu_tanh: "GeluApproximate", tf.nn.relu: "Relu"}
 
 
 def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, transposed=False):
-    """activation(x W + b) with x rounded to 8 bits and W stored in 8 bits.
+    """activation(x W + b) with x rounded to 8 bits and W to 7, stored in 8.
 
-    127 stands for `most` in x and for `ranges` in the columns of W; the integers are multiplied and
-    summed exactly, and the sums are scaled. Jacob et al. 2018, "Quantization and Training of Neural
+    127 stands for `most` in x and for `ranges` in the columns of W, whose integers are within
+    -64..64; the integers are multiplied and summed exactly, on every processor, and the sums are
+    scaled. Jacob et al. 2018, "Quantization and Training of Neural
     Networks for Efficient Integer-Arithmetic-Only Inference", section 2, without zero points. A
     graph on a CPU runs one oneDNN operation, which uses VNNI or AMX where the processor has them.
     It packs the kernel at the first call and keeps it: later changes of a variable have no effect
@@ -27,7 +32,8 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
 
     Args:
         x: float tensor (M, K).
-        kernel: int8 tensor (K, N), or (N, K) with `transposed`.
+        kernel: int8 tensor (K, N), or (N, K) with `transposed`, from `to_int8` with
+            `LARGEST_WEIGHT`. Beyond it a graph is wrong on processors without VNNI.
         ranges: float32 tensor (N,), see `to_int8`.
         bias: None, or float tensor (N,).
         activation: None, or a function of one tensor.
@@ -38,11 +44,15 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
     Returns:
         (M, N), in the dtype of `x`, computed in float32.
 
+    Raises:
+        ValueError: If the values of `kernel` are known and one is beyond `LARGEST_WEIGHT`.
+
     Example:
-        >>> x, kernel = tf.constant([[1.0, -0.5]]), tf.constant([[127], [0]], tf.int8)
-        >>> int8_product(x, kernel, tf.constant([2.0])).numpy()
+        >>> kernel, ranges = to_int8(tf.constant([[2.0], [0.0]]), 0, LARGEST_WEIGHT)
+        >>> int8_product(tf.constant([[1.0, -0.5]]), kernel, ranges).numpy()
         array([[2.]], dtype=float32)
     """
+    _check_range(kernel)
     dtype, x = x.dtype, tf.cast(x, tf.float32)
     bias = tf.zeros_like(ranges) if bias is None else tf.cast(bias, tf.float32)
     with_onednn = _has_onednn()
@@ -57,16 +67,18 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
     return tf.cast(output if activation is None else activation(output), dtype)
 
 
-def to_int8(values, axis):
-    """Round a matrix to int8, in which 127 stands for the largest value of each row or column.
+def to_int8(values, axis, largest=LARGEST):
+    """Round a matrix to int8, with a range for each row or column.
 
     Args:
         values: float tensor of rank 2.
         axis: int, the axis whose values share a range.
+        largest: int, what the largest absolute value in a range becomes: `LARGEST_WEIGHT` for the
+            kernel of an `int8_product`.
 
     Returns:
-        `(rounded, ranges)`: int8 tensor like `values`; float32 tensor of rank 1, the largest
-        absolute values: NaN if one is NaN.
+        `(rounded, ranges)`: int8 tensor like `values`; float32 tensor of rank 1, the values that
+        127 stands for: NaN if a value is NaN.
 
     Example:
         >>> rounded, ranges = to_int8(tf.constant([[1.0, -4.0], [0.5, 2.0]]), axis=0)
@@ -76,7 +88,19 @@ def to_int8(values, axis):
     values = tf.cast(values, tf.float32)
     ranges = tf.reduce_max(tf.abs(values), axis, keepdims=True)
     ranges = tf.where(tf.equal(ranges, 0), 1.0, ranges)  # zeros alone; NaN stays
-    return tf.cast(tf.round(values * (LARGEST / ranges)), tf.int8), tf.squeeze(ranges, axis)
+    rounded = tf.cast(tf.round(values * (largest / ranges)), tf.int8)
+    return rounded, tf.squeeze(ranges, axis) * (LARGEST / largest)
+
+
+def _check_range(kernel):
+    """Check values that a graph would hold: those of variables and arguments are not known."""
+    values = None if tf.executing_eagerly() else tf.get_static_value(kernel)
+    largest = 0 if values is None else np.abs(values.astype(np.int32)).max(initial=0)
+    if largest > LARGEST_WEIGHT:
+        raise ValueError(
+            f"kernel: expected integers within -{LARGEST_WEIGHT}..{LARGEST_WEIGHT}, whose products "
+            f"are exact on every processor, got {largest}. Round it by to_int8 with LARGEST_WEIGHT."
+        )
 
 
 def _rounded(x, most):

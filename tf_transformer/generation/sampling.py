@@ -100,4 +100,5 @@ def _nucleus(logits, share):
     """Keep the smallest set of candidates, (B, C) with the best first, with this total share."""
     probabilities = tf.nn.softmax(logits)
     before = tf.cumsum(probabilities, axis=-1, exclusive=True)
-    return tf.where(before < share, logits, IMPOSSIBLE)
+    # A sum of all candidates but the last may be rounded to 1.
+    return tf.where((before < share) | (share >= 1), logits, IMPOSSIBLE)

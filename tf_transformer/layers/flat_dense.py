@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.activations import gelu
 from tf_transformer.functional.bias import add_bias
-from tf_transformer.functional.int8_product import int8_product, to_int8
+from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.functional.xla_context import has_accelerator
 
 # What Keras makes of names, as `int8_product` knows it.
@@ -27,9 +27,9 @@ class FlatDense(keras.layers.Dense):
     TensorFlow fuses product, bias and activation into one oneDNN call outside of training
     (benchmarks/NOTES.md, whole models).
 
-    `quantize("int8")` rounds the kernel to 8 bits; from then on the layer is for inference only and
-    multiplies integers, see `int8_product`. Keras's own quantization is slower than float32 on a
-    CPU.
+    `quantize("int8")` rounds the kernel to integers within -64..64; from then on the layer is for
+    inference only and multiplies integers, see `int8_product`. Keras's own quantization is slower
+    than float32 on a CPU.
 
     Args:
         units, activation, ...: see `keras.layers.Dense`.
@@ -57,7 +57,7 @@ class FlatDense(keras.layers.Dense):
         return outputs if self.activation is None else self.activation(outputs)
 
     def quantize(self, mode="int8", type_check=True, config=None):
-        """Round the kernel to 8 bits, one range for each column. The layer must be built.
+        """Round the kernel to int8, one range for each column. The layer must be built.
 
         Args:
             mode: "int8", the only one.
@@ -68,7 +68,7 @@ class FlatDense(keras.layers.Dense):
         """
         if mode != "int8":
             raise self._not_implemented_error(self.quantize)
-        kernel, ranges = to_int8(self._kernel, axis=0)
+        kernel, ranges = to_int8(self._kernel, 0, LARGEST_WEIGHT)
         self._untrack_variable(self._kernel)  # `del` would also collect garbage, for seconds
         self.quantized_build(kernel.shape, mode)
         self._kernel.assign(kernel)

@@ -15,6 +15,7 @@ from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
 from tf_transformer import Architecture, Transformer, bert, greedy_decode, litert, with_vocab_size
 from tf_transformer.compression import quantized
 from tf_transformer.export import write_litert
+from tf_transformer.export.litert.convert import convert
 from tf_transformer.export.litert.litert_functions import litert_functions
 from tf_transformer.layers import AlibiPositions, GatedFeedForward, RMSNorm, RotaryPositions
 from tf_transformer.layers.residuals import PreNorm
@@ -188,6 +189,24 @@ def test_a_translator_in_fewer_bits(dtype, translations, tmp_path):
         sizes[one] = write_litert(model, tokenizer_file, folder, weights_dtype=one)["bytes"]
     assert sizes[dtype] < sizes["float32"]
     assert len(litert.load(tmp_path / dtype).translate(texts)) == 3
+
+
+@pytest.mark.parametrize("dtype", ["int8", "full int8"])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_products_of_the_largest_integers_are_exact(dtype, rows, tmp_path):
+    """Sums of two products in 16 bits would be cut off: half of the sum of equal signs."""
+    signs = np.random.default_rng(4).choice([-1.0, 1.0], (1597, 13)).astype(np.float32)
+    signs[:, 0] = 1
+    kernel = tf.Variable(signs)
+    product = tf.function(lambda x: {"y": tf.matmul(x, kernel)}, autograph=False)
+    product = product.get_concrete_function(x=tf.TensorSpec((None, 1597), tf.float32, name="x"))
+    x = np.ones((rows, 1597), np.float32)
+    path = tmp_path / "product.tflite"
+    path.write_bytes(convert({"product": product}, [kernel], dtype, [("product", {"x": x[:1]})]))
+    # Outputs are rounded too in "full int8".
+    step = 0 if dtype == "int8" else 1597 / 255
+    found = read_functions(path)["product"](x=x)["y"]
+    np.testing.assert_allclose(found, x.astype(np.float64) @ signs, rtol=0, atol=0.01 + step)
 
 
 def test_the_description(tokenizer_file, tmp_path):

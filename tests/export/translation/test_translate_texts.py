@@ -1,5 +1,6 @@
 """Texts are translated in batches of similar length and returned in input order."""
 
+import concurrent.futures
 import importlib
 import itertools
 import threading
@@ -54,14 +55,28 @@ def test_every_core_has_a_batch(monkeypatch):
 
 def test_a_stop_drops_the_batches_that_wait(monkeypatch):
     monkeypatch.setattr(module, "cores", lambda: 1)
+    is_ending = threading.Event()
+
+    class Threads(concurrent.futures.ThreadPoolExecutor):
+        def shutdown(self, *arguments, **options):
+            is_ending.set()
+            super().shutdown(*arguments, **options)
+
+    class Second(UpperTranslator):
+        """Its second call is at work while the first one's progress is reported."""
+
+        def translate(self, texts):
+            assert not self.batches or is_ending.wait(60)
+            return super().translate(texts)
 
     def stop(done):
         raise KeyboardInterrupt
 
-    translator = UpperTranslator()
+    monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", Threads)
+    translator = Second()
     with pytest.raises(KeyboardInterrupt):
         translate_texts(translator, ["a"] * 1000, tokens_per_batch=1, progress=stop)
-    assert len(translator.batches) < 500
+    assert len(translator.batches) <= 2
 
 
 def test_no_text_is_no_work():

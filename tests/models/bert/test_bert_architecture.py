@@ -87,16 +87,17 @@ def test_gradients_are_those_of_the_reference(choice, mask):
 @pytest.mark.one_of(3)
 @every_choice
 def test_unpadded_is_padded(choice):
-    model = made(choice)
+    """In float64: a pooler over large states multiplies the rounding errors of float32."""
+    model = made(choice, dtype="float64")
     other = twin(model, unpad=True)
     keep = PADDING == 1
     one, another = outputs(model, INPUTS), outputs(other, INPUTS)
-    close([x[keep] for x in another[:-1]], [x[keep] for x in one[:-1]], 1e-5)
-    close(another[-1:], one[-1:], 1e-5)
+    close([x[keep] for x in another[:-1]], [x[keep] for x in one[:-1]], 1e-11)
+    close(another[-1:], one[-1:], 1e-11)
     assert all((x.numpy()[~keep] == 0).all() for x in another[:-1])
     weights = [m(INPUTS, return_attentions=True)["attentions"][-1] for m in (model, other)]
     one, another = (np.moveaxis(w, 1, 2)[keep] for w in weights)
-    np.testing.assert_allclose(another, one, atol=1e-5)
+    np.testing.assert_allclose(another, one, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", ["T5, batch, grouped", "Shaw, batch, pre-norm"])
