@@ -13,6 +13,7 @@ PACKAGE = "tf_transformer"
 # ("training.runs") may also import what its folder may import. Naming another folder allows all of
 # its subfolders.
 MAY_IMPORT = {
+    "errors": "",  # every row may import it
     "moved": "",
     "lazy": "",
     "json_text": "",
@@ -127,7 +128,7 @@ def may_import(importer):
     folder, _, room = importer.partition(".")
     named = {*MAY_IMPORT[importer].split(), *(MAY_IMPORT[folder].split() if room else ())}
     rooms = {row for row in MAY_IMPORT if row.split(".")[0] in named - {folder}}
-    allowed = {importer} | named | rooms
+    allowed = {importer, "errors"} | named | rooms
     return allowed | {EVERYTHING} if importer in ("cli", "moved", "lazy") else allowed
 
 

@@ -77,30 +77,28 @@ def add_commands(commands):
 
 def _finetune(options):
     require("safetensors", "bert")
-    output = Path(options.output)
-    if output.exists() and any(output.iterdir()):
-        raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
     if options.early_exit is not None and not 0 <= options.early_exit <= 100:
         raise ValueError(f"--early-exit: expected 0 to 100 percent, got {options.early_exit}.")
+    with start_training(options):
+        _finetune_on(options)
+
+
+def _before_training(options):
+    """What is trained on, settings, tokenizer and model; whatever is wrong is found here."""
+    import keras
+
+    from tf_transformer.distribution import current_workers
+    from tf_transformer.models import bert
+    from tf_transformer.training import FineTuning
+
+    output = Path(options.output)
+    if current_workers().is_chief and output.exists() and any(output.iterdir()):
+        raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
     data = _data(options)
     if options.early_exit is not None and not data.validation:
         raise ValueError("--early-exit: expected texts for validation, got none. See --validation.")
     settings = {name: getattr(options, name) for name in _SETTINGS}
-    settings = {name: value for name, value in settings.items() if value is not None}
-    with start_training(options):
-        _finetune_on(data, settings, output, options)
-
-
-def _finetune_on(data, settings, output, options):
-    """Fine-tune, score and export, with TensorFlow started."""
-    import keras
-
-    from tf_transformer.distribution import current_workers, own_rows
-    from tf_transformer.models import bert
-    from tf_transformer.training import FineTuning, fine_tune, text_batches
-
-    workers = current_workers()
-    settings = FineTuning(**settings)
+    settings = FineTuning(**{n: value for n, value in settings.items() if value is not None})
     keras.utils.set_random_seed(settings.seed)  # of the new head
     changes = {}
     if options.dropout is not None:
@@ -117,6 +115,19 @@ def _finetune_on(data, settings, output, options):
     if options.max_length is None:
         most = min(settings.max_length, model.config.max_position_embeddings)
         settings = dataclasses.replace(settings, max_length=most)
+    return data, settings, tokenizer, model
+
+
+def _finetune_on(options):
+    """Fine-tune, score and export, with TensorFlow started."""
+    import keras
+
+    from tf_transformer.distribution import current_workers, own_rows, together
+    from tf_transformer.training import fine_tune, text_batches
+
+    workers, output = current_workers(), Path(options.output)
+    with together():
+        data, settings, tokenizer, model = _before_training(options)
     parts = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
     callbacks, verbose = [], 0
     if workers.is_chief:

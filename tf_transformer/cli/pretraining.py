@@ -77,10 +77,11 @@ def _pretrain(options):
     for package, extra in (("tokenizers", "train"), ("safetensors", "bert")):
         require(package, extra)
     scope = start_training(options)
-    from tf_transformer.distribution import current_workers
+    from tf_transformer.distribution import current_workers, together
     from tf_transformer.training import PretrainingRun
 
-    run = PretrainingRun.open(options.resume) if options.resume else _new_run(options)
+    with together():
+        run = PretrainingRun.open(options.resume) if options.resume else _new_run(options)
     with resumable(run.folder, "pretrain"), scope:
         run.train()
     if not current_workers().is_chief:

@@ -82,10 +82,11 @@ def _train(options):
     scope = start_training(options)
     import keras
 
-    from tf_transformer.distribution import current_workers
+    from tf_transformer.distribution import current_workers, together
     from tf_transformer.training import TrainingRun
 
-    run = TrainingRun.open(options.resume) if options.resume else _new_run(options)
+    with together():
+        run = TrainingRun.open(options.resume) if options.resume else _new_run(options)
     callbacks = []
     if options.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(run.folder / "tensorboard"))

@@ -1,0 +1,57 @@
+"""The errors that mean the caller's input; anything else that is raised is a bug."""
+
+import sys
+
+
+class ArgumentError(ValueError):
+    """An argument, or a file that an argument names, is not what was expected.
+
+    Its message is `argument: expected ..., got .... Remedy.` The command `tf-transformer` shows it
+    without a traceback, with the option in place of the argument.
+
+    Args:
+        argument: str, the name; several are separated by ", ".
+        expected: str, what would be right.
+        got: what came.
+        remedy: None, or str, one or several sentences that say how to mend it.
+        place: None, or str or Path that the message names in place of the argument, such as the
+            file with the fault.
+
+    Example:
+        >>> raise ArgumentError("beams", "at least 1", 0, "1 is greedy decoding.")
+        Traceback (most recent call last):
+        tf_transformer.errors.ArgumentError: beams: expected at least 1, got 0. 1 is greedy
+        decoding.
+    """
+
+    ag_pass_through = True  # AutoGraph would raise an error of its own instead
+
+    def __init__(self, argument, expected=None, got=None, remedy=None, place=None):
+        handled = sys.exc_info()[1]
+        if expected is None and isinstance(handled, ArgumentError):
+            # Keras makes a new error of the same type from a longer message: the parts stay.
+            argument, expected, got, remedy, place = handled.args
+        super().__init__(argument, expected, got, remedy, place)  # what pickle and copy pass again
+        self.argument = argument
+        self.expected = expected
+        self.got = got
+        self.remedy = remedy
+        self.place = place
+
+    def __str__(self):
+        place = self.argument if self.place is None else self.place
+        remedy = "" if self.remedy is None else f" {self.remedy}"
+        return f"{place}: expected {self.expected}, got {self.got}.{remedy}"
+
+
+class MissingPackage(ImportError):
+    """A package that an optional part of the library needs is not installed.
+
+    Args:
+        message: str, with the command that installs it.
+
+    Example:
+        >>> raise MissingPackage('faiss-cpu is not installed: pip install -e ".[search]"')
+        Traceback (most recent call last):
+        tf_transformer.errors.MissingPackage: faiss-cpu is not installed: pip install -e ".[search]"
+    """
