@@ -285,6 +285,6 @@ def test_one_public_class_per_file():
         body = ast.parse(path.read_text("utf-8")).body
         classes = [node.name for node in body if isinstance(node, ast.ClassDef)]
         public = [name for name in classes if not name.startswith("_")]
-        if len(public) > 1:
+        if len(public) > 1 and path.name != "errors.py":
             crowded[str(path.relative_to(ROOT))] = public
     assert crowded == {}

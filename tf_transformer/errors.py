@@ -12,7 +12,7 @@ class ArgumentError(ValueError):
     Args:
         argument: str, the name; several are separated by ", ".
         expected: str, what would be right.
-        got: what came.
+        got: what came, kept as text; leave it out where it is clear.
         remedy: None, or str, one or several sentences that say how to mend it.
         place: None, or str or Path that the message names in place of the argument, such as the
             file with the fault.
@@ -26,11 +26,13 @@ class ArgumentError(ValueError):
 
     ag_pass_through = True  # AutoGraph would raise an error of its own instead
 
-    def __init__(self, argument, expected=None, got=None, remedy=None, place=None):
+    def __init__(self, argument, expected=None, got="", remedy=None, place=None):
         handled = sys.exc_info()[1]
         if expected is None and isinstance(handled, ArgumentError):
             # Keras makes a new error of the same type from a longer message: the parts stay.
             argument, expected, got, remedy, place = handled.args
+        got = f"{got}"  # not the object, which may be large, or unknown to another process
+        place = place and f"{place}"
         super().__init__(argument, expected, got, remedy, place)  # what pickle and copy pass again
         self.argument = argument
         self.expected = expected
@@ -40,8 +42,30 @@ class ArgumentError(ValueError):
 
     def __str__(self):
         place = self.argument if self.place is None else self.place
+        got = f", got {self.got}" if self.got else ""
         remedy = "" if self.remedy is None else f" {self.remedy}"
-        return f"{place}: expected {self.expected}, got {self.got}.{remedy}"
+        return f"{place}: expected {self.expected}{got}.{remedy}"
+
+
+class MissingFileError(ArgumentError, FileNotFoundError):
+    """A file or folder that an argument names is not there.
+
+    Example:
+        >>> raise MissingFileError("path", "a text file", "no file missing.txt")
+        Traceback (most recent call last):
+        tf_transformer.errors.MissingFileError: path: expected a text file, got no file missing.txt.
+    """
+
+
+class ExistingFileError(ArgumentError, FileExistsError):
+    """A file or folder is in the place where an argument wants a new one.
+
+    Example:
+        >>> raise ExistingFileError("target", "a new file", "an existing one: a.txt")
+        Traceback (most recent call last):
+        tf_transformer.errors.ExistingFileError: target: expected a new file, got an existing one:
+        a.txt.
+    """
 
 
 class MissingPackage(ImportError):

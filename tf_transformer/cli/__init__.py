@@ -51,8 +51,8 @@ _GROUPS = (
 )
 _POSITIONAL = {"folder", "index", "name", "query", "recipe", "text"}
 _BUG = (
-    "this is probably a bug of the library, not a mistake of yours. Please report it as an issue of "
-    "the repository of tf_transformer, with all of the lines above."
+    "this is probably a bug of the library, not a mistake of yours. Please report it with all of "
+    "the lines above, as an issue of the repository of tf_transformer."
 )
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}  # nothing is wrong with the input
 # The options for arguments of another name: those that were given, or else all that the command

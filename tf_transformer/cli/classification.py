@@ -8,6 +8,7 @@ from pathlib import Path
 from tf_transformer.cli.distributing import add_device_arguments, start_training
 from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+from tf_transformer.errors import ArgumentError, MissingFileError
 
 # The options of `FineTuning` and their defaults, repeated here since importing it takes seconds.
 _SETTINGS = {
@@ -78,7 +79,7 @@ def add_commands(commands):
 def _finetune(options):
     require("safetensors", "bert")
     if options.early_exit is not None and not 0 <= options.early_exit <= 100:
-        raise ValueError(f"--early-exit: expected 0 to 100 percent, got {options.early_exit}.")
+        raise ArgumentError("--early-exit", "0 to 100 percent", options.early_exit)
     with start_training(options):
         _finetune_on(options)
 
@@ -93,10 +94,10 @@ def _before_training(options):
 
     output = Path(options.output)
     if current_workers().is_chief and output.exists() and any(output.iterdir()):
-        raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
+        raise ArgumentError("--output", "a new folder", f"{output}, which is not empty")
     data = _data(options)
     if options.early_exit is not None and not data.validation:
-        raise ValueError("--early-exit: expected texts for validation, got none. See --validation.")
+        raise ArgumentError("--early-exit", "texts for validation", "none", "See --validation.")
     settings = {name: getattr(options, name) for name in _SETTINGS}
     settings = FineTuning(**{n: value for n, value in settings.items() if value is not None})
     keras.utils.set_random_seed(settings.seed)  # of the new head
@@ -182,11 +183,11 @@ def _data(options):
     from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelled_tsv
 
     if (options.train is None) == (options.data is None):
-        raise ValueError("--train, --data: expected one of them, got both or neither.")
+        raise ArgumentError("--train, --data", "one of them", "both or neither")
     if options.train:
         return read_labelled_tsv(options.train, options.validation, options.test)
     if options.archive is None:
-        raise ValueError("--archive: expected the package that contains --data, got none.")
+        raise ArgumentError("--archive", "the package that contains --data", "none")
     return load_labelled_texts(options.data, options.archive)
 
 
@@ -211,7 +212,7 @@ def _classifier(folder):
     inside = folder / "saved_model"
     folder = inside if inside.is_dir() else folder
     if not (folder / "saved_model.pb").is_file():
-        raise FileNotFoundError(f"--model: expected the output of finetune, got {folder}.")
+        raise MissingFileError("--model", "the output of finetune", folder)
     import_tensorflow()
     import tensorflow as tf
 
