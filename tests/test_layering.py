@@ -1,6 +1,7 @@
 """The import direction between folders, and rules for the names and sizes of files."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ PACKAGE = "tf_transformer"
 # ("training.runs") may also import what its folder may import. Naming another folder allows all of
 # its subfolders.
 MAY_IMPORT = {
+    "errors": "",  # every row may import it
     "moved": "",
     "lazy": "",
     "json_text": "",
@@ -126,7 +128,7 @@ def may_import(importer):
     folder, _, room = importer.partition(".")
     named = {*MAY_IMPORT[importer].split(), *(MAY_IMPORT[folder].split() if room else ())}
     rooms = {row for row in MAY_IMPORT if row.split(".")[0] in named - {folder}}
-    allowed = {importer} | named | rooms
+    allowed = {importer, "errors"} | named | rooms
     return allowed | {EVERYTHING} if importer in ("cli", "moved", "lazy") else allowed
 
 
@@ -159,6 +161,19 @@ def test_the_table_is_ordered():
     rows = list(MAY_IMPORT)
     for position, (importer, allowed) in enumerate(MAY_IMPORT.items()):
         assert set(allowed.split()) <= set(rows[:position]), importer
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/design.md", "docs/design.zh-CN.md"])
+def test_the_documented_order_of_folders_is_that_of_the_table(page):
+    [order] = re.findall(r"^ *(functional < .*)$", (ROOT / page).read_text("utf-8"), re.M)
+    ranks = [re.findall(r"\w+", rank) for rank in order.split("<")]
+    for position, rank in enumerate(ranks):
+        to_the_left = {folder for folders in ranks[:position] for folder in folders}
+        to_the_right = {folder for folders in ranks[position:] for folder in folders}
+        for folder in rank:
+            assert may_import(folder) & to_the_right == {folder}, f"{page}: {folder}"
+        assert not position or any(may_import(folder) & to_the_left for folder in rank)
+    assert {folder for rank in ranks for folder in rank} <= set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize(

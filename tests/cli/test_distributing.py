@@ -17,7 +17,7 @@ from tf_transformer.training import TrainingRun
 class Processes:
     """Two workers that run one command, or resume the training of its folder."""
 
-    def __init__(self, folder, *command):
+    def __init__(self, folder, *command, folders=None):
         with socket.socket() as one, socket.socket() as other:
             for free in (one, other):
                 free.bind(("localhost", 0))
@@ -25,11 +25,11 @@ class Processes:
         cluster = {"worker": [f"localhost:{port}" for port in ports]}
         begun = (folder / "run.json").exists()
         self.folder, self.processes = folder, []
-        for index in (0, 1):
+        for index, output in enumerate(folders or (folder, folder)):
             task = {"type": "worker", "index": index}
             config = json.dumps({"cluster": cluster, "task": task})
             process = subprocess.Popen(
-                [*START, *(("train", "--resume") if begun else (*command, "--output")), folder],
+                [*START, *(("train", "--resume") if begun else (*command, "--output")), output],
                 env={**ENVIRONMENT, "TF_CONFIG": config, "TF_NUM_INTRAOP_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -121,6 +121,22 @@ def test_one_worker_is_stopped_and_all_resume(pairs, tmp_path, number):
     shorten(folder)
     codes, errors, outputs = Processes(folder).ends()
     assert codes == [0, 0] and errors == ["", ""], errors and "BLEU" in outputs[0]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train", *(pytest.param(x, marks=pytest.mark.whole) for x in ("train-lm", "pretrain"))],
+)
+def test_workers_without_a_shared_folder_end_before_they_train(pairs, tmp_path, command):
+    data = ("--tsv", pairs) if command == "train" else ("--text", write_topics(tmp_path / "text"))
+    folders = [tmp_path / "of the chief", tmp_path / "of the other"]
+    started = Processes(folders[0], command, *data, "--preset", "tiny", folders=folders)
+    codes, errors, outputs = started.ends()
+    assert codes == [2, 2] and errors[0] == errors[1] and outputs == ["", ""]
+    assert errors[0].startswith(
+        "tf-transformer: --output: expected one folder that all 2 workers share"
+    )
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_bad_input(pairs, tmp_path, monkeypatch):

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks.training.scale import free_ports
 from tf_transformer.distribution import Workers, current_workers, start_distribution
 
-SUPPORT = Path(__file__).parents[1] / "support"
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
 
 
 @pytest.mark.fault
@@ -43,6 +45,41 @@ def check_losses(kind, folder, count):
     alone, *others = found["after an overflow"]
     assert all(other == alone for other in others)
     assert alone[0] == 4.0 and 0.7 < alone[1] < 0.9  # of three steps of 0.1 one was skipped
+
+
+def test_what_differs_between_workers_ends_all_of_them_with_one_message(tmp_path):
+    processes = []
+    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    for index in range(2):
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config), "PYTHONPATH": str(ROOT)}
+        call = [sys.executable, str(SUPPORT / "agreeing_program.py"), str(tmp_path)]
+        processes.append(subprocess.Popen(call, env=environment, stdout=subprocess.PIPE))
+    chief, other = (json.loads(p.communicate(timeout=200)[0].splitlines()[-1]) for p in processes)
+    text = ["ArgumentError", "x: expected a file, got none. Copy it."]
+    assert chief["an argument"] == other["an argument"] == text
+    assert chief["a file"] == ["OSError", "p.tsv: expected a file, got none."]
+    assert other["a file"] == ["FileNotFoundError", chief["a file"][1]]
+    assert chief["a bug"] == ["RuntimeError", "worker 1: KeyError: 'weights'"]
+    assert other["a bug"] == ["KeyError", "'weights'"]
+    for name in ("gathered", "all", "no folder", "folder", "preset", "data", "versions", "sum"):
+        assert chief[name] == other[name], name
+    assert chief["gathered"] == [["", 0], ["中", 1]]
+    assert chief["all"] is None and chief["no folder"] is None and chief["sum"]
+    assert chief["folder"] == [
+        "ArgumentError",
+        f"folder: expected one folder that all 2 workers share, got the chief's "
+        f"{tmp_path / '0' / 'run'}, which worker 1 does not see. Choose a folder of a file system "
+        f"that all machines share.",
+    ]
+    for name in ("preset", "data", "versions"):
+        assert chief[name] == [
+            "ArgumentError",
+            f"{name}: expected the same on all 2 workers, got others on worker 1 than on the "
+            f"chief. Start all with the same command, files and packages.",
+        ]
+    assert "OSError" in other["unwritable"][0] and other["unwritable"][1] == chief["unwritable"][1]
+    assert chief["left"] == []
 
 
 @pytest.mark.slow

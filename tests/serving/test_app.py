@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.serving import Limits, create_app
 
 JSON = {"content-type": "application/json"}
@@ -19,6 +20,10 @@ class Task:
     def __call__(self, texts):
         if "poison" in texts:
             raise RuntimeError("secret path /home")
+        if "strange" in texts:
+            raise ArgumentError("texts", "text of this world", "'strange'")
+        if "damaged" in texts:
+            raise ArgumentError("path", "a model", "a damaged one", place="/home/secret")
         return [{"translation": text[::-1]} for text in texts]
 
 
@@ -56,6 +61,14 @@ def test_refused(client, content, status, message):
     assert answer.status_code == status and list(answer.json()) == ["error"]
     assert message in answer.json()["error"] and len(answer.content) < 200
     assert client.post("/translate", json={"texts": ["ab"]}).status_code == 200
+
+
+def test_only_an_error_about_the_texts_is_the_clients(client):
+    answer = client.post("/translate", json={"texts": ["good", "strange"]})
+    message = "texts: expected text of this world, got 'strange'."
+    assert (answer.status_code, answer.json()) == (400, {"error": message})
+    answer = client.post("/translate", json={"texts": ["damaged"]})
+    assert (answer.status_code, answer.json()) == (500, {"error": "ArgumentError in the model."})
 
 
 def test_an_error_of_the_model_says_nothing_of_the_machine(client):

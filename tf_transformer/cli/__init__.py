@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 
 import tf_transformer
 from tf_transformer.cli import (
@@ -28,6 +29,7 @@ from tf_transformer.cli import (
     training,
     translation,
 )
+from tf_transformer.errors import ArgumentError, MissingPackage
 
 # In the order of `--help`.
 _GROUPS = (
@@ -48,16 +50,22 @@ _GROUPS = (
     language_model,
 )
 _POSITIONAL = {"folder", "index", "name", "query", "recipe", "text"}
+_BUG = (
+    "this is probably a bug of the library, not a mistake of yours. Please report it with all of "
+    "the lines above, as an issue of the repository of tf_transformer."
+)
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}  # nothing is wrong with the input
-# Arguments named in errors whose option has another name; other options differ in hyphens only.
+# The options for arguments of another name: those that were given, or else all that the command
+# has. Other options differ from their arguments in hyphens only.
 _OPTIONS = {
-    "target": "--output",
-    "source": "--file",
-    "path": "--model",
-    "model_or_folder": "--model",
-    "beam_size": "--beam",
-    "validation": "--validation-file",
-    "data": "--corpus, --source-file, --tsv, --prepared",
+    "folder": ("--output", "--resume"),
+    "target": ("--output",),
+    "source": ("--file",),
+    "path": ("--model",),
+    "model_or_folder": ("--model",),
+    "beam_size": ("--beam",),
+    "validation": ("--validation-file",),
+    "data": ("--corpus", "--source-file", "--tsv", "--prepared", "--text"),
 }
 
 
@@ -68,8 +76,9 @@ def main(arguments=None):
         arguments: list of str, by default those of the process.
 
     Returns:
-        int, the exit code: 0 success, 1 the system failed (a full disk, a lost worker), 2 bad
-        input, 130 stopped with Ctrl-C, 143 told to terminate (SIGTERM) while training.
+        int, the exit code: 0 success, 1 the system failed (a full disk, a lost worker) or a bug,
+        whose traceback is shown, 2 bad input, 130 stopped with Ctrl-C, 143 told to terminate
+        (SIGTERM) while training.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -81,40 +90,41 @@ def main(arguments=None):
         [number] = error.args or [signal.SIGINT]
         return 128 + number
     except Exception as error:
-        message = _refusal(error)
+        message = _message(error, vars(options))
         if message is None:
-            raise
-        print(f"tf-transformer: {_with_options(message, vars(options))}", file=sys.stderr)
+            traceback.print_exc()
+            message = _BUG
+        print(f"tf-transformer: {message}", file=sys.stderr)
         is_system = getattr(error, "errno", None) in _FULL or isinstance(error, ConnectionError)
-        return 1 if is_system else 2
+        return 1 if is_system or message is _BUG else 2
     return 0
 
 
-def _refusal(error):
-    """Return the message if the error is in the input, None if it is in the program."""
-    if isinstance(error, (ValueError, ImportError, OSError)):
+def _message(error, given):
+    """Return what to say of an error in the input or the system, None for any other."""
+    if isinstance(error, ArgumentError):
+        argument, *parts = error.args
+        return str(ArgumentError(_options(argument, given), *parts))
+    if isinstance(error, OSError | MissingPackage):
         return str(error)
-    # An error raised inside a graph; matched by its text, since TensorFlow is not imported here.
-    said = re.search("assertion failed: (.*)", str(error))
+    # Inside a graph there are no errors of ours, only TensorFlow's with our text.
+    said = re.search(r"assertion failed: (.*: expected .*)", str(error))
     return said and said[1]
 
 
-def _with_options(message, given):
-    """Replace the argument names of an error message with the options of the command."""
-    names, colon, rest = message.partition(":")
+def _options(argument, given):
+    """Return the options of the command that an error's argument means, or the argument."""
     options = []
-    for name in names.split(", "):
+    for name in argument.split(", "):
         if name in given and name not in _POSITIONAL:
             options.append(f"--{name.replace('_', '-')}")
-        elif name in _OPTIONS and set(_OPTIONS[name].split(", ")) & _names(given):
-            options.append(_OPTIONS[name])
-        else:
-            return message
-    return f"{', '.join(options)}{colon}{rest}"
-
-
-def _names(given):
-    return {f"--{name.replace('_', '-')}" for name in given}
+            continue
+        others = {option: option[2:].replace("-", "_") for option in _OPTIONS.get(name, ())}
+        others = {option: given[other] for option, other in others.items() if other in given}
+        if name in given or not others:
+            return argument
+        options += [option for option, value in others.items() if value] or others
+    return ", ".join(options)
 
 
 def _parser():

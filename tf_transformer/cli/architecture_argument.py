@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError
+
 
 def add_architecture_argument(parser, names):
     """Add the option.
@@ -40,8 +42,9 @@ def architecture_changes(given, model_class):
         return {"architecture": Architecture.from_json(path.read_text("utf-8")).to_dict()}
     published = architectures.get(given)
     if published.model_class is not model_class:
-        raise ValueError(
-            f"--architecture: expected a {model_class.__name__}, got {given!r}, a "
-            f"{published.model_class.__name__}."
+        raise ArgumentError(
+            "--architecture",
+            f"a {model_class.__name__}",
+            f"{given!r}, a {published.model_class.__name__}",
         )
     return {**published.sizes, "architecture": published.to_dict()}

@@ -8,6 +8,7 @@ from pathlib import Path
 from tf_transformer.cli.distributing import add_device_arguments, start_training
 from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+from tf_transformer.errors import ArgumentError, MissingFileError
 
 # The options of `FineTuning` and their defaults, repeated here since importing it takes seconds.
 _SETTINGS = {
@@ -79,30 +80,28 @@ def add_commands(commands):
 
 def _finetune(options):
     require("safetensors", "bert")
-    output = Path(options.output)
-    if output.exists() and any(output.iterdir()):
-        raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
     if options.early_exit is not None and not 0 <= options.early_exit <= 100:
-        raise ValueError(f"--early-exit: expected 0 to 100 percent, got {options.early_exit}.")
-    data = _data(options)
-    if options.early_exit is not None and not data.validation:
-        raise ValueError("--early-exit: expected texts for validation, got none. See --validation.")
-    settings = {name: getattr(options, name) for name in _SETTINGS}
-    settings = {name: value for name, value in settings.items() if value is not None}
+        raise ArgumentError("--early-exit", "0 to 100 percent", options.early_exit)
     with start_training(options):
-        _finetune_on(data, settings, output, options)
+        _finetune_on(options)
 
 
-def _finetune_on(data, settings, output, options):
-    """Fine-tune, score and export, with TensorFlow started."""
+def _before_training(options):
+    """What is trained on, settings, tokenizer and model; whatever is wrong is found here."""
     import keras
 
-    from tf_transformer.distribution import current_workers, own_rows
+    from tf_transformer.distribution import current_workers
     from tf_transformer.models import bert
-    from tf_transformer.training import FineTuning, fine_tune, text_batches
+    from tf_transformer.training import FineTuning
 
-    workers = current_workers()
-    settings = FineTuning(**settings)
+    output = Path(options.output)
+    if current_workers().is_chief and output.exists() and any(output.iterdir()):
+        raise ArgumentError("--output", "a new folder", f"{output}, which is not empty")
+    data = _data(options)
+    if options.early_exit is not None and not data.validation:
+        raise ArgumentError("--early-exit", "texts for validation", "none", "See --validation.")
+    settings = {name: getattr(options, name) for name in _SETTINGS}
+    settings = FineTuning(**{n: value for n, value in settings.items() if value is not None})
     keras.utils.set_random_seed(settings.seed)  # of the new head
     changes = {}
     if options.dropout is not None:
@@ -125,6 +124,19 @@ def _finetune_on(data, settings, output, options):
     if options.max_length is None:
         most = min(settings.max_length, model.config.max_position_embeddings)
         settings = dataclasses.replace(settings, max_length=most)
+    return data, settings, tokenizer, model
+
+
+def _finetune_on(options):
+    """Fine-tune, score and export, with TensorFlow started."""
+    import keras
+
+    from tf_transformer.distribution import current_workers, own_rows, together
+    from tf_transformer.training import fine_tune, text_batches
+
+    workers, output = current_workers(), Path(options.output)
+    with together():
+        data, settings, tokenizer, model = _before_training(options)
     parts = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
     callbacks, verbose = [], 0
     if workers.is_chief:
@@ -179,11 +191,11 @@ def _data(options):
     from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelled_tsv
 
     if (options.train is None) == (options.data is None):
-        raise ValueError("--train, --data: expected one of them, got both or neither.")
+        raise ArgumentError("--train, --data", "one of them", "both or neither")
     if options.train:
         return read_labelled_tsv(options.train, options.validation, options.test)
     if options.archive is None:
-        raise ValueError("--archive: expected the package that contains --data, got none.")
+        raise ArgumentError("--archive", "the package that contains --data", "none")
     return load_labelled_texts(options.data, options.archive)
 
 
@@ -208,7 +220,7 @@ def _classifier(folder):
     inside = folder / "saved_model"
     folder = inside if inside.is_dir() else folder
     if not (folder / "saved_model.pb").is_file():
-        raise FileNotFoundError(f"--model: expected the output of finetune, got {folder}.")
+        raise MissingFileError("--model", "the output of finetune", folder)
     import_tensorflow()
     import tensorflow as tf
 

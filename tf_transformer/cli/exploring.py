@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tf_transformer.cli.pair_arguments import model_path
 from tf_transformer.cli.tensorflow_start import import_tensorflow
+from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
@@ -35,7 +36,7 @@ def add_commands(commands):
 
 def _explore(options):
     if len(options.text) > 2:
-        raise ValueError(f"text: expected one or two, got {len(options.text)}. Quote each text.")
+        raise ArgumentError("text", "one or two", len(options.text), "Quote each text.")
     import_tensorflow()
     from tf_transformer.visualize import explorer
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tf_transformer.cli.evaluation import score
 from tf_transformer.cli.tensorflow_start import import_tensorflow
+from tf_transformer.errors import ArgumentError
 
 SENTENCES = {
     "en-zh": ("I love China.", "Where is the station?", "He is reading a book."),
@@ -80,14 +81,15 @@ def _export(options):
     exported = [folder for folder in options.folder if (Path(folder) / DESCRIPTION).is_file()]
     alone = len(options.folder) == 1 and not exported
     if options.output is None and not alone:
-        raise ValueError("--output: expected a folder for the ensemble or the copy, got none.")
+        raise ArgumentError("--output", "a folder for the ensemble or the copy", "none")
     path = Path(options.output or Path(*options.folder) / "saved_model")
     decoding = {name: getattr(options, name) for name in _DECODING}
     decoding = {name: value for name, value in decoding.items() if value is not None}
     if exported and len(options.folder) > 1:
-        raise ValueError(
-            f"folder: expected runs only, or one exported model, got {', '.join(exported)} among "
-            f"{len(options.folder)} folders."
+        raise ArgumentError(
+            "folder",
+            "runs only, or one exported model",
+            f"{', '.join(exported)} among {len(options.folder)} folders",
         )
     runs = [] if exported else [TrainingRun.open(folder) for folder in options.folder]
     check_replaceable(path, only_with=DESCRIPTION)  # before the translations, which take minutes
@@ -153,15 +155,17 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     run = runs[0]
     for other in runs[1:]:
         if other.source != run.source:  # its training pairs may be in the test split of the first
-            raise ValueError(
-                f"folder: expected runs with the same data, got {run.source} in {run.folder} and "
-                f"{other.source} in {other.folder}."
+            raise ArgumentError(
+                "folder",
+                "runs with the same data",
+                f"{run.source} in {run.folder} and {other.source} in {other.folder}",
             )
         if other.tokenizer_path.read_bytes() != run.tokenizer_path.read_bytes():
-            raise ValueError(
-                f"folder: expected runs with the same vocabulary, got another one in "
-                f"{other.folder} than in {run.folder}. Train them with the same --vocab-size and "
-                f"--subword."
+            raise ArgumentError(
+                "folder",
+                "runs with the same vocabulary",
+                f"another one in {other.folder} than in {run.folder}",
+                "Train them with the same --vocab-size and --subword.",
             )
     models = [one.best_model() for one in runs]
     model = models[0] if len(models) == 1 else Ensemble(models)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tf_transformer.cli.pair_arguments import add_model_argument, model_path
 from tf_transformer.cli.tensorflow_start import import_tensorflow
+from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
@@ -23,7 +24,7 @@ def add_commands(commands):
 
 def _info(options):
     if options.name is not None and options.model is not None:
-        raise ValueError("name, --model: expected one of them, got both.")
+        raise ArgumentError("name, --model", "one of them", "both")
     folder = options.model
     if options.name is not None:
         marks = ("run.json", "translator.json")

@@ -81,12 +81,13 @@ def _train(options):
         refuse_beside_resume(options, allowed=DEVICE_OPTIONS)
     require("tokenizers", "train")
     scope = start_training(options)
-    from tf_transformer.distribution import current_workers
+    from tf_transformer.distribution import current_workers, together
     from tf_transformer.generation import continue_texts
     from tf_transformer.tokenizers import Tokenizer
     from tf_transformer.training import LanguageModelRun
 
-    run = LanguageModelRun.open(options.resume) if options.resume else _new_run(options)
+    with together():
+        run = LanguageModelRun.open(options.resume) if options.resume else _new_run(options)
     with resumable(run.folder, "train-lm"), scope:
         model = run.train()
     if not current_workers().is_chief:

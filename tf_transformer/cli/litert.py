@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+from tf_transformer.errors import ArgumentError, MissingFileError
 
 _EXAMPLES = 256  # texts, unless --examples has fewer
 
@@ -60,7 +61,7 @@ def lite_model(folder, kind):
 
     found = read_description(folder)["kind"]
     if found != kind:
-        raise ValueError(f"--model: expected a {kind}, got a {found} for LiteRT: {folder}.")
+        raise ArgumentError("--model", f"a {kind}", f"a {found} for LiteRT: {folder}")
     return litert.load(folder)
 
 
@@ -113,9 +114,13 @@ def _of_bert(folder):
     inside, result = folder / "model", folder / "result.json"  # of finetune
     folder = inside if (inside / "config.json").is_file() else folder
     if not (folder / "config.json").is_file():
-        raise FileNotFoundError(
-            f"folder: expected a training run, the output of finetune, or a BERT checkpoint in "
-            f"Hugging Face's layout, got {folder}."
+        raise MissingFileError(
+            "folder",
+            (
+                "a training run, the output of finetune, or a BERT checkpoint in Hugging "
+                "Face's layout"
+            ),
+            folder,
         )
     names = read_json(folder / "config.json").get("architectures") or ["BertModel"]
     name = str(names[0] if isinstance(names, list) else names).replace("Albert", "Bert")
@@ -124,9 +129,11 @@ def _of_bert(folder):
         "BertModel": bert.SentenceEncoder,
     }.get(name)
     if kind is None:
-        raise ValueError(
-            f"folder: expected a classifier or an encoder, got {name} in {folder}. Other heads and "
-            f"early exit have no form for LiteRT."
+        raise ArgumentError(
+            "folder",
+            "a classifier or an encoder",
+            f"{name} in {folder}",
+            "Other heads and early exit have no form for LiteRT.",
         )
     longest, lowercase = read_text_settings(folder)
     if kind is bert.BertForSequenceClassification and result.is_file():
@@ -143,5 +150,5 @@ def _lines(path):
         lines = [text_of_line(line, first=n == 0).strip() for n, line in enumerate(file)]
     lines = [line for line in lines if line][:_EXAMPLES]
     if not lines:
-        raise ValueError(f"--examples: expected a text in {path}, got none.")
+        raise ArgumentError("--examples", f"a text in {path}", "none")
     return lines

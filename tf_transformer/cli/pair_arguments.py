@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError
+
 
 def add_pair_arguments(parser, default, own):
     """Add `--corpus`, `--source-file` with `--target-file`, and `--tsv`.
@@ -46,9 +48,8 @@ def validation_source(options):
 
     files = options.validation_file or ()
     if len(files) > 2:
-        raise ValueError(
-            f"--validation-file: expected a TSV file, or a source and a target file, got "
-            f"{len(files)} files."
+        raise ArgumentError(
+            "--validation-file", "a TSV file, or a source and a target file", f"{len(files)} files"
         )
     if not files:
         return None

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+from tf_transformer.errors import ArgumentError
 
 # The options of `FineTuning` and their defaults here.
 _SETTINGS = {
@@ -58,12 +59,12 @@ def _train_pairs(options):
     require("safetensors", "bert")
     output = Path(options.output)
     if output.exists() and any(output.iterdir()):
-        raise ValueError(f"--output: expected a new folder, got {output}, which is not empty.")
+        raise ArgumentError("--output", "a new folder", f"{output}, which is not empty")
     for name, least in (("hard_negatives", 0), ("batch_size", 2)):
         if getattr(options, name) < least:
-            raise ValueError(f"{name}: expected at least {least}, got {getattr(options, name)}.")
+            raise ArgumentError(name, f"at least {least}", getattr(options, name))
     if not options.temperature > 0:
-        raise ValueError(f"temperature: expected a number above 0, got {options.temperature}.")
+        raise ArgumentError("temperature", "a number above 0", options.temperature)
     from tf_transformer.data.readers import read_tsv
 
     train = read_tsv(options.train, "--train")
@@ -73,9 +74,10 @@ def _train_pairs(options):
         train, validation = [pair for n, pair in enumerate(train) if n % 10], train[::10]
     documents = list(dict.fromkeys(document for _, document in train))
     if len(documents) < options.hard_negatives + 2:
-        raise ValueError(
-            f"--train: expected at least {options.hard_negatives + 2} different documents to train "
-            f"on, got {len(documents)}."
+        raise ArgumentError(
+            "--train",
+            f"at least {options.hard_negatives + 2} different documents to train on",
+            len(documents),
         )
     import_tensorflow()
     import keras

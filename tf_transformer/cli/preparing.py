@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tf_transformer.cli.pair_arguments import add_pair_arguments, pair_source, validation_source
 from tf_transformer.cli.tensorflow_start import require
+from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
@@ -42,7 +43,7 @@ def _prepare(options):
 
     source = pair_source(options)
     if source is None:
-        raise ValueError("--corpus, --source-file, --tsv: expected one of them, got none.")
+        raise ArgumentError("--corpus, --source-file, --tsv", "one of them", "none")
     try:
         prepare_pairs(
             source,

@@ -16,6 +16,7 @@ from tf_transformer.cli.resuming import (
     resumable,
 )
 from tf_transformer.cli.tensorflow_start import require
+from tf_transformer.errors import ArgumentError
 
 # The settings of a preset that have an option.
 _CHANGES = ("vocab_size", "epochs", "lengths", "seed", "whole_words", "accumulate")
@@ -77,10 +78,11 @@ def _pretrain(options):
     for package, extra in (("tokenizers", "train"), ("safetensors", "bert")):
         require(package, extra)
     scope = start_training(options)
-    from tf_transformer.distribution import current_workers
+    from tf_transformer.distribution import current_workers, together
     from tf_transformer.training import PretrainingRun
 
-    run = PretrainingRun.open(options.resume) if options.resume else _new_run(options)
+    with together():
+        run = PretrainingRun.open(options.resume) if options.resume else _new_run(options)
     with resumable(run.folder, "pretrain"), scope:
         run.train()
     if not current_workers().is_chief:
@@ -95,7 +97,7 @@ def _new_run(options):
     from tf_transformer.training import PRETRAINING_PRESETS, PretrainingRun, get_preset
 
     if options.start and options.vocab_size:
-        raise ValueError("--vocab-size: expected none with --start, whose vocabulary is used.")
+        raise ArgumentError("--vocab-size", "none with --start, whose vocabulary is used")
     learning_rate = options.learning_rate
     if learning_rate is None and options.start:
         learning_rate = 5e-4
@@ -112,7 +114,7 @@ def _new_run(options):
     folder = Path(options.output or f"runs/bert-{preset.name}")
     check_new_run(folder, "pretraining.json", "pretrain", "pretraining", "choose another folder")
     if current_workers().is_chief and folder.is_dir() and any(folder.iterdir()):
-        raise ValueError(f"--output: expected a new folder, got {folder}, which is not empty.")
+        raise ArgumentError("--output", "a new folder", f"{folder}, which is not empty")
     return PretrainingRun(folder, source, preset, vocabulary, start)
 
 

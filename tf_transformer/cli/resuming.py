@@ -4,6 +4,8 @@ import contextlib
 import shlex
 import sys
 
+from tf_transformer.errors import ArgumentError
+
 
 def add_resume_argument(parser):
     """Add `--resume`, the folder of a run to resume.
@@ -40,9 +42,10 @@ def refuse_beside_resume(options, allowed=()):
         if value is not None and value is not False and name not in ("run", "resume", *allowed)
     ]
     if given:
-        raise ValueError(
-            f"{', '.join(given)}: expected no setting with --resume, whose run has its own. "
-            f"Leave it out, or start a new run."
+        raise ArgumentError(
+            ", ".join(given),
+            "no setting with --resume, whose run has its own",
+            remedy="Leave it out, or start a new run.",
         )
 
 
@@ -62,9 +65,11 @@ def check_new_run(folder, settings, command, kind, otherwise):
     from tf_transformer.distribution import current_workers
 
     if (folder / settings).exists() and current_workers().is_chief:
-        raise ValueError(
-            f"--output: expected a new folder, got {folder}, which contains a {kind} run. "
-            f"Resume it: tf-transformer {command} --resume {folder}; or {otherwise}."
+        raise ArgumentError(
+            "--output",
+            "a new folder",
+            f"{folder}, which contains a {kind} run",
+            f"Resume it: tf-transformer {command} --resume {folder}; or {otherwise}.",
         )
 
 

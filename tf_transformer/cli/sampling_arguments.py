@@ -1,5 +1,7 @@
 """The options of sampling."""
 
+from tf_transformer.errors import ArgumentError
+
 # The options of `sample_decode` that only it has.
 _SAMPLING = {
     "seed": (int, "of the random numbers (default: 0)"),
@@ -49,5 +51,5 @@ def sampling_options(options):
         return given
     if given:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ValueError(f"{names}: expected --sample as well, got none.")
+        raise ArgumentError(names, "--sample as well", "none")
     return None

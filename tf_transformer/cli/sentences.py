@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.tensorflow_start import import_tensorflow
+from tf_transformer.errors import ArgumentError, MissingFileError
 
 
 def add_commands(commands):
@@ -69,10 +70,10 @@ def _embed(options):
     from tf_transformer.data.replacing import check_replaceable, replacing
 
     if options.vectors_dtype and not options.index:
-        raise ValueError("--vectors-dtype: expected --index as well, got none.")
+        raise ArgumentError("--vectors-dtype", "--index as well", "none")
     if not options.index and options.output is None and sys.stdout.isatty():
-        raise ValueError(
-            "--output: expected a file, or > vectors.npy; an .npy file cannot go to a terminal."
+        raise ArgumentError(
+            "--output", "a file, or > vectors.npy", remedy="An .npy file cannot go to a terminal."
         )
     if options.output:
         check_replaceable(options.output)
@@ -117,9 +118,8 @@ def _search(options):
     if lines:
         texts = lines.read_bytes().removesuffix(b"\n").split(b"\n")
         if len(texts) != count:
-            raise ValueError(
-                f"--lines: expected the {count} lines that {options.index} was made from, got "
-                f"{len(texts)}."
+            raise ArgumentError(
+                "--lines", f"the {count} lines that {options.index} was made from", len(texts)
             )
     encode = _encoder(options)
     queries = np.asarray(encode(options.query))
@@ -147,9 +147,7 @@ def _vectors(path):
         if vectors.ndim != 2:
             raise ValueError(f"it has shape {vectors.shape}")
     except ValueError as error:
-        raise ValueError(
-            f"index: expected an .npy file from `embed`, got {path}: {error}"
-        ) from error
+        raise ArgumentError("index", "an .npy file from `embed`", f"{path}: {error}") from error
     return vectors
 
 
@@ -159,9 +157,10 @@ def _encoder(options):
     lite = lite_model(folder, "text encoder")
     if lite is not None:
         if options.pooling or options.pooler_activation:
-            raise ValueError(
-                f"--pooling, --pooler-activation: expected none for a LiteRT model, where they are "
-                f"fixed, got them for {folder}."
+            raise ArgumentError(
+                "--pooling, --pooler-activation",
+                "none for a LiteRT model, where they are fixed",
+                f"them for {folder}",
             )
         return lambda texts: lite.encode([_text(text) for text in texts])
     import_tensorflow()
@@ -172,9 +171,11 @@ def _encoder(options):
 
         loaded = load_saved_model(folder)
         if not hasattr(loaded, "encode") or options.pooling or options.pooler_activation:
-            raise ValueError(
-                f"--model: expected a SavedModel from TextEncoder, and no --pooling or "
-                f"--pooler-activation, which are fixed there; got {folder}."
+            raise ArgumentError(
+                "--model",
+                "a SavedModel from TextEncoder, and no --pooling or --pooler-activation, which are "
+                "fixed there",
+                folder,
             )
         return lambda texts: loaded.encode(tf.constant(texts))
     from tf_transformer.export import TextEncoder
@@ -191,7 +192,7 @@ def _text(text):
 
 def _existing(path, argument):
     if path is not None and not Path(path).is_file():
-        raise FileNotFoundError(f"{argument}: expected a file, got {path}, which is not a file.")
+        raise MissingFileError(argument, "a file", f"{path}, which is not a file")
     return None if path is None else Path(path)
 
 

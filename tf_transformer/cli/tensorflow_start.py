@@ -5,11 +5,13 @@ import os
 import sys
 from importlib.util import find_spec
 
+from tf_transformer.errors import MissingPackage
+
 
 def require(package, extra):
     """Raise ImportError, with the command that installs it, if a package is missing."""
     if find_spec(package) is None:
-        raise ImportError(f'{package} is not installed: pip install -e ".[{extra}]"')
+        raise MissingPackage(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 
 def import_tensorflow(optimize_graphs=True, share_operations=True, start=None):

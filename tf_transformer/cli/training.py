@@ -27,6 +27,7 @@ from tf_transformer.cli.resuming import (
     resumable,
 )
 from tf_transformer.cli.tensorflow_start import require
+from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
@@ -82,10 +83,11 @@ def _train(options):
     scope = start_training(options)
     import keras
 
-    from tf_transformer.distribution import current_workers
+    from tf_transformer.distribution import current_workers, together
     from tf_transformer.training import TrainingRun
 
-    run = TrainingRun.open(options.resume) if options.resume else _new_run(options)
+    with together():
+        run = TrainingRun.open(options.resume) if options.resume else _new_run(options)
     callbacks = []
     if options.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(run.folder / "tensorboard"))
@@ -106,9 +108,7 @@ def _new_run(options):
     from tf_transformer.training import TrainingRun, get_preset
 
     if options.prepared and (options.subword or options.vocab_size):
-        raise ValueError(
-            "--subword, --vocab-size: expected none with --prepared, which has its own."
-        )
+        raise ArgumentError("--subword, --vocab-size", "none with --prepared, which has its own")
     source = pair_source(options) or PairSource(corpus="en-zh")
     changes = {name: getattr(options, name) for name in PRESET_OPTIONS}
     if options.architecture:

@@ -8,6 +8,7 @@ from tf_transformer.cli.pair_arguments import add_model_argument, model_path
 from tf_transformer.cli.sampling_arguments import add_sampling_arguments, sampling_options
 from tf_transformer.cli.tensorflow_start import import_tensorflow
 from tf_transformer.data.readers import one_line
+from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
@@ -41,11 +42,11 @@ def add_commands(commands):
 
 def _translate(options):
     if options.text and options.file is not None:
-        raise ValueError("text, --file: expected one of them, got both.")
+        raise ArgumentError("text, --file", "one of them", "both")
     if options.output and options.file is None:
-        raise ValueError("--output: expected --file as well, got none.")
+        raise ArgumentError("--output", "--file as well", "none")
     if options.output and options.n_best:
-        raise ValueError("--n-best: expected no --output, since it goes to standard output.")
+        raise ArgumentError("--n-best", "no --output, since it goes to standard output")
     sampling = sampling_options(options)
     from tf_transformer.data.readers import check_plain_text
 
@@ -80,9 +81,10 @@ def _translate(options):
 def _translate_by_litert(lite, options):
     """Greedily, line by line."""
     if options.beam or options.n_best or options.sample or options.output:
-        raise ValueError(
-            "--model: expected a SavedModel for --beam, --n-best, --sample and --output, got the "
-            f"output of litert, which decodes greedily: {options.model}."
+        raise ArgumentError(
+            "--model",
+            "a SavedModel for --beam, --n-best, --sample and --output",
+            f"the output of litert, which decodes greedily: {options.model}",
         )
     if options.text:
         print("\n".join(map(one_line, lite.translate(options.text))))

@@ -2,7 +2,12 @@
 
 from tf_transformer.distribution.start import start_distribution
 from tf_transformer.distribution.worker_share import WorkerShare, own_rows
-from tf_transformer.distribution.workers import Workers, current_workers, lost_workers_named
+from tf_transformer.distribution.workers import (
+    Workers,
+    current_workers,
+    lost_workers_named,
+    together,
+)
 
 __all__ = [
     "WorkerShare",
@@ -11,4 +16,5 @@ __all__ = [
     "lost_workers_named",
     "own_rows",
     "start_distribution",
+    "together",
 ]

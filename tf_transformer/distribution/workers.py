@@ -1,16 +1,25 @@
 """The processes that train one model together."""
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
+import secrets
 import time
+from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer import __version__
+from tf_transformer.errors import ArgumentError
+
 _GROUP = 1  # the key of the group of all workers
 _LINGER = 2.0  # seconds; an operation may end here before another worker has read its result
+_APPEARS = 5.0  # seconds until a file that one machine made is seen by the others
+_PACKAGES = "tensorflow", "keras", "numpy"
 _current = None
 
 
@@ -117,6 +126,83 @@ class Workers:
             self.any(False)
             time.sleep(_LINGER)
 
+    def gather(self, value):
+        """Pass what JSON can represent from every worker to all.
+
+        Args:
+            value: this worker's.
+
+        Returns:
+            list of the values, by the numbers of the workers.
+
+        Raises:
+            ConnectionError: If a worker is lost.
+        """
+        if self.count == 1:
+            return [value]
+        own = np.frombuffer(json.dumps(value).encode(), np.uint8).astype(np.int32)
+        with lost_workers_named():
+            sizes = np.zeros(self.count, np.int32)
+            sizes[self.index] = len(own)
+            [sizes] = self.sum([tf.constant(sizes)])
+            rows = np.zeros((self.count, int(tf.reduce_max(sizes))), np.int32)
+            rows[self.index, : len(own)] = own
+            [rows] = self.sum([tf.constant(rows)])
+        found = zip(rows.numpy().astype(np.uint8), sizes.numpy(), strict=True)
+        return [json.loads(row[:size].tobytes()) for row, size in found]
+
+    def agree(self, folder, **facts):
+        """Check that all workers see one folder and were given the same, before they train.
+
+        Args:
+            folder: str or Path, of the files that the chief writes and all read; it is made. Or
+                None, if nobody reads the chief's files.
+            facts: what must be equal on all workers, as JSON or `str` shows it. The versions of
+                this library and of what it computes with always must be.
+
+        Raises:
+            ArgumentError: On every worker, with the same message, if one of them does not see the
+                chief's folder, or has other facts than the chief.
+            ConnectionError: If a worker is lost.
+        """
+        if self.count == 1:
+            return
+        facts["versions"] = [__version__, *(version(package) for package in _PACKAGES)]
+        mark = None
+        with together():
+            if self.is_chief and folder is not None:
+                # Machines may have a folder of the same name each: only a file can tell.
+                mark = Path(folder).absolute() / f"shared-{secrets.token_hex(8)}"
+                mark.parent.mkdir(parents=True, exist_ok=True)
+                mark.touch()
+        hashes = {name: _hash(value) for name, value in facts.items()}
+        try:
+            (shown, expected), *_ = said = self.gather([mark and str(mark), hashes])
+            seen = self.gather(folder is None or _appears(Path(folder) / Path(shown).name))
+        finally:
+            if mark is not None:
+                mark.unlink(missing_ok=True)
+        error = None
+        if not all(seen):
+            error = ArgumentError(
+                "folder",
+                f"one folder that all {self.count} workers share",
+                f"the chief's {Path(shown).parent}, which worker {seen.index(False)} does not see",
+                "Choose a folder of a file system that all machines share.",
+            )
+        for index, (_, other) in enumerate(said):
+            names = [name for name in expected if other.get(name) != expected[name]]
+            if names and error is None:
+                error = ArgumentError(
+                    ", ".join(names),
+                    f"the same on all {self.count} workers",
+                    f"others on worker {index} than on the chief",
+                    "Start all with the same command, files and packages.",
+                )
+        if error is not None:
+            self.leave()
+            raise error
+
     def from_chief(self, arrays):
         """Pass NumPy arrays from the chief to all workers.
 
@@ -177,6 +263,63 @@ def lost_workers_named():
             f"workers: expected all {count} until the end, lost one ({type(error).__name__}). "
             f"Start all of them again; training with checkpoints resumes from the last one."
         ) from error
+
+
+@contextlib.contextmanager
+def together():
+    """Let an error that one worker raises end all of them, with the same message.
+
+    Raises:
+        ArgumentError, OSError: What another worker raised.
+        RuntimeError: If that was any other exception.
+        ConnectionError: If a worker is lost.
+
+    Example:
+        >>> with together():
+        ...     text = "what may fail on one machine alone, such as reading a file"
+    """
+    workers, error = current_workers(), None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    own = None
+    if error is not None:
+        is_argument = isinstance(error, ArgumentError)
+        kind = "argument" if is_argument else "system" if isinstance(error, OSError) else "bug"
+        text = f"{type(error).__name__}: {error}" if kind == "bug" else str(error)
+        own = [kind, *(part and str(part) for part in (error.args if is_argument else [text]))]
+    said = [(index, other) for index, other in enumerate(workers.gather(own)) if other]
+    if not said:
+        return
+    workers.leave()
+    if error is not None:
+        raise error
+    index, (kind, *parts) = said[0]
+    if kind == "argument":
+        raise ArgumentError(*parts)
+    raise OSError(*parts) if kind == "system" else RuntimeError(f"worker {index}: {parts[0]}")
+
+
+def _appears(path):
+    """Whether a file is there, or comes soon: a network file system may show it late."""
+    end = time.monotonic() + _APPEARS
+    while not path.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+        # Listing a folder makes a network file system ask for what is new in it.
+        for parent in list(path.parents)[:2]:
+            with contextlib.suppress(OSError):
+                os.listdir(parent)
+    return True
+
+
+def _hash(value):
+    found = hashlib.sha256()
+    for part in value if isinstance(value, list) else [value]:  # texts may fill the memory once
+        found.update(json.dumps(part, sort_keys=True, default=str).encode() + b"\n")
+    return found.hexdigest()
 
 
 def _task(text):

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from tf_transformer import __version__
+from tf_transformer.errors import ArgumentError
 from tf_transformer.serving.batcher import Batcher
 from tf_transformer.serving.body_limit import BodyLimit
 from tf_transformer.serving.limits import Limits
@@ -24,8 +25,8 @@ def create_app(task, limits=None):
     POST /translate, /classify or /embed with `{"texts": [...]}` gives `{"results": [...]}`, one for
     each text. GET /healthz says whether the server is up, /metrics its counters in the format of
     Prometheus, /docs and /openapi.json what it accepts. A request that the server refuses gets
-    `{"error": "..."}` with 400 (no JSON), 413 (too large), 422 (other content) or 503 (too much to
-    do, with Retry-After).
+    `{"error": "..."}` with 400 (no JSON, or texts that the model refuses), 413 (too large), 422
+    (other content) or 503 (too much to do, with Retry-After).
 
     Args:
         task: `Task`, or another function of a list of strings with `name` and `threads`.
@@ -74,6 +75,10 @@ def create_app(task, limits=None):
             return {"results": await batcher(request.texts)}
         except Overloaded as error:
             raise HTTPException(503, str(error), {"Retry-After": "1"}) from error
+        except ArgumentError as error:
+            if error.argument != "texts":  # of the server, whose files are nobody else's business
+                raise
+            raise HTTPException(400, str(error)) from error
 
     @app.get("/healthz")
     async def healthz():

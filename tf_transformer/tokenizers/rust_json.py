@@ -28,7 +28,7 @@ def _distinct(pairs):
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise UnsupportedPart(f"The key {twice!r} appears twice; remove one.")
+        raise UnsupportedPart("path", "each key once", f"{twice!r} twice", "Remove one.")
     return result
 
 

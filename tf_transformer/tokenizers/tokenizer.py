@@ -50,7 +50,7 @@ class Tokenizer(SpecialTokenRoles):
         except ImportError:
             raise
         except Exception as error:  # the package raises nothing narrower
-            raise UnsupportedPart(f"The package tokenizers cannot read it: {error}.") from error
+            raise UnsupportedPart("path", "what the package tokenizers reads", error) from error
         self._backend.no_truncation()
         self._backend.no_padding()
         # The file does not store this; without it the text "<s>" would become the start id.
@@ -85,7 +85,9 @@ class Tokenizer(SpecialTokenRoles):
         try:
             return chosen(file)
         except UnsupportedPart as error:
-            raise UnsupportedPart(f"path: {path} cannot be read. {error}") from error
+            raise UnsupportedPart(
+                "path", "a tokenizer.json that can be read", path, f"{error}"
+            ) from error
 
     def save(self, path):
         """Write the tokenizer to a `tokenizer.json`, atomically.

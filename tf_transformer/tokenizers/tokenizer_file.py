@@ -75,7 +75,9 @@ class TokenizerFile:
         try:
             return cls(path.read_text(encoding="utf-8"))
         except ValueError as error:  # UnicodeDecodeError is one
-            raise UnsupportedPart(f"path: {path} cannot be read. {error}") from error
+            raise UnsupportedPart(
+                "path", "a tokenizer.json that can be read", path, f"{error}"
+            ) from error
 
     @classmethod
     def of(cls, content):
@@ -160,8 +162,7 @@ class TokenizerFile:
             return rust_json(self.text)
         except json.JSONDecodeError as error:
             raise UnsupportedPart(
-                f"Expected a tokenizer.json, but it is not JSON ({error}); write one with "
-                "`Tokenizer.save`."
+                "path", "JSON", f"another file: {error}", "Write one with `Tokenizer.save`."
             ) from error
 
     @property

@@ -1,7 +1,9 @@
 """The error for files with parts that this package does not support."""
 
+from tf_transformer.errors import ArgumentError
 
-class UnsupportedPart(ValueError):
+
+class UnsupportedPart(ArgumentError):
     """A part of a `tokenizer.json` is invalid or not supported by this package.
 
     Example:
@@ -12,4 +14,5 @@ class UnsupportedPart(ValueError):
     @classmethod
     def of(cls, part, expected, got):
         """Create the error for a part, given its name in the file."""
-        return cls(f"The part {part!r} is not supported: expected {expected!r}, got {got!r}.")
+        place = f"The part {part!r} is not supported"
+        return cls("path", f"{expected!r}", f"{got!r}", place=place)

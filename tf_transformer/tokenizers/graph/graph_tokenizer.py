@@ -75,9 +75,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             self._build_model(file)
             self._build_words(file)
         except KeyError as error:
-            raise UnsupportedPart(f"A part lacks the setting {error}.") from error
+            raise UnsupportedPart("path", "parts with all settings", f"no {error}") from error
         except _OF_ANOTHER_TYPE as error:
-            raise UnsupportedPart(f"A part has a setting of another type: {error}.") from error
+            raise UnsupportedPart(
+                "path", "parts with settings of the right type", f"another: {error}"
+            ) from error
 
     def __reduce__(self):
         return type(self), (self._file,)
@@ -103,7 +105,10 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             return chosen(file)
         except UnsupportedPart as error:
             raise UnsupportedPart(
-                f"path: {path} cannot run in a graph. {error} The Python tokenizer can read it."
+                "path",
+                "a tokenizer.json that can run in a graph",
+                path,
+                f"{error} The Python tokenizer can read it.",
             ) from error
 
     def encode(self, strings, add_special_tokens=False):

@@ -4,12 +4,14 @@ Axes: B batch, T length.
 """
 
 import dataclasses
+import hashlib
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.prefetched import prefetched
-from tf_transformer.distribution import lost_workers_named, own_rows
+from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
 from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.models.vocabulary import check_vocabulary
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
@@ -111,6 +113,11 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         ['accuracy', 'loss', 'val_accuracy', 'val_loss']
     """
     _check(model, tokenizer, data, settings)
+    workers = current_workers()
+    if workers.count > 1:
+        weights = [hashlib.sha256(np.asarray(v)).hexdigest() for v in model.variables]
+        parts = [*data.train, None, *data.validation, None, *data.test]
+        workers.agree(None, settings=dataclasses.asdict(settings), data=parts, model=weights)
     steps = -(-len(data.train) // settings.batch_size)
     keras.utils.set_random_seed(settings.seed)
     model.compile(

@@ -92,6 +92,11 @@ class LanguageModelRun:
         """Path of the vocabulary."""
         return self.folder / "tokenizer.json"
 
+    def facts(self):
+        """What several workers must agree on, see `Workers.agree`."""
+        data = [*self.train_documents, None, *self.validation_documents]
+        return {"preset": dataclasses.asdict(self.preset), "data": data}
+
     @in_locked_folder
     def train(self, callbacks=()):
         """Train until the last epoch or until the patience is exhausted; resume if interrupted.

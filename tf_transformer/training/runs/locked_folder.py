@@ -4,22 +4,26 @@ import contextlib
 import functools
 
 from tf_transformer.data.folder_lock import locked
-from tf_transformer.distribution.workers import current_workers
+from tf_transformer.distribution.workers import current_workers, together
 
 
 def in_locked_folder(method):
     """Decorate a method so that it holds `self.folder` while it runs, on the chief of `Workers`.
 
+    Several workers first agree on the folder and on what `self.facts()` returns.
+
     Args:
-        method: of a class with the attribute `folder`.
+        method: of a class with the attribute `folder` and the method `facts`.
 
     Returns:
-        The method, which also raises what `locked` raises.
+        The method, which also raises what `locked` and `Workers.agree` raise.
 
     Example:
         >>> from pathlib import Path
         >>> class Run:
         ...     folder = Path("runs/first")
+        ...     def facts(self):
+        ...         return {"data": ["one text"]}
         ...     @in_locked_folder
         ...     def train(self):
         ...         return "trained"
@@ -29,8 +33,13 @@ def in_locked_folder(method):
 
     @functools.wraps(method)
     def held(self, *args, **kwargs):
-        is_alone = current_workers().is_chief
-        with locked(self.folder) if is_alone else contextlib.nullcontext():
+        workers = current_workers()
+        with contextlib.ExitStack() as stack:
+            with together():
+                if workers.is_chief:
+                    stack.enter_context(locked(self.folder))
+                facts = self.facts() if workers.count > 1 else {}
+            workers.agree(self.folder, **facts)
             return method(self, *args, **kwargs)
 
     return held

@@ -119,6 +119,15 @@ class PretrainingRun:
         """Path of the folder that `from_pretrained` reads."""
         return self.folder / "model"
 
+    def facts(self):
+        """What several workers must agree on, see `Workers.agree`."""
+        data = [*self.train_documents, None, *self.validation_documents]
+        found = {"preset": dataclasses.asdict(self.preset), "data": data}
+        if self._given_vocabulary is not None:
+            tokenizer = self._tokenizer()
+            found["vocabulary"] = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
+        return found
+
     @in_locked_folder
     def train(self, callbacks=()):
         """Train until the last epoch, resuming an interrupted run, and write the model.
@@ -177,13 +186,16 @@ class PretrainingRun:
             model.save_pretrained(self.model_path, tokenizer_from=self.folder)
         return model
 
-    def _tokenizer(self):
-        """The tokenizer, trained if the folder is new."""
+    @property
+    def _given_vocabulary(self):
         path = self.folder / "tokenizer.json"
         begun = (self.folder / "pretraining.json").exists()
-        given = path if begun else self.start or self.vocabulary
-        if given is not None:
-            return read_bert_vocabulary(given, self.preset.lowercase)
+        return path if begun else self.start or self.vocabulary
+
+    def _tokenizer(self):
+        """The tokenizer, trained if the folder is new."""
+        if self._given_vocabulary is not None:
+            return read_bert_vocabulary(self._given_vocabulary, self.preset.lowercase)
         return WordPieceTokenizer.train(
             [sentence for document in self.train_documents for sentence in document],
             self.preset.vocab_size,

@@ -61,6 +61,8 @@ def resumable_fit(
         KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
         OSError: If the disk is full; the earlier checkpoints are then kept.
         ConnectionError: If one of several workers is lost.
+        ArgumentError: On all workers, if they do not share the folder, or differ in epochs, steps
+            or model.
         ValueError: If the loss is not finite, see `StopOnNaN`; if all checkpoints are damaged, or
             they belong to a different model, other data or an earlier version; if an optimizer of
             Keras would leave several workers with different weights.
@@ -94,6 +96,11 @@ def resumable_fit(
             f"optimizer: expected FusedAdam, LayerwiseAdamW or GlobalLossScale, which add up the "
             f"gradients of all {workers.count} workers, got {type(model.optimizer).__name__}."
         )
+    steps = batches.steps_per_epoch
+    if workers.count > 1:
+        shapes = [list(variable.shape) for variable in model.variables]
+        counts = [steps, validation.steps_per_epoch]
+        workers.agree(folder, epochs=epochs, steps=counts, model=shapes)
     best = BestWeights(folder / "best.weights.h5", monitor, patience, average)
     checkpoint = ResumeCheckpoint(folder / "checkpoints", best)
     checkpoint.set_model(model)  # Keras would do this, but an interrupt may come before
@@ -102,7 +109,6 @@ def resumable_fit(
     if workers.is_chief and not checkpoint.paths:
         checkpoint.save()
     epoch, step = checkpoint.restore(model)
-    steps = batches.steps_per_epoch
     if step >= steps:
         raise ValueError(
             f"{checkpoint.folder}: expected the data with which the run began, of at least "

@@ -107,6 +107,16 @@ class TrainingRun:
         """Path of the vocabulary."""
         return self.folder / "tokenizer.json"
 
+    def facts(self):
+        """What several workers must agree on, see `Workers.agree`."""
+        split = self.split
+        if self.source.prepared:
+            data = [split.train.manifest, split.train.tokenizer_path.read_text("utf-8")]
+        else:
+            data = list(split.train)
+        data += [None, *split.validation, None, *split.test]
+        return {"preset": dataclasses.asdict(self.preset), "data": data}
+
     @in_locked_folder
     def train(self, callbacks=()):
         """Train until the last epoch or until the patience is exhausted; resume if interrupted.

@@ -1,0 +1,81 @@
+"""The errors that mean the caller's input; anything else that is raised is a bug."""
+
+import sys
+
+
+class ArgumentError(ValueError):
+    """An argument, or a file that an argument names, is not what was expected.
+
+    Its message is `argument: expected ..., got .... Remedy.` The command `tf-transformer` shows it
+    without a traceback, with the option in place of the argument.
+
+    Args:
+        argument: str, the name; several are separated by ", ".
+        expected: str, what would be right.
+        got: what came, kept as text; leave it out where it is clear.
+        remedy: None, or str, one or several sentences that say how to mend it.
+        place: None, or str or Path that the message names in place of the argument, such as the
+            file with the fault.
+
+    Example:
+        >>> raise ArgumentError("beams", "at least 1", 0, "1 is greedy decoding.")
+        Traceback (most recent call last):
+        tf_transformer.errors.ArgumentError: beams: expected at least 1, got 0. 1 is greedy
+        decoding.
+    """
+
+    ag_pass_through = True  # AutoGraph would raise an error of its own instead
+
+    def __init__(self, argument, expected=None, got="", remedy=None, place=None):
+        handled = sys.exc_info()[1]
+        if expected is None and isinstance(handled, ArgumentError):
+            # Keras makes a new error of the same type from a longer message: the parts stay.
+            argument, expected, got, remedy, place = handled.args
+        got = f"{got}"  # not the object, which may be large, or unknown to another process
+        place = place and f"{place}"
+        super().__init__(argument, expected, got, remedy, place)  # what pickle and copy pass again
+        self.argument = argument
+        self.expected = expected
+        self.got = got
+        self.remedy = remedy
+        self.place = place
+
+    def __str__(self):
+        place = self.argument if self.place is None else self.place
+        got = f", got {self.got}" if self.got else ""
+        remedy = "" if self.remedy is None else f" {self.remedy}"
+        return f"{place}: expected {self.expected}{got}.{remedy}"
+
+
+class MissingFileError(ArgumentError, FileNotFoundError):
+    """A file or folder that an argument names is not there.
+
+    Example:
+        >>> raise MissingFileError("path", "a text file", "no file missing.txt")
+        Traceback (most recent call last):
+        tf_transformer.errors.MissingFileError: path: expected a text file, got no file missing.txt.
+    """
+
+
+class ExistingFileError(ArgumentError, FileExistsError):
+    """A file or folder is in the place where an argument wants a new one.
+
+    Example:
+        >>> raise ExistingFileError("target", "a new file", "an existing one: a.txt")
+        Traceback (most recent call last):
+        tf_transformer.errors.ExistingFileError: target: expected a new file, got an existing one:
+        a.txt.
+    """
+
+
+class MissingPackage(ImportError):
+    """A package that an optional part of the library needs is not installed.
+
+    Args:
+        message: str, with the command that installs it.
+
+    Example:
+        >>> raise MissingPackage('faiss-cpu is not installed: pip install -e ".[search]"')
+        Traceback (most recent call last):
+        tf_transformer.errors.MissingPackage: faiss-cpu is not installed: pip install -e ".[search]"
+    """
