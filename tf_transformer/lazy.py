@@ -1,9 +1,33 @@
 """Names of a package that are imported on first use."""
 
+import os
 import sys
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
+
+from tf_transformer.errors import ArgumentError
+
+
+def check_keras_backend():
+    """Refuse a backend of Keras other than TensorFlow, before it fails somewhere.
+
+    Raises:
+        ArgumentError: If there is another one.
+
+    Example:
+        >>> check_keras_backend()
+    """
+    backend = os.environ.get("KERAS_BACKEND")
+    if backend in (None, "tensorflow") or "keras" in sys.modules:
+        backend = import_module("keras").config.backend()
+    if backend != "tensorflow":
+        raise ArgumentError(
+            "KERAS_BACKEND",
+            "tensorflow, the backend of all layers of this library",
+            backend,
+            "Set the variable, or `backend` in ~/.keras/keras.json, before Keras is imported.",
+        )
 
 
 def lazy_names(package, homes):

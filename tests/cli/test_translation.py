@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from command_line import command, command_here
+from command_line import ENVIRONMENT, command, command_here
 
 from tf_transformer.export.translation import saved_translator
 
@@ -24,6 +24,15 @@ def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     assert by_argument.stdout == by_file.stdout == by_input.stdout
     assert by_argument.stdout.count(b"\n") == 3
     assert by_argument.stderr == by_file.stderr == by_input.stderr == b""
+
+
+def test_output_is_utf8_whatever_the_locale(run, monkeypatch):
+    """Written to a file, it once followed the console: ASCII or cp1252 cannot hold Chinese."""
+    folder, _ = run
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONIOENCODING", "ascii")
+    by_input = command("translate", "--model", folder, stdin="Tom 中\n".encode())
+    assert by_input.returncode == 0, by_input.stderr
+    assert by_input.stdout == command_here("translate", "--model", folder, "Tom 中").stdout
 
 
 def test_graphs_are_optimized_for_files_only(run, tmp_path, monkeypatch):

@@ -164,3 +164,15 @@ def test_more_steps_than_the_table_has_positions():
     model = Transformer(1, D, N, F, 11, 13, pe_input=4, pe_target=4)
     with pytest.raises(ValueError, match="max_length: .*4.*got 5"):
         model.start(tf.constant([[5, 6]]), 5)
+
+
+def test_a_mask_in_the_place_of_training():
+    """`layer(x, mask)`: the notes have `layer(x, training, mask)`."""
+    x, mask = ones(2, 3, D), tf.zeros((2, 1, 1, 3))
+    with pytest.raises(ValueError, match="training: expected a bool or None.*mask by name"):
+        EncoderLayer(D, N, F)(x, mask)
+
+
+def test_a_negative_number_of_layers():
+    with pytest.raises(ValueError, match="num_layers: expected at least 0, got -1"):
+        Transformer(-1, D, N, F, 11, 13, 8, 8)

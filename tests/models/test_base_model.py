@@ -1,11 +1,16 @@
 """What all models have in common: variables before `fit`, files, what a subclass adds."""
 
+import os
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tf_transformer import Transformer
+from tf_transformer.compression import quantized
 from tf_transformer.models.bert import (
     BertConfig,
     BertForSequenceClassification,
@@ -120,3 +125,24 @@ def test_models_share_a_loss_each_with_its_own_class_to_ignore():
     tagger = BertForTokenClassification(BertConfig(13, 8, 1, 2, 11, labels=("a", "b")))
     tagger.compile("sgd", loss)
     assert (tagger.loss.ignore_class, loss.ignore_class) == (-100, "auto")
+
+
+def test_a_quantized_model_is_not_saved_as_a_file_that_nothing_reads(tmp_path):
+    model = translator()[0]
+    model.build()
+    with pytest.raises(ValueError, match="model: expected float weights.* quantize it again"):
+        quantized(model).save(tmp_path / "model.keras")
+    assert not (tmp_path / "model.keras").exists()
+
+
+@pytest.mark.parametrize("shape", [(None, 16), ((None, 16),), {"inp": (None, 16)}])
+def test_other_shapes_to_build_with_are_refused(shape):
+    with pytest.raises(ValueError, match="input_shape: expected those of .inp, tar."):
+        translator()[0].build(shape)
+
+
+def test_other_backends_of_keras_are_refused_at_once():
+    program = "from tf_transformer import Transformer"
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
+    assert b"KERAS_BACKEND: expected tensorflow" in run.stderr and b"got jax" in run.stderr

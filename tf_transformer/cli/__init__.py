@@ -80,6 +80,9 @@ def main(arguments=None):
         whose traceback is shown, 2 bad input, 130 stopped with Ctrl-C, 143 told to terminate
         (SIGTERM) while training.
     """
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # whatever the locale or the console
+        if (getattr(stream, "encoding", None) or "utf-8").lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8", errors="replace")
     options = _parser().parse_args(arguments)
     try:
         options.run(options)

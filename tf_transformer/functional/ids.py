@@ -66,7 +66,7 @@ def _whole(ids, dtype, name):
         f"{name}: expected whole numbers below {_EXACT_BELOW[dtype]:.0f}, got other {dtype.name} "
         f"numbers. Pass integers."
     )
-    whole = _asserted(whole, tf.reduce_all(whole), message)
+    whole = asserted(whole, tf.reduce_all(whole), message)
     return tf.where(whole, tf.cast(ids, tf.int64), -1)
 
 
@@ -135,7 +135,7 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
     least, most = tf.reduce_min(ids), tf.reduce_max(ids)
     holds = (least >= 0) & (most < size)
     message = f"{expected} others. {remedy} The least and the greatest:"
-    return _asserted(ids, holds, message, least, most)
+    return asserted(ids, holds, message, least, most)
 
 
 def nan_outside(ids, size, dtype):
@@ -160,8 +160,25 @@ def nan_outside(ids, size, dtype):
     return tf.expand_dims(tf.where(outside, tf.cast(np.nan, dtype), tf.zeros((), dtype)), -1)
 
 
-def _asserted(x, holds, message, *values):
-    """`x`, after an assertion that a scalar bool tensor holds."""
+def asserted(x, holds, message, *values):
+    """Return a tensor after an assertion, which XLA leaves out.
+
+    Args:
+        x: tensor.
+        holds: scalar bool tensor.
+        message: str.
+        values: tensors, shown after the message in a graph.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: If it does not hold; in a graph, tf.errors.InvalidArgumentError.
+
+    Example:
+        >>> int(asserted(tf.constant(3), tf.constant(True), "x: expected 3."))
+        3
+    """
     if tf.executing_eagerly():
         if not holds:
             raise ValueError(message)

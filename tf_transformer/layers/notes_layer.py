@@ -51,6 +51,11 @@ class NotesLayer(WholeState):
                     f"{type(self).__name__}: {name} was given twice, by position and by name."
                 )
             kwargs[name] = value
+        if len(getattr(kwargs.get("training"), "shape", ())):  # `layer(x, mask)`
+            raise ValueError(
+                f"training: expected a bool or None, got a tensor of shape "
+                f"{tuple(kwargs['training'].shape)}. Pass a mask by name: mask=..."
+            )
         for name in with_mask:
             tensor = args[0] if args and name == names[0] else kwargs.get(name)
             mask = getattr(tensor, "_keras_mask", None)

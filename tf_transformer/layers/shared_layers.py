@@ -16,7 +16,8 @@ def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
         list of L layers.
 
     Raises:
-        ValueError: If layers are to share weights and to have sizes of their own.
+        ValueError: If `num_layers` is negative, or layers are to share weights and to have sizes of
+            their own.
 
     Example:
         >>> shared_layers(lambda n: n, 5, 2)
@@ -27,6 +28,8 @@ def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
             f"layer_sizes: expected None with num_groups={num_groups}, whose layers share weights, "
             f"got {layer_sizes}."
         )
+    if num_layers < 0:
+        raise ValueError(f"num_layers: expected at least 0, got {num_layers}.")
     groups = min(num_groups or num_layers, num_layers)
     made = [make(n) for n in range(groups)]
     return [made[n * groups // num_layers] for n in range(num_layers)]

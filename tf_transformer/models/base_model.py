@@ -100,11 +100,16 @@ class BaseModel(WholeState, keras.Model):
         """Save as `.keras`: see `keras.Model`.
 
         Raises:
-            ValueError: If the name ends in anything else. Keras 3.15 writes HDF5 files of models
-                such as this one, and cannot read them.
+            ValueError: If the name ends in anything else: Keras 3.15 writes HDF5 files of models
+                such as this one, and cannot read them. Or if the model is quantized.
         """
         if zipped is not False and not str(filepath).startswith("hf://"):
             _check_file(filepath)
+        if any(weight.dtype == "int8" for weight in self.weights):
+            raise ValueError(
+                "model: expected float weights, since Keras cannot read the file of a quantized "
+                "model of this library, got int8. Save the original, and quantize it again."
+            )
         super().save(filepath, overwrite, zipped, **kwargs)
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):

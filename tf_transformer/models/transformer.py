@@ -140,7 +140,13 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         )
 
     def build(self, input_shape=None):
-        source_shape, target_shape = input_shape or ((None, None), (None, None))
+        shapes = input_shape or ((None, None), (None, None))
+        if len(shapes) != 2 or not all(isinstance(shape, tuple | list) for shape in shapes):
+            raise ValueError(
+                f"input_shape: expected those of (inp, tar), such as ((None, None), (None, None)), "
+                f"got {input_shape}."
+            )
+        source_shape, target_shape = shapes
         d_model = self._arguments["d_model"]
         self.encoder.build(source_shape)
         self.decoder.build(target_shape, (*source_shape, d_model))

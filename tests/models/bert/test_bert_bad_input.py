@@ -23,6 +23,8 @@ IDS = batch()["input_ids"]
         ),
         ({"input_ids": IDS[:, :0]}, "input_ids: expected at least one token"),
         ({"input_ids": IDS, "attention_mask": IDS * 1.0}, "has 1 = may attend; cast it"),
+        ({"input_ids": IDS, "attention_mask": IDS * 0 + 2}, "attention_mask: expected 1 for what"),
+        ({"input_ids": IDS, "attention_mask": IDS * 0 - 10000}, "pass tf.cast.mask == 0, tf.int32"),
         ({"input_ids": IDS[0]}, "input_ids: expected a shape that matches"),
         ({"input_ids": IDS, "token_type_ids": IDS[:, :4]}, "token_type_ids: expected a shape"),
         ({"input_ids": IDS, "attention_mask": IDS[:1, :4]}, "attention_mask: expected a shape"),
@@ -48,6 +50,16 @@ def test_a_number_of_64_bits_does_not_become_one_in_range(name):
         built()(inputs)
     outputs = tf.function(built(), jit_compile=True)(inputs)
     assert np.isnan(outputs["sequence_output"][1]).all()
+
+
+def test_inputs_by_name_as_in_transformers():
+    model, inputs = built(), batch()
+    expected = model(inputs)["pooled_output"]
+    rest = {name: array for name, array in inputs.items() if name != "input_ids"}
+    for outputs in (model(**inputs), model(inputs["input_ids"], **rest)):
+        np.testing.assert_array_equal(outputs["pooled_output"], expected)
+    with pytest.raises(TypeError, match="inputs: expected a dict, or .'input_ids'. by name"):
+        model(inputs, input_ids=inputs["input_ids"])
 
 
 def test_heads_refuse_what_is_no_dict():

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.functional.activations import get_activation
+from tf_transformer.functional.ids import asserted
 from tf_transformer.functional.portable_context import portable_positions
 from tf_transformer.functional.xla_context import in_xla_program
 from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
@@ -153,6 +154,14 @@ def _checked(inputs):
             f"attention_mask, got {sorted(inputs)}."
         )
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    if mask is not None and not mask.dtype.is_bool:
+        fits = tf.reduce_all((mask == 0) | (mask == 1))
+        message = (
+            "attention_mask: expected 1 for what may be attended to and 0 for the rest, got other "
+            "numbers. A mask that is added to scores has 0 = may attend: pass tf.cast(mask == 0, "
+            "tf.int32)."
+        )
+        mask = asserted(mask, fits, message)
     types = inputs.get("token_type_ids", tf.zeros_like(ids))
     ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
     if mask is not None:

@@ -86,6 +86,16 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         self.architecture = architecture
         self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
 
+    def __call__(self, *args, **kwargs):
+        """Also takes the inputs by name, as in transformers: `model(**tokens)`."""
+        names = self.input_signature.keys() & kwargs.keys()
+        named = {name: kwargs.pop(name) for name in names}
+        if named and len(args) == 1 and not isinstance(args[0], Mapping):
+            args, named["input_ids"] = (), args[0]
+        if named and args:
+            raise TypeError(f"inputs: expected a dict, or {sorted(named)} by name, got both.")
+        return super().__call__(*([named] if named else args), **kwargs)
+
     def taken(self, inputs):
         """See `dense_inputs`."""
         return dense_inputs(inputs)
