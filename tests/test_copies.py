@@ -1,6 +1,6 @@
 """Every public class computes the same after it was copied, saved or loaded, in every way.
 
-What a class cannot do is in `EXCEPT`, and in a table of docs/training.md.
+What a class cannot do is tested as well, and in the table of docs/training.md.
 """
 
 import copy
@@ -8,6 +8,7 @@ import functools
 import inspect
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from copied import CASED, ITEMS, inputs_together, one_step, together
+from copied import CASED, ITEMS, PARTS, by_name, inputs_together, one_step, together
 
 import tf_transformer
 from tf_transformer import bert, compression, training
@@ -216,7 +217,7 @@ def test_exported_with_a_functional_model(name, elsewhere):
 
 @pytest.fixture(scope="module")
 def outputs(whole):
-    return whole({name: tf.constant(array) for name, array in inputs_together().items()})
+    return by_name(whole(tf.nest.map_structure(tf.constant, inputs_together())))
 
 
 @pytest.mark.parametrize("name", CASED)
@@ -249,6 +250,42 @@ def test_mixed_precision(name):
     same(got, expected, 0.1)
 
 
+# The rows of the table in docs/training.md, and what holds them.
+WAYS = {
+    "`copy.deepcopy`, `pickle`, also into another process": (
+        test_deepcopy,
+        test_pickled_into_another_process,
+    ),
+    "`.keras`, loaded in another process": (
+        test_keras_file_in_another_process,
+        test_optimizer_in_a_keras_file_in_another_process,
+    ),
+    "`tf.train.Checkpoint`": (
+        test_tensorflow_checkpoint,
+        test_tensorflow_checkpoint_with_an_optimizer,
+        test_metrics_are_no_objects_of_tensorflow,
+    ),
+    "`.weights.h5`": (test_weights_file,),
+    "`export`, in a functional model": (
+        test_exported_with_a_functional_model,
+        test_in_a_functional_model,
+    ),
+    "`MirroredStrategy`": (test_step_on_two_devices,),
+    "[Keras masks](masks.md)": (),  # tests/layers/test_keras_masks.py
+    "`mixed_float16`": (test_mixed_precision,),
+}
+
+
+def test_the_docs_list_every_way():
+    page = (ROOT / "docs" / "training.md").read_text("utf-8")
+    [_, section] = page.split("\n## Copies and files\n")
+    rows = re.findall(r"^\| (.+?) \|", section.split("\n\n")[2], re.M)
+    assert rows == list(WAYS)
+    here = {name for name in globals() if name.startswith("test_")}
+    about = {test.__name__ for tests in WAYS.values() for test in tests}
+    assert here - about == {"test_no_public_class_is_left_out", "test_the_docs_list_every_way"}
+
+
 def test_no_public_class_is_left_out():
     public = {
         name
@@ -256,4 +293,6 @@ def test_no_public_class_is_left_out():
         for name in home.__all__
         if inspect.isclass(getattr(home, name))
     }
-    assert public == ITEMS.keys() | {name for names in NO_OBJECT_TO_COPY.values() for name in names}
+    parts = {part for _, *others in PARTS.values() for part in others}
+    others = {name for names in NO_OBJECT_TO_COPY.values() for name in names}
+    assert public == ITEMS.keys() | parts | others

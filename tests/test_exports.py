@@ -1,5 +1,6 @@
 """Every exported name works, has a docstring, and is imported lazily."""
 
+import ast
 import importlib
 import inspect
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 
 import tf_transformer
@@ -57,6 +59,82 @@ def test_import_leaves_tensorflow_alone(module):
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A model that was trained with what Keras saves by name, and its output."""
+    from tf_transformer import (
+        FusedAdam,
+        InverseSquareRootSchedule,
+        LanguageModel,
+        MaskedAccuracy,
+        SmoothedCrossentropy,
+    )
+
+    ids = np.array([[1, 4, 2]])
+    model = LanguageModel(1, 8, 2, 11, 13, max_position=8)
+    optimizer = FusedAdam(InverseSquareRootSchedule(8))
+    model.compile(optimizer, SmoothedCrossentropy(), metrics=[MaskedAccuracy()], jit_compile=False)
+    model.fit(ids, ids, verbose=0)
+    path = tmp_path_factory.mktemp("saved") / "model.keras"
+    model.save(path)
+    return path, model(ids).numpy()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import tf_transformer, keras",
+        "import keras, tf_transformer",
+        "from tf_transformer import Transformer; import keras",
+        "import keras; from tf_transformer import Transformer",
+        pytest.param(
+            "import tf_transformer, tensorflow; keras = tensorflow.keras", marks=pytest.mark.whole
+        ),
+        pytest.param("from tf_transformer.bert import Bert; import keras", marks=pytest.mark.whole),
+    ],
+)
+def test_one_line_is_enough_to_load_a_model(line, saved):
+    path, output = saved
+    program = (
+        f"{line}\nimport numpy as np, sys\n"
+        f"model = keras.models.load_model({str(path)!r})\n"
+        "classes = [model, model.optimizer, model.optimizer._learning_rate, model.loss]\n"
+        "print(*[type(one).__module__.split('.')[0] for one in classes])\n"
+        "print(model(np.array([[1, 4, 2]])).numpy().tobytes().hex())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    homes, numbers = done.stdout.splitlines()
+    assert homes.split() == ["tf_transformer"] * 4
+    assert numbers == output.tobytes().hex()
+
+
+def test_keras_finds_every_class_that_it_saves():
+    """In a new process, before its module was imported."""
+    names = [
+        node.name
+        for module in (ROOT / "tf_transformer").rglob("*.py")
+        for node in ast.parse(module.read_text("utf-8")).body
+        if any(
+            "register_keras" in ast.unparse(each) for each in getattr(node, "decorator_list", ())
+        )
+    ]
+    program = (
+        "import tf_transformer, keras, sys\n"
+        f"for name in {names}:\n"
+        "    found = keras.saving.get_custom_objects()[f'tf_transformer>{name}']\n"
+        "    assert found.__name__ == name, name\n"
+        "    try:\n"
+        "        found.from_config({'what it has not': 1})\n"
+        "    except (KeyError, TypeError, ValueError):\n"
+        "        pass\n"
+        "    real = keras.saving.get_custom_objects()[f'tf_transformer>{name}']\n"
+        "    assert hasattr(real, 'get_config'), name\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("module", MODULES)

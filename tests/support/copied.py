@@ -29,46 +29,45 @@ from tf_transformer.training import (
 CONFIG = bert.BertConfig(
     vocab_size=13,
     hidden_size=D,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=N,
     intermediate_size=F,
     max_position_embeddings=9,
     labels=("a", "b", "c"),
 )
+DEEP = dataclasses.replace(CONFIG, num_hidden_layers=2)
 HIDDEN = ({"x": floats(2, 5, D)},)
-POSITIONS = {
-    "AlibiPositions": {},
-    "LearnedPositions": {"max_position": 9},
-    "NoPositions": {},
-    "RotaryPositions": {},
-    "ShawPositions": {"max_distance": 2},
-    "SinusoidalPositions": {},
-    "T5Positions": {"num_buckets": 4, "max_distance": 5},
-}
-# Parts of an `Architecture`, by its field.
+# Parts of an `Architecture`, together in few encoders: by the name of the first one.
 PARTS = {
-    **{name: ("positions", settings) for name, settings in POSITIONS.items()},
-    **{name: ("residual", {}) for name in ("NoResidual", "PostNorm", "PreNorm")},
-    **{name: ("feed_forward", {}) for name in layers.feed_forwards.__all__},
+    "AlibiPositions": ({}, "NoResidual", "FeedForward"),
+    "LearnedPositions": ({"max_position": 9}, "PostNorm", "GatedFeedForward"),
+    "NoPositions": ({}, "PreNorm", "MacaronFeedForward"),
+    "RotaryPositions": ({}, "PostNorm", "FeedForward"),
+    "ShawPositions": ({"max_distance": 2}, "PreNorm", "FeedForward"),
+    "SinusoidalPositions": ({}, "PostNorm", "FeedForward"),
+    "T5Positions": ({"num_buckets": 4, "max_distance": 5}, "PostNorm", "GatedFeedForward"),
 }
 
 
-def part(name):
-    field, settings = PARTS[name]
-    return layers.Architecture(**{field: getattr(layers, name)(**settings)})
+def parts(name):
+    settings, residual, feed_forward = PARTS[name]
+    return layers.Architecture(
+        getattr(layers, name)(**settings),
+        residual=getattr(layers, residual)(),
+        feed_forward=getattr(layers, feed_forward)(),
+    )
 
 
-def with_part(name):
-    """An encoder of two layers, in which parts are shared or copied."""
+def with_parts(name):
     return Case(
-        lambda **kwargs: layers.Encoder(2, D, N, F, 13, 9, architecture=part(name), **kwargs),
+        lambda **kwargs: layers.Encoder(1, D, N, F, 13, 9, architecture=parts(name), **kwargs),
         tuple(encoder_call(*lengths) for lengths in SELF_LENGTHS[:1]),
     )
 
 
 LAYERS = {
     **{name: case for name, case in CASES.items() if name in layers.__all__},
-    **{name: with_part(name) for name in PARTS},
+    **{name: with_parts(name) for name in PARTS},
     "NaiveBatchNorm": Case(layers.NaiveBatchNorm, HIDDEN),
     "BERTLayerNorm": Case(lambda **kwargs: bert.BERTLayerNorm(CONFIG, **kwargs), HIDDEN),
     "BERTSelfAttention": Case(lambda **kwargs: bert.BERTSelfAttention(CONFIG, **kwargs), HIDDEN),
@@ -99,7 +98,6 @@ BERTS = (
     "BertForQuestionAnswering",
     "BertForSequenceClassification",
     "BertForTokenClassification",
-    "BertWithExits",
     "SentenceEncoder",
     "UniLM",
 )
@@ -110,6 +108,7 @@ MODELS = {
         name: of_texts(lambda name=name, **kwargs: getattr(bert, name)(CONFIG, **kwargs))
         for name in BERTS
     },
+    "BertWithExits": of_texts(lambda **kwargs: bert.BertWithExits(DEEP, **kwargs)),
     "TwoTowers": Case(
         lambda **kwargs: bert.TwoTowers(bert.SentenceEncoder(CONFIG, **kwargs), **kwargs),
         ({"inputs": (texts(), texts(4))},),
@@ -181,7 +180,7 @@ OTHERS = {
     "BPETokenizer": tokenizer(BPETokenizer),
     "UnigramTokenizer": tokenizer(UnigramTokenizer),
     "WordPieceTokenizer": tokenizer(WordPieceTokenizer),
-    "Architecture": Item(lambda: part("T5Positions"), lambda made: made.to_json()),
+    "Architecture": Item(lambda: parts("T5Positions"), lambda made: made.to_json()),
     "BertConfig": Item(lambda: CONFIG, lambda made: made.to_dict()),
 }
 
@@ -206,7 +205,8 @@ def together(layers):
         ]
         inputs |= {tensor.name: tensor for tensor in flat}
         arguments = tf.nest.pack_sequence_as(CASED[name].signature(), flat)
-        outputs[name] = CASED[name].apply(layer, arguments)
+        flat = CASED[name].apply(layer, arguments)
+        outputs |= {f"{name}_{n}": tensor for n, tensor in enumerate(flat)}
     return keras.Model(inputs, outputs)
 
 
@@ -216,6 +216,14 @@ def inputs_together():
         for name, case in CASED.items()
         for n, array in enumerate(tf.nest.flatten(case.calls[0]))
     }
+
+
+def by_name(outputs):
+    """The outputs of `together` as a list for each layer."""
+    found = {}
+    for key in sorted(outputs, key=lambda key: int(key.split("_")[-1])):
+        found.setdefault(key.rpartition("_")[0], []).append(outputs[key])
+    return found
 
 
 def one_step(model, inputs, strategy=None):
@@ -230,8 +238,8 @@ def one_step(model, inputs, strategy=None):
     def step(inputs):
         with tf.GradientTape() as tape:
             losses = {
-                name: sum(tf.reduce_mean(tf.cast(tf.abs(x), tf.float32) ** 2) for x in outputs)
-                for name, outputs in model(inputs, training=False).items()
+                name: sum(tf.reduce_mean(tf.cast(tf.abs(x), tf.float32) ** 2) for x in flat)
+                for name, flat in by_name(model(inputs, training=False)).items()
             }
             loss = sum(losses.values()) / replicas
         variables = model.trainable_variables

@@ -30,7 +30,9 @@ def main(folder):
         for path in folder.glob("fitted-*.keras")
     }
 
-    from copied import ITEMS, one_step
+    from copied import ITEMS, by_name, one_step
+
+    report |= {way: by_name(report[way]) for way in ("export", "keras")}
 
     report["pickle"] = {
         name: ITEMS[name].numbers(pickle.loads((folder / f"{name}.pickle").read_bytes()))
