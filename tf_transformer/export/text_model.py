@@ -7,6 +7,7 @@ import functools
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.buckets import in_bucket
 from tf_transformer.export.saving import save_module
 from tf_transformer.export.small_batches import SmallBatches, warm_up_signature
@@ -69,15 +70,18 @@ class TextModel(tf.Module):
         super().__init__(name=type(self).__name__.lower())
         config = model.config
         if config.vocab_size != tokenizer.vocab_size:
-            raise ValueError(
-                f"tokenizer: expected {config.vocab_size} tokens, as the model has, got "
-                f"{tokenizer.vocab_size}. Use the vocabulary that the model was trained with."
+            raise ArgumentError(
+                "tokenizer",
+                f"{config.vocab_size} tokens, as the model has",
+                tokenizer.vocab_size,
+                "Use the vocabulary that the model was trained with.",
             )
         self._max_length = max_length or config.max_position_embeddings
         if self._max_length > config.max_position_embeddings:
-            raise ValueError(
-                f"max_length: expected at most {config.max_position_embeddings} "
-                f"(max_position_embeddings), got {max_length}."
+            raise ArgumentError(
+                "max_length",
+                f"at most {config.max_position_embeddings} (max_position_embeddings)",
+                max_length,
             )
         self.tokenizer = tokenizer
         # Keep the variables and the bound call, not the model: a Keras model tracked here would

@@ -6,6 +6,7 @@ Axes: B batch, T length, K rows per sentence, C cache slots, D model width, V vo
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.int8_product import LARGEST, int8_product
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.factorized_embedding import FactorizedEmbedding
@@ -76,16 +77,20 @@ class TokenEmbedding(NotesLayer, keras.layers.Layer):
                 dtype=self.dtype_policy,
             )
         if (embedding.input_dim, embedding.output_dim) != (vocab_size, d_model):
-            raise ValueError(
-                f"embedding: expected a table of ({vocab_size}, {d_model}), got "
-                f"({embedding.input_dim}, {embedding.output_dim})."
+            raise ArgumentError(
+                "embedding",
+                f"a table of ({vocab_size}, {d_model})",
+                f"({embedding.input_dim}, {embedding.output_dim})",
             )
         self.embedding = embedding
         if positions is not None and (positions.max_position or max_position) < max_position:
-            raise ValueError(
-                f"positions: expected at least {max_position} positions, the longest text "
-                f"(max_position, pe_input, pe_target), got {positions.max_position} of "
-                f"{type(positions).__name__}."
+            raise ArgumentError(
+                "positions",
+                (
+                    f"at least {max_position} positions, the longest text (max_position, "
+                    "pe_input, pe_target)"
+                ),
+                f"{positions.max_position} of {type(positions).__name__}",
             )
         self.max_position = max_position
         self.positions = positions

@@ -7,6 +7,7 @@ V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.encoder import Encoder
@@ -132,9 +133,11 @@ class LanguageModel(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
         check_max_length(max_length, longest, "max_position")
         prompt = tf.cast(prompt, tf.int32)
         if prompt.shape[1] is not None and prompt.shape[1] > longest:
-            raise ValueError(
-                f"prompt: expected at most {longest} tokens (max_position), the model's number of "
-                f"positions, got {prompt.shape[1]}. Leave out its beginning."
+            raise ArgumentError(
+                "prompt",
+                f"at most {longest} tokens (max_position), the model's number of positions",
+                prompt.shape[1],
+                "Leave out its beginning.",
             )
         batch_size = tf.shape(prompt)[0]
         caches = self.decoder.start(batch_size, max_length * beam_size)

@@ -9,6 +9,7 @@ from numbers import Integral
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.decoder import Decoder
@@ -84,9 +85,10 @@ class Transformer(NotesLayer, VariablesFirst, CachedDecoding, keras.Model):
     ):
         super().__init__(**kwargs)
         if share_embeddings and input_vocab_size != target_vocab_size:
-            raise ValueError(
-                f"share_embeddings: expected one joint vocabulary, got input_vocab_size="
-                f"{input_vocab_size} and target_vocab_size={target_vocab_size}."
+            raise ArgumentError(
+                "share_embeddings",
+                "one joint vocabulary",
+                f"input_vocab_size={input_vocab_size} and target_vocab_size={target_vocab_size}",
             )
         self._arguments = {
             "num_layers": num_layers if isinstance(num_layers, Integral) else tuple(num_layers),
@@ -219,8 +221,8 @@ def _both_numbers(num_layers):
     """The numbers of encoder and decoder layers."""
     numbers = (num_layers,) * 2 if isinstance(num_layers, Integral) else tuple(num_layers)
     if len(numbers) != 2:
-        raise ValueError(
-            f"num_layers: expected an int, or (encoder layers, decoder layers), got {num_layers!r}."
+        raise ArgumentError(
+            "num_layers", "an int, or (encoder layers, decoder layers)", f"{num_layers!r}"
         )
     return numbers
 
@@ -230,7 +232,7 @@ def _both_sizes(layer_sizes):
     if layer_sizes is None:
         return None, None
     if set(layer_sizes) != {"encoder", "decoder"}:
-        raise ValueError(
-            f'layer_sizes: expected a dict with "encoder" and "decoder", got {layer_sizes!r}.'
+        raise ArgumentError(
+            "layer_sizes", 'a dict with "encoder" and "decoder"', f"{layer_sizes!r}"
         )
     return layer_sizes["encoder"], layer_sizes["decoder"]

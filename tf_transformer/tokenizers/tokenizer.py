@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from tf_transformer import tokenizers as package
+from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.tokenizers.training import check_string, import_tokenizers
@@ -181,9 +182,11 @@ class Tokenizer(SpecialTokenRoles):
         ids = {token: self._backend.token_to_id(token) for token in tokens}
         unknown = [token for token, number in ids.items() if number is None]
         if unknown:
-            raise ValueError(
-                f"tokens: expected tokens of the vocabulary, also got {unknown[:5]}; "
-                "use `encode` to split a text into tokens"
+            raise ArgumentError(
+                "tokens",
+                "tokens of the vocabulary",
+                f"also {unknown[:5]}",
+                "Use `encode` to split a text into tokens.",
             )
         return [ids[token] for token in tokens]
 
@@ -225,9 +228,11 @@ class Tokenizer(SpecialTokenRoles):
             ) from error
         for number in ids:
             if not 0 <= number < self.vocab_size:
-                raise ValueError(
-                    f"ids: expected integers in [0, {self.vocab_size}), got {number}; "
-                    "decode with the tokenizer that the model was trained with"
+                raise ArgumentError(
+                    "ids",
+                    f"integers in [0, {self.vocab_size})",
+                    number,
+                    "Decode with the tokenizer that the model was trained with.",
                 )
         return ids
 
@@ -244,7 +249,8 @@ def _encoded(encode, texts, add_special_tokens):
     except (TypeError, ValueError):
         raise
     except Exception as error:  # the package raises nothing narrower
-        raise ValueError(
-            f"texts: expected texts of which the vocabulary has every part, or one with an unknown "
-            f"token, got: {error}"
+        raise ArgumentError(
+            "texts",
+            "texts of which the vocabulary has every part, or one with an unknown token",
+            error,
         ) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS, tokenizer_json
 from tf_transformer.tokenizers.rust_json import rust_json
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
@@ -32,7 +33,8 @@ class TokenizerFile:
     Example:
         >>> TokenizerFile.read("no-such-file.json")
         Traceback (most recent call last):
-        FileNotFoundError: path: expected a tokenizer.json, but there is no file no-such-file.json
+        tf_transformer.errors.MissingFileError: path: expected a tokenizer.json, but there is no
+        file no-such-file.json
     """
 
     text: str
@@ -60,7 +62,7 @@ class TokenizerFile:
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"path: expected a tokenizer.json, but there is no file {path}")
+            raise MissingFileError("path", "a tokenizer.json", f"no file {path}")
         try:
             return cls(path.read_text(encoding="utf-8"))
         except ValueError as error:  # UnicodeDecodeError is one
@@ -102,25 +104,28 @@ class TokenizerFile:
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"path: expected a vocab.txt, but there is no file {path}")
+            raise MissingFileError("path", "a vocab.txt", f"no file {path}")
         try:
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"path: expected UTF-8, but {path} is not ({error})") from error
+            raise ArgumentError("path", f"UTF-8 in {path}", error) from error
         vocabulary = {}
         for number, line in enumerate(lines):
             token = line.rstrip()
             if token in vocabulary:
-                raise ValueError(
-                    f"path: expected each token once, but {path} has {token!r} on lines "
-                    f"{vocabulary[token] + 1} and {number + 1}; remove one"
+                raise ArgumentError(
+                    "path",
+                    f"each token once in {path}",
+                    f"{token!r} on lines {vocabulary[token] + 1} and {number + 1}",
                 )
             vocabulary[token] = number
         missing = [token for token in BERT_SPECIAL_TOKENS if token not in vocabulary]
         if missing:
-            raise ValueError(
-                f"path: expected BERT's special tokens, but {path} lacks {missing}; "
-                "add a line for each"
+            raise ArgumentError(
+                "path",
+                f"BERT's special tokens in {path}",
+                f"none of {missing}",
+                "Add a line for each.",
             )
         special = {token: vocabulary[token] for token in BERT_SPECIAL_TOKENS}
         model = {

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_transformer.distribution import current_workers
 from tf_transformer.distribution.global_mean import apart, real_labels
 from tf_transformer.distribution.worker_share import pad_rows
+from tf_transformer.errors import ArgumentError
 
 
 def accumulate_gradients(model, parts):
@@ -37,7 +38,7 @@ def accumulate_gradients(model, parts):
         >>> history = model.fit(np.ones((5, 2)), np.array([0, 1, 2, 0, 1]), verbose=0)
     """
     if parts < 1:
-        raise ValueError(f"accumulate: expected at least 1 part of a batch, got {parts}.")
+        raise ArgumentError("accumulate", "at least 1 part of a batch", parts)
     if parts == 1:
         return
     step_of_part = model.train_step
@@ -45,7 +46,7 @@ def accumulate_gradients(model, parts):
     def train_step(data):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         if weights is not None:
-            raise ValueError("accumulate: expected batches without sample weights, got some.")
+            raise ArgumentError("accumulate", "batches without sample weights", "some")
         x, y = tf.nest.map_structure(lambda rows: pad_rows(rows, parts), (x, y))
         weights = _weights(y, parts)
         optimizer, variables = model.optimizer, model.trainable_variables

@@ -39,7 +39,7 @@ def test_raises(inputs, message):
 def test_a_number_of_64_bits_does_not_become_one_in_range(name):
     inputs = {key: array.astype(np.int64) for key, array in batch().items()}
     inputs[name][1, 2] = 2**32 + 1
-    with pytest.raises(ValueError, match=f"{name}: expected ids .* Got 4294967297"):
+    with pytest.raises(ValueError, match=f"{name}: expected ids .* got 4294967297"):
         built()(inputs)
     outputs = tf.function(built(), jit_compile=True)(inputs)
     assert np.isnan(outputs["sequence_output"][1]).all()

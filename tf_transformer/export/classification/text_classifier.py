@@ -5,6 +5,7 @@ Axes: B batch, C classes.
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.text_model import TEXTS, TextModel
 
 
@@ -79,8 +80,10 @@ def classes_of(model):
     """
     labels = model.config.labels
     if len(labels) < 2:
-        raise ValueError(
-            f"model: expected at least two classes, got {labels}. For a score call the model "
-            f"itself on `text_inputs`."
+        raise ArgumentError(
+            "model",
+            "at least two classes",
+            labels,
+            "For a score call the model itself on `text_inputs`.",
         )
     return labels

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.text_model import TEXTS, TextModel
 from tf_transformer.models.bert import SentenceEncoder
 from tf_transformer.models.bert.checkpoints.json_file import read_json
@@ -101,7 +102,7 @@ def read_text_settings(folder):
     content = read_json(settings) if settings.is_file() else {}
     longest = content.get("max_seq_length")
     if not isinstance(longest, int | None):
-        raise ValueError(f"max_seq_length: expected an integer in {settings}, got {longest!r}.")
+        raise ArgumentError("max_seq_length", f"an integer in {settings}", f"{longest!r}")
     _warn_of_prompt(Path(folder) / "config_sentence_transformers.json")
     return longest, bool(content.get("do_lower_case"))
 

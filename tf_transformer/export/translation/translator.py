@@ -5,6 +5,7 @@ Axes: B batch, S source length, L maximum target length, D model width, n size o
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.saving import save_module
 from tf_transformer.export.small_batches import warm_up_signature
 from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
@@ -53,14 +54,18 @@ class Translator(tf.Module):
         config = model.get_config()
         sizes = {config["input_vocab_size"], config["target_vocab_size"]}
         if sizes != {tokenizer.vocab_size}:
-            raise ValueError(
-                f"tokenizer: expected {sorted(sizes)} tokens, as the model has, got "
-                f"{tokenizer.vocab_size}. Use the tokenizer that the model was trained with."
+            raise ArgumentError(
+                "tokenizer",
+                f"{sorted(sizes)} tokens, as the model has",
+                tokenizer.vocab_size,
+                "Use the tokenizer that the model was trained with.",
             )
         if tokenizer.pad_id != 0:
-            raise ValueError(
-                f"tokenizer: expected the id 0 for padding, which the masks block, got "
-                f"{tokenizer.pad_id}. Train a vocabulary with this package."
+            raise ArgumentError(
+                "tokenizer",
+                "the id 0 for padding, which the masks block",
+                tokenizer.pad_id,
+                "Train a vocabulary with this package.",
             )
         self.tokenizer = tokenizer
         self.decoding = IdTranslator(model, tokenizer.start_id, tokenizer.end_id, **decoding)

@@ -9,6 +9,8 @@ in this library that converts between them.
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 def create_padding_mask(seq):
     """Mark the padding of a batch of token ids: 1.0 where `seq == 0`.
@@ -112,10 +114,14 @@ def additive_mask(attention_mask):
     """
     mask = tf.convert_to_tensor(attention_mask)
     if mask.dtype.is_floating or mask.shape.rank not in (2, 3):
-        raise ValueError(
-            f"attention_mask: expected integers (batch, from, to) or (batch, to), 1 = may attend, "
-            f"got {mask.dtype.name} {mask.shape}. For a float mask with 1.0 = may attend pass "
-            f"tf.cast(mask, tf.int32); with 1.0 = blocked pass tf.cast(1 - mask, tf.int32)."
+        raise ArgumentError(
+            "attention_mask",
+            "integers (batch, from, to) or (batch, to), 1 = may attend",
+            f"{mask.dtype.name} {mask.shape}",
+            (
+                "For a float mask with 1.0 = may attend pass tf.cast(mask, tf.int32); with "
+                "1.0 = blocked pass tf.cast(1 - mask, tf.int32)."
+            ),
         )
     if mask.shape.rank == 2:
         mask = tf.expand_dims(mask, 1)  # (B, 1, T)
@@ -155,10 +161,14 @@ def blocked_scores(mask, scores_shape):
     elif mask.dtype.is_floating:
         blocked = tf.not_equal(mask, tf.zeros((), mask.dtype))
     else:
-        raise ValueError(
-            f"mask: expected float (1.0 = blocked) or bool (True = may attend), got "
-            f"{mask.dtype.name}, whose polarity is unknown. If 1 means blocked pass "
-            f"tf.cast(mask, tf.float32); if 1 means may attend pass tf.cast(mask, tf.bool)."
+        raise ArgumentError(
+            "mask",
+            "float (1.0 = blocked) or bool (True = may attend)",
+            f"{mask.dtype.name}, whose polarity is unknown",
+            (
+                "If 1 means blocked pass tf.cast(mask, tf.float32); if 1 means may attend "
+                "pass tf.cast(mask, tf.bool)."
+            ),
         )
     _check_broadcast(mask, blocked.shape, scores_shape)
     return blocked
@@ -177,9 +187,15 @@ def _check_broadcast(mask, shape, scores_shape):
     fits = shape.rank == 2 or shape.rank == scores_shape.rank
     sizes = zip(reversed(shape), reversed(scores_shape), strict=False)
     if not fits or any(m not in (1, s) and None not in (m, s) for m, s in sizes):
-        raise ValueError(
-            f"mask: expected a shape that broadcasts to the scores {tuple(scores_shape)} "
-            f"= (batch, heads, queries, keys), got {mask.dtype.name} {tuple(mask.shape)}. "
-            f"A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
-            f"add a head axis to a mask per sentence with tf.expand_dims(mask, 1)."
+        raise ArgumentError(
+            "mask",
+            (
+                f"a shape that broadcasts to the scores {tuple(scores_shape)} = (batch, "
+                "heads, queries, keys)"
+            ),
+            f"{mask.dtype.name} {tuple(mask.shape)}",
+            (
+                "A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
+                "add a head axis to a mask per sentence with tf.expand_dims(mask, 1)."
+            ),
         )

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.complex_numbers import complex_wave
 from tf_transformer.layers.complex.complex_layer import ComplexLayer, check_sizes
 
@@ -145,9 +146,14 @@ def check_ids(ids):
     """
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
-        raise ValueError(
-            f"ids: expected integers, got {dtype}. Cast them: tf.cast(ids, tf.int32); a "
-            f'keras.Sequential model starts with keras.Input((None,), dtype="int32").'
+        raise ArgumentError(
+            "ids",
+            "integers",
+            dtype,
+            (
+                "Cast them: tf.cast(ids, tf.int32); a keras.Sequential model starts with "
+                'keras.Input((None,), dtype="int32").'
+            ),
         )
 
 
@@ -155,7 +161,7 @@ def _check_scheme(name, scheme, schemes):
     if scheme not in schemes:
         close = difflib.get_close_matches(str(scheme), schemes, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"{name}: expected one of {', '.join(schemes)}, got {scheme!r}{hint}.")
+        raise ArgumentError(name, f"one of {', '.join(schemes)}", f"{scheme!r}{hint}")
 
 
 def _sinusoids(shape, dtype):

@@ -6,6 +6,7 @@ Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.portable_context import portable_positions
 from tf_transformer.functional.xla_context import in_xla_program
@@ -147,18 +148,15 @@ def _checked(inputs):
     """`(ids, types, mask)`: int32 or int64 (B, T) twice; None, or bool, True = may attend."""
     if not isinstance(inputs, dict) or "input_ids" not in inputs or set(inputs) - set(_INPUTS):
         got = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
-        raise ValueError(
-            f"inputs: expected a dict of input_ids and optionally token_type_ids and "
-            f"attention_mask, got {got}."
+        raise ArgumentError(
+            "inputs", "a dict of input_ids and optionally token_type_ids and attention_mask", got
         )
     tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in inputs.items()}
     for name, tensor in tensors.items():
         if not (tensor.dtype.is_integer or (tensor.dtype.is_bool and name == "attention_mask")):
-            raise ValueError(
-                f"{name}: expected integers, got {tensor.dtype.name}."
-                + " An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32)."
-                * (name == "attention_mask")
-            )
+            cast = "An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32)."
+            remedy = cast if name == "attention_mask" else None
+            raise ArgumentError(name, "integers", tensor.dtype.name, remedy)
     ids = _widened(tensors["input_ids"])
     types = _widened(tensors.get("token_type_ids", tf.zeros_like(ids)))
     mask = tensors.get("attention_mask")
@@ -168,9 +166,10 @@ def _checked(inputs):
     for name, (tensor, allowed) in ranks.items():
         fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
         if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
-            raise ValueError(
-                f"{name}: expected a shape that matches input_ids (batch, length), got "
-                f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}."
+            raise ArgumentError(
+                name,
+                "a shape that matches input_ids (batch, length)",
+                f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}",
             )
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)
 

@@ -6,6 +6,7 @@ Axes: B batch, T length, E width of the embeddings, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.int8_product import LARGEST, to_int8
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.norms.layer_norm import LayerNorm
@@ -64,9 +65,10 @@ class BertEmbeddings(LayerWithArchitecture):
             self.positions = positions.copy(dtype, name="position_embeddings")
         longest = config.max_position_embeddings
         if positions.max_position is not None and positions.max_position < longest:
-            raise ValueError(
-                f"positions: expected at least {longest} positions, the max_position_embeddings of "
-                f"the config, got {positions.max_position} of {type(positions).__name__}."
+            raise ArgumentError(
+                "positions",
+                f"at least {longest} positions, the max_position_embeddings of the config",
+                f"{positions.max_position} of {type(positions).__name__}",
             )
 
     def build(self, input_shape):
@@ -163,27 +165,29 @@ class BertEmbeddings(LayerWithArchitecture):
         if self.architecture is not None:
             return []  # positions with a limit check it
         most = self.config.max_position_embeddings
-        message = (
-            f"input_ids: expected at most {most} tokens (max_position_embeddings), the "
-            f"model's number of positions. Truncate the texts"
+        length = "more" if input_ids.shape[1] is None else f"length {input_ids.shape[1]}"
+        error = ArgumentError(
+            "input_ids",
+            f"at most {most} tokens (max_position_embeddings), the model's number of positions",
+            length,
+            "Truncate the texts.",
         )
         if input_ids.shape[1] is None:
-            return [tf.debugging.assert_less_equal(tf.shape(input_ids)[1], most, message)]
+            return [tf.debugging.assert_less_equal(tf.shape(input_ids)[1], most, str(error))]
         if input_ids.shape[1] > most:
-            raise ValueError(f"{message}; got length {input_ids.shape[1]}.")
+            raise error
         return []
 
 
 def _range_checks(ids, name, size_name, size):
-    message = (
-        f"{name}: expected ids in [0, {size}), the {size_name} of the config; do they come from "
-        f"the model's vocabulary?"
-    )
+    expected = f"ids in [0, {size}), the {size_name} of the config"
+    remedy = "Do they come from the model's vocabulary?"
     if tf.executing_eagerly():
         outside = tf.boolean_mask(ids, (ids < 0) | (ids >= size))
         if tf.size(outside):
-            raise ValueError(f"{message} Got {outside[0]}.")
+            raise ArgumentError(name, expected, outside[0], remedy)
         return []
+    message = f"{name}: expected {expected}, got others. {remedy}"
     return [
         tf.debugging.assert_non_negative(ids, message),
         tf.debugging.assert_less(ids, tf.constant(size, ids.dtype), message),

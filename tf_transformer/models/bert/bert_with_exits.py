@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.divergence import softened_divergence
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout
@@ -63,10 +64,10 @@ class BertWithExits(BertWithHead):
 
     def __init__(self, config, *, pooling="cls", **kwargs):
         if pooling not in ("cls", "mean"):
-            raise ValueError(f'pooling: expected "cls" or "mean", got {pooling!r}.')
+            raise ArgumentError("pooling", '"cls" or "mean"', f"{pooling!r}")
         super().__init__(config, **kwargs)
         if self.config.num_hidden_layers < 2:
-            raise ValueError("num_hidden_layers: expected at least 2, to leave after one, got 1.")
+            raise ArgumentError("num_hidden_layers", "at least 2, to leave after one", "1")
         self.pooling = pooling
         self.dropout = classifier_dropout(self.config, self.dtype_policy)
         self.classifiers = [

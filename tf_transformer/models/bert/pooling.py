@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 
 
@@ -36,9 +37,10 @@ def pool_tokens(states, mask, pooling):
     if mask is None:
         return tf.reduce_mean(states, axis=1)
     if len(mask.shape) != 2:
-        raise ValueError(
-            f"attention_mask: expected (batch, length), which marks the padding, got shape "
-            f"{tuple(mask.shape)}."
+        raise ArgumentError(
+            "attention_mask",
+            "(batch, length), which marks the padding",
+            f"shape {tuple(mask.shape)}",
         )
     weights = tf.expand_dims(tf.cast(tf.cast(mask, tf.bool), tf.float32), -1)  # (B, T, 1)
     total = tf.reduce_sum(states * weights, axis=1)
@@ -108,20 +110,19 @@ def read_pooling(path):
     try:
         of_kind = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in modules}
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"path: expected a type and a path for each module in {path / 'modules.json'}, got "
-            f"{modules}."
+        raise ArgumentError(
+            "path", f"a type and a path for each module in {path / 'modules.json'}", modules
         ) from error
     if set(of_kind) - {"Transformer", "Pooling", "Normalize"} or "Pooling" not in of_kind:
-        raise ValueError(
-            f"path: expected in {path / 'modules.json'} a Transformer, a Pooling and optionally a "
-            f"Normalize, got {', '.join(of_kind)}."
+        raise ArgumentError(
+            "path",
+            (f"in {path / 'modules.json'} a Transformer, a Pooling and optionally a Normalize"),
+            ", ".join(of_kind),
         )
     inside = of_kind["Pooling"]
     if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
-        raise ValueError(
-            f"path: expected a Pooling inside the folder in {path / 'modules.json'}, got "
-            f"{inside!r}."
+        raise ArgumentError(
+            "path", f"a Pooling inside the folder in {path / 'modules.json'}", f"{inside!r}"
         )
     content = read_json(path / inside / "config.json")
     modes = [key for key, value in content.items() if key.startswith("pooling_mode") and value]
@@ -129,7 +130,5 @@ def read_pooling(path):
     if modes == ["pooling_mode"] and content["pooling_mode"] in ("mean", "cls"):  # a newer spelling
         pooling = content["pooling_mode"]
     if pooling is None:
-        raise ValueError(
-            f"pooling: expected one of {', '.join(_MODES)} in {path}, got {', '.join(modes)}."
-        )
+        raise ArgumentError("pooling", f"one of {', '.join(_MODES)} in {path}", ", ".join(modes))
     return {"pooling": pooling, "normalize": "Normalize" in of_kind}

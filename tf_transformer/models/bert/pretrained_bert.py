@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.notes_layer import NotesLayer
 from tf_transformer.models.bert.bert_config import BertConfig
@@ -62,20 +63,25 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         if self.pooler_use == "unused":
             self.config = dataclasses.replace(self.config, pooler_activation=None)
         elif self.pooler_use == "needed" and self.config.pooler_activation is None:
-            raise ValueError(
-                f"pooler_activation: expected an activation, since {type(self).__name__} uses "
-                f'the pooler, got None. BERT uses "tanh".'
+            raise ArgumentError(
+                "pooler_activation",
+                f"an activation, since {type(self).__name__} uses the pooler",
+                "None",
+                'BERT uses "tanh".',
             )
         if isinstance(architecture, Architecture) and (  # anything else: see LayerWithArchitecture
             architecture.num_groups or architecture.embedding_size
         ):
-            raise ValueError(
-                "architecture: expected num_groups and embedding_size to be None, since the config "
-                "has num_hidden_groups and embedding_size, got "
-                f"{architecture.num_groups} and {architecture.embedding_size}."
+            raise ArgumentError(
+                "architecture",
+                (
+                    "num_groups and embedding_size to be None, since the config has "
+                    "num_hidden_groups and embedding_size"
+                ),
+                f"{architecture.num_groups} and {architecture.embedding_size}",
             )
         if self.has_labels and not self.config.labels:
-            raise ValueError("labels: expected the names of the classes in the config, got none.")
+            raise ArgumentError("labels", "the names of the classes in the config", "none")
         self.unpad = unpad
         self.jit = jit
         self.architecture = architecture
@@ -117,9 +123,10 @@ class PretrainedBert(NotesLayer, VariablesFirst, keras.Model):
         """
         fields = {field.name for field in dataclasses.fields(BertConfig)}
         if "architecture" in changes:
-            raise ValueError(
-                f"architecture: expected none for {cls.__name__}.from_pretrained, since a "
-                f"checkpoint has one already, got {changes['architecture']!r}."
+            raise ArgumentError(
+                "architecture",
+                (f"none for {cls.__name__}.from_pretrained, since a checkpoint has one already"),
+                f"{changes['architecture']!r}",
             )
         file, config, architecture, has = read_checkpoint(
             path, {name: value for name, value in changes.items() if name in fields}

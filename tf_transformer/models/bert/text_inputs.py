@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 from tf_transformer.tokenizers import GraphTokenizer, bert_pipeline
 from tf_transformer.tokenizers.graph.graph_wordpiece import GraphWordPiece
@@ -52,13 +53,14 @@ def read_tokenizer_file(folder, lowercase=None):
     Example:
         >>> read_tokenizer_file("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: expected tokenizer.json or vocab.txt in nowhere.
+        tf_transformer.errors.MissingFileError: folder: expected tokenizer.json or vocab.txt in
+        nowhere.
     """
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
         return TokenizerFile.read(folder / "tokenizer.json")
     if not (folder / "vocab.txt").is_file():
-        raise FileNotFoundError(f"folder: expected tokenizer.json or vocab.txt in {folder}.")
+        raise MissingFileError("folder", f"tokenizer.json or vocab.txt in {folder}")
     settings = folder / "tokenizer_config.json"
     settings = read_json(settings) if settings.is_file() else {}
     if lowercase is None:
@@ -79,9 +81,11 @@ def _pipeline(settings, lowercase):
         ("do_basic_tokenize", (True, None)),
     ):
         if settings.get(name) not in allowed:
-            raise ValueError(
-                f"{name}: expected {allowed[0]} in tokenizer_config.json next to a vocab.txt, got "
-                f"{settings[name]}. Save the tokenizer as a tokenizer.json, which defines it fully."
+            raise ArgumentError(
+                name,
+                f"{allowed[0]} in tokenizer_config.json next to a vocab.txt",
+                settings[name],
+                "Save the tokenizer as a tokenizer.json, which defines it fully.",
             )
     return bert_pipeline(
         lowercase,
@@ -121,16 +125,14 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
     """
     around = 2 if pairs is None else 3
     if max_length <= around:
-        raise ValueError(f"max_length: expected at least {around + 1}, got {max_length}.")
+        raise ArgumentError("max_length", f"at least {around + 1}", max_length)
     rows = _encoded(tokenizer, texts, mask)
     most = max_length - around
     if pairs is None:
         return pad_segments(tokenizer, [rows[:, :most]])
     others = _encoded(tokenizer, pairs, mask)
     if not rows.shape[:1].is_compatible_with(others.shape[:1]):
-        raise ValueError(
-            f"pairs: expected one for each of {rows.shape[0]} texts, got {others.shape[0]}."
-        )
+        raise ArgumentError("pairs", f"one for each of {rows.shape[0]} texts", others.shape[0])
     lengths, other_lengths = (tf.cast(x.row_lengths(), tf.int32) for x in (rows, others))
     # The shorter text keeps up to half of the room; an odd token goes to the longer one.
     half = tf.where(lengths > other_lengths, most - most // 2, most // 2)

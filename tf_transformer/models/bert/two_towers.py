@@ -6,6 +6,7 @@ Axes: B pairs of a batch, H hard negatives of a pair, N = B (1 + H) documents, T
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.variables_first import VariablesFirst
 
 _BLOCKED = -1e9
@@ -52,16 +53,17 @@ class TwoTowers(VariablesFirst, keras.Model):
     def __init__(self, queries, documents=None, *, temperature=0.05, **kwargs):
         super().__init__(**kwargs)
         if not temperature > 0:
-            raise ValueError(f"temperature: expected a number above 0, got {temperature}.")
+            raise ArgumentError("temperature", "a number above 0", temperature)
         for encoder in (queries, documents):
             if encoder is not None and not encoder.normalize:
-                raise ValueError(
-                    "queries, documents: expected encoders with normalize=True, since scores are "
-                    "cosines, got normalize=False."
+                raise ArgumentError(
+                    "queries, documents",
+                    "encoders with normalize=True, since scores are cosines",
+                    "normalize=False",
                 )
         widths = queries.config.hidden_size, (documents or queries).config.hidden_size
         if widths[0] != widths[1]:
-            raise ValueError(f"documents: expected an encoder of width {widths[0]}, got {widths}.")
+            raise ArgumentError("documents", f"an encoder of width {widths[0]}", widths)
         self.queries, self.documents, self.temperature = queries, documents, temperature
 
     def build(self, input_shape=None):

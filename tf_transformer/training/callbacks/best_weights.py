@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError
 from tf_transformer.training.callbacks.save_weights import save_weights
 
 
@@ -39,9 +40,11 @@ class BestWeights(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if not math.isfinite(logs[self.monitor]):
-            raise ValueError(
-                f"{self.monitor}: expected a finite number after epoch {epoch + 1}, got "
-                f"{logs[self.monitor]}: the training diverged. Restart with a lower rate."
+            raise ArgumentError(
+                self.monitor,
+                f"a finite number after epoch {epoch + 1}",
+                f"{logs[self.monitor]}: the training diverged",
+                "Restart with a lower rate.",
             )
         if logs[self.monitor] < self.best:
             if current_workers().is_chief:

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.divergence import symmetric_divergence
 from tf_transformer.models.variables_first import VariablesFirst
 
@@ -41,7 +42,7 @@ class RDrop(VariablesFirst, keras.Model):
     def __init__(self, model, alpha=5.0, **kwargs):
         super().__init__(**kwargs)
         if not alpha >= 0:
-            raise ValueError(f"alpha: expected at least 0, got {alpha}.")
+            raise ArgumentError("alpha", "at least 0", alpha)
         self.model = model
         self.alpha = alpha
 

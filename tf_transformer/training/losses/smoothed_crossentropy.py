@@ -11,6 +11,7 @@ from tf_transformer.distribution.global_mean import (
     real_share,
     with_global_value,
 )
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 
 
@@ -44,7 +45,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
     def __init__(self, label_smoothing=0.1, name="smoothed_crossentropy", **kwargs):
         super().__init__(name=name, **kwargs)
         if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected 0 <= value < 1, got {label_smoothing}.")
+            raise ArgumentError("label_smoothing", "0 <= value < 1", label_smoothing)
         self.label_smoothing = label_smoothing
 
     def call(self, y_true, y_pred):

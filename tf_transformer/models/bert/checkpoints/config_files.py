@@ -4,6 +4,7 @@ import dataclasses
 import warnings
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.json_file import read_json
@@ -80,14 +81,13 @@ def read_config(path, **changes):
     content = {_OTHER_NAMES.get(key, key): value for key, value in read_json(path).items()}
     model_type = content.get("model_type", "albert" if "num_hidden_groups" in content else "bert")
     if model_type not in _MODEL_TYPES:
-        raise ValueError(
-            f"model_type: expected one of {', '.join(_MODEL_TYPES)} in {path}, got {model_type!r}."
+        raise ArgumentError(
+            "model_type", f"one of {', '.join(_MODEL_TYPES)} in {path}", f"{model_type!r}"
         )
     for key, allowed in _ONLY.items():
         if key in content and content[key] not in allowed:
-            raise ValueError(
-                f"{key}: expected {allowed[0]!r} in {path}, the only supported value, got "
-                f"{content[key]!r}."
+            raise ArgumentError(
+                key, f"{allowed[0]!r} in {path}, the only supported value", f"{content[key]!r}"
             )
     known = {*_FIELDS, *_IGNORED.split(), *_ONLY, _ARCHITECTURE, _PRUNED}
     unknown = sorted(set(content) - known)
@@ -106,9 +106,7 @@ def read_config(path, **changes):
         fields["hidden_act"] = "gelu_new"  # what Google's ALBERT code computes for this name
     missing = [name for name in _NEEDED.get(model_type, ()) if name not in fields]
     if missing:
-        raise ValueError(
-            f"path: expected {', '.join(missing)} in {path}, got only {', '.join(content)}."
-        )
+        raise ArgumentError("path", f"{', '.join(missing)} in {path}", f"only {', '.join(content)}")
     config = BertConfig(**{**fields, **changes})
     pruned = content.get(_PRUNED)
     return _without_heads(config, pruned, path) if pruned else config
@@ -138,7 +136,7 @@ def read_architecture(path):
     if choice is None:
         return None
     if not isinstance(choice, dict):
-        raise ValueError(f"architecture: expected a dict in {path}, got {choice!r}.")
+        raise ArgumentError("architecture", f"a dict in {path}", f"{choice!r}")
     return Architecture.from_dict(choice)
 
 
@@ -206,16 +204,17 @@ def _labels(content, path):
     if names is None:
         number = content.get("num_labels") or 0
         if not isinstance(number, int) or number > _MOST_LABELS:
-            raise ValueError(
-                f"num_labels: expected an integer in {path}, at most {_MOST_LABELS:,} without "
-                f"id2label, got {number!r}."
+            raise ArgumentError(
+                "num_labels",
+                f"an integer in {path}, at most {_MOST_LABELS:,} without id2label",
+                f"{number!r}",
             )
         return tuple(f"LABEL_{n}" for n in range(number))
     try:
         return tuple(str(names[str(n)]) for n in range(len(names)))
     except (KeyError, TypeError) as error:
-        raise ValueError(
-            f'id2label: expected a name for each of "0", "1", ... in {path}, got {names!r}.'
+        raise ArgumentError(
+            "id2label", f'a name for each of "0", "1", ... in {path}', f"{names!r}"
         ) from error
 
 
@@ -227,9 +226,10 @@ def _without_heads(config, pruned, path):
         sizes = [(heads - count, config.intermediate_size) for count in gone]
         return dataclasses.replace(config, layer_sizes=sizes)
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(
-            f'{_PRUNED}: expected {{"0": [...], ...}} in {path}, fewer than {heads} heads of a '
-            f"layer, got {pruned!r}."
+        raise ArgumentError(
+            _PRUNED,
+            f'{{"0": [...], ...}} in {path}, fewer than {heads} heads of a layer',
+            f"{pruned!r}",
         ) from None
 
 
