@@ -40,6 +40,11 @@ class ArgumentError(ValueError):
         self.remedy = remedy
         self.place = place
 
+    def inside(self, place):
+        """The same error, whose message begins with what is around its place: str."""
+        here = self.argument if self.place is None else self.place
+        return type(self)(*self.args[:4], place=f"{place}: {here}")
+
     def __str__(self):
         place = self.argument if self.place is None else self.place
         got = f", got {self.got}" if self.got else ""

@@ -2,20 +2,22 @@
 
 import json
 
+from tf_transformer.errors import ArgumentError
+
 
 def parse_json(text, **options):
     """Parse JSON, with one kind of error for all that is not.
 
     Args:
-        text: str.
+        text: str, or bytes of UTF-8.
         options: of `json.loads`.
 
     Returns:
         The content.
 
     Raises:
-        json.JSONDecodeError: If the text is not JSON, or is nested more deeply than Python follows;
-            it is a `ValueError`.
+        json.JSONDecodeError: If the text is not JSON or not UTF-8, or nested more deeply or with
+            longer numbers than Python reads; it is a `ValueError`.
 
     Example:
         >>> parse_json("[" * 100_000)
@@ -23,6 +25,10 @@ def parse_json(text, **options):
         json.decoder.JSONDecodeError: It is nested too deeply: line 1 column 1 (char 0)
     """
     try:
-        return json.loads(text, **options)
+        return json.loads(text.decode() if isinstance(text, bytes) else text, **options)
     except RecursionError:
-        raise json.JSONDecodeError("It is nested too deeply", text, 0) from None
+        raise json.JSONDecodeError("It is nested too deeply", "", 0) from None
+    except (json.JSONDecodeError, ArgumentError):
+        raise
+    except ValueError as error:
+        raise json.JSONDecodeError(str(error), "", 0) from None

@@ -139,7 +139,7 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
     assert command_here("translate", "--model", folder, "--file", file).stdout == plain
     assert command_here("translate", "--model", folder, stdin=file.read_bytes()).stdout == plain
     done = command_here("translate", "--model", folder, "--file", packed)
-    assert done.returncode == 2 and b"is gzipped; unpack it: gunzip" in done.stderr
+    assert done.returncode == 2 and b"is gzipped. Unpack it: gunzip" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
             "--preset, --epochs: expected no setting with --resume",
         ),
         (["translate", "--model", "nowhere", "hi"], "expected the folder of an exported"),
-        (["translate", "--file", "nowhere"], "expected a text file, but there is no file nowhere"),
-        (["translate", "--file", ""], "--file: expected a text file, but there is no file"),
+        (["translate", "--file", "nowhere"], "expected a text file, got no file nowhere"),
+        (["translate", "--file", ""], "--file: expected a text file, got no file"),
         (
             ["translate", "--file", __file__, "--output", "no/where"],
             "--output: expected a file in a folder, got no folder",

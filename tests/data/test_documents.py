@@ -35,10 +35,10 @@ def test_one_path_may_stand_alone_and_gzip_is_read(write):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "a.txt is empty"),
-        (b"\n \n", "a.txt is empty"),
+        (b"", "a.txt, which is empty"),
+        (b"\n \n", "a.txt, which is empty"),
         ("gut\n\nschön".encode("latin-1"), "byte 0xf6 at byte 4 of line 3 of .*a.txt"),
-        (gzip.compress(b"a\nb\n" * 99, mtime=0)[:-9], "a.txt is damaged"),
+        (gzip.compress(b"a\nb\n" * 99, mtime=0)[:-9], "a.txt, which is damaged"),
     ],
 )
 def test_files_that_are_no_text_are_refused(write, content, message):

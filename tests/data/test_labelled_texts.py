@@ -109,7 +109,7 @@ class TestOwnFiles:
         train = file(tmp_path, "train.tsv", self.LINES)
         test = file(tmp_path, "test.tsv", "third\tSeven.\n")
         with pytest.raises(
-            ValueError, match=r"test.tsv: expected the classes of .* also got third"
+            ValueError, match=r"test.tsv: expected the classes of .* got also third"
         ):
             read_labelled_tsv(train, test=test)
 

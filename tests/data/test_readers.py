@@ -59,14 +59,14 @@ def test_not_utf8_names_line_and_byte(write):
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0)])
 def test_empty_file_is_refused(write, content):
     path = write("a.tsv", content)
-    with pytest.raises(ValueError, match="a.tsv is empty"):
+    with pytest.raises(ValueError, match="a.tsv, which is empty"):
         read_tsv(path)
-    with pytest.raises(ValueError, match="source_file: .*a.tsv is empty"):
+    with pytest.raises(ValueError, match="source_file: .*a.tsv, which is empty"):
         read_files(path, write("b", "b"))
 
 
 def test_truncated_gzip_is_refused(write):
-    with pytest.raises(ValueError, match="a.tsv.gz is damaged"):
+    with pytest.raises(ValueError, match="a.tsv.gz, which is damaged"):
         read_tsv(write("a.tsv.gz", gzip.compress(b"a\tb\n" * 100)[:-9]))
 
 

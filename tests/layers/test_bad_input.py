@@ -108,7 +108,7 @@ def test_an_unknown_jit(jit):
 
 # Positional encoding
 
-TOO_LONG = "the table holds 4 positions, but the sequence is longer"
+TOO_LONG = "expected at most 4 positions, those of the table, got "
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ TOO_LONG = "the table holds 4 positions, but the sequence is longer"
     ids=["Positional_Encoding", "TokenEmbedding"],
 )
 def test_a_length_past_the_table(layer, x):
-    with pytest.raises(ValueError, match=f"{TOO_LONG}.*Got length 5"):
+    with pytest.raises(ValueError, match=f"{TOO_LONG}length 5"):
         layer(x)
     static = tf.function(layer, autograph=False)
     with pytest.raises(ValueError, match="max_position, pe_input, pe_target"):
@@ -156,7 +156,7 @@ def test_one_table_for_two_vocabularies():
 def test_a_sentence_longer_than_its_table(source, target):
     model = Transformer(1, D, N, F, 11, 13, pe_input=4, pe_target=4)
     sizes = [tf.ones((1, length), tf.int32) for length in (source, target)]
-    with pytest.raises(ValueError, match=f"{TOO_LONG}.*Got length 5"):
+    with pytest.raises(ValueError, match=f"{TOO_LONG}length 5"):
         model(tuple(sizes))
 
 

@@ -35,6 +35,7 @@ from tf_transformer.data import (
     read_labelled_tsv,
     read_tsv,
 )
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export import VectorIndex, write_index
 from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.sentences.text_encoder import read_text_settings
@@ -85,7 +86,7 @@ class Reader:
     file: str
     damage: object
     read: object
-    errors: tuple = (ValueError, FileNotFoundError)
+    errors: tuple = (ArgumentError, FileNotFoundError)
     share: float = 1.0
 
 
@@ -478,7 +479,7 @@ READERS = [
         _json("architecture.json", ARCHITECTURE),
         "architecture.json",
         J,
-        lambda folder: Architecture.from_json((folder / "architecture.json").read_text("utf-8")),
+        lambda folder: Architecture.from_json((folder / "architecture.json").read_bytes()),
     ),
     Reader(
         "recipe",

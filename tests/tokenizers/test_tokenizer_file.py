@@ -121,7 +121,7 @@ def test_each_class_reads_its_own_model(file_of):
 def test_a_broken_vocabulary_is_refused(rewrite, part, change):
     path = rewrite(change)
     for load in (GraphBPE.from_file, BPETokenizer.load):
-        with pytest.raises(ValueError, match=f"path: .*changed.json .*The part '{part}'"):
+        with pytest.raises(ValueError, match=f"path: .*changed.json.*The part '{part}'"):
             load(path)
 
 
@@ -142,7 +142,7 @@ def test_a_key_that_is_there_twice_is_refused(tokenizer_path, tmp_path):
     text = tokenizer_path.read_text(encoding="utf-8")
     path = tmp_path / "twice.json"
     path.write_text(text.replace('"Ġt":', '"Ġa":', 1), encoding="utf-8")
-    with pytest.raises(ValueError, match="The key 'Ġa' appears twice"):
+    with pytest.raises(ValueError, match="expected each key once, got 'Ġa' twice"):
         Tokenizer.load(path)
 
 
@@ -186,7 +186,7 @@ def some_bytes(content):
 )
 def test_what_the_graph_cannot_do_is_refused_by_the_name_of_its_part(rewrite, kind, part, change):
     path = rewrite(change, kind)
-    with pytest.raises(ValueError, match=f"path: .*changed.json .*The part '{part}' is not supp"):
+    with pytest.raises(ValueError, match=f"path: .*changed.json.*The part '{part}' is not supp"):
         GraphTokenizer.from_file(path)
 
 
@@ -199,20 +199,20 @@ def test_what_the_graph_cannot_do_is_refused_by_the_name_of_its_part(rewrite, ki
 )
 def test_a_part_without_its_settings_is_refused(rewrite, change, setting):
     path = rewrite(change, "wordpiece")
-    with pytest.raises(ValueError, match=f"path: .*changed.json .*lacks the setting '{setting}'"):
+    with pytest.raises(ValueError, match=f"path: .*changed.json.*all settings, got no '{setting}'"):
         GraphTokenizer.from_file(path)
 
 
 def test_what_the_rust_package_cannot_read_is_refused(rewrite):
     path = rewrite(put("normalizer", {"type": "Nonsense"}))
-    with pytest.raises(ValueError, match=r"path: .*changed.json .*tokenizers cannot read it"):
+    with pytest.raises(ValueError, match="path: .*changed.json.*the package tokenizers reads"):
         Tokenizer.load(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[1", "is not JSON"),
+        (b"[1", "expected JSON"),
         (b"[]", "part 'model'"),
         (b"{}", "part 'model'"),
         (b"\x80\xff", "utf-8"),
@@ -222,14 +222,14 @@ def test_a_file_of_another_kind_is_refused(tmp_path, content, message):
     path = tmp_path / "other.json"
     path.write_bytes(content)
     for load in (GraphTokenizer.from_file, Tokenizer.load):
-        with pytest.raises(ValueError, match=f"path: .*other.json .*{message}"):
+        with pytest.raises(ValueError, match=f"path: .*other.json.*{message}"):
             load(path)
 
 
 def test_a_vocabulary_of_bert_that_is_no_text_is_refused(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"[PAD]\n\xff\n")
-    with pytest.raises(ValueError, match="path: expected UTF-8, but .*vocab.txt is not"):
+    with pytest.raises(ValueError, match="path: expected UTF-8 in .*vocab.txt, got"):
         WordPieceTokenizer.load_vocabulary(path)
 
 
@@ -304,9 +304,9 @@ def test_a_special_token_on_two_lines_has_the_id_of_the_last(tmp_path):
     [
         (
             "\n".join(t for t in BERT_TOKENS if t not in ("[CLS]", "[MASK]")),
-            r"lacks \['\[CLS\]', '\[MASK\]'\]. .* do not insert or remove lines",
+            r"got none of \['\[CLS\]', '\[MASK\]'\] .* do not insert or remove lines",
         ),
-        ("", "lacks .*do not insert or remove lines"),
+        ("", "got none of .*do not insert or remove lines"),
         ("\ufeff" + "\n".join(SPECIAL), "byte order mark, .*Remove the mark and keep every line"),
         ("\n".join([*SPECIAL, "low "]), "got 'low ' on line 6 .*Remove the white space and keep"),
         ("\n".join([*SPECIAL, "low\u3000", "low"]), "line 6 .*Remove the white space and keep"),

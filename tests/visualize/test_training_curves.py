@@ -65,7 +65,7 @@ def test_the_ending_says_the_format(tmp_path, name, begins):
         ("epoch,loss,val_loss\n", "got 0 rows. Train for at least one epoch"),
         ("loss,val_loss\n1,2\n", "a column epoch"),
         ("epoch,loss\n0,1\n", "columns like loss and val_loss in .*history.csv, got epoch, loss"),
-        ("epoch,loss,val_loss\n0,1,low\n", "expected numbers in .*history.csv, got: .*low"),
+        ("epoch,loss,val_loss\n0,1,low\n", "expected numbers in .*history.csv, got .*low"),
         ("epoch,loss,val_loss\n0,1\n", "expected numbers in"),
     ],
 )

@@ -39,7 +39,7 @@ def architecture_changes(given, model_class):
 
     path = Path(given)
     if path.is_file() or path.suffix == ".json":
-        return {"architecture": Architecture.from_json(path.read_text("utf-8")).to_dict()}
+        return {"architecture": Architecture.from_json(path.read_bytes()).to_dict()}
     published = architectures.get(given)
     if published.model_class is not model_class:
         raise ArgumentError(

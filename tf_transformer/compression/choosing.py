@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
+
 
 def least_important(importance, share, *, relative=True):
     """Choose the least important heads or units of a whole model.
@@ -27,7 +29,7 @@ def least_important(importance, share, *, relative=True):
         {'encoder': {0: [1], 1: [1]}}
     """
     if not 0 <= share < 1:
-        raise ValueError(f"share: expected a number in [0, 1), got {share!r}.")
+        raise ArgumentError("share", "a number in [0, 1)", f"{share!r}")
     layers = {(name, n): v for name, some in importance.items() for n, v in enumerate(some)}
     count = round(share * sum(len(values) for values in layers.values()))
     candidates = []
@@ -38,9 +40,13 @@ def least_important(importance, share, *, relative=True):
         best = np.argmax(values)  # stays
         candidates += [(value, place, n) for n, value in enumerate(values) if n != best]
     if count > len(candidates):
-        raise ValueError(
-            f"share: expected at most {len(candidates) / sum(map(len, layers.values())):.3f}, so "
-            f"that each layer keeps one, got {share}."
+        raise ArgumentError(
+            "share",
+            (
+                f"at most {len(candidates) / sum(map(len, layers.values())):.3f}, so that "
+                "each layer keeps one"
+            ),
+            share,
         )
     chosen = {name: {} for name in importance}
     for _, (name, layer), n in sorted(candidates)[:count]:

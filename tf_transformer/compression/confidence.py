@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.models.bert.token_layout import tokens_in
 from tf_transformer.models.transformer import Transformer
@@ -75,5 +76,5 @@ def head_confidence(model, batches):
         )
         totals = part if totals is None else tf.nest.map_structure(np.add, totals, part)
     if totals is None:
-        raise ValueError("batches: expected at least one batch, got none.")
+        raise ArgumentError("batches", "at least one batch", "none")
     return {name: [layer / counts[-1] for layer in counts[:-1]] for name, counts in totals.items()}

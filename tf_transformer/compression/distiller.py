@@ -11,6 +11,7 @@ from tf_transformer.compression.transfer_losses import (
     hidden_state_loss,
     soft_target_loss,
 )
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import Bert
@@ -83,19 +84,22 @@ class Distiller(BaseModel):
         super().__init__(**kwargs)
         self.autocast = False  # the model may take ids
         if not temperature > 0:
-            raise ValueError(f"temperature: expected a number above 0, got {temperature}.")
+            raise ArgumentError("temperature", "a number above 0", temperature)
         if not 0 <= soft_targets <= 1:
-            raise ValueError(f"soft_targets: expected a number in [0, 1], got {soft_targets}.")
+            raise ArgumentError("soft_targets", "a number in [0, 1]", soft_targets)
         for name, weight in (("hidden_states", hidden_states), ("attention", attention)):
             if not weight >= 0:
-                raise ValueError(f"{name}: expected at least 0, got {weight}.")
+                raise ArgumentError(name, "at least 0", weight)
         for model in (student, teacher):
             is_classifier = isinstance(model, BertForSequenceClassification)
             if soft_targets and is_classifier and model.config.answers != "softmax":
-                raise ValueError(
-                    f"soft_targets: expected 0 for a model whose answers are no softmax, got "
-                    f"{soft_targets} for one with problem_type={model.config.problem_type!r} and "
-                    f"labels={model.config.labels}."
+                raise ArgumentError(
+                    "soft_targets",
+                    "0 for a model whose answers are no softmax",
+                    (
+                        f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
+                        f"and labels={model.config.labels}"
+                    ),
                 )
         for model in (student, teacher):
             if not model.built:
@@ -112,24 +116,33 @@ class Distiller(BaseModel):
         if not all(
             isinstance(model, Bert) or hasattr(model, "head") for model in (student, teacher)
         ):
-            raise ValueError(
-                "hidden_states, attention: expected 0, or Bert or a BERT classifier as student and "
-                f"teacher, got {type(student).__name__} and {type(teacher).__name__}."
+            raise ArgumentError(
+                "hidden_states, attention",
+                "0, or Bert or a BERT classifier as student and teacher",
+                f"{type(student).__name__} and {type(teacher).__name__}",
             )
         ours, theirs = student.config, teacher.config
         layers, most = ours.num_hidden_layers, theirs.num_hidden_layers
         if layer_map is None:
             if layers > most:
-                raise ValueError(
-                    f"layer_map: expected a dict, since the student has more layers than its "
-                    f"teacher, {layers} and {most}, got None."
+                raise ArgumentError(
+                    "layer_map",
+                    (
+                        f"a dict, since the student has more layers than its teacher, {layers} "
+                        f"and {most}"
+                    ),
+                    "None",
                 )
             layer_map = {n: round(n * most / layers) for n in range(layers + 1)}
         for layer, taught_by in layer_map.items():
             if layer not in range(layers + 1) or taught_by not in range(most + 1):
-                raise ValueError(
-                    f"layer_map: expected layers of the student from 0 to {layers} and of the "
-                    f"teacher from 0 to {most}, got {layer_map}."
+                raise ArgumentError(
+                    "layer_map",
+                    (
+                        f"layers of the student from 0 to {layers} and of the teacher from 0 "
+                        f"to {most}"
+                    ),
+                    layer_map,
                 )
         if self.weights_of_losses[2]:
             for layer, taught_by in layer_map.items():
@@ -138,9 +151,14 @@ class Distiller(BaseModel):
                     for config, n in ((ours, layer), (theirs, taught_by))
                 )
                 if layer and taught_by and len(set(heads)) > 1:
-                    raise ValueError(
-                        f"attention: expected as many heads in the student's layer {layer} as in "
-                        f"the teacher's layer {taught_by}, got other numbers. Set attention to 0."
+                    raise ArgumentError(
+                        "attention",
+                        (
+                            f"as many heads in the student's layer {layer} as in the "
+                            f"teacher's layer {taught_by}"
+                        ),
+                        "other numbers",
+                        "Set attention to 0.",
                     )
         self.layer_map = dict(layer_map)
         if ours.hidden_size != theirs.hidden_size:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.bert_with_exits import BertWithExits
 
 MOST_LEVELS = 64  # thresholds of the entropy
@@ -68,19 +69,20 @@ def exit_points(model, batches, thresholds=None):
         (3.0, [1, 2])
     """
     if not isinstance(model, BertWithExits):
-        raise ValueError(f"model: expected a BertWithExits, got {type(model).__name__}.")
+        raise ArgumentError("model", "a BertWithExits", type(model).__name__)
     logits, labels = [], []
     for batch in batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         logits.append(model(x, training=False).numpy())
         labels.append([] if y is None else np.reshape(y, -1))
     if not logits:
-        raise ValueError("batches: expected at least one batch, got none.")
+        raise ArgumentError("batches", "at least one batch", "none")
     logits, labels = np.concatenate(logits), np.concatenate(labels)
     if len(labels) not in (0, len(logits)):
-        raise ValueError(
-            f"batches: expected the number of its class for each of {len(logits)} texts, got "
-            f"{len(labels)} numbers."
+        raise ArgumentError(
+            "batches",
+            f"the number of its class for each of {len(logits)} texts",
+            f"{len(labels)} numbers",
         )
     guesses = logits.argmax(-1)  # (N, L)
     streaks = np.zeros_like(guesses)
@@ -154,19 +156,20 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
     wishes = {"accuracy": accuracy, "layers": layers, "changed": changed}
     given = {name: wish for name, wish in wishes.items() if wish is not None}
     if len(given) != 1 or not points:
-        raise ValueError(
-            f"accuracy, layers, changed: expected one of them and points to choose from, got "
-            f"{given} and {len(points)} points."
+        raise ArgumentError(
+            "accuracy, layers, changed",
+            "one of them and points to choose from",
+            f"{given} and {len(points)} points",
         )
     [(name, wish)] = given.items()
     slack = 1e-9  # 0.7 / 100 is less than 7 of 1,000
     values = [getattr(point, name) for point in points]
     if None in values:
-        raise ValueError("accuracy: expected points measured with labels, got some without.")
+        raise ArgumentError("accuracy", "points measured with labels", "some without")
     if name == "accuracy" and max(values) < wish - slack:
-        raise ValueError(f"accuracy: expected at most {max(values):.4f}, the best, got {wish}.")
+        raise ArgumentError("accuracy", f"at most {max(values):.4f}, the best", wish)
     if name != "accuracy" and min(values) > wish + slack:
-        raise ValueError(f"{name}: expected at least {min(values):.4f}, the least, got {wish}.")
+        raise ArgumentError(name, f"at least {min(values):.4f}, the least", wish)
     sign = 1 if name == "accuracy" else -1
     fitting = [point for point in points if sign * (getattr(point, name) - wish) >= -slack]
     if name == "layers":

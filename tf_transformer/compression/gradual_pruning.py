@@ -3,6 +3,7 @@
 from tf_transformer.compression.choosing import least_important
 from tf_transformer.compression.importance import head_importance, unit_importance
 from tf_transformer.compression.pruning import pruned
+from tf_transformer.errors import ArgumentError
 
 
 def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by="gradient"):
@@ -42,11 +43,11 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
         6
     """
     if steps < 1:
-        raise ValueError(f"steps: expected at least 1, got {steps}.")
+        raise ArgumentError("steps", "at least 1", steps)
     measures = {"heads": (head_importance, heads), "units": (unit_importance, units)}
     measures = {name: (measure, share) for name, (measure, share) in measures.items() if share}
     if not measures:
-        raise ValueError("heads, units: expected a share above 0 of one of them, got 0 of both.")
+        raise ArgumentError("heads, units", "a share above 0 of one of them", "0 of both")
     counts = {}  # in the model that was passed
     for step in range(1, steps + 1):
         cuts = {}

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.compression.confidence import head_confidence
 from tf_transformer.compression.prunable import attention_sites, network_sites
+from tf_transformer.errors import ArgumentError
 
 
 def head_importance(model, batches, by="gradient"):
@@ -79,9 +80,11 @@ def unit_importance(model, batches, by="gradient"):
 def _importance(model, batches, sites, by):
     measures = {"gradient": _by_gradient, "ablation": _by_ablation}
     if by not in measures:
-        raise ValueError(f"by: expected gradient, ablation or confidence, got {by!r}.")
+        raise ArgumentError("by", "gradient, ablation or confidence", f"{by!r}")
     if not model.compiled:
-        raise ValueError("model: expected a compiled model, whose loss is used. Call compile().")
+        raise ArgumentError(
+            "model", "a compiled model, whose loss is used", remedy="Call compile()."
+        )
     flat = [site for layers in sites.values() for site in layers]
     results = iter(measures[by](model, batches, flat))
     return {name: [next(results) for _ in layers] for name, layers in sites.items()}
@@ -149,5 +152,5 @@ def _by_ablation(model, batches, sites):
 
 def _some(examples):
     if not examples:
-        raise ValueError("batches: expected at least one example, got none.")
+        raise ArgumentError("batches", "at least one example", "none")
     return examples

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 
 from tf_transformer.compression.prunable_site import PrunableSite
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.decoder_layer import DecoderLayer
 from tf_transformer.layers.encoder_layer import EncoderLayer
 from tf_transformer.layers.feed_forwards.gated_dense import GatedDense
@@ -54,17 +55,19 @@ def prunable_stacks(model):
     """
     if isinstance(model, Transformer):
         if model.architecture is not None and model.architecture.num_groups is not None:
-            raise ValueError(
-                f"model: expected layers with weights of their own, got num_groups="
-                f"{model.architecture.num_groups}. Layers that share weights cannot be pruned."
+            raise ArgumentError(
+                "model",
+                "layers with weights of their own",
+                f"num_groups={model.architecture.num_groups}",
+                "Layers that share weights cannot be pruned.",
             )
         stacks = {"encoder": model.encoder.enc_layers, "decoder": model.decoder.dec_layers}
     elif isinstance(model, PretrainedBert):
         stacks = {"encoder": getattr(model, "bert", model).encoder.groups}
     else:
-        raise ValueError(f"model: expected a Transformer or a BERT model, got {model!r}.")
+        raise ArgumentError("model", "a Transformer or a BERT model", f"{model!r}")
     if not model.built:
-        raise ValueError("model: expected a model with weights, got one that was not built yet.")
+        raise ArgumentError("model", "a model with weights", "one that was not built yet")
     return {name: [_layer(layer) for layer in layers] for name, layers in stacks.items()}
 
 
@@ -118,9 +121,11 @@ def network_sites(model):
     """
     stacks = prunable_stacks(model)
     if any(len(layer.networks) != 1 for layers in stacks.values() for layer in layers):
-        raise ValueError(
-            "model: expected one feed-forward network in each layer, got two (MacaronFeedForward). "
-            "Its heads and layers can be pruned."
+        raise ArgumentError(
+            "model",
+            "one feed-forward network in each layer",
+            "two (MacaronFeedForward)",
+            "Its heads and layers can be pruned.",
         )
     return {name: [layer.networks[0] for layer in layers] for name, layers in stacks.items()}
 

@@ -7,6 +7,7 @@ from tf_transformer.compression.prunable import (
     network_sites,
     prunable_stacks,
 )
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.positions import AlibiPositions, T5Positions
 from tf_transformer.models.bert.bert_with_exits import BertWithExits
 from tf_transformer.models.transformer import Transformer
@@ -92,13 +93,14 @@ class _Cuts:
         sites = attention_sites(self.model)
         for name, n, numbers, site in _chosen("heads", heads, sites):
             if site.grouped:
-                raise ValueError(
-                    "heads: expected heads with keys of their own, got grouped-query attention."
+                raise ArgumentError(
+                    "heads", "heads with keys of their own", "grouped-query attention"
                 )
             if isinstance(site.positions, AlibiPositions | T5Positions):
-                raise ValueError(
-                    f"heads: expected positions without numbers for each head, got "
-                    f"{type(site.positions).__name__}."
+                raise ArgumentError(
+                    "heads",
+                    "positions without numbers for each head",
+                    type(site.positions).__name__,
                 )
             self._remove(f"heads[{name!r}][{n}]", site, numbers)
 
@@ -119,8 +121,8 @@ class _Cuts:
             kept = {id(w) for n in self.kept[name] for w in weights[n]}
             self.gone |= {id(w) for n in gone for w in weights[n]}
             if self.gone & kept:
-                raise ValueError(
-                    f"layers[{name!r}]: expected layers with weights of their own, got shared ones."
+                raise ArgumentError(
+                    f"layers[{name!r}]", "layers with weights of their own", "shared ones"
                 )
 
     def _remove(self, argument, site, numbers):
@@ -159,9 +161,8 @@ def _chosen(argument, choice, sites):
         _check_name(argument, name, sites)
         for n, numbers in layers.items():
             if n not in range(len(sites[name])):
-                raise ValueError(
-                    f"{argument}[{name!r}]: expected layers from 0 to {len(sites[name]) - 1}, "
-                    f"got {n!r}."
+                raise ArgumentError(
+                    f"{argument}[{name!r}]", f"layers from 0 to {len(sites[name]) - 1}", f"{n!r}"
                 )
             if len(numbers):
                 yield name, n, numbers, sites[name][n]
@@ -169,15 +170,15 @@ def _chosen(argument, choice, sites):
 
 def _check_name(argument, name, sites):
     if name not in sites:
-        raise ValueError(f"{argument}: expected keys among {', '.join(sites)}, got {name!r}.")
+        raise ArgumentError(argument, f"keys among {', '.join(sites)}", f"{name!r}")
 
 
 def _numbers(argument, numbers, count):
     gone = {int(n) for n in numbers}
     if not gone <= set(range(count)):
-        raise ValueError(f"{argument}: expected numbers from 0 to {count - 1}, got {numbers!r}.")
+        raise ArgumentError(argument, f"numbers from 0 to {count - 1}", f"{numbers!r}")
     if len(gone) == count:
-        raise ValueError(f"{argument}: expected at least one to be left, got all {count} of them.")
+        raise ArgumentError(argument, "at least one to be left", f"all {count} of them")
     return gone
 
 
@@ -192,5 +193,5 @@ def _rebuilt(model, sizes):
     if bert["num_hidden_groups"] is None:
         bert["num_hidden_layers"] = len(sizes["encoder"])
     elif len(sizes["encoder"]) != model.config.num_groups:
-        raise ValueError("layers: expected layers with weights of their own, got an ALBERT.")
+        raise ArgumentError("layers", "layers with weights of their own", "an ALBERT")
     return type(model).from_config({**config, "config": bert})

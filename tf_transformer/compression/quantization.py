@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.int8_product import LARGEST, LARGEST_WEIGHT, to_int8
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.token_embedding import TokenEmbedding
@@ -47,14 +48,16 @@ def quantized(model, batches=None):
         True
     """
     if not model.built:
-        raise ValueError("model: expected a built model, got one without weights. Call build().")
+        raise ArgumentError("model", "a built model", "one without weights", "Call build().")
     if model.compute_dtype != "float32":
-        raise ValueError(
-            f"model: expected one that computes in float32, got {model.compute_dtype}. Create it "
-            f"with dtype='float32' and load the weights."
+        raise ArgumentError(
+            "model",
+            "one that computes in float32",
+            model.compute_dtype,
+            "Create it with dtype='float32' and load the weights.",
         )
     if any(weight.dtype == "int8" for weight in model.weights):
-        raise ValueError("model: expected float weights, got int8. Pass the original.")
+        raise ArgumentError("model", "float weights", "int8", "Pass the original.")
     copy = type(model).from_config(model.get_config())
     copy.build()
     for weight, value in zip(copy.weights, model.weights, strict=True):
@@ -122,10 +125,10 @@ def _calibrate(model, products, batches):
         for layer, method in products.items():
             vars(layer).pop(method, None)
     if not seen:
-        raise ValueError("batches: expected at least one batch, got none.")
+        raise ArgumentError("batches", "at least one batch", "none")
     for layer, most in largest.items():
         if not np.isfinite(most):
-            raise ValueError(
-                f"model, batches: expected finite values, got {most} in the input of {layer.path}."
+            raise ArgumentError(
+                "model, batches", "finite values", f"{most} in the input of {layer.path}"
             )
         layer.input_range = most or None

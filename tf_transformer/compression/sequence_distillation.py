@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import ArgumentError
 from tf_transformer.json_text import parse_json
 
 
@@ -38,7 +39,7 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
         [('a', 'A'), ('b', 'B')]
     """
     if part_size < 1:
-        raise ValueError(f"part_size: expected at least 1, got {part_size}.")
+        raise ArgumentError("part_size", "at least 1", part_size)
     sources, pairs = list(sources), []
     for first in range(0, len(sources), part_size):
         part = sources[first : first + part_size]
@@ -52,20 +53,20 @@ def _part(translate, sources, path):
     """The pairs of one file, which is written if it is missing."""
     if path.is_file():
         try:
-            pairs = parse_json(path.read_text("utf-8"))
+            pairs = parse_json(path.read_bytes())
         except ValueError:  # damaged
             pairs = []
         if [source for source, _ in pairs] != sources:
-            raise ValueError(
-                f"folder: expected translations of these sources in {path}, got others. Choose "
-                f"another folder, or delete it to translate again."
+            raise ArgumentError(
+                "folder",
+                f"translations of these sources in {path}",
+                "others",
+                "Choose another folder, or delete it to translate again.",
             )
         return pairs
     translations = translate(sources)
     if len(translations) != len(sources):
-        raise ValueError(
-            f"translate: expected {len(sources)} translations, got {len(translations)}."
-        )
+        raise ArgumentError("translate", f"{len(sources)} translations", len(translations))
     pairs = list(zip(sources, translations, strict=True))
     with replacing(path) as beside:
         beside.write_text(json.dumps(pairs, ensure_ascii=False, indent=0) + "\n", "utf-8")

@@ -6,6 +6,7 @@ Axes: B batch, T length, N heads, D width, C classes or vocabulary. Masks are fl
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.divergence import softened_divergence
 
 
@@ -52,9 +53,8 @@ def hidden_state_loss(states, teacher_states, mask=None):
         1.0
     """
     if states.shape[-1] != teacher_states.shape[-1]:
-        raise ValueError(
-            f"states: expected the teacher's width, {teacher_states.shape[-1]}, got "
-            f"{states.shape[-1]}."
+        raise ArgumentError(
+            "states", f"the teacher's width, {teacher_states.shape[-1]}", states.shape[-1]
         )
     states, teacher_states = (tf.cast(x, tf.float32) for x in (states, teacher_states))
     return _mean(tf.reduce_mean(tf.math.squared_difference(states, teacher_states), -1), mask)
@@ -83,9 +83,10 @@ def attention_loss(weights, teacher_weights, mask=None):
         1.3863
     """
     if weights.shape[1] != teacher_weights.shape[1]:
-        raise ValueError(
-            f"weights: expected the teacher's number of heads, {teacher_weights.shape[1]}, got "
-            f"{weights.shape[1]}."
+        raise ArgumentError(
+            "weights",
+            f"the teacher's number of heads, {teacher_weights.shape[1]}",
+            weights.shape[1],
         )
     weights, teacher_weights = (tf.cast(x, tf.float32) for x in (weights, teacher_weights))
     # x log x is 0 for a blocked key, of which the student makes 0 too.

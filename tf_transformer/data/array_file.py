@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
+
 
 def map_array(path):
     """Map the array of an `.npy` file into memory, whatever its header says.
@@ -31,7 +33,6 @@ def map_array(path):
     except (
         Exception
     ) as error:  # the header is parsed as Python: NumPy raises more than it documents
-        raise ValueError(
-            f"path: expected an .npy file, got {path}, which is damaged or another kind of file: "
-            f"{error}."
+        raise ArgumentError(
+            "path", "an .npy file", f"{path}, which is damaged or another kind of file: {error}"
         ) from error

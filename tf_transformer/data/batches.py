@@ -7,6 +7,7 @@ import numpy as np
 
 from tf_transformer.data.buckets import Buckets
 from tf_transformer.data.epochs_dataset import epochs_dataset
+from tf_transformer.errors import ArgumentError
 
 
 class BucketedBatches(Buckets):
@@ -37,9 +38,10 @@ class BucketedBatches(Buckets):
 
     def __init__(self, sources, targets, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
         if len(sources) != len(targets):
-            raise ValueError(
-                f"sources, targets: expected one target for each source, got {len(sources)} "
-                f"sources and {len(targets)} targets."
+            raise ArgumentError(
+                "sources, targets",
+                "one target for each source",
+                f"{len(sources)} sources and {len(targets)} targets",
             )
         self.start_id = start_id
         self.end_id = end_id
@@ -51,9 +53,10 @@ class BucketedBatches(Buckets):
             seed=seed,
         )
         if not self._buckets:
-            raise ValueError(
-                f"sources, targets: expected a pair of at most {lengths[-1] - 1} tokens per side, "
-                f"got {len(sources)} pairs, all longer."
+            raise ArgumentError(
+                "sources, targets",
+                f"a pair of at most {lengths[-1] - 1} tokens per side",
+                f"{len(sources)} pairs, all longer",
             )
 
     def epoch(self, epoch, first_step=0):

@@ -5,6 +5,8 @@ Axes: B batch, L bucket length.
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
+
 
 class Buckets:
     """Base class of batches: every row is padded to the length of the first bucket that holds it.
@@ -36,7 +38,7 @@ class Buckets:
 
     def __init__(self, sizes, matrices, *, lengths, tokens_per_batch, seed=0):
         if not lengths or list(lengths) != sorted(set(lengths)) or lengths[0] < 1:
-            raise ValueError(f"lengths: expected increasing positive ints, got {lengths}.")
+            raise ArgumentError("lengths", "increasing positive ints", lengths)
         self.seed = seed
         home = np.searchsorted(lengths, sizes)  # (rows,), index of the first L >= size
         self.dropped = int(np.sum(home == len(lengths)))

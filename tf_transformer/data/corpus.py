@@ -3,6 +3,8 @@
 import gzip
 from importlib import resources
 
+from tf_transformer.errors import ArgumentError
+
 _FILES = {"en-zh": "en-zh.tsv.gz", "en-fr": "en-fr.tsv.gz"}
 _REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
 
@@ -60,9 +62,11 @@ def _read_rows(name):
     stored = _REVERSED.get(name, name)
     if stored not in _FILES:
         names = ", ".join(sorted([*_FILES, *_REVERSED]))
-        raise ValueError(
-            f"name: expected one of {names}, got {name!r}; "
-            "read your own corpus with read_tsv or read_files"
+        raise ArgumentError(
+            "name",
+            f"one of {names}",
+            f"{name!r}",
+            "Read your own corpus with read_tsv or read_files.",
         )
     packed = resources.files(__package__).joinpath("corpora", _FILES[stored]).read_bytes()
     lines = gzip.decompress(packed).decode("utf-8").rstrip("\n").split("\n")

@@ -4,6 +4,7 @@ from itertools import groupby
 from os import PathLike
 
 from tf_transformer.data.readers import read_lines
+from tf_transformer.errors import ArgumentError
 
 
 def read_documents(paths):
@@ -32,7 +33,7 @@ def read_documents(paths):
     """
     paths = [paths] if isinstance(paths, str | PathLike) else list(paths)
     if not paths:
-        raise ValueError("paths: expected at least one text file, got none")
+        raise ArgumentError("paths", "at least one text file", "none")
     documents = []
     for path in paths:
         lines = [line.strip() for line in read_lines(path, "paths")]

@@ -5,6 +5,8 @@ import os
 import socket
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -35,7 +37,8 @@ def locked(folder):
         ...     with locked("runs/first"):
         ...         pass
         Traceback (most recent call last):
-        ValueError: runs/first: expected a folder that no other process uses, got process ... on
+        tf_transformer.errors.ArgumentError: runs/first: expected a folder that no other process
+        uses, got process ... on
         ...
     """
     folder = Path(folder)
@@ -56,7 +59,7 @@ def _acquired(folder):
     """Yield the path of the lock file, locked."""
     path = folder / _NAME
     if path.is_symlink():
-        raise ValueError(f"{path}: expected a file, got a symbolic link. Delete it.")
+        raise ArgumentError("path", "a file", "a symbolic link", "Delete it.", place=path)
     while True:
         with open(path, "a+", encoding="utf-8") as file:
             if fcntl is not None:
@@ -64,10 +67,12 @@ def _acquired(folder):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     file.seek(0)
-                    raise ValueError(
-                        f"{folder}: expected a folder that no other process uses, got "
-                        f"{file.read() or 'one that another process uses'}. Wait until it ends, "
-                        f"stop it, or choose another folder."
+                    raise ArgumentError(
+                        "folder",
+                        "a folder that no other process uses",
+                        file.read() or "one that another process uses",
+                        "Wait until it ends, stop it, or choose another folder.",
+                        place=folder,
                     ) from None
             # The one before may have removed the file between our opening and locking it.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):

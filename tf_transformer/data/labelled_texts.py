@@ -9,6 +9,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError, MissingFileError
+
 
 @dataclass(frozen=True)
 class LabelledTexts:
@@ -58,16 +60,16 @@ def load_labelled_texts(name, archive):
         ValueError: name: expected one of trec-6, zh-reviews, got 'trec-7'.
     """  # noqa: E501
     if name not in _READERS:
-        raise ValueError(f"name: expected one of {', '.join(_READERS)}, got {name!r}.")
+        raise ArgumentError("name", f"one of {', '.join(_READERS)}", f"{name!r}")
     if not Path(archive).is_file():
-        raise FileNotFoundError(
-            f"archive: expected the file that `{_FETCH[name]}` downloads, got no file {archive}."
+        raise MissingFileError(
+            "archive", f"the file that `{_FETCH[name]}` downloads", f"no file {archive}"
         )
     try:
         return _READERS[name](archive)
     except Exception as error:  # zipfile, tarfile and csv raise more than they document
-        raise ValueError(
-            f"archive: expected the file that `{_FETCH[name]}` downloads, got {archive}: {error}."
+        raise ArgumentError(
+            "archive", f"the file that `{_FETCH[name]}` downloads", f"{archive}: {error}"
         ) from error
 
 
@@ -98,13 +100,13 @@ def read_labelled_tsv(train, validation=None, test=None):
     parts = [None if path is None else _read_lines(path) for path in (train, validation, test)]
     labels = tuple(sorted({label for label, _ in parts[0]}))
     if len(labels) < 2:
-        raise ValueError(f"train: expected at least two classes in {train}, got {labels}.")
+        raise ArgumentError("train", f"at least two classes in {train}", labels)
     number = {label: n for n, label in enumerate(labels)}
     for path, lines in zip((validation, test), parts[1:], strict=True):
         strange = {label for label, _ in lines or ()} - set(labels)
         if strange:
-            raise ValueError(
-                f"{path}: expected the classes of {train}, also got {', '.join(sorted(strange))}."
+            raise ArgumentError(
+                "path", f"the classes of {train}", f"also {', '.join(sorted(strange))}", place=path
             )
     rest, *given = (
         None if part is None else [(text, number[label]) for label, text in part] for part in parts
@@ -113,9 +115,11 @@ def read_labelled_tsv(train, validation=None, test=None):
         if wanted is None:
             given[n], rest = _divided(rest, f"part {n}")
             if not given[n] or not rest:
-                raise ValueError(
-                    f"train: expected enough different texts in {train} to hold some out, got "
-                    f"{len({text for _, text in parts[0]})}. Pass validation and test files."
+                raise ArgumentError(
+                    "train",
+                    f"enough different texts in {train} to hold some out",
+                    len({text for _, text in parts[0]}),
+                    "Pass validation and test files.",
                 )
     return LabelledTexts(labels, rest, *given)
 
@@ -123,16 +127,18 @@ def read_labelled_tsv(train, validation=None, test=None):
 def _read_lines(path):
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"path: expected a file of class, tab, text, got no file {path}.")
+        raise MissingFileError("path", "a file of class, tab, text", f"no file {path}")
     lines = []
     content = path.read_bytes().removeprefix(codecs.BOM_UTF8).removesuffix(b"\n")
     for number, line in enumerate(content.split(b"\n"), start=1):
         try:
             label, tab, text = line.decode("utf-8").partition("\t")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}, line {number}: expected UTF-8, got {error}.") from error
+            raise ArgumentError("path", "UTF-8", error, place=f"{path}, line {number}") from error
         if not (tab and label.strip() and text.strip()):
-            raise ValueError(f"{path}, line {number}: expected class, tab, text, got {line!r}.")
+            raise ArgumentError(
+                "path", "class, tab, text", f"{line!r}", place=f"{path}, line {number}"
+            )
         lines.append((label.strip(), text.strip()))
     return lines
 

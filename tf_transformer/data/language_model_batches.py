@@ -7,6 +7,7 @@ import numpy as np
 
 from tf_transformer.data.buckets import Buckets
 from tf_transformer.data.epochs_dataset import epochs_dataset
+from tf_transformer.errors import ArgumentError
 
 
 class LanguageModelBatches(Buckets):
@@ -37,7 +38,7 @@ class LanguageModelBatches(Buckets):
 
     def __init__(self, documents, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
         if not documents:
-            raise ValueError("documents: expected at least one, got none.")
+            raise ArgumentError("documents", "at least one", "none")
         most = max([1, *lengths])
         blocks = []  # with one token more than the block, its last label
         for document in documents:

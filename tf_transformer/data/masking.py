@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 # Set explicitly because XLA uses a different default.
 _GENERATOR = "philox"
 _uniform = partial(tf.random.stateless_uniform, alg=_GENERATOR)
@@ -144,13 +146,14 @@ def _choose_words(sizes, count, draw):
 
 def _check(ids, may_mask, continues_word, rate):
     if not 0 < rate < 1:
-        raise ValueError(f"rate: expected a share in (0, 1), got {rate}. BERT's is 0.15.")
+        raise ArgumentError("rate", "a share in (0, 1)", rate, "BERT's is 0.15.")
     for name, mask in (("may_mask", may_mask), ("continues_word", continues_word)):
         if mask is None:
             continue
         shape = tf.TensorShape(mask.shape)
         if mask.dtype != tf.bool or ids.shape.rank != 2 or not shape.is_compatible_with(ids.shape):
-            raise ValueError(
-                f"{name}: expected a bool tensor of the shape (batch, length) of ids, got "
-                f"{mask.dtype} {tuple(shape)} with ids {tuple(ids.shape)}."
+            raise ArgumentError(
+                name,
+                "a bool tensor of the shape (batch, length) of ids",
+                f"{mask.dtype} {tuple(shape)} with ids {tuple(ids.shape)}",
             )

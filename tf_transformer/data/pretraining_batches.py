@@ -9,6 +9,7 @@ import numpy as np
 
 from tf_transformer.data.epochs_dataset import epochs_dataset
 from tf_transformer.data.pretraining_examples import sentence_pairs, text_blocks
+from tf_transformer.errors import ArgumentError
 
 
 class PretrainingBatches:
@@ -64,17 +65,19 @@ class PretrainingBatches:
         self.next_sentence = next_sentence
         self._special = 3 if next_sentence else 2
         if list(lengths) != sorted(set(lengths)) or not lengths or lengths[0] <= self._special:
-            raise ValueError(
-                f"lengths: expected increasing ints above {self._special}, the number of special "
-                f"tokens, got {lengths}."
+            raise ArgumentError(
+                "lengths",
+                f"increasing ints above {self._special}, the number of special tokens",
+                lengths,
             )
         if tokenizer.pad_id != 0:
-            raise ValueError(
-                f"tokenizer: expected the id 0 for [PAD], since the loss ignores labels of 0, "
-                f"got {tokenizer.pad_id}."
+            raise ArgumentError(
+                "tokenizer",
+                "the id 0 for [PAD], since the loss ignores labels of 0",
+                tokenizer.pad_id,
             )
         if not documents:
-            raise ValueError("documents: expected at least one, got none.")
+            raise ArgumentError("documents", "at least one", "none")
         self._documents = documents
         self._tokenizer = tokenizer
         self._lengths = lengths

@@ -2,6 +2,8 @@
 
 from itertools import chain
 
+from tf_transformer.errors import ArgumentError
+
 
 def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
     """Split documents into pairs of texts in which the second follows the first or is random.
@@ -37,12 +39,16 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
         ([5], [6, 7], 0)
     """
     if max_tokens < 2:
-        raise ValueError(f"max_tokens: expected at least 2, one for each text, got {max_tokens}.")
+        raise ArgumentError("max_tokens", "at least 2, one for each text", max_tokens)
     if len(documents) < 2 or max(map(len, documents)) < 2:
-        raise ValueError(
-            f"documents: expected at least two, and two sentences in one of them, got "
-            f"{len(documents)} documents of at most {max(map(len, documents), default=0)} "
-            f"sentences. Single sentences suffice without next sentence prediction."
+        raise ArgumentError(
+            "documents",
+            "at least two, and two sentences in one of them",
+            (
+                f"{len(documents)} documents of at most {max(map(len, documents), default=0)} "
+                "sentences"
+            ),
+            "Single sentences suffice without next sentence prediction.",
         )
     for index, document in enumerate(documents):
         start = 0
@@ -85,7 +91,7 @@ def text_blocks(documents, max_tokens):
         [[5, 6, 7], [8], [9, 9, 9], [9]]
     """
     if max_tokens < 1:
-        raise ValueError(f"max_tokens: expected at least 1, got {max_tokens}.")
+        raise ArgumentError("max_tokens", "at least 1", max_tokens)
     for document in documents:
         block = []
         for sentence in document:

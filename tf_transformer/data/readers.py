@@ -10,6 +10,8 @@ import os
 import zlib
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError, MissingFileError
+
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -42,10 +44,11 @@ def read_files(source_file, target_file):
     sources = read_lines(source_file, "source_file")
     targets = read_lines(target_file, "target_file")
     if len(sources) != len(targets):
-        raise ValueError(
-            f"target_file: expected as many lines as source_file, got {len(sources)} lines in "
-            f"{source_file} and {len(targets)} in {target_file}; line n of one must translate "
-            "line n of the other"
+        raise ArgumentError(
+            "target_file",
+            "as many lines as source_file",
+            f"{len(sources)} lines in {source_file} and {len(targets)} in {target_file}",
+            "Line n of one must translate line n of the other.",
         )
     return [
         (
@@ -104,9 +107,11 @@ def pair_of_columns(line, argument, path, number):
     """
     columns = line.split("\t")
     if len(columns) < 2:
-        raise ValueError(
-            f"{argument}: expected at least 2 columns separated by a tab, got {len(columns)} "
-            f"on line {number} of {path}; write source<TAB>target"
+        raise ArgumentError(
+            argument,
+            "at least 2 columns separated by a tab",
+            f"{len(columns)} on line {number} of {path}",
+            "Write source<TAB>target.",
         )
     source, target = (text_of(side, argument, path, number) for side in columns[:2])
     return source, target
@@ -143,9 +148,11 @@ def read_lines(path, argument):
             content = gzip.decompress(content)
     content = content.removeprefix(BYTE_ORDER_MARK)
     if not content.strip():
-        raise ValueError(
-            f"{argument}: expected at least one line of text, but {path} is empty; "
-            "check that it was written completely"
+        raise ArgumentError(
+            argument,
+            "at least one line of text",
+            f"{path}, which is empty",
+            "Check that it was written completely.",
         )
     lines = content.removesuffix(b"\n").split(b"\n")
     return [decoded(line, argument, path, number) for number, line in enumerate(lines, start=1)]
@@ -165,13 +172,14 @@ def check_plain_text(path, argument):
     Example:
         >>> check_plain_text("missing.txt", "--file")
         Traceback (most recent call last):
-        FileNotFoundError: --file: expected a text file, but there is no file missing.txt
+        tf_transformer.errors.MissingFileError: --file: expected a text file, got no file
+        missing.txt.
     """
     check_exists(path, argument)
     with open(path, "rb") as file:
         if file.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
-            raise ValueError(
-                f"{argument}: expected plain text, but {path} is gzipped; unpack it: gunzip {path}"
+            raise ArgumentError(
+                argument, "plain text", f"{path}, which is gzipped", f"Unpack it: gunzip {path}"
             )
 
 
@@ -208,14 +216,17 @@ def complete_gzip(path, argument):
         >>> with complete_gzip("pairs.tsv.gz", "path"):
         ...     gzip.decompress(GZIP_MAGIC)
         Traceback (most recent call last):
-        ValueError: path: expected a complete gzip file, but pairs.tsv.gz is damaged (...
+        tf_transformer.errors.ArgumentError: path: expected a complete gzip file, got pairs.tsv.gz,
+        which is damaged (...
     """
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{argument}: expected a complete gzip file, but {path} is damaged ({error}); "
-            "download it again"
+        raise ArgumentError(
+            argument,
+            "a complete gzip file",
+            f"{path}, which is damaged ({error})",
+            "Download it again.",
         ) from error
 
 
@@ -232,10 +243,10 @@ def check_exists(path, argument):
     Example:
         >>> check_exists("missing.txt", "path")
         Traceback (most recent call last):
-        FileNotFoundError: path: expected a text file, but there is no file missing.txt
+        tf_transformer.errors.MissingFileError: path: expected a text file, got no file missing.txt.
     """
     if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
-        raise FileNotFoundError(f"{argument}: expected a text file, but there is no file {path}")
+        raise MissingFileError(argument, "a text file", f"no file {path}")
 
 
 def decoded(line, argument, path, number):
@@ -258,9 +269,14 @@ def decoded(line, argument, path, number):
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{argument}: expected UTF-8, got byte 0x{line[error.start]:02x} at byte "
-            f"{error.start + 1} of line {number} of {path}; convert the file to UTF-8"
+        raise ArgumentError(
+            argument,
+            "UTF-8",
+            (
+                f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of line {number} "
+                f"of {path}"
+            ),
+            "Convert the file to UTF-8.",
         ) from error
 
 
@@ -283,9 +299,11 @@ def text_of(side, argument, path, number):
     """
     text = side.strip()
     if not text:
-        raise ValueError(
-            f"{argument}: expected text on both sides of every pair, got a blank side on "
-            f"line {number} of {path}; remove that pair"
+        raise ArgumentError(
+            argument,
+            "text on both sides of every pair",
+            f"a blank side on line {number} of {path}",
+            "Remove that pair.",
         )
     return text
 

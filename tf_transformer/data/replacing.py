@@ -7,6 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
+from tf_transformer.errors import ExistingFileError
+
 
 @contextlib.contextmanager
 def replacing(path, only_with=None, size=0):
@@ -138,7 +140,9 @@ def check_replaceable(path, only_with=None):
     if only_with is None:
         raise IsADirectoryError(f"{path}: expected a new or existing file, got a folder.")
     if any(path.iterdir()) and not (path / only_with).exists():
-        raise FileExistsError(
-            f"{path}: expected a new folder, or one with {only_with} to replace, got one with "
-            f"other content, which would be lost."
+        raise ExistingFileError(
+            "path",
+            f"a new folder, or one with {only_with} to replace",
+            "one with other content, which would be lost",
+            place=path,
         )

@@ -7,6 +7,7 @@ from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.readers import read_files, read_tsv
 from tf_transformer.data.shards.prepared_pairs import PreparedPairs
 from tf_transformer.data.split import Split, split_pairs, split_with_validation
+from tf_transformer.errors import ArgumentError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,21 +41,24 @@ class PairSource:
         for name in _FILES:
             object.__setattr__(self, name, _one_or_several(getattr(self, name)))
         if (self.source_file is None) != (self.target_file is None):
-            raise ValueError(
-                "source_file, target_file: expected both or neither, got "
-                f"{self.source_file} and {self.target_file}."
+            raise ArgumentError(
+                "source_file, target_file",
+                "both or neither",
+                f"{self.source_file} and {self.target_file}",
             )
         if len(_several(self.source_file)) != len(_several(self.target_file)):
-            raise ValueError(
-                "source_file, target_file: expected as many target files as source files, got "
-                f"{len(_several(self.source_file))} and {len(_several(self.target_file))}."
+            raise ArgumentError(
+                "source_file, target_file",
+                "as many target files as source files",
+                f"{len(_several(self.source_file))} and {len(_several(self.target_file))}",
             )
         choices = self.corpus, self.source_file, self.tsv, self.prepared
         given = [x for x in choices if x is not None]
         if len(given) != 1:
-            raise ValueError(
-                "data: expected one of corpus, source_file with target_file, tsv, or prepared, got "
-                f"{len(given)} of them."
+            raise ArgumentError(
+                "data",
+                "one of corpus, source_file with target_file, tsv, or prepared",
+                f"{len(given)} of them",
             )
 
     @property
@@ -118,7 +122,7 @@ class PairSource:
                 return split_pairs(pairs)
             return split_with_validation(pairs, validation.load())
         if validation is not None:
-            raise ValueError("validation: expected none with prepared pairs, which have their own.")
+            raise ArgumentError("validation", "none with prepared pairs, which have their own")
         return Split(pairs, pairs.held_out("validation"), pairs.held_out("test"))
 
     def with_paths(self, change):

@@ -4,6 +4,8 @@ import hashlib
 import unicodedata
 from dataclasses import dataclass
 
+from tf_transformer.errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Split:
@@ -51,9 +53,11 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
         (940, 22, 39)
     """
     if test_share < 0 or validation_share < 0 or test_share + validation_share >= 1:
-        raise ValueError(
-            "test_share, validation_share: expected two shares of at least 0 with a sum below 1, "
-            f"got {test_share} and {validation_share}. The defaults are 0.04 and 0.02."
+        raise ArgumentError(
+            "test_share, validation_share",
+            "two shares of at least 0 with a sum below 1",
+            f"{test_share} and {validation_share}",
+            "The defaults are 0.04 and 0.02.",
         )
     pairs = list(pairs)
     split = Split(train=[], validation=[], test=[])
@@ -134,14 +138,16 @@ def split_documents(documents, validation_share):
         (91, 9)
     """
     if not 0 < validation_share < 1:
-        raise ValueError(f"validation_share: expected 0 < share < 1, got {validation_share}.")
+        raise ArgumentError("validation_share", "0 < share < 1", validation_share)
     sets = ([], [])
     for document in documents:
         sets[uniform(comparable(" ".join(document))) < validation_share].append(document)
     if not all(sets):
-        raise ValueError(
-            f"documents: expected enough for training and validation, got "
-            f"{len(sets[0])} and {len(sets[1])} of them. A blank line ends a document."
+        raise ArgumentError(
+            "documents",
+            "enough for training and validation",
+            f"{len(sets[0])} and {len(sets[1])} of them",
+            "A blank line ends a document.",
         )
     return sets
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.documents import read_documents
+from tf_transformer.errors import ArgumentError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +31,13 @@ class TextSource:
 
     def __post_init__(self):
         if isinstance(self.files, str):
-            raise ValueError(f"files: expected a tuple of file names, got {self.files!r}.")
+            raise ArgumentError("files", "a tuple of file names", f"{self.files!r}")
         object.__setattr__(self, "files", tuple(map(str, self.files)))
         if (self.corpus is None) == (not self.files):
-            raise ValueError(
-                f"data: expected either a corpus or text files, got corpus {self.corpus} and "
-                f"{len(self.files)} files."
+            raise ArgumentError(
+                "data",
+                "either a corpus or text files",
+                f"corpus {self.corpus} and {len(self.files)} files",
             )
 
     @property

@@ -7,6 +7,7 @@ import os
 import tensorflow as tf
 
 from tf_transformer.distribution.workers import Workers
+from tf_transformer.errors import ArgumentError
 
 KINDS = ("auto", "none", "mirrored", "workers", "tpu")
 
@@ -31,7 +32,7 @@ def start_distribution(kind="auto"):
         ...     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     """
     if kind not in KINDS:
-        raise ValueError(f"distribute: expected one of {', '.join(KINDS)}, got {kind!r}.")
+        raise ArgumentError("distribute", f"one of {', '.join(KINDS)}", f"{kind!r}")
     if kind == "auto":
         kind = _automatic()
     if kind == "workers":
@@ -42,9 +43,11 @@ def start_distribution(kind="auto"):
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
         except ValueError as error:
-            raise ValueError(
-                f"distribute: expected a TPU that TensorFlow finds, got none ({error}). Name it in "
-                f"the environment variable TPU_NAME, or use auto or none."
+            raise ArgumentError(
+                "distribute",
+                "a TPU that TensorFlow finds",
+                f"none ({error})",
+                "Name it in the environment variable TPU_NAME, or use auto or none.",
             ) from error
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)

@@ -325,11 +325,11 @@ def _hash(value):
 def _task(text):
     """The number of this process and how many there are, from TF_CONFIG."""
     form = (
-        'TF_CONFIG: expected JSON like {"cluster": {"worker": ["host1:2222", "host2:2222"]}, '
+        'JSON like {"cluster": {"worker": ["host1:2222", "host2:2222"]}, '
         '"task": {"type": "worker", "index": 0}}'
     )
     if not text:
-        raise ValueError(f"{form}, got none. Set it for each process.")
+        raise ArgumentError("TF_CONFIG", form, "none", "Set it for each process.")
     try:
         config = json.loads(text)
         workers, task = config["cluster"]["worker"], config["task"]
@@ -337,5 +337,5 @@ def _task(text):
         if task["type"] != "worker" or kinds != {"worker"} or index not in range(len(workers)):
             raise ValueError("another task")
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{form}, got {text!r} ({error}).") from error
+        raise ArgumentError("TF_CONFIG", form, f"{text!r} ({error})") from error
     return index, len(workers)

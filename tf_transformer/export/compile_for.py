@@ -8,6 +8,7 @@ import logging
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.warm_up import warm_up, warm_up_in_background
 
 _log = logging.getLogger("tf_transformer")
@@ -58,18 +59,17 @@ class BucketedFunction:
         try:
             tf.nest.assert_same_structure(self._specs, inputs)
         except (TypeError, ValueError):
-            raise ValueError(
-                f"inputs: expected tensors or arrays in the structure of specs, {self._specs}, got "
-                f"{inputs!r}."
+            raise ArgumentError(
+                "inputs",
+                f"tensors or arrays in the structure of specs, {self._specs}",
+                f"{inputs!r}",
             ) from None
         inputs = tf.nest.map_structure(
             lambda spec, x: tf.convert_to_tensor(x, spec.dtype), self._specs, inputs
         )
         shapes = {tuple(x.shape) for x in tf.nest.flatten(inputs)}
         if len(shapes) > 1 or len(next(iter(shapes))) != 2:
-            raise ValueError(
-                f"inputs: expected tensors of one shape (batch, length), got {sorted(shapes)}."
-            )
+            raise ArgumentError("inputs", "tensors of one shape (batch, length)", sorted(shapes))
         [shape] = shapes
         bucket = _least(self._rows, shape[0]), _least(self._lengths, shape[1])
         if None in bucket and not self._has_logged:
@@ -109,10 +109,11 @@ class BucketedFunction:
             one, other = tf.cast(one, tf.float32), tf.cast(other, tf.float32)
             most = _TOLERANCE * tf.reduce_max(tf.abs(one))
             if one.shape != other.shape or tf.reduce_max(tf.abs(one - other)) > most:
-                raise ValueError(
-                    "function: expected one whose results do not change when its inputs are padded "
-                    "with zeros, got other results for a padded batch. Pass the padding mask, such "
-                    'as "attention_mask", as one of the inputs.'
+                raise ArgumentError(
+                    "function",
+                    ("one whose results do not change when its inputs are padded with zeros"),
+                    "other results for a padded batch",
+                    ('Pass the padding mask, such as "attention_mask", as one of the inputs.'),
                 )
 
     def _cut(self, outputs, shape, bucket):
@@ -178,9 +179,8 @@ def _ascending(name, sizes):
     sizes = list(sizes)
     is_int = all(isinstance(n, int) and not isinstance(n, bool) for n in sizes)
     if not is_int or not sizes or sizes[0] < 1 or sizes != sorted(set(sizes)):
-        raise ValueError(
-            f"{name}: expected one or more ascending positive integers, got {sizes}. Each is a "
-            "size to compile for."
+        raise ArgumentError(
+            name, "one or more ascending positive integers", sizes, "Each is a size to compile for."
         )
     return sizes
 
@@ -188,7 +188,7 @@ def _ascending(name, sizes):
 def _check_specs(specs):
     for spec in tf.nest.flatten(specs):
         if not isinstance(spec, tf.TensorSpec) or spec.shape.as_list() != [None, None]:
-            raise ValueError(f"specs: expected tf.TensorSpec((None, None), dtype), got {spec}.")
+            raise ArgumentError("specs", "tf.TensorSpec((None, None), dtype)", spec)
 
 
 def _least(sizes, needed):

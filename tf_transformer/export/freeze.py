@@ -3,6 +3,8 @@
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from tf_transformer.errors import ArgumentError
+
 
 def freeze(function, *specs):
     """Trace a function as a plain graph, with the values of its variables as constants.
@@ -32,8 +34,8 @@ def freeze(function, *specs):
     """
     for spec in specs:
         if not isinstance(spec, tf.TensorSpec):
-            raise ValueError(
-                f"specs: expected a tf.TensorSpec(shape, dtype) for each argument, got {spec!r}."
+            raise ArgumentError(
+                "specs", "a tf.TensorSpec(shape, dtype) for each argument", f"{spec!r}"
             )
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
@@ -43,9 +45,7 @@ def freeze(function, *specs):
 
     def call(*inputs):
         if len(inputs) != len(specs):
-            raise ValueError(
-                f"inputs: expected {len(specs)} arguments, one for each spec, got {len(inputs)}."
-            )
+            raise ArgumentError("inputs", f"{len(specs)} arguments, one for each spec", len(inputs))
         inputs = [
             tf.convert_to_tensor(x, spec.dtype) for x, spec in zip(inputs, specs, strict=True)
         ]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.checkpoints.bundle_index import read_bundle_index
 
 # What TensorFlow raises for a damaged one; AssertionError for a variable that is not in its file.
@@ -32,7 +33,8 @@ def load_saved_model(path):
     Example:
         >>> load_saved_model("nowhere")
         Traceback (most recent call last):
-        ValueError: nowhere: expected a whole SavedModel, got a damaged one (SavedModel file does
+        tf_transformer.errors.ArgumentError: nowhere: expected a whole SavedModel, got a damaged one
+        (SavedModel file does
         not exist at: nowhere/{saved_model.pbtxt|saved_model.pb}). Export it again.
     """
     variables = Path(path) / "variables" / "variables"
@@ -41,7 +43,10 @@ def load_saved_model(path):
             read_bundle_index(variables)  # TensorFlow ends the process if it is damaged
         return tf.saved_model.load(str(path))
     except _DAMAGES as error:
-        raise ValueError(
-            f"{path}: expected a whole SavedModel, got a damaged one "
-            f"({(str(error) or repr(error)).splitlines()[0]}). Export it again."
+        raise ArgumentError(
+            "path",
+            "a whole SavedModel",
+            f"a damaged one ({(str(error) or repr(error)).splitlines()[0]})",
+            "Export it again.",
+            place=path,
         ) from error

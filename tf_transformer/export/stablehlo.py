@@ -5,6 +5,8 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 def stablehlo(function, *specs):
     """Compile a function for XLA and return it as StableHLO text, without running it.
@@ -30,9 +32,8 @@ def stablehlo(function, *specs):
     """
     for i, spec in enumerate(specs):
         if not spec.shape.is_fully_defined():
-            raise ValueError(
-                f"specs[{i}]: expected a fully known shape, since XLA compiles for one shape, got "
-                f"{spec.shape}."
+            raise ArgumentError(
+                f"specs[{i}]", "a fully known shape, since XLA compiles for one shape", spec.shape
             )
     # Default arguments would count as inputs without a shape.
     compiled = tf.function(lambda *args: function(*args), jit_compile=True, autograph=False)

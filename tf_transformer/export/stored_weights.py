@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.compression.quantization import quantized
+from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.ensemble import Ensemble
 
 DTYPES = ("float16", "bfloat16")
@@ -41,7 +42,7 @@ class StoredWeights:
 
     def __init__(self, model, dtype):
         if dtype not in DTYPES:
-            raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}.")
+            raise ArgumentError("dtype", f"one of {', '.join(DTYPES)}", f"{dtype!r}")
         self.resources = [_InFloat32(weight, dtype) for weight in model.weights]
         self.weights = [resource.stored for resource in self.resources]
         by_id = {id(weight): x for weight, x in zip(model.weights, self.resources, strict=True)}
@@ -88,13 +89,16 @@ class _InFloat32(tf.saved_model.experimental.TrackableResource):
         super().__init__()
         value = tf.convert_to_tensor(weight)
         if value.dtype != tf.float32:
-            raise ValueError(f"model: expected float32, got {value.dtype.name} in {weight.path}.")
+            raise ArgumentError("model", "float32", f"{value.dtype.name} in {weight.path}")
         rounded = tf.cast(value, dtype)
         if not tf.reduce_all(tf.math.is_finite(rounded)):
-            raise ValueError(
-                f"dtype: expected one that can represent every weight, got {dtype}, in which "
-                f"{weight.path} is not finite: its largest absolute value is "
-                f"{float(tf.reduce_max(tf.abs(value))):g}."
+            raise ArgumentError(
+                "dtype",
+                "one that can represent every weight",
+                (
+                    f"{dtype}, in which {weight.path} is not finite: its largest absolute "
+                    f"value is {float(tf.reduce_max(tf.abs(value))):g}"
+                ),
             )
         self.stored = keras.Variable(rounded, dtype=dtype, trainable=False, name=weight.name)
         # Found by name in a session, as TensorFlow Serving runs one.

@@ -7,6 +7,7 @@ import functools
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.buckets import in_bucket
 from tf_transformer.export.saving import save_module
 from tf_transformer.export.small_batches import SmallBatches, warm_up_signature
@@ -72,9 +73,10 @@ class TextModel(tf.Module):
         check_vocabulary(model, tokenizer)
         self._max_length = max_length or config.max_position_embeddings
         if self._max_length > config.max_position_embeddings:
-            raise ValueError(
-                f"max_length: expected at most {config.max_position_embeddings} "
-                f"(max_position_embeddings), got {max_length}."
+            raise ArgumentError(
+                "max_length",
+                f"at most {config.max_position_embeddings} (max_position_embeddings)",
+                max_length,
             )
         self.tokenizer = tokenizer
         # Keep the variables and the bound call, not the model: a Keras model tracked here would

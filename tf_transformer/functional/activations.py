@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 def gelu(x):
     """Gaussian error linear unit: x Phi(x), where Phi is the CDF of N(0, 1).
@@ -94,8 +96,7 @@ def get_activation(activation):
     if not isinstance(activation, str):
         return activation
     if activation.lower() not in ACTIVATIONS:
-        raise ValueError(
-            f"activation: expected one of {', '.join(ACTIVATIONS)}, or a function, got "
-            f"{activation!r}."
+        raise ArgumentError(
+            "activation", f"one of {', '.join(ACTIVATIONS)}, or a function", f"{activation!r}"
         )
     return ACTIVATIONS[activation.lower()]

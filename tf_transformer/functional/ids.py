@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.xla_context import in_xla_program
 
 # Below these, a float is exactly the whole number that was meant.
@@ -44,9 +45,14 @@ def as_ids(ids, name="ids"):
     ids = dense(ids, name)
     dtype = tf.as_dtype(ids.dtype)
     if not dtype.is_integer and dtype not in _EXACT_BELOW:
-        raise ValueError(
-            f"{name}: expected integers, got {dtype.name}. Pass integers, and give inputs of Keras "
-            f'a dtype: keras.Input((None,), dtype="int32").'
+        raise ArgumentError(
+            name,
+            "integers",
+            dtype.name,
+            (
+                "Pass integers, and give inputs of Keras a dtype: keras.Input((None,), "
+                'dtype="int32").'
+            ),
         )
     if isinstance(ids, keras.KerasTensor):
         return ids
@@ -62,11 +68,9 @@ def _whole(ids, dtype, name):
         is_small = dtype.max <= tf.int32.max
         return ids if dtype == tf.int64 else tf.cast(ids, tf.int32 if is_small else tf.int64)
     whole = tf.equal(ids, tf.floor(ids)) & (tf.abs(ids) < _EXACT_BELOW[dtype])
-    message = (
-        f"{name}: expected whole numbers below {_EXACT_BELOW[dtype]:.0f}, got other {dtype.name} "
-        f"numbers. Pass integers."
-    )
-    whole = asserted(whole, tf.reduce_all(whole), message)
+    expected = f"whole numbers below {_EXACT_BELOW[dtype]:.0f}"
+    error = ArgumentError(name, expected, f"other {dtype.name} numbers", "Pass integers.")
+    whole = asserted(whole, tf.reduce_all(whole), error)
     return tf.where(whole, tf.cast(ids, tf.int64), -1)
 
 
@@ -91,16 +95,17 @@ def dense(x, name):
     if isinstance(x, tf.RaggedTensor):
         return x.to_tensor()
     if isinstance(x, tf.SparseTensor):
-        raise ValueError(
-            f"{name}: expected a dense or ragged tensor, got a sparse one. Pass "
-            f"tf.sparse.to_dense({name})."
+        raise ArgumentError(
+            name, "a dense or ragged tensor", "a sparse one", f"Pass tf.sparse.to_dense({name})."
         )
     try:
         return tf.convert_to_tensor(x)
     except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"{name}: expected integers (batch, length), got {type(x).__name__} that is no tensor "
-            f"({error}). For rows of different lengths pass tf.ragged.constant({name})."
+        raise ArgumentError(
+            name,
+            "integers (batch, length)",
+            f"{type(x).__name__} that is no tensor ({error})",
+            f"For rows of different lengths pass tf.ragged.constant({name}).",
         ) from None
 
 
@@ -124,18 +129,18 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
         >>> in_vocabulary(tf.constant([[5, 11]]), 12).numpy()
         array([[ 5, 11]], dtype=int32)
     """
-    expected = f"{name}: expected ids in [0, {size}) ({size_name}), got"
+    expected = f"ids in [0, {size}) ({size_name})"
     remedy = "Do they come from the model's vocabulary?"
     if tf.executing_eagerly():
         numbers = ids.numpy()
         if numbers.size and (numbers.min() < 0 or numbers.max() >= size):
             bad = numbers[(numbers < 0) | (numbers >= size)][0]
-            raise ValueError(f"{expected} {bad}. {remedy}")
+            raise ArgumentError(name, expected, bad, remedy)
         return ids
     least, most = tf.reduce_min(ids), tf.reduce_max(ids)
     holds = (least >= 0) & (most < size)
-    message = f"{expected} others. {remedy} The least and the greatest:"
-    return asserted(ids, holds, message, least, most)
+    error = ArgumentError(name, expected, "others", f"{remedy} The least and the greatest:")
+    return asserted(ids, holds, error, least, most)
 
 
 def nan_outside(ids, size, dtype):
@@ -160,32 +165,32 @@ def nan_outside(ids, size, dtype):
     return tf.expand_dims(tf.where(outside, tf.cast(np.nan, dtype), tf.zeros((), dtype)), -1)
 
 
-def asserted(x, holds, message, *values):
+def asserted(x, holds, error, *values):
     """Return a tensor after an assertion, which XLA leaves out.
 
     Args:
         x: tensor.
         holds: scalar bool tensor.
-        message: str.
-        values: tensors, shown after the message in a graph.
+        error: `ArgumentError`.
+        values: tensors, shown after its message in a graph.
 
     Returns:
         The tensor.
 
     Raises:
-        ValueError: If it does not hold; in a graph, tf.errors.InvalidArgumentError.
+        ArgumentError: If it does not hold; in a graph, tf.errors.InvalidArgumentError.
 
     Example:
-        >>> int(asserted(tf.constant(3), tf.constant(True), "x: expected 3."))
+        >>> int(asserted(tf.constant(3), tf.constant(True), ArgumentError("x", "3", "4")))
         3
     """
     if tf.executing_eagerly():
         if not holds:
-            raise ValueError(message)
+            raise error
         return x
     if in_xla_program():
         return x
     # Not `tf.debugging.assert_*`, which add conditionals for int64.
-    check = tf.raw_ops.Assert(condition=holds, data=[message, *values])
+    check = tf.raw_ops.Assert(condition=holds, data=[str(error), *values])
     with tf.control_dependencies([check]):
         return tf.identity(x)

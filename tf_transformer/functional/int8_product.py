@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_library
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import gelu, gelu_tanh
 from tf_transformer.functional.xla_context import has_accelerator, in_xla_program
 
@@ -97,9 +98,14 @@ def _check_range(kernel):
     values = None if tf.executing_eagerly() else tf.get_static_value(kernel)
     largest = 0 if values is None else np.abs(values.astype(np.int32)).max(initial=0)
     if largest > LARGEST_WEIGHT:
-        raise ValueError(
-            f"kernel: expected integers within -{LARGEST_WEIGHT}..{LARGEST_WEIGHT}, whose products "
-            f"are exact on every processor, got {largest}. Round it by to_int8 with LARGEST_WEIGHT."
+        raise ArgumentError(
+            "kernel",
+            (
+                f"integers within -{LARGEST_WEIGHT}..{LARGEST_WEIGHT}, whose products are "
+                "exact on every processor"
+            ),
+            largest,
+            "Round it by to_int8 with LARGEST_WEIGHT.",
         )
 
 

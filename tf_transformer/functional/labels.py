@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.xla_context import in_xla_program
 
 
@@ -57,9 +58,11 @@ def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
         ([2, 0], [1.0, 0.0])
     """
     if isinstance(y_true, tf.RaggedTensor):
-        raise ValueError(
-            "y_true: expected a dense tensor, got a ragged one. Pass y_true.to_tensor(N) with the "
-            "number N that does not count."
+        raise ArgumentError(
+            "y_true",
+            "a dense tensor",
+            "a ragged one",
+            "Pass y_true.to_tensor(N) with the number N that does not count.",
         )
     labels, logits = exact_labels(y_true), tf.convert_to_tensor(y_pred)
     labels = _of_shape(labels, logits, "y_true")
@@ -138,10 +141,11 @@ def check_ignore_class(ignore_class):
     Example:
         >>> check_ignore_class("none")
         Traceback (most recent call last):
-        ValueError: ignore_class: expected an int, None or "auto", got 'none'.
+        tf_transformer.errors.ArgumentError: ignore_class: expected an int, None or "auto", got
+        'none'.
     """
     if ignore_class not in (None, "auto") and type(ignore_class) is not int:
-        raise ValueError(f'ignore_class: expected an int, None or "auto", got {ignore_class!r}.')
+        raise ArgumentError("ignore_class", 'an int, None or "auto"', f"{ignore_class!r}")
     return ignore_class
 
 
@@ -167,9 +171,11 @@ def exact_labels(labels):
         return labels
     if kind.is_integer or kind.is_bool:
         return tf.cast(labels, tf.int64 if kind in (tf.uint32, tf.uint64) else tf.int32)
-    raise ValueError(
-        f"y_true: expected integers, or float32 with whole numbers, got {kind.name}. Cast them to "
-        f"int32 where they are made."
+    raise ArgumentError(
+        "y_true",
+        "integers, or float32 with whole numbers",
+        kind.name,
+        "Cast them to int32 where they are made.",
     )
 
 
@@ -190,13 +196,15 @@ def _of_shape(x, logits, name):
     """x in the shape of the logits without V, of which it may have one more axis, of 1."""
     shape = logits.shape[:-1]
     if shape.rank is None:
-        raise ValueError("y_pred: expected logits of a known rank, got unknown. Set their shape.")
+        raise ArgumentError("y_pred", "logits of a known rank", "unknown", "Set their shape.")
     longer = x.shape.rank == shape.rank + 1 and x.shape[-1] in (1, None)
     own = x.shape[:-1] if longer else x.shape
     if not shape.is_compatible_with(own):
-        raise ValueError(
-            f"{name}: expected the shape of y_pred {logits.shape} without its last axis, or with 1 "
-            f"there, got {x.shape}. For one-hot labels pass tf.argmax(y_true, -1)."
+        raise ArgumentError(
+            name,
+            f"the shape of y_pred {logits.shape} without its last axis, or with 1 there",
+            x.shape,
+            "For one-hot labels pass tf.argmax(y_true, -1).",
         )
     if own.is_fully_defined() and shape.is_fully_defined():
         return tf.squeeze(x, -1) if longer else x
@@ -220,9 +228,13 @@ def _weights(sample_weight, labels):
         None in pair or pair[0] == pair[1] or (n and pair[0] == 1) for n, pair in enumerate(sizes)
     ]
     if given.rank != 0 and not (fits and all(fits)):
-        raise ValueError(
-            f"sample_weight: expected a weight for each row, ({labels.shape[0]},) or "
-            f"({labels.shape[0]}, 1), or for each label, {labels.shape}, got {given}."
+        raise ArgumentError(
+            "sample_weight",
+            (
+                f"a weight for each row, ({labels.shape[0]},) or ({labels.shape[0]}, 1), or "
+                f"for each label, {labels.shape}"
+            ),
+            given,
         )
     return tf.broadcast_to(weights, tf.shape(labels))
 
@@ -232,14 +244,19 @@ def _refuse(wrong, labels, classes, ignore_class):
     if in_xla_program():
         return
     last = "V - 1" if classes is None else classes - 1
-    message = (
-        f"y_true: expected whole numbers from 0 to {last}, and ignore_class={ignore_class} for "
-        f"what does not count, got"
+    expected = (
+        f"whole numbers from 0 to {last}, and ignore_class={ignore_class} for what does not count"
     )
     remedy = "Pass another ignore_class, such as -100, if that is what does not count."
     if not tf.executing_eagerly():
-        data = [message, tf.reduce_min(labels), "to", tf.reduce_max(labels), remedy]
+        data = [
+            f"y_true: expected {expected}, got",
+            tf.reduce_min(labels),
+            "to",
+            tf.reduce_max(labels),
+            remedy,
+        ]
         tf.debugging.Assert(~tf.reduce_any(wrong), data)
     elif tf.reduce_any(wrong):
         found = sorted(set(tf.boolean_mask(labels, wrong).numpy().tolist()))
-        raise ValueError(f"{message} {', '.join(map(str, found[:5]))}. {remedy}")
+        raise ArgumentError("y_true", expected, ", ".join(map(str, found[:5])), remedy)

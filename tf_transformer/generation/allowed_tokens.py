@@ -6,6 +6,7 @@ candidates.
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.top_sums import top_sums
 
 IMPOSSIBLE = -float("inf")
@@ -43,9 +44,11 @@ def best_allowed(logits, so_far, count, history, position, rules):
         [[3, 1]]
     """
     if logits.shape[-1] is None:
-        raise ValueError(
-            "logits: expected a vocabulary of known size from the step function, got shape "
-            f"{logits.shape}. Set it with tf.ensure_shape."
+        raise ArgumentError(
+            "logits",
+            "a vocabulary of known size from the step function",
+            f"shape {logits.shape}",
+            "Set it with tf.ensure_shape.",
         )
     if rules.no_repeat_ngram:
         logits = _without_repeats(logits, history, position, rules.no_repeat_ngram)

@@ -8,6 +8,8 @@ from numbers import Integral, Real
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 def check_range(name, value, least, most=None, *, above=False):
     """Check a setting: a number at once, a tensor when the graph runs.
@@ -27,7 +29,7 @@ def check_range(name, value, least, most=None, *, above=False):
     Example:
         >>> check_range("beam_size", 0, 1)
         Traceback (most recent call last):
-        ValueError: beam_size: expected at least 1, got 0.
+        tf_transformer.errors.ArgumentError: beam_size: expected at least 1, got 0.
     """
     if value is None:
         return
@@ -46,10 +48,10 @@ def check_range(name, value, least, most=None, *, above=False):
     whole = isinstance(least, int)
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{name}: expected {kind}, got {value!r}.")
+        raise ArgumentError(name, kind, f"{value!r}")
     inside = value > least if above else value >= least  # NaN is outside too
     if not inside or not math.isfinite(value) or (most is not None and value > most):
-        raise ValueError(f"{name}: expected {expected}, got {value}.")
+        raise ArgumentError(name, expected, value)
 
 
 def unusable(logits):

@@ -6,6 +6,7 @@ Axes: B batch, P prompt length, L most tokens of a text.
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.allowed_tokens import among_tokens
 from tf_transformer.generation.beam_search import beam_search
 from tf_transformer.generation.checks import check_range
@@ -48,9 +49,9 @@ def continue_texts(
         True
     """
     if not texts:
-        raise ValueError("texts: expected at least one, which may be empty, got none.")
+        raise ArgumentError("texts", "at least one, which may be empty", "none")
     if beam_size is not None and sampling is not None:
-        raise ValueError("beam_size, sampling: expected one of them, got both.")
+        raise ArgumentError("beam_size, sampling", "one of them", "both")
     check_vocabulary(model, tokenizer)
     most = model.get_config()["max_position"]
     max_length = most if max_length is None else max_length
@@ -58,9 +59,11 @@ def continue_texts(
     beginnings = tokenizer.encode(texts)
     for text, ids in zip(texts, beginnings, strict=True):
         if len(ids) > max_length:
-            raise ValueError(
-                f"text: expected a beginning of at most {max_length} tokens (max_length), got "
-                f"{len(ids)}: {text[:40]!r}... Shorten it; the model reads at most {most}."
+            raise ArgumentError(
+                "text",
+                f"a beginning of at most {max_length} tokens (max_length)",
+                f"{len(ids)}: {text[:40]!r}..",
+                f"Shorten it; the model reads at most {most}.",
             )
     prompt = np.zeros((len(texts), max(map(len, beginnings))), np.int32)
     for row, ids in zip(prompt, beginnings, strict=True):

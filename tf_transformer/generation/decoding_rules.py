@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.checks import check_range
 
 
@@ -62,8 +63,8 @@ class DecodingRules:
             return tf.fill((batch_size,), self.max_length)
         limits = tf.convert_to_tensor(self.limits, tf.int32)
         if limits.shape.rank != 1:
-            raise ValueError(
-                f"limits: expected one for each sentence, shape (B,), got shape {limits.shape}."
+            raise ArgumentError(
+                "limits", "one for each sentence, shape (B,)", f"shape {limits.shape}"
             )
         count = tf.size(limits)
         message = ["limits: expected one for each of", batch_size, "sentences, got", count]

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 # In the configs of `Transformer` and `LanguageModel`.
 _VOCABULARIES = ("input_vocab_size", "target_vocab_size", "vocab_size")
 _POSITIONS = ("pe_input", "pe_target", "max_position")
@@ -38,9 +40,10 @@ class Ensemble:
         self.models = list(models)
         sizes = [_present(model.get_config(), _VOCABULARIES) for model in self.models]
         if not sizes or any(other != sizes[0] for other in sizes):
-            raise ValueError(
-                "models: expected one or more with vocabularies of the same size, which read the "
-                f"same ids, got {sizes}."
+            raise ArgumentError(
+                "models",
+                "one or more with vocabularies of the same size, which read the same ids",
+                sizes,
             )
 
     @property

@@ -5,6 +5,8 @@ Axes: R rows.
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 def gather_rows(state, rows):
     """Select rows of every tensor in a state; scalars stay as they are.
@@ -63,9 +65,11 @@ def check_rows(state, rows):
         return
     for tensor in map(tf.convert_to_tensor, tf.nest.flatten(state)):
         if tensor.shape.rank and not tensor.shape[:1].is_compatible_with([rows]):
-            raise ValueError(
-                f"state: expected a row for each beam of each sentence, {rows}, got shape "
-                f"{tensor.shape}. Use repeat_rows(state, beam_size)."
+            raise ArgumentError(
+                "state",
+                f"a row for each beam of each sentence, {rows}",
+                f"shape {tensor.shape}",
+                "Use repeat_rows(state, beam_size).",
             )
 
 
@@ -73,8 +77,8 @@ def _map_rows(function, state):
     def of_one(tensor):
         tensor = tf.convert_to_tensor(tensor)
         if tensor.shape.rank is None:
-            raise ValueError(
-                f"state: expected tensors of known rank, got {tensor}. Set it with tf.ensure_shape."
+            raise ArgumentError(
+                "state", "tensors of known rank", tensor, "Set it with tf.ensure_shape."
             )
         return function(tensor) if tensor.shape.rank else tensor
 

@@ -6,6 +6,7 @@ units. Leading axes (batch, heads) are "...".
 
 import keras
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.scores.additive import additive_attention
 from tf_transformer.layers.notes_layer import NotesLayer
@@ -54,7 +55,7 @@ class AdditiveAttention(NotesLayer, keras.layers.Layer):
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(units, int) or units < 1:
-            raise ValueError(f"units: expected a positive integer, got {units!r}.")
+            raise ArgumentError("units", "a positive integer", f"{units!r}")
         self.units = units
 
     def build(self, q_shape, k_shape, v_shape):

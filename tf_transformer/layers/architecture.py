@@ -7,6 +7,7 @@ import json
 
 import keras
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.json_text import parse_json
 from tf_transformer.layers import feed_forwards, norms, positions, residuals
 from tf_transformer.layers.feed_forwards.feed_forward import FeedForward
@@ -74,17 +75,21 @@ class Architecture:
         for field, (home, kind) in _PARTS.items():
             part = getattr(self, field)
             if not isinstance(part, kind):
-                raise ValueError(
-                    f"{field}: expected a part of {home.__name__.removeprefix('tf_transformer.')}, "
-                    f"such as {home.__all__[0]}(), got {part!r}."
+                raise ArgumentError(
+                    field,
+                    (
+                        f"a part of {home.__name__.removeprefix('tf_transformer.')}, such as "
+                        f"{home.__all__[0]}()"
+                    ),
+                    f"{part!r}",
                 )
         sizes = ("key_dim", "num_key_value_heads", "window", "num_groups", "embedding_size")
         for field in sizes:
             size = getattr(self, field)
             if size is not None and (type(size) is not int or size < 1):
-                raise ValueError(f"{field}: expected None or a positive int, got {size!r}.")
+                raise ArgumentError(field, "None or a positive int", f"{size!r}")
         if not isinstance(self.share_qk, bool):
-            raise ValueError(f"share_qk: expected True or False, got {self.share_qk!r}.")
+            raise ArgumentError("share_qk", "True or False", f"{self.share_qk!r}")
 
     def new_norm(self, name, dtype=None):
         """Create a layer like `norm`.
@@ -166,14 +171,13 @@ class Architecture:
         """
         fields = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(config, dict):
-            raise ValueError(
-                f"architecture: expected a dict of {', '.join(fields)}, got {config!r}."
-            )
+            raise ArgumentError("architecture", f"a dict of {', '.join(fields)}", f"{config!r}")
         for name in config:
             if name not in fields:
-                raise ValueError(
-                    f"architecture: expected fields among {', '.join(fields)}, got "
-                    f"{name!r}{_nearest(name, fields)}."
+                raise ArgumentError(
+                    "architecture",
+                    f"fields among {', '.join(fields)}",
+                    f"{name!r}{_nearest(name, fields)}",
                 )
         return cls(**{k: _part(k, v) if k in _PARTS else v for k, v in config.items()})
 
@@ -183,7 +187,7 @@ class Architecture:
         try:
             config = parse_json(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"architecture: expected JSON, got {error}.") from None
+            raise ArgumentError("architecture", "JSON", error) from None
         return cls.from_dict(config)
 
 
@@ -199,29 +203,27 @@ def _described(part):
 
 def _part(field, config):
     if not isinstance(config, dict):
-        raise ValueError(f'{field}: expected {{"part": NAME, ...}}, got {config!r}.')
+        raise ArgumentError(field, '{"part": NAME, ...}', f"{config!r}")
     config = dict(config)
     name, (home, _) = config.pop("part", None), _PARTS[field]
     names = [name for name in home.__all__ if getattr(home, name) not in _BASES]
     if name not in names:
-        raise ValueError(
-            f"{field}: expected a part among {', '.join(names)}, got {name!r}"
-            f"{_nearest(str(name), names)}."
+        raise ArgumentError(
+            field, f"a part among {', '.join(names)}", f"{name!r}{_nearest(str(name), names)}"
         )
     part = getattr(home, name)
     settings = [x for x in inspect.signature(part).parameters if x not in ("args", "kwargs")]
     for setting in config:
         if setting not in settings:
-            raise ValueError(
-                f"{field}: expected settings of {name} among {', '.join(settings) or 'none'}, got "
-                f"{setting!r}{_nearest(setting, settings)}."
+            raise ArgumentError(
+                field,
+                f"settings of {name} among {', '.join(settings) or 'none'}",
+                f"{setting!r}{_nearest(setting, settings)}",
             )
     try:
         return part(**config)
     except TypeError as error:  # a setting of another type, or none that has no default
-        raise ValueError(
-            f"{field}: expected settings of {name}, got {config!r}: {error}."
-        ) from None
+        raise ArgumentError(field, f"settings of {name}", f"{config!r}: {error}") from None
 
 
 def _nearest(name, names):

@@ -6,6 +6,8 @@ Axes: B batch, T length, D model width, E embedding width, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class FactorizedEmbedding(keras.layers.Layer):
@@ -37,9 +39,11 @@ class FactorizedEmbedding(keras.layers.Layer):
     def __init__(self, input_dim, embedding_size, output_dim, **kwargs):
         super().__init__(**kwargs)
         if embedding_size >= output_dim:
-            raise ValueError(
-                f"embedding_size: expected less than {output_dim}, the model width, got "
-                f"{embedding_size}. Leave it out for a table of the whole width."
+            raise ArgumentError(
+                "embedding_size",
+                f"less than {output_dim}, the model width",
+                embedding_size,
+                "Leave it out for a table of the whole width.",
             )
         self.supports_masking = True
         self.input_dim, self.embedding_size, self.output_dim = input_dim, embedding_size, output_dim

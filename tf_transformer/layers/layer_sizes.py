@@ -1,5 +1,7 @@
 """The sizes of single layers in a stack."""
 
+from tf_transformer.errors import ArgumentError
+
 
 def check_layer_sizes(layer_sizes, num_layers, names, argument="layer_sizes"):
     """Return the sizes of each layer of a stack as a tuple of tuples.
@@ -26,9 +28,10 @@ def check_layer_sizes(layer_sizes, num_layers, names, argument="layer_sizes"):
     except (TypeError, ValueError):
         right = False
     if not right:
-        raise ValueError(
-            f"{argument}: expected ({', '.join(names)}), positive ints, for each of the "
-            f"{num_layers} layers, got {layer_sizes!r}."
+        raise ArgumentError(
+            argument,
+            f"({', '.join(names)}), positive ints, for each of the {num_layers} layers",
+            f"{layer_sizes!r}",
         )
     return sizes
 

@@ -7,6 +7,7 @@ keys and values, H head width, C cache slots.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.cached import cached_attention
 from tf_transformer.functional.attention.grouped import grouped_attention
 from tf_transformer.functional.attention.masks import with_key_masks
@@ -28,23 +29,29 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
         >>> check_heads(8, 2, None, 1, False)
     """
     if num_heads < 1 or (key_dim is None and d_model % num_heads):
-        raise ValueError(
-            f"d_model, num_heads: expected d_model to be a multiple of num_heads, got "
-            f"d_model={d_model} and num_heads={num_heads}. Change one, or set key_dim, the width "
-            f"of a head."
+        raise ArgumentError(
+            "d_model, num_heads",
+            "d_model to be a multiple of num_heads",
+            f"d_model={d_model} and num_heads={num_heads}",
+            "Change one, or set key_dim, the width of a head.",
         )
     if key_dim is not None and key_dim < 1:
-        raise ValueError(f"key_dim: expected at least 1, got {key_dim}.")
+        raise ArgumentError("key_dim", "at least 1", key_dim)
     groups = num_heads if num_key_value_heads is None else num_key_value_heads
     if groups < 1 or num_heads % groups:
-        raise ValueError(
-            f"num_key_value_heads: expected a divisor of num_heads={num_heads}, so that each head "
-            f"of keys serves the same number of queries, got {num_key_value_heads}."
+        raise ArgumentError(
+            "num_key_value_heads",
+            (
+                f"a divisor of num_heads={num_heads}, so that each head of keys serves the "
+                "same number of queries"
+            ),
+            num_key_value_heads,
         )
     if share_qk and groups != num_heads:
-        raise ValueError(
-            f"share_qk: expected as many heads of keys as of queries, got num_heads={num_heads} "
-            f"and num_key_value_heads={num_key_value_heads}."
+        raise ArgumentError(
+            "share_qk",
+            "as many heads of keys as of queries",
+            f"num_heads={num_heads} and num_key_value_heads={num_key_value_heads}",
         )
 
 
@@ -152,13 +159,10 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         # Here, not in `build`: once built, a layer no longer checks shapes.
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             if len(tensor.shape) != 3:
-                raise ValueError(
-                    f"{name}: expected (batch, length, width), got shape {tuple(tensor.shape)}."
-                )
+                raise ArgumentError(name, "(batch, length, width)", f"shape {tuple(tensor.shape)}")
         if not k.shape[:-1].is_compatible_with(v.shape[:-1]):
-            raise ValueError(
-                f"k, v: expected one value for each key, got k {tuple(k.shape)} and "
-                f"v {tuple(v.shape)}."
+            raise ArgumentError(
+                "k, v", "one value for each key", f"k {tuple(k.shape)} and v {tuple(v.shape)}"
             )
         mask = with_key_masks(mask, k, k_mask, v_mask)
         keys, values = self.keys_values(k, v)
@@ -258,9 +262,10 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         slots = tf.shape(keys)[2] if keys.shape[2] is None else keys.shape[2]
         by_distance = self.positions.by_distance(queries, slots, causal)
         if by_distance is not None and bias is not None:
-            raise ValueError(
-                f"bias: expected None, since {type(self.positions).__name__} adds its own to the "
-                f"scores. Add yours in a part of `layers.positions`."
+            raise ArgumentError(
+                "bias",
+                f"None, since {type(self.positions).__name__} adds its own to the scores",
+                remedy="Add yours in a part of `layers.positions`.",
             )
         return bias if by_distance is None else by_distance
 

@@ -6,6 +6,7 @@ import inspect
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.whole_state import WholeState
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
@@ -52,9 +53,11 @@ class NotesLayer(WholeState):
                 )
             kwargs[name] = value
         if len(getattr(kwargs.get("training"), "shape", ())):  # `layer(x, mask)`
-            raise ValueError(
-                f"training: expected a bool or None, got a tensor of shape "
-                f"{tuple(kwargs['training'].shape)}. Pass a mask by name: mask=..."
+            raise ArgumentError(
+                "training",
+                "a bool or None",
+                f"a tensor of shape {tuple(kwargs['training'].shape)}",
+                "Pass a mask by name: mask=...",
             )
         for name in with_mask:
             tensor = args[0] if args and name == names[0] else kwargs.get(name)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.positions import get_angles, sinusoidal_positions
 from tf_transformer.layers.notes_layer import NotesLayer
 
@@ -40,7 +41,7 @@ class Positional_Encoding(NotesLayer, keras.layers.Layer):
     def __init__(self, max_position=2048, **kwargs):
         super().__init__(**kwargs)
         if max_position < 1:
-            raise ValueError(f"max_position: expected at least 1, got {max_position}.")
+            raise ArgumentError("max_position", "at least 1", max_position)
         self.max_position = max_position
         self._table = None
 
@@ -61,15 +62,14 @@ class Positional_Encoding(NotesLayer, keras.layers.Layer):
         return x + tf.cast(codes, x.dtype)
 
     def _length_checks(self, x):
-        message = (
-            f"{self.name}: the table holds {self.max_position} positions, but the sequence is "
-            f"longer. Shorten it or enlarge the table (max_position, pe_input, pe_target)."
-        )
+        expected = f"at most {self.max_position} positions, those of the table"
+        remedy = "Shorten the sequence or enlarge the table (max_position, pe_input, pe_target)."
+        message = f"{self.name}: expected {expected}, got more. {remedy}"
         if x.shape[1] is None:
             check = tf.debugging.assert_less_equal(tf.shape(x)[1], self.max_position, message)
             return [] if check is None else [check]  # None in eager mode
         if x.shape[1] > self.max_position:
-            raise ValueError(f"{message} Got length {x.shape[1]}.")
+            raise ArgumentError("x", expected, f"length {x.shape[1]}", remedy, place=self.name)
         return []
 
     def get_config(self):

@@ -1,5 +1,7 @@
 """Layers of a stack that share their weights."""
 
+from tf_transformer.errors import ArgumentError
+
 
 def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
     """Create the layers of a stack; adjacent ones are the same layer.
@@ -24,12 +26,13 @@ def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
         [0, 0, 0, 1, 1]
     """
     if num_groups is not None and layer_sizes is not None:
-        raise ValueError(
-            f"layer_sizes: expected None with num_groups={num_groups}, whose layers share weights, "
-            f"got {layer_sizes}."
+        raise ArgumentError(
+            "layer_sizes",
+            f"None with num_groups={num_groups}, whose layers share weights",
+            layer_sizes,
         )
     if num_layers < 0:
-        raise ValueError(f"num_layers: expected at least 0, got {num_layers}.")
+        raise ArgumentError("num_layers", "at least 0", num_layers)
     groups = min(num_groups or num_layers, num_layers)
     made = [make(n) for n in range(groups)]
     return [made[n * groups // num_layers] for n in range(num_layers)]

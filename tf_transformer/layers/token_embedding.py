@@ -6,6 +6,7 @@ Axes: B batch, T length, K rows per sentence, C cache slots, D model width, V vo
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids, in_vocabulary, nan_outside
 from tf_transformer.functional.int8_product import LARGEST, int8_product
 from tf_transformer.layers.dropout import Dropout
@@ -81,22 +82,31 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
                 dtype=self.dtype_policy,
             )
         if (embedding.input_dim, embedding.output_dim) != (vocab_size, d_model):
-            raise ValueError(
-                f"embedding: expected a table of ({vocab_size}, {d_model}), got "
-                f"({embedding.input_dim}, {embedding.output_dim})."
+            raise ArgumentError(
+                "embedding",
+                f"a table of ({vocab_size}, {d_model})",
+                f"({embedding.input_dim}, {embedding.output_dim})",
             )
         if getattr(embedding, "mask_zero", False):
-            raise ValueError(
-                "embedding: expected a table with mask_zero=False, since a saved model would not "
-                "mask padding any more, got mask_zero=True. Pass create_padding_mask(ids) as mask."
+            raise ArgumentError(
+                "embedding",
+                (
+                    "a table with mask_zero=False, since a saved model would not mask "
+                    "padding any more"
+                ),
+                "mask_zero=True",
+                "Pass create_padding_mask(ids) as mask.",
             )
         embedding.supports_masking = True  # or it warns of ids with a Keras mask, which is kept
         self.embedding = embedding
         if positions is not None and (positions.max_position or max_position) < max_position:
-            raise ValueError(
-                f"positions: expected at least {max_position} positions, the longest text "
-                f"(max_position, pe_input, pe_target), got {positions.max_position} of "
-                f"{type(positions).__name__}."
+            raise ArgumentError(
+                "positions",
+                (
+                    f"at least {max_position} positions, the longest text (max_position, "
+                    "pe_input, pe_target)"
+                ),
+                f"{positions.max_position} of {type(positions).__name__}",
             )
         self.max_position = max_position
         self.positions = positions

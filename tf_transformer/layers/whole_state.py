@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 class WholeState:
     """Mixin of a layer whose copies have all of its state.
@@ -54,9 +56,10 @@ class WholeState:
             for name in filter(None, path.split("/")):
                 sublayers = _sublayers(layer)
                 if name not in sublayers:
-                    raise ValueError(
-                        f"trainable: expected a sublayer of {type(layer).__name__} among "
-                        f"{', '.join(sublayers)}, got {path!r}."
+                    raise ArgumentError(
+                        "trainable",
+                        (f"a sublayer of {type(layer).__name__} among {', '.join(sublayers)}"),
+                        f"{path!r}",
                     )
                 layer = sublayers[name]
             layer.trainable = value

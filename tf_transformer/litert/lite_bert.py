@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.litert.lite_model import LiteModel, padded
 
 BATCH = 16  # texts of similar length at once
@@ -19,7 +20,8 @@ class LiteBert(LiteModel):
     Example:
         >>> LiteBert("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
     """
 
     def run(self, texts):
@@ -39,7 +41,7 @@ class LiteBert(LiteModel):
         most = facts["max_length"]
         rows = self.rows(texts, most - 2)
         if not rows:
-            raise ValueError("texts: expected at least one text, got none.")
+            raise ArgumentError("texts", "at least one text", "none")
         rows = [[facts["cls_id"], *ids, facts["sep_id"]] for ids in rows]
         order = sorted(range(len(rows)), key=lambda n: len(rows[n]))
         results = [None] * len(rows)

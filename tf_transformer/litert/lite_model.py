@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer import litert as package
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
 from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers import Tokenizer
 
@@ -34,16 +35,19 @@ class LiteModel:
     Example:
         >>> LiteModel("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
     """
 
     def __init__(self, folder, threads=1):
         self.description = read_description(folder)
         wanted = KINDS[self.description["kind"]]
         if type(self).__name__ in KINDS.values() and type(self).__name__ != wanted:
-            raise ValueError(
-                f"folder: expected a model for {type(self).__name__}, got one for {wanted}: "
-                f"{folder}. Use tf_transformer.litert.load."
+            raise ArgumentError(
+                "folder",
+                f"a model for {type(self).__name__}",
+                f"one for {wanted}: {folder}",
+                "Use tf_transformer.litert.load.",
             )
         self.tokenizer = Tokenizer.load(Path(folder) / TOKENIZER)
         self.functions = read_functions(Path(folder) / MODEL, threads)
@@ -70,7 +74,8 @@ def load(folder, threads=1):
     Example:
         >>> load("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
     """
     return getattr(package, KINDS[read_description(folder)["kind"]])(folder, threads)
 
@@ -91,20 +96,23 @@ def read_description(folder):
     Example:
         >>> read_description("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
     """
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
-        raise FileNotFoundError(f"folder: expected {DESCRIPTION}, from write_litert, in {folder}.")
+        raise MissingFileError("folder", f"{DESCRIPTION}, from write_litert, in {folder}")
     try:
-        description = parse_json(path.read_text("utf-8"))
+        description = parse_json(path.read_bytes())
         kind = description.get("kind")
     except (ValueError, AttributeError) as error:
-        raise ValueError(f"folder: expected a description in {path}, got {error}.") from error
+        raise ArgumentError("folder", f"a description in {path}", error) from error
     if kind not in tuple(KINDS):  # it may not be hashable
-        raise ValueError(
-            f"folder: expected a kind among {', '.join(KINDS)} in {path}, got {kind!r}. A newer "
-            f"version may have written it."
+        raise ArgumentError(
+            "folder",
+            f"a kind among {', '.join(KINDS)} in {path}",
+            f"{kind!r}",
+            "A newer version may have written it.",
         )
     return description
 
@@ -126,15 +134,15 @@ def read_functions(path, threads=1):
     Example:
         >>> read_functions(Path("nowhere.tflite"))
         Traceback (most recent call last):
-        ValueError: path: expected a LiteRT file, got nowhere.tflite.
+        tf_transformer.errors.ArgumentError: path: expected a LiteRT file, got nowhere.tflite.
     """
     if threads < 1:
-        raise ValueError(f"threads: expected at least 1, got {threads}.")
+        raise ArgumentError("threads", "at least 1", threads)
     interpreter_of = import_interpreter()
     try:
         interpreter = interpreter_of(str(path), num_threads=threads)
     except (ValueError, RuntimeError) as error:
-        raise ValueError(f"path: expected a LiteRT file, got {path}.") from error
+        raise ArgumentError("path", "a LiteRT file", path) from error
     names = interpreter.get_signature_list()
     return {name: interpreter.get_signature_runner(name) for name in names}
 
@@ -149,7 +157,7 @@ def import_interpreter():
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError as error:
-        raise ImportError('ai-edge-litert is not installed: pip install -e ".[lite]"') from error
+        raise MissingPackage('ai-edge-litert is not installed: pip install -e ".[lite]"') from error
     return Interpreter
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.feed_forwards.feed_forward import FeedForward
 from tf_transformer.layers.feed_forwards.macaron_feed_forward import MacaronFeedForward
 from tf_transformer.layers.norms.layer_norm import LayerNorm
@@ -164,7 +165,5 @@ def get(name):
     if name not in PUBLISHED:
         close = difflib.get_close_matches(name, PUBLISHED, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(
-            f"architecture: expected one of {', '.join(PUBLISHED)}, got {name!r}{hint}."
-        )
+        raise ArgumentError("architecture", f"one of {', '.join(PUBLISHED)}", f"{name!r}{hint}")
     return PUBLISHED[name]

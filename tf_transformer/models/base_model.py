@@ -7,6 +7,7 @@ import h5py
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.whole_state import WholeState
 
 
@@ -42,7 +43,8 @@ class BaseModel(WholeState, keras.Model):
         (True, True)
         >>> model.save("line.h5")
         Traceback (most recent call last):
-        ValueError: filepath: expected a name that ends in ".keras", got "line.h5". For the weights
+        tf_transformer.errors.ArgumentError: filepath: expected a name that ends in ".keras", got
+        "line.h5". For the weights
         alone use save_weights("line.weights.h5").
     """
 
@@ -106,9 +108,14 @@ class BaseModel(WholeState, keras.Model):
         if zipped is not False and not str(filepath).startswith("hf://"):
             _check_file(filepath)
         if any(weight.dtype == "int8" for weight in self.weights):
-            raise ValueError(
-                "model: expected float weights, since Keras cannot read the file of a quantized "
-                "model of this library, got int8. Save the original, and quantize it again."
+            raise ArgumentError(
+                "model",
+                (
+                    "float weights, since Keras cannot read the file of a quantized model of "
+                    "this library"
+                ),
+                "int8",
+                "Save the original, and quantize it again.",
             )
         super().save(filepath, overwrite, zipped, **kwargs)
 
@@ -126,9 +133,11 @@ class BaseModel(WholeState, keras.Model):
                 file.visititems(lambda name, x: names.append(name) if hasattr(x, "shape") else None)
             found = sum(not name.startswith("optimizer/") for name in names)
             if found > len(self.weights):
-                raise ValueError(
-                    f"filepath: expected the {len(self.weights)} weights of this model, got "
-                    f"{found} in {filepath}. Create the model with the sizes of the saved one."
+                raise ArgumentError(
+                    "filepath",
+                    f"the {len(self.weights)} weights of this model",
+                    f"{found} in {filepath}",
+                    "Create the model with the sizes of the saved one.",
                 )
         super().load_weights(filepath, skip_mismatch, **kwargs)
 
@@ -166,7 +175,9 @@ class BaseModel(WholeState, keras.Model):
 def _check_file(path):
     """Refuse all but `.keras`."""
     if not str(path).endswith(".keras"):
-        raise ValueError(
-            f'filepath: expected a name that ends in ".keras", got "{path}". For the weights alone '
-            f'use save_weights("{Path(path).stem}.weights.h5").'
+        raise ArgumentError(
+            "filepath",
+            'a name that ends in ".keras"',
+            f'"{path}"',
+            f'For the weights alone use save_weights("{Path(path).stem}.weights.h5").',
         )

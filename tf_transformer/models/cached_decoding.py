@@ -6,6 +6,8 @@ H head width, D model width, V vocabulary.
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 def check_max_length(max_length, most, name):
     """Check the number of steps against the positions of a model.
@@ -22,9 +24,8 @@ def check_max_length(max_length, most, name):
         >>> check_max_length(5, 5, "pe_target")
     """
     if isinstance(max_length, int) and max_length > most:
-        raise ValueError(
-            f"max_length: expected at most {most} ({name}), the decoder's number of positions, "
-            f"got {max_length}."
+        raise ArgumentError(
+            "max_length", f"at most {most} ({name}), the decoder's number of positions", max_length
         )
 
 

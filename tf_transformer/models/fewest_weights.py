@@ -1,5 +1,6 @@
 """How large a model is at least, without building it."""
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.positions.shaw_positions import ShawPositions
 from tf_transformer.layers.positions.t5_positions import T5Positions
 
@@ -27,7 +28,8 @@ def check_sizes(source, found, embedded, width, key_dim, layers, architecture=No
     Example:
         >>> check_sizes("config.json", 10_000_000, 100 * 8, 8, 4, [(10**9, 2, 16)])
         Traceback (most recent call last):
-        ValueError: config.json: expected the sizes of a model with at most 10,000,000 weights, got
+        tf_transformer.errors.ArgumentError: config.json: expected the sizes of a model with at most
+        10,000,000 weights, got
         those of one with at least 256,000,000,800.
     """
     fewest = embedded + sum(
@@ -41,7 +43,8 @@ def check_sizes(source, found, embedded, width, key_dim, layers, architecture=No
     elif part is not None:
         fewest += (part.max_position or 0) * width
     if fewest > 4 * found + _SLACK:
-        raise ValueError(
-            f"{source}: expected the sizes of a model with at most {found:,} weights, got those of "
-            f"one with at least {fewest:,}."
+        raise ArgumentError(
+            source,
+            f"the sizes of a model with at most {found:,} weights",
+            f"those of one with at least {fewest:,}",
         )

@@ -7,8 +7,9 @@ V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
-from tf_transformer.functional.ids import as_ids, in_vocabulary
+from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.layers.architecture import with_architecture
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.notes_layer import NotesLayer
@@ -139,11 +140,13 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         prompt = in_vocabulary(as_ids(prompt, "prompt"), self._arguments["vocab_size"], "prompt")
         prompt = tf.cast(prompt, tf.int32)
         if prompt.shape[1] is not None and prompt.shape[1] > longest:
-            raise ValueError(
-                f"prompt: expected at most {longest} tokens (max_position), the model's number of "
-                f"positions, got {prompt.shape[1]}. Leave out its beginning."
+            raise ArgumentError(
+                "prompt",
+                f"at most {longest} tokens (max_position), the model's number of positions",
+                prompt.shape[1],
+                "Leave out its beginning.",
             )
-        _check_padding(prompt)
+        prompt = _padded_at_the_end(prompt)
         batch_size = tf.shape(prompt)[0]
         caches = self.decoder.start(batch_size, max_length * beam_size)
         return {**first_state(caches, batch_size, beam_size, max_length), "prompt": prompt}
@@ -181,13 +184,9 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         return cls(**with_architecture(config))
 
 
-def _check_padding(prompt):
+def _padded_at_the_end(prompt):
     """Refuse padding before a token: `step` would choose tokens of its own there."""
     gap = (prompt[:, :-1] == 0) & (prompt[:, 1:] != 0)  # (B, P - 1)
-    message = (
-        "prompt: expected padding, id 0, only at the end of a text, got it before a token. Pad on "
-        "the right."
-    )
-    if tf.executing_eagerly() and tf.reduce_any(gap):
-        raise ValueError(message)
-    tf.debugging.Assert(~tf.reduce_any(gap), [message])
+    expected = "padding, id 0, only at the end of a text"
+    error = ArgumentError("prompt", expected, "it before a token", "Pad on the right.")
+    return asserted(prompt, ~tf.reduce_any(gap), error)

@@ -9,6 +9,7 @@ from numbers import Integral
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.architecture import with_architecture
@@ -88,9 +89,10 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
     ):
         super().__init__(**kwargs)
         if share_embeddings and input_vocab_size != target_vocab_size:
-            raise ValueError(
-                f"share_embeddings: expected one joint vocabulary, got input_vocab_size="
-                f"{input_vocab_size} and target_vocab_size={target_vocab_size}."
+            raise ArgumentError(
+                "share_embeddings",
+                "one joint vocabulary",
+                f"input_vocab_size={input_vocab_size} and target_vocab_size={target_vocab_size}",
             )
         self._arguments = {
             "num_layers": num_layers if isinstance(num_layers, Integral) else tuple(num_layers),
@@ -142,9 +144,10 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
     def build(self, input_shape=None):
         shapes = input_shape or ((None, None), (None, None))
         if len(shapes) != 2 or not all(isinstance(shape, tuple | list) for shape in shapes):
-            raise ValueError(
-                f"input_shape: expected those of (inp, tar), such as ((None, None), (None, None)), "
-                f"got {input_shape}."
+            raise ArgumentError(
+                "input_shape",
+                "those of (inp, tar), such as ((None, None), (None, None))",
+                input_shape,
             )
         source_shape, target_shape = shapes
         d_model = self._arguments["d_model"]
@@ -174,7 +177,7 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         """See `TakesIds`."""
         if not isinstance(inputs, tuple | list) or len(inputs) != 2:
             got = f"{len(inputs)} of them" if isinstance(inputs, tuple | list) else inputs
-            raise ValueError(f"inputs: expected (inp, tar), two tensors of ids, got {got}.")
+            raise ArgumentError("inputs", "(inp, tar), two tensors of ids", got)
         return tuple(as_ids(ids, name) for ids, name in zip(inputs, ("inp", "tar"), strict=True))
 
     def compute_mask(self, inputs, previous_mask=None):
@@ -242,8 +245,8 @@ def _both_numbers(num_layers):
     """The numbers of encoder and decoder layers."""
     numbers = (num_layers,) * 2 if isinstance(num_layers, Integral) else tuple(num_layers)
     if len(numbers) != 2:
-        raise ValueError(
-            f"num_layers: expected an int, or (encoder layers, decoder layers), got {num_layers!r}."
+        raise ArgumentError(
+            "num_layers", "an int, or (encoder layers, decoder layers)", f"{num_layers!r}"
         )
     return numbers
 
@@ -253,7 +256,7 @@ def _both_sizes(layer_sizes):
     if layer_sizes is None:
         return None, None
     if set(layer_sizes) != {"encoder", "decoder"}:
-        raise ValueError(
-            f'layer_sizes: expected a dict with "encoder" and "decoder", got {layer_sizes!r}.'
+        raise ArgumentError(
+            "layer_sizes", 'a dict with "encoder" and "decoder"', f"{layer_sizes!r}"
         )
     return layer_sizes["encoder"], layer_sizes["decoder"]

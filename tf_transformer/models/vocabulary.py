@@ -3,6 +3,8 @@
 Axes: V vocabulary.
 """
 
+from tf_transformer.errors import ArgumentError
+
 
 def check_vocabulary(model, tokenizer, name="tokenizer"):
     """Check that a model has a row for each token; further rows are harmless.
@@ -22,10 +24,14 @@ def check_vocabulary(model, tokenizer, name="tokenizer"):
     """
     rows = min(_sizes(model.get_config()).values())
     if rows < tokenizer.vocab_size:
-        raise ValueError(
-            f"{name}: expected at most {rows} tokens, as many as the model has rows of embeddings, "
-            f"got {tokenizer.vocab_size}. Use the vocabulary that the model was trained with; "
-            f"`with_vocab_size` makes a model for added tokens."
+        raise ArgumentError(
+            name,
+            f"at most {rows} tokens, as many as the model has rows of embeddings",
+            tokenizer.vocab_size,
+            (
+                "Use the vocabulary that the model was trained with; `with_vocab_size` makes "
+                "a model for added tokens."
+            ),
         )
 
 
@@ -61,30 +67,33 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
     config = model.get_config()
     sizes = _sizes(config)
     if not sizes:
-        raise ValueError(
-            f"model: expected a Transformer, a LanguageModel or a model of tf_transformer.bert, "
-            f"got {type(model).__name__}."
+        raise ArgumentError(
+            "model",
+            "a Transformer, a LanguageModel or a model of tf_transformer.bert",
+            type(model).__name__,
         )
     if not model.built:
-        raise ValueError("model: expected a built model, got one without weights. Call build().")
+        raise ArgumentError("model", "a built model", "one without weights", "Call build().")
     if any(weight.dtype == "int8" for weight in model.weights):
-        raise ValueError(
-            "model: expected weights in floating point, got int8. Add the tokens before you "
-            "quantize."
+        raise ArgumentError(
+            "model", "weights in floating point", "int8", "Add the tokens before you quantize."
         )
     if target_vocab_size is not None and "target_vocab_size" not in sizes:
-        raise ValueError(
-            f"target_vocab_size: expected None for a {type(model).__name__}, which has one "
-            f"vocabulary, got {target_vocab_size}."
+        raise ArgumentError(
+            "target_vocab_size",
+            f"None for a {type(model).__name__}, which has one vocabulary",
+            target_vocab_size,
         )
     new = dict.fromkeys(sizes, vocab_size)
     if target_vocab_size is not None:
         new["target_vocab_size"] = target_vocab_size
     for name, size in sizes.items():
         if not isinstance(new[name], int) or new[name] < size:
-            raise ValueError(
-                f"{name.removeprefix('input_')}: expected an integer of at least {size}, the "
-                f"model's, got {new[name]!r}. No token may lose its row."
+            raise ArgumentError(
+                name.removeprefix("input_"),
+                f"an integer of at least {size}, the model's",
+                f"{new[name]!r}",
+                "No token may lose its row.",
             )
     inner = {"config": {**config["config"], **new}} if "config" in config else new
     larger = type(model).from_config({**config, **inner})

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from tf_transformer.errors import ArgumentError
+
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
@@ -34,9 +36,10 @@ class Limits:
     def __post_init__(self):
         for name, value in vars(self).items():
             if not (value > 0 or (name == "wait" and value == 0)):
-                raise ValueError(f"{name}: expected a positive number, got {value}.")
+                raise ArgumentError(name, "a positive number", value)
         if self.most_waiting < self.most_texts:
-            raise ValueError(
-                f"most_waiting: expected at least {self.most_texts}, the texts of a request, got "
-                f"{self.most_waiting}."
+            raise ArgumentError(
+                "most_waiting",
+                f"at least {self.most_texts}, the texts of a request",
+                self.most_waiting,
             )

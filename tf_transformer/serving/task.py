@@ -1,5 +1,6 @@
 """What a served model does with texts."""
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.cores import cores
 from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.translation.translate_texts import n_best_translations, translate_texts
@@ -34,13 +35,14 @@ class Task:
         kinds = {"translate": "translate", "classify": "classify", "encode": "embed"}
         found = [name for method, name in kinds.items() if hasattr(self._model, method)]
         if not found:
-            raise ValueError(
-                f"model: expected an exported translator, classifier or sentence encoder, got "
-                f"another SavedModel, {folder}."
+            raise ArgumentError(
+                "model",
+                "an exported translator, classifier or sentence encoder",
+                f"another SavedModel, {folder}",
             )
         self.name = found[0]
         if beam and self.name != "translate":
-            raise ValueError(f"beam: expected a translator, got a model to {self.name}.")
+            raise ArgumentError("beam", "a translator", f"a model to {self.name}")
         self.threads = cores()
 
     def __call__(self, texts):

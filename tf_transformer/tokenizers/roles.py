@@ -1,5 +1,7 @@
 """Roles of special tokens, inferred from their names: a `tokenizer.json` does not store them."""
 
+from tf_transformer.errors import ArgumentError
+
 _NAMES = {
     "pad": ("<pad>", "[PAD]"),
     "start": ("<s>", "[CLS]", "<bos>", "<|endoftext|>"),
@@ -57,7 +59,9 @@ class SpecialTokenRoles:
         for name in _NAMES[role]:
             if name in self.special_tokens:
                 return self.special_tokens[name]
-        raise ValueError(
-            f"{role}_id: expected one of the special tokens {_NAMES[role]}, got "
-            f"{list(self.special_tokens)}; train a vocabulary that has one, or use `special_tokens`"
+        raise ArgumentError(
+            f"{role}_id",
+            f"one of the special tokens {_NAMES[role]}",
+            list(self.special_tokens),
+            "Train a vocabulary that has one, or use `special_tokens`.",
         )

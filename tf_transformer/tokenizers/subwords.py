@@ -1,5 +1,6 @@
 """Training the vocabulary of a translator, by the name of its kind."""
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.bpe import BPETokenizer
 from tf_transformer.tokenizers.pipeline import metaspace_pipeline
 from tf_transformer.tokenizers.unigram import UnigramTokenizer
@@ -33,5 +34,5 @@ def train_subwords(kind, texts, vocab_size):
         True
     """
     if kind not in _TRAIN:
-        raise ValueError(f"subword: expected one of {', '.join(SUBWORDS)}, got {kind!r}.")
+        raise ArgumentError("subword", f"one of {', '.join(SUBWORDS)}", f"{kind!r}")
     return _TRAIN[kind](texts, vocab_size)

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from tf_transformer import tokenizers as package
+from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import AddedToken, TokenizerFile
 from tf_transformer.tokenizers.training import check_string, import_tokenizers
@@ -148,9 +149,11 @@ class Tokenizer(SpecialTokenRoles):
             if token.normalized and self._backend.normalizer is not None:
                 content = self._backend.normalizer.normalize_str(content)
             if not content:
-                raise ValueError(
-                    f"tokens: expected tokens of which the normalizer leaves something, got "
-                    f"{token.content!r}; use tokenizers.AddedToken(..., normalized=False)"
+                raise ArgumentError(
+                    "tokens",
+                    "tokens of which the normalizer leaves something",
+                    f"{token.content!r}",
+                    "Use tokenizers.AddedToken(..., normalized=False).",
                 )
             new.setdefault(token.content, AddedToken(id=None, **fields))
         if new:
@@ -247,9 +250,11 @@ class Tokenizer(SpecialTokenRoles):
         ids = {token: self._backend.token_to_id(token) for token in tokens}
         unknown = [token for token, number in ids.items() if number is None]
         if unknown:
-            raise ValueError(
-                f"tokens: expected tokens of the vocabulary, also got {unknown[:5]}; "
-                "use `encode` to split a text into tokens"
+            raise ArgumentError(
+                "tokens",
+                "tokens of the vocabulary",
+                f"also {unknown[:5]}",
+                "Use `encode` to split a text into tokens.",
             )
         return [ids[token] for token in tokens]
 
@@ -279,9 +284,11 @@ class Tokenizer(SpecialTokenRoles):
         traces = [self._trace_word(word, self._file.model) for word, _ in words]
         traces = [trace | {"ids": self.tokens_to_ids(trace["tokens"])} for trace in traces]
         if found and [number for trace in traces for number in trace["ids"]] != ids:
-            raise ValueError(
-                f"text: expected none of the added tokens, which the model does not see, got "
-                f"{self.ids_to_tokens(sorted(found))}; trace the texts around them"
+            raise ArgumentError(
+                "text",
+                "none of the added tokens, which the model does not see",
+                self.ids_to_tokens(sorted(found)),
+                "Trace the texts around them.",
             )
         return traces
 
@@ -298,9 +305,11 @@ class Tokenizer(SpecialTokenRoles):
             ) from error
         for number in ids:
             if not 0 <= number < self.vocab_size:
-                raise ValueError(
-                    f"ids: expected integers in [0, {self.vocab_size}), got {number}; "
-                    "decode with the tokenizer that the model was trained with"
+                raise ArgumentError(
+                    "ids",
+                    f"integers in [0, {self.vocab_size})",
+                    number,
+                    "Decode with the tokenizer that the model was trained with.",
                 )
         return ids
 
@@ -317,7 +326,8 @@ def _encoded(encode, texts, add_special_tokens):
     except (TypeError, ValueError):
         raise
     except Exception as error:  # the package raises nothing narrower
-        raise ValueError(
-            f"texts: expected texts of which the vocabulary has every part, or one with an unknown "
-            f"token, got: {error}"
+        raise ArgumentError(
+            "texts",
+            "texts of which the vocabulary has every part, or one with an unknown token",
+            error,
         ) from error

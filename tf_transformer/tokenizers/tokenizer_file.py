@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS, tokenizer_json
 from tf_transformer.tokenizers.rust_json import rust_json
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
@@ -40,7 +41,8 @@ class TokenizerFile:
     Example:
         >>> TokenizerFile.read("no-such-file.json")
         Traceback (most recent call last):
-        FileNotFoundError: path: expected a tokenizer.json, but there is no file no-such-file.json
+        tf_transformer.errors.MissingFileError: path: expected a tokenizer.json, but there is no
+        file no-such-file.json
     """
 
     text: str
@@ -71,7 +73,7 @@ class TokenizerFile:
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"path: expected a tokenizer.json, but there is no file {path}")
+            raise MissingFileError("path", "a tokenizer.json", f"no file {path}")
         try:
             return cls(path.read_text(encoding="utf-8"))
         except ValueError as error:  # UnicodeDecodeError is one
@@ -117,22 +119,25 @@ class TokenizerFile:
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"path: expected a vocab.txt, but there is no file {path}")
+            raise MissingFileError("path", "a vocab.txt", f"no file {path}")
         try:
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"path: expected UTF-8, but {path} is not ({error})") from error
+            raise ArgumentError("path", "UTF-8", f"{error} in {path}") from error
         if lines[0].startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
-            raise ValueError(
-                f"path: expected UTF-8 without a byte order mark, got one in {path}, which would "
-                "be part of the first token. Remove the mark and keep every line."
+            raise ArgumentError(
+                "path",
+                "UTF-8 without a byte order mark",
+                f"one in {path}, which would be part of the first token",
+                "Remove the mark and keep every line.",
             )
         for number, token in enumerate(lines):
             if token.strip() and token != token.rstrip():
-                raise ValueError(
-                    f"path: expected tokens without white space after them, which only some "
-                    f"programs drop, got {token!r} on line {number + 1} of {path}. Remove the "
-                    "white space and keep the line."
+                raise ArgumentError(
+                    "path",
+                    "tokens without white space after them, which only some programs drop",
+                    f"{token!r} on line {number + 1} of {path}",
+                    "Remove the white space and keep the line.",
                 )
         vocabulary = {token: number for number, token in enumerate(lines)}
         for number, token in enumerate(lines):
@@ -140,10 +145,12 @@ class TokenizerFile:
                 vocabulary[_unused_name(number + 1, vocabulary)] = number
         missing = [token for token in BERT_SPECIAL_TOKENS if token not in vocabulary]
         if missing:
-            raise ValueError(
-                f"path: expected BERT's special tokens, but {path} lacks {missing}. Use the file "
-                "that the model was trained with; do not insert or remove lines, since the line of "
-                "a token is its id."
+            raise ArgumentError(
+                "path",
+                "BERT's special tokens",
+                f"none of {missing} in {path}",
+                "Use the file that the model was trained with; do not insert or remove lines, "
+                "since the line of a token is its id.",
             )
         special = {token: vocabulary[token] for token in BERT_SPECIAL_TOKENS}
         model = {

@@ -8,6 +8,7 @@ from importlib import import_module
 from numbers import Integral
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError, MissingPackage
 from tf_transformer.tokenizers.pipeline import tokenizer_json
 
 _ALPHABET = "the special tokens and every character of the texts"
@@ -71,12 +72,15 @@ def check_vocab_size(vocab_size, smallest, reason):
     Example:
         >>> check_vocab_size(100, 259, "256 bytes and 3 special tokens")
         Traceback (most recent call last):
-        ValueError: vocab_size: expected an integer of at least 259 (256 bytes and 3 special ...
+        tf_transformer.errors.ArgumentError: vocab_size: expected an integer of at least 259 (256
+        bytes and 3 special ...
     """
     if not isinstance(vocab_size, Integral) or vocab_size < smallest:
-        raise ValueError(
-            f"vocab_size: expected an integer of at least {smallest} ({reason}), got "
-            f"{vocab_size!r}; use a larger size, such as 8000"
+        raise ArgumentError(
+            "vocab_size",
+            f"an integer of at least {smallest} ({reason})",
+            f"{vocab_size!r}",
+            "Use a larger size, such as 8000.",
         )
 
 
@@ -94,12 +98,15 @@ def check_learned(size, pipeline):
         >>> from tf_transformer.tokenizers import bert_pipeline
         >>> check_learned(5, bert_pipeline())
         Traceback (most recent call last):
-        ValueError: texts: expected some text after normalisation, got none; check that ...
+        tf_transformer.errors.ArgumentError: texts: expected some text after normalisation, got
+        none; check that ...
     """
     if size <= len(pipeline.special_tokens):
-        raise ValueError(
-            "texts: expected some text after normalisation, got none; check that the corpus "
-            "was read correctly"
+        raise ArgumentError(
+            "texts",
+            "some text after normalisation",
+            "none",
+            "Check that the corpus was read correctly.",
         )
 
 
@@ -130,9 +137,8 @@ def checked_texts(texts):
     for text in texts:
         if text.strip():
             return itertools.chain([text], texts)
-    raise ValueError(
-        "texts: expected at least one text that is not blank, got none; check that the "
-        "corpus was read"
+    raise ArgumentError(
+        "texts", "at least one text that is not blank", "none", "Check that the corpus was read."
     )
 
 
@@ -156,7 +162,7 @@ def _lines_of_file(path):
             for line in lines:
                 yield line.removesuffix("\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"texts: expected UTF-8, but {path} is not ({error})") from error
+            raise ArgumentError("texts", f"UTF-8 in {path}", error) from error
 
 
 def count_words(texts, pipeline):
@@ -200,7 +206,7 @@ def import_tokenizers():
     try:
         return import_module("tokenizers")
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackage(
             "Tokenizers in Python need the package 'tokenizers', which is not installed; run "
             'pip install -e ".[train]" (graph tokenizers can read a saved file without it)'
         ) from error
@@ -229,8 +235,10 @@ def check_string(text):
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"texts: expected text without lone surrogates, got U+{ord(text[error.start]):X} "
-            f'at character {error.start}; decode the bytes with errors="replace"'
+        raise ArgumentError(
+            "texts",
+            "text without lone surrogates",
+            f"U+{ord(text[error.start]):X} at character {error.start}",
+            'Decode the bytes with errors="replace".',
         ) from error
     return text

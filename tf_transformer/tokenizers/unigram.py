@@ -3,6 +3,7 @@
 import heapq
 import itertools
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.pipeline import metaspace_pipeline
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY, TokenizerFile
@@ -58,9 +59,11 @@ class UnigramTokenizer(Tokenizer):
         rust = import_tokenizers()
         pipeline = pipeline or metaspace_pipeline()
         if pipeline.unknown is None:
-            raise ValueError(
-                "pipeline: expected one with an unknown token, got one without; use "
-                "metaspace_pipeline() or bert_pipeline()"
+            raise ArgumentError(
+                "pipeline",
+                "one with an unknown token",
+                "one without",
+                "Use metaspace_pipeline() or bert_pipeline().",
             )
         special = pipeline.special_tokens
         check_vocab_size(vocab_size, len(special) + 1, "special tokens and an alphabet")

@@ -1,5 +1,6 @@
 """WordPiece in Python, trained and run with the Rust package `tokenizers`."""
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.pipeline import bert_pipeline, tokenizer_json
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
@@ -143,9 +144,11 @@ class WordPieceTokenizer(Tokenizer):
 
 def _untrained(pipeline):
     if pipeline.unknown is None:
-        raise ValueError(
-            "pipeline: expected one with an unknown token, got one without; use "
-            "bert_pipeline() or metaspace_pipeline()"
+        raise ArgumentError(
+            "pipeline",
+            "one with an unknown token",
+            "one without",
+            "Use bert_pipeline() or metaspace_pipeline().",
         )
     return {
         "type": "WordPiece",

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_transformer.distribution import current_workers
 from tf_transformer.distribution.global_mean import apart
 from tf_transformer.distribution.worker_share import pad_labels, pad_rows
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.labels import ignore_class_of, real_labels
 
 
@@ -38,7 +39,7 @@ def accumulate_gradients(model, parts):
         >>> history = model.fit(np.ones((5, 2)), np.array([0, 1, 2, 0, 1]), verbose=0)
     """
     if parts < 1:
-        raise ValueError(f"accumulate: expected at least 1 part of a batch, got {parts}.")
+        raise ArgumentError("accumulate", "at least 1 part of a batch", parts)
     if parts == 1:
         return
     step_of_part = model.train_step
@@ -46,7 +47,7 @@ def accumulate_gradients(model, parts):
     def train_step(data):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         if weights is not None:
-            raise ValueError("accumulate: expected batches without sample weights, got some.")
+            raise ArgumentError("accumulate", "batches without sample weights", "some")
         x, y = pad_rows(x, parts), pad_labels(y, parts)
         weights = _weights(y, model.loss, parts)
         optimizer, variables = model.optimizer, model.trainable_variables
@@ -75,9 +76,14 @@ def _weights(y, losses, parts):
     own, y, losses = [], tf.nest.flatten(y), tf.nest.flatten(losses)
     for labels, loss in zip(y, losses * len(y) if len(losses) == 1 else losses, strict=True):
         if ignore_class_of(loss) == "auto" and labels.shape.rank == 2 and labels.shape[-1] == 1:
-            raise ValueError(
-                f"accumulate: expected labels (B,) or an ignore_class of the loss, since "
-                f'{labels.shape} may be classes or tokens, got "auto". Pass None or an int.'
+            raise ArgumentError(
+                "accumulate",
+                (
+                    f"labels (B,) or an ignore_class of the loss, since {labels.shape} may be "
+                    "classes or tokens"
+                ),
+                '"auto"',
+                "Pass None or an int.",
             )
         real = real_labels(labels, ignore_class_of(loss))
         real = tf.reduce_sum(tf.reshape(real, [tf.shape(real)[0], -1]), 1)

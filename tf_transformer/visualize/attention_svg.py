@@ -10,6 +10,8 @@ from html import escape
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
+
 _CELL = 24  # pixels, side of a square
 _LETTER = 8  # pixels, approximate width of a narrow letter; a wide one (CJK) takes two
 _GAP = 24  # pixels between two heads
@@ -112,22 +114,30 @@ def check_labels(weights, queries, keys, titles):
         weights = weights[np.newaxis]  # (1, T, S)
         titles = [""] if titles is None else titles
     if weights.ndim != 3:
-        raise ValueError(
-            f"weights: expected (heads, queries, keys) or (queries, keys), got shape "
-            f"{weights.shape}. Select one sentence of a batch: weights[0]."
+        raise ArgumentError(
+            "weights",
+            "(heads, queries, keys) or (queries, keys)",
+            f"shape {weights.shape}",
+            "Select one sentence of a batch: weights[0].",
         )
     if weights.size and not (weights.min() >= 0 and weights.max() <= 1.0001):  # NaN fails too
-        raise ValueError(
-            f"weights: expected numbers in [0, 1], got {weights.min():.3g} to "
-            f"{weights.max():.3g}. Pass the output of the softmax, not the scores."
+        raise ArgumentError(
+            "weights",
+            "numbers in [0, 1]",
+            f"{weights.min():.3g} to {weights.max():.3g}",
+            "Pass the output of the softmax, not the scores.",
         )
     if titles is None:
         titles = [f"head {n}" for n in range(1, len(weights) + 1)]
     axes = {"titles": titles, "queries": queries, "keys": keys}
     for axis, (name, labels) in enumerate(axes.items()):
         if len(labels) != weights.shape[axis]:
-            raise ValueError(
-                f"{name}: expected {weights.shape[axis]} strings, one for each step of axis "
-                f"{axis} of weights {weights.shape}, got {len(labels)}."
+            raise ArgumentError(
+                name,
+                (
+                    f"{weights.shape[axis]} strings, one for each step of axis {axis} of "
+                    f"weights {weights.shape}"
+                ),
+                len(labels),
             )
     return weights, titles

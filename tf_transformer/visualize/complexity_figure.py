@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.visualize.figure_style import figure_style
 
 
@@ -32,15 +33,14 @@ def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=F
     """
     sizes = np.asarray(sizes, np.float64)
     if sizes.ndim != 1 or len(sizes) < 2 or sizes[0] <= 0 or not (np.diff(sizes) > 0).all():
-        raise ValueError(
-            f"sizes: expected two or more increasing numbers above 0, got {sizes.tolist()}."
-        )
+        raise ArgumentError("sizes", "two or more increasing numbers above 0", sizes.tolist())
     lines = {label: np.asarray(line, np.float64) for label, line in costs.items()}
     for label, line in lines.items():
         if line.shape != sizes.shape or not (np.isfinite(line) & (line > 0)).all():
-            raise ValueError(
-                f"costs: expected {len(sizes)} numbers above 0, one for each size, got "
-                f"{line.tolist()} for {label!r}."
+            raise ArgumentError(
+                "costs",
+                f"{len(sizes)} numbers above 0, one for each size",
+                f"{line.tolist()} for {label!r}",
             )
     larger = slice(min(len(sizes) // 2, len(sizes) - 2), None)
     with figure_style(dark, [*lines, xlabel, ylabel]) as Figure:

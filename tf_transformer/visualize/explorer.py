@@ -6,6 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer.data.replacing import check_replaceable, replacing
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.export.translation.saved_translator import DESCRIPTION, load_transformer
 from tf_transformer.export.translation.translator import Translator
 from tf_transformer.models.bert.bert import Bert
@@ -57,12 +58,14 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
     model = model_or_folder
     if isinstance(model, (str, os.PathLike)):
         if tokenizer is not None:
-            raise ValueError("tokenizer: expected None for a folder, which has its own, got one.")
+            raise ArgumentError("tokenizer", "None for a folder, which has its own", "one")
         model, tokenizer = _loaded(Path(model_or_folder))
     elif tokenizer is None:
-        raise ValueError(
-            "tokenizer: expected the GraphTokenizer of the model, got None. "
-            "GraphTokenizer.from_file reads a tokenizer.json."
+        raise ArgumentError(
+            "tokenizer",
+            "the GraphTokenizer of the model",
+            "None",
+            "GraphTokenizer.from_file reads a tokenizer.json.",
         )
     if isinstance(model, Transformer | PretrainedBert):
         check_vocabulary(model, tokenizer)
@@ -74,9 +77,7 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
     elif isinstance(model, PretrainedBert):
         stacks = bert_stacks(model, tokenizer, texts)
     else:
-        raise ValueError(
-            f"model_or_folder: expected a Transformer or a Bert, got {type(model).__name__}."
-        )
+        raise ArgumentError("model_or_folder", "a Transformer or a Bert", type(model).__name__)
     page = explorer_page(stacks, " / ".join(texts), lang)
     with replacing(path) as beside:
         beside.write_text(page, encoding="utf-8")
@@ -85,10 +86,10 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
 
 def _checked(texts, lang):
     if lang not in LANGUAGES:
-        raise ValueError(f"lang: expected one of {', '.join(LANGUAGES)}, got {lang!r}.")
+        raise ArgumentError("lang", f"one of {', '.join(LANGUAGES)}", f"{lang!r}")
     texts = [texts] if isinstance(texts, str) else list(texts)
     if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"texts: expected one or two str, got {texts!r}.")
+        raise ArgumentError("texts", "one or two str", f"{texts!r}")
     return texts
 
 
@@ -100,8 +101,9 @@ def _loaded(folder):
         run = TrainingRun.open(folder)
         return run.best_model(), GraphTokenizer.from_file(run.tokenizer_path)
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"model_or_folder: expected the folder of an exported translator, of a training run or "
-            f"of a BERT checkpoint, got no folder: {folder}."
+        raise MissingFileError(
+            "model_or_folder",
+            ("the folder of an exported translator, of a training run or of a BERT checkpoint"),
+            f"no folder: {folder}",
         )
     return Bert.from_pretrained(folder), read_tokenizer(folder)

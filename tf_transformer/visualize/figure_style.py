@@ -3,6 +3,8 @@
 import contextlib
 import warnings
 
+from tf_transformer.errors import MissingPackage
+
 # Okabe and Ito's colours, told apart with any kind of colour blindness; yellow, too pale on white,
 # and black are left out.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -101,4 +103,4 @@ def _need_matplotlib():
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ImportError('figures need Matplotlib: pip install -e ".[notebooks]"') from error
+        raise MissingPackage('figures need Matplotlib: pip install -e ".[notebooks]"') from error

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.visualize.figure_style import figure_style
 
 
@@ -27,12 +28,13 @@ def gradients_figure(norms, *, dark=False):
     """
     lines = {label: np.asarray(line, np.float64) for label, line in norms.items()}
     if not lines:
-        raise ValueError("norms: expected at least one line, got an empty dict.")
+        raise ArgumentError("norms", "at least one line", "an empty dict")
     for label, line in lines.items():
         if line.ndim != 1 or not line.size or not np.isfinite(line).all() or (line < 0).any():
-            raise ValueError(
-                f"norms: expected norms of layers, finite and not negative, got {line.tolist()} "
-                f"for {label!r}."
+            raise ArgumentError(
+                "norms",
+                "norms of layers, finite and not negative",
+                f"{line.tolist()} for {label!r}",
             )
     with figure_style(dark, list(lines)) as Figure:
         figure = Figure(figsize=(6, 3.4), layout="constrained")

@@ -5,6 +5,7 @@ Axes: L layers, N heads.
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.visualize.figure_style import figure_style
 
 
@@ -33,7 +34,7 @@ def importance_figure(importance, *, title="importance of heads", dark=False):
     """
     grids = {stack: _grid(stack, rows) for stack, rows in importance.items()}
     if not grids:
-        raise ValueError("importance: expected at least one stack, got an empty dict.")
+        raise ArgumentError("importance", "at least one stack", "an empty dict")
     least = min(np.nanmin(grid) for grid in grids.values())
     most = max(np.nanmax(grid) for grid in grids.values())
     with figure_style(dark, [title, *grids]) as Figure:
@@ -65,8 +66,8 @@ def _grid(stack, rows):
     rows = [np.asarray(row, np.float64) for row in rows]
     good = [row.ndim == 1 and np.isfinite(row).all() for row in rows]
     if not rows or not all(good) or not max(map(len, rows)):
-        raise ValueError(
-            f"importance: expected finite numbers, a row for each layer, got {rows} for {stack!r}."
+        raise ArgumentError(
+            "importance", "finite numbers, a row for each layer", f"{rows} for {stack!r}"
         )
     grid = np.full((len(rows), max(map(len, rows))), np.nan)
     for layer, row in enumerate(rows):

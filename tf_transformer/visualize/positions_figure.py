@@ -5,6 +5,7 @@ Axes: T positions, D width.
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.visualize.figure_style import figure_style
 
 
@@ -30,9 +31,9 @@ def positions_figure(codes, *, dark=False):
     """
     codes = np.asarray(codes, np.float64)
     if codes.ndim != 2 or not codes.size:
-        raise ValueError(f"codes: expected (positions, width), got shape {codes.shape}.")
+        raise ArgumentError("codes", "(positions, width)", f"shape {codes.shape}")
     if not np.isfinite(codes).all():
-        raise ValueError("codes: expected finite numbers, got NaN or infinity.")
+        raise ArgumentError("codes", "finite numbers", "NaN or infinity")
     largest = np.abs(codes).max() or 1.0
     with figure_style(dark) as Figure:
         figure = Figure(figsize=(9, 3.4), layout="constrained")

@@ -3,6 +3,8 @@
 import csv
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
+
 # Titles for the outputs of `BertForPreTraining`.
 _TITLES = {"prediction_logits": "masked words", "seq_relationship_logits": "next sentence"}
 
@@ -32,13 +34,12 @@ def training_curves(history_file, picture_file):
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
     except ImportError as error:
-        raise ImportError('curves need Matplotlib: pip install -e ".[train]"') from error
+        raise MissingPackage('curves need Matplotlib: pip install -e ".[train]"') from error
     history = _read(Path(history_file))
     names = [name for name in history if f"val_{name}" in history]
     if not names:
-        raise ValueError(
-            f"history_file: expected columns like loss and val_loss in {history_file}, got "
-            f"{', '.join(history)}."
+        raise ArgumentError(
+            "history_file", f"columns like loss and val_loss in {history_file}", ", ".join(history)
         )
     columns = min(len(names), 3)
     rows = -(-len(names) // columns)
@@ -65,15 +66,17 @@ def _title(name):
 
 def _read(path):
     if not path.is_file():
-        raise FileNotFoundError(f"history_file: expected a history.csv, got no file {path}.")
-    with open(path, encoding="utf-8", newline="") as file:
+        raise MissingFileError("history_file", "a history.csv", f"no file {path}")
+    with open(path, encoding="utf-8", errors="replace", newline="") as file:
         rows = list(csv.DictReader(file))
     if not rows or "epoch" not in rows[0]:
-        raise ValueError(
-            f"history_file: expected a column epoch and a row per finished epoch in {path}, "
-            f"got {len(rows)} rows. Train for at least one epoch."
+        raise ArgumentError(
+            "history_file",
+            f"a column epoch and a row per finished epoch in {path}",
+            f"{len(rows)} rows",
+            "Train for at least one epoch.",
         )
     try:
         return {name: [float(row[name]) for row in rows] for name in rows[0]}
     except (TypeError, ValueError) as error:
-        raise ValueError(f"history_file: expected numbers in {path}, got: {error}.") from error
+        raise ArgumentError("history_file", f"numbers in {path}", error) from error

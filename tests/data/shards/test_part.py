@@ -42,13 +42,13 @@ def test_bad_files(tmp_path):
     other.write_text("a\nb\n")
     with pytest.raises(ValueError, match="target_file: expected as many .* 3 lines in .*a.en"):
         cut_into_parts([(str(one), str(other))], 2)
-    with pytest.raises(FileNotFoundError, match="tsv: expected a text file, but there is no"):
+    with pytest.raises(FileNotFoundError, match="tsv: expected a text file, got no"):
         cut_into_parts([(str(tmp_path / "c"),)], 2)
     other.write_bytes(b"")
     with pytest.raises(ValueError, match="tsv: expected at least one line of text in .*a.fr"):
         cut_into_parts([(str(other),)], 2)
     other.write_bytes(gzip.compress(b"a\tb\n" * 999)[:-9])
-    with pytest.raises(ValueError, match="tsv: expected a complete gzip file, but .* is damaged"):
+    with pytest.raises(ValueError, match="tsv: expected a complete gzip file, got .* is damaged"):
         cut_into_parts([(str(other),)], 2)
 
 

@@ -207,7 +207,7 @@ def test_bad_input(source, tmp_path):
         translate_file(UpperTranslator(), source, tmp_path / "none" / "target")
     packed = tmp_path / "source.gz"
     packed.write_bytes(gzip.compress(b"one\n"))
-    with pytest.raises(ValueError, match=r"source: .* is gzipped; unpack it: gunzip"):
+    with pytest.raises(ValueError, match=r"source: .* is gzipped. Unpack it: gunzip"):
         translate_file(UpperTranslator(), packed, target)
     target.write_text("mine")
     with pytest.raises(FileExistsError, match="target: expected a new file"):

@@ -109,7 +109,7 @@ def test_refuses(fields, message):
 
 
 def test_unknown_keys_are_refused_with_a_list():
-    with pytest.raises(ValueError, match="also got hiden_size, layers"):
+    with pytest.raises(ValueError, match="got also hiden_size, layers"):
         bert.BertConfig.of({"layers": 3, "hiden_size": 12, "vocab_size": 29})
 
 
@@ -217,7 +217,7 @@ def test_a_rate_that_is_no_number(tmp_path, value):
     "content, message",
     [
         ("{", "expected a JSON object"),
-        ("[1]", "expected a JSON object in .* contains a list"),
+        ("[1]", "expected a JSON object in .*got a list"),
         ({**HUGGING_FACE, "model_type": "roberta"}, "model_type: expected one of bert, albert"),
         (
             {**HUGGING_FACE, "position_embedding_type": "relative_key"},

@@ -139,7 +139,7 @@ def test_what_is_not_computed_is_refused(tmp_path, modes, modules, message):
     "file, content, message",
     [
         ("modules.json", "[{", "expected a JSON array in .*modules.json"),
-        ("modules.json", "{}", "expected a JSON array in .*modules.json, got: it contains a dict"),
+        ("modules.json", "{}", "expected a JSON array in .*modules.json, got a dict"),
         ("modules.json", "[1]", "expected a type and a path for each module"),
         ("1_Pooling/config.json", "", "expected a JSON object in .*config.json"),
     ],

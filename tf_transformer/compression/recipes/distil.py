@@ -6,6 +6,7 @@ from typing import ClassVar
 from tf_transformer.compression.prunable import prunable_stacks
 from tf_transformer.compression.pruning import pruned
 from tf_transformer.compression.recipes.training_step import TrainingStep
+from tf_transformer.errors import ArgumentError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,16 +67,16 @@ class Distil(TrainingStep):
         counts = {name: len(layers) for name, layers in prunable_stacks(model).items()}
         wanted = self._wanted()
         if len(wanted) != len(counts):
-            raise ValueError(
-                f"layers: expected {len(counts)} numbers, for the layers of "
-                f"{' and '.join(counts)}, got {self.layers!r}."
+            raise ArgumentError(
+                "layers",
+                f"{len(counts)} numbers, for the layers of {' and '.join(counts)}",
+                f"{self.layers!r}",
             )
         gone = {}
         for (name, count), left in zip(counts.items(), wanted, strict=True):
             if left > count:
-                raise ValueError(
-                    f"layers: expected at most {count}, the layers of the {name} before this step, "
-                    f"got {left}."
+                raise ArgumentError(
+                    "layers", f"at most {count}, the layers of the {name} before this step", left
                 )
             kept = {round((n + 1) * count / left) - 1 for n in range(left)}
             gone[name] = [n for n in range(count) if n not in kept]

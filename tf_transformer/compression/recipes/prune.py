@@ -10,6 +10,7 @@ from tf_transformer.compression.gradual_pruning import prune_gradually
 from tf_transformer.compression.prunable import attention_sites, network_sites
 from tf_transformer.compression.pruning import pruned
 from tf_transformer.compression.recipes.training_step import TrainingStep
+from tf_transformer.errors import ArgumentError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,8 +79,8 @@ class Prune(TrainingStep):
                 }
                 try:
                     cuts[name] = least_important(equal, share)
-                except ValueError as error:
-                    raise ValueError(f"{name}: {error}") from None
+                except ArgumentError as error:
+                    raise error.inside(name) from None
         return pruned(model, **cuts)
 
     def apply(self, model, task, folder):

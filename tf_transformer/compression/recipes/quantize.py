@@ -3,6 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
+from tf_transformer.errors import ArgumentError
+
 _DTYPES = {
     "tensorflow": ("int8", "float16", "bfloat16"),
     "litert": ("int8", "float16", "full int8", "float32"),
@@ -45,7 +47,7 @@ class Quantize:
         ):
             if getattr(self, name) not in choices:
                 known = ", ".join(map(str, choices))
-                raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}.")
+                raise ArgumentError(name, f"one of {known}", f"{getattr(self, name)!r}")
 
     def rehearse(self, model):
         """The model: the weights are rounded when it is exported."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from tf_transformer.compression.recipes.distil import Distil
 from tf_transformer.compression.recipes.prune import Prune
 from tf_transformer.compression.recipes.quantize import Quantize
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 
 STEPS = {kind.name: kind for kind in (Distil, Prune, Quantize)}
@@ -50,12 +51,13 @@ class Recipe:
 
     def __post_init__(self):
         if not self.steps:
-            raise ValueError(f"steps: expected at least one of {', '.join(STEPS)}, got none.")
+            raise ArgumentError("steps", f"at least one of {', '.join(STEPS)}", "none")
         for n, (step, after) in enumerate(itertools.pairwise(self.steps)):
             if isinstance(step, Quantize) and not isinstance(after, Quantize):
-                raise ValueError(
-                    f"steps[{n}]: expected quantize as the last step, since rounded weights cannot "
-                    f"be trained, got {after.name} after it."
+                raise ArgumentError(
+                    f"steps[{n}]",
+                    "quantize as the last step, since rounded weights cannot be trained",
+                    f"{after.name} after it",
                 )
 
     @classmethod
@@ -80,11 +82,11 @@ class Recipe:
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"recipe: expected a JSON file, got no file {path}.")
+            raise MissingFileError("recipe", "a JSON file", f"no file {path}")
         try:
-            content = parse_json(path.read_text("utf-8"))
+            content = parse_json(path.read_bytes())
         except ValueError as error:
-            raise ValueError(f"recipe: expected JSON in {path}, got {error}.") from error
+            raise ArgumentError("recipe", f"JSON in {path}", error) from error
         recipe = cls.from_dict(content)
 
         def inside(name):
@@ -110,19 +112,20 @@ class Recipe:
         Example:
             >>> Recipe.from_dict({"model": "run", "steps": [{"step": "quantise"}]})
             Traceback (most recent call last):
-            ValueError: steps[0]: expected one of distil, prune, quantize, got 'quantise' (did you
+            tf_transformer.errors.ArgumentError: steps[0]: expected one of distil, prune, quantize,
+            got 'quantise' (did you
             mean 'quantize'?).
         """
         _check_fields("recipe", content, ("model", "steps", "data"))
         model, steps, data = (content.get(name) for name in ("model", "steps", "data"))
         if not isinstance(model, str):
-            raise ValueError(f"model: expected the path of a folder, got {model!r}.")
+            raise ArgumentError("model", "the path of a folder", f"{model!r}")
         if not isinstance(steps, list):
-            raise ValueError(f"steps: expected a list of steps, got {steps!r}.")
+            raise ArgumentError("steps", "a list of steps", f"{steps!r}")
         _check_fields("data", data or {}, _DATA)
         for name, value in (data or {}).items():
             if not isinstance(value, str):
-                raise ValueError(f"data: expected a string as {name}, got {value!r}.")
+                raise ArgumentError("data", f"a string as {name}", f"{value!r}")
         steps = tuple(_step(f"steps[{n}]", step) for n, step in enumerate(steps))
         return cls(model, steps, data or {})
 
@@ -138,7 +141,7 @@ class Recipe:
 
 def _step(place, content):
     if not isinstance(content, dict) or not isinstance(content.get("step"), str):
-        raise ValueError(f'{place}: expected an object with "step", got {content!r}.')
+        raise ArgumentError(place, 'an object with "step"', f"{content!r}")
     settings = dict(content)
     name = settings.pop("step")
     _check_known(place, name, STEPS)
@@ -147,22 +150,22 @@ def _step(place, content):
     _check_fields(place, settings, fields)
     for field in fields.values():
         if field.name not in settings and field.default is dataclasses.MISSING:
-            raise ValueError(f"{place}, {name}: expected a value of {field.name}, got none.")
+            raise ArgumentError(f"{place}, {name}", f"a value of {field.name}", "none")
     for key, value in settings.items():
         wanted = typing.get_args(fields[key].type) or (fields[key].type,)
         allowed = (*wanted, int) if float in wanted else wanted
         if not isinstance(value, allowed) or isinstance(value, bool):
             kinds = " or ".join(_KINDS[kind] for kind in wanted)
-            raise ValueError(f"{place}, {name}: {key}: expected {kinds}, got {value!r}.")
+            raise ArgumentError(key, kinds, f"{value!r}", place=f"{place}, {name}: {key}")
     try:
         return kind(**settings)
-    except ValueError as error:
-        raise ValueError(f"{place}, {name}: {error}") from error
+    except ArgumentError as error:
+        raise error.inside(f"{place}, {name}") from error
 
 
 def _check_fields(place, content, known):
     if not isinstance(content, dict):
-        raise ValueError(f"{place}: expected an object, got {content!r}.")
+        raise ArgumentError(place, "an object", f"{content!r}")
     for name in content:
         _check_known(place, name, known)
 
@@ -171,4 +174,4 @@ def _check_known(place, name, known):
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"{place}: expected one of {', '.join(known)}, got {name!r}{hint}.")
+        raise ArgumentError(place, f"one of {', '.join(known)}", f"{name!r}{hint}")

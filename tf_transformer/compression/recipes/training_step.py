@@ -3,6 +3,7 @@
 import dataclasses
 
 from tf_transformer.compression.distiller import Distiller
+from tf_transformer.errors import ArgumentError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class TrainingStep:
             ("soft_targets", "a number in [0, 1]", 0 <= self.soft_targets <= 1),
         ):
             if not holds:
-                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)!r}.")
+                raise ArgumentError(name, expected, f"{getattr(self, name)!r}")
 
     def distiller(self, student, teacher, **losses):
         """Return the model to train.

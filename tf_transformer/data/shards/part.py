@@ -12,6 +12,7 @@ from tf_transformer.data.readers import (
     pair_of_columns,
     text_of,
 )
+from tf_transformer.errors import ArgumentError
 
 _BLOCK = 2**24  # bytes read at once while lines are counted
 
@@ -101,13 +102,15 @@ def cut_into_parts(files, lines_per_part):
         lines = {path: count for path, (_, count) in zip(together, counted, strict=True)}
         if len(set(lines.values())) > 1:
             said = " and ".join(f"{count:,} lines in {path}" for path, count in lines.items())
-            raise ValueError(
-                f"target_file: expected as many lines as source_file, got {said}; line n of one "
-                f"must translate line n of the other"
+            raise ArgumentError(
+                "target_file",
+                "as many lines as source_file",
+                said,
+                "Line n of one must translate line n of the other.",
             )
         count = max(lines.values())
         if not count:
-            raise ValueError(f"{names[0]}: expected at least one line of text in {together[0]}")
+            raise ArgumentError(names[0], f"at least one line of text in {together[0]}")
         for n, starts in enumerate(zip(*(starts for starts, _ in counted), strict=True)):
             first = n * (every or 0)
             size = min(every or count, count - first)

@@ -18,6 +18,7 @@ from tf_transformer.data.shards.encoding import encode_part, scan_part
 from tf_transformer.data.shards.part import cut_into_parts
 from tf_transformer.data.shards.prepared_pairs import FORMAT, MANIFEST, write_tsv
 from tf_transformer.data.split import comparable, pairs_without, split_pairs
+from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers import train_subwords
 from tf_transformer.tokenizers.subwords import SUBWORDS
 
@@ -72,11 +73,11 @@ def prepare_pairs(
     """
     folder = Path(folder)
     if subword not in SUBWORDS:
-        raise ValueError(f"subword: expected one of {', '.join(SUBWORDS)}, got {subword!r}.")
+        raise ArgumentError("subword", f"one of {', '.join(SUBWORDS)}", f"{subword!r}")
     if workers < 1:
-        raise ValueError(f"workers: expected at least 1, got {workers}.")
+        raise ArgumentError("workers", "at least 1", workers)
     if (folder / MANIFEST).exists():
-        raise ValueError(f"folder: expected a new folder, got {folder}, which is prepared already.")
+        raise ArgumentError("folder", "a new folder", f"{folder}, which is prepared already")
     work = folder / WORK
     with locked(folder), _pool(workers) as run:
         parts = _parts(source, work)
@@ -112,9 +113,11 @@ def _check_settings(path, settings):
             beside.write_text(json.dumps(settings), "utf-8")
     begun = json.loads(path.read_text("utf-8"))
     if begun != json.loads(json.dumps(settings)):
-        raise ValueError(
-            f"folder: expected the settings with which {path.parent.parent} was begun, {begun}, "
-            f"got {settings}. Use them, choose another folder, or delete this one."
+        raise ArgumentError(
+            "folder",
+            f"the settings with which {path.parent.parent} was begun, {begun}",
+            settings,
+            "Use them, choose another folder, or delete this one.",
         )
 
 
@@ -154,9 +157,7 @@ def _draw(source, validation, parts, work, report):
         found["validation"] = validation.load()
         found["test"] = pairs_without(found["test"], found["validation"])
     if not (found["validation"] and found["test"]):
-        raise ValueError(
-            f"data: expected enough pairs for training, validation and test, got {total}."
-        )
+        raise ArgumentError("data", "enough pairs for training, validation and test", total)
     return found
 
 

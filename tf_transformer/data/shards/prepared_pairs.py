@@ -1,12 +1,12 @@
 """Reads what `prepare_pairs` wrote."""
 
 import itertools
-import json
 import os
 from pathlib import Path
 
 from tf_transformer.data.readers import read_tsv
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers import Tokenizer
 
@@ -35,7 +35,8 @@ class PreparedPairs:
     Example:
         >>> PreparedPairs("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: prepared: expected a folder that tf-transformer prepare wrote, got
+        tf_transformer.errors.MissingFileError: prepared: expected a folder that tf-transformer
+        prepare wrote, got
         nowhere.
     """
 
@@ -43,26 +44,29 @@ class PreparedPairs:
         self.folder = Path(folder)
         path = self.folder / MANIFEST
         if not path.is_file():
-            raise FileNotFoundError(
-                f"prepared: expected a folder that tf-transformer prepare wrote, got {folder}."
-            )
+            raise MissingFileError("prepared", "a folder that tf-transformer prepare wrote", folder)
         try:
-            self.manifest = parse_json(path.read_text("utf-8"))
+            self.manifest = parse_json(path.read_bytes())
             if self.manifest["format"] != FORMAT:
-                raise ValueError(
-                    f"{path}: expected format {FORMAT}, got {self.manifest['format']}, written by "
-                    f"version {self.manifest['version']}. Prepare the data again."
+                raise ArgumentError(
+                    "path",
+                    f"format {FORMAT}",
+                    (f"{self.manifest['format']}, written by version {self.manifest['version']}"),
+                    "Prepare the data again.",
+                    place=path,
                 )
             self.shards = [_shard(shard, path) for shard in self.manifest["shards"]]
             self.vocabulary  # noqa: B018  raises if it is missing
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: expected a prepared folder, got {error!r}.") from error
+        except ArgumentError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ArgumentError("path", "a prepared folder", f"{error!r}", place=path) from error
         for shard in self.shards:
             file = self.folder / shard["name"]
             if not os.path.isfile(file):  # `is_file` raises an error for a name that is too long
-                raise FileNotFoundError(f"{self.folder}: expected {shard['name']}, got no file.")
+                raise MissingFileError("folder", shard["name"], "no file", place=self.folder)
             if shard["pairs"] > file.stat().st_size:
-                raise ValueError(f"{file}: expected {shard['pairs']} pairs, got a smaller file.")
+                raise ArgumentError("file", f"{shard['pairs']} pairs", "a smaller file", place=file)
 
     @property
     def tokenizer_path(self):
@@ -118,9 +122,12 @@ class PreparedPairs:
                 raise ValueError(f"{count} pairs instead of {shard['pairs']}")
         except (ValueError, tf.errors.OpError) as error:
             said = str(error).split("\n")[0]
-            raise ValueError(
-                f"{path}: expected the shard that was prepared, got a damaged file ({said}). "
-                f"Prepare the data again."
+            raise ArgumentError(
+                "path",
+                "the shard that was prepared",
+                f"a damaged file ({said})",
+                "Prepare the data again.",
+                place=path,
             ) from error
         return sides["source"], sides["target"]
 
@@ -144,9 +151,11 @@ def _shard(content, path):
     name, numbers = content["name"], (content["pairs"], *sizes, *sizes.values())
     counted = all(type(n) is int and n >= 0 for n in numbers) and sum(sizes.values()) == numbers[0]
     if Path(name).name != name or not counted:
-        raise ValueError(
-            f"{path}: expected the name of a file in the folder, and numbers of pairs, for each "
-            f"shard, got {content!r}."
+        raise ArgumentError(
+            "path",
+            "the name of a file in the folder, and numbers of pairs, for each shard",
+            f"{content!r}",
+            place=path,
         )
     return {**content, "sizes": sizes}
 

@@ -8,6 +8,7 @@ import concurrent.futures
 import numpy as np
 
 from tf_transformer.data.batches import BucketedBatches
+from tf_transformer.errors import ArgumentError
 
 
 class ShardedBatches:
@@ -55,9 +56,10 @@ class ShardedBatches:
         self.dropped = int(counts[:, -1].sum())
         self._counts = counts[:, :-1]
         if not self._counts.any():
-            raise ValueError(
-                f"lengths: expected a pair of at most {lengths[-1] - 1} tokens per side, got "
-                f"{len(pairs)} pairs, all longer."
+            raise ArgumentError(
+                "lengths",
+                f"a pair of at most {lengths[-1] - 1} tokens per side",
+                f"{len(pairs)} pairs, all longer",
             )
 
     @property

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer.compression.recipes import Quantize
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
 from tf_transformer.export.chain.classifier_task import ClassifierTask
 from tf_transformer.export.chain.measuring import peak_memory, relative, seconds_of, size_of
 from tf_transformer.export.chain.report import import_figure, write_report
@@ -44,7 +45,8 @@ def compress(recipe, folder, **fit_options):
         >>> from tf_transformer.compression.recipes import Quantize, Recipe
         >>> compress(Recipe("nowhere", (Quantize(),)), "smaller")
         Traceback (most recent call last):
-        FileNotFoundError: model: expected the output of finetune or a training run, got nowhere.
+        tf_transformer.errors.MissingFileError: model: expected the output of finetune or a training
+        run, got nowhere.
     """
     folder = Path(folder)
     import_figure()
@@ -80,9 +82,11 @@ def _check_folder(folder, recipe):
     except (OSError, ValueError):  # missing, or not ours
         content = None
     if content != json.loads(json.dumps(recipe.to_dict())):  # a file has lists for tuples
-        raise FileExistsError(
-            f"{folder}: expected a new folder, or that of the same recipe, which would be resumed, "
-            f"got {'another recipe' if isinstance(content, dict) else 'other content'}."
+        raise ExistingFileError(
+            "folder",
+            "a new folder, or that of the same recipe, which would be resumed",
+            "another recipe" if isinstance(content, dict) else "other content",
+            place=folder,
         )
 
 
@@ -90,12 +94,10 @@ def _task(recipe, fit_options):
     model = Path(recipe.model)
     if (model / "run.json").is_file():
         if recipe.data:
-            raise ValueError("data: expected none, since the run has its own, got some.")
+            raise ArgumentError("data", "none, since the run has its own", "some")
         return TranslatorTask(recipe.model, "tf-transformer compress recipe.json")
     if not (model / "result.json").is_file():
-        raise FileNotFoundError(
-            f"model: expected the output of finetune or a training run, got {model}."
-        )
+        raise MissingFileError("model", "the output of finetune or a training run", model)
     return ClassifierTask(recipe.model, recipe.data, **fit_options)
 
 
@@ -107,8 +109,8 @@ def _rehearse(recipe, task):
             model = step.rehearse(model)
             if isinstance(step, Quantize):
                 task.check(model, step)
-        except ValueError as error:
-            raise ValueError(f"steps[{n}], {step.name}: {error}") from error
+        except ArgumentError as error:
+            raise error.inside(f"steps[{n}], {step.name}") from error
 
 
 def _make_stages(recipe, task, stages, first):

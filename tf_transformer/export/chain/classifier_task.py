@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 
 from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelled_tsv
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.export.chain.served import LITE, SAVED, in_batches, served
 from tf_transformer.export.classification import TextClassifier
 from tf_transformer.export.litert import write_litert
@@ -35,7 +36,7 @@ class ClassifierTask:
     Example:
         >>> ClassifierTask("nowhere", {})
         Traceback (most recent call last):
-        FileNotFoundError: model: expected the output of finetune, got nowhere.
+        tf_transformer.errors.MissingFileError: model: expected the output of finetune, got nowhere.
     """
 
     method, score_name = "classify", "accuracy, %"
@@ -43,21 +44,22 @@ class ClassifierTask:
     def __init__(self, folder, data, **fit_options):
         folder = Path(folder)
         if not (folder / "result.json").is_file() or not (folder / "model").is_dir():
-            raise FileNotFoundError(f"model: expected the output of finetune, got {folder}.")
+            raise MissingFileError("model", "the output of finetune", folder)
         result = json.loads((folder / "result.json").read_text("utf-8"))
         if "early_exit" in result:
-            raise ValueError(f"model: expected one without exits, got early exit in {folder}.")
+            raise ArgumentError("model", "one without exits", f"early exit in {folder}")
         self.settings = FineTuning(**result["settings"])
         self.data = _texts(data)
         if not self.data.test:
-            raise ValueError("data: expected texts for the test, got none.")
+            raise ArgumentError("data", "texts for the test", "none")
         self.vocabulary = folder / "model"
         self.tokenizer = read_tokenizer(self.vocabulary)
         self.model = self.load(folder)
         if self.model.config.labels != self.data.labels:
-            raise ValueError(
-                f"data: expected the classes of the model, {', '.join(self.model.config.labels)}, "
-                f"got {', '.join(self.data.labels)}."
+            raise ArgumentError(
+                "data",
+                f"the classes of the model, {', '.join(self.model.config.labels)}",
+                ", ".join(self.data.labels),
             )
         self.texts = [text for text, _ in self.data.test]
         self._fit_options = fit_options
@@ -131,9 +133,9 @@ class ClassifierTask:
 
 def _texts(data):
     if ("train" in data) == ("set" in data):
-        raise ValueError("data: expected train or set, got both or neither.")
+        raise ArgumentError("data", "train or set", "both or neither")
     if "train" in data:
         return read_labelled_tsv(data["train"], data.get("validation"), data.get("test"))
     if "archive" not in data:
-        raise ValueError("data: expected the archive that contains the set, got none.")
+        raise ArgumentError("data", "the archive that contains the set", "none")
     return load_labelled_texts(data["set"], data["archive"])

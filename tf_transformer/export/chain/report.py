@@ -3,6 +3,7 @@
 import statistics
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import MissingPackage
 
 PLOT = "results.png"
 
@@ -80,7 +81,7 @@ def import_figure():
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('the plot needs Matplotlib: pip install -e ".[train]"') from error
+        raise MissingPackage('the plot needs Matplotlib: pip install -e ".[train]"') from error
     return Figure
 
 

@@ -4,6 +4,7 @@ import json
 
 from tf_transformer.compression import distilled_pairs
 from tf_transformer.data import group_references, pairs_without
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.chain.served import LITE, SAVED, served
 from tf_transformer.export.litert import write_litert
 from tf_transformer.export.litert.litert_functions import litert_functions
@@ -40,7 +41,7 @@ class TranslatorTask:
     Example:
         >>> TranslatorTask("nowhere", "")
         Traceback (most recent call last):
-        FileNotFoundError: ...
+        tf_transformer.errors.MissingFileError: ...
     """
 
     method, score_name = "translate", "BLEU"
@@ -48,9 +49,8 @@ class TranslatorTask:
     def __init__(self, folder, command):
         self.run = TrainingRun.open(folder)
         if self.run.source.prepared:
-            raise ValueError(
-                f"model: expected a run on pairs that fit into memory, got {folder}, on prepared "
-                f"shards."
+            raise ArgumentError(
+                "model", "a run on pairs that fit into memory", f"{folder}, on prepared shards"
             )
         self.command = command
         self.model = self.run.best_model()

@@ -5,6 +5,7 @@ Axes: B batch, C classes.
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.classification.text_classifier import TextClassifier
 from tf_transformer.export.text_model import TEXTS
 from tf_transformer.models.bert.early_exit import check_thresholds
@@ -51,7 +52,7 @@ class EarlyExitClassifier(TextClassifier):
         self, model, tokenizer, max_length=None, jit_compile=False, *, patience=None, entropy=0.0
     ):
         if not hasattr(model, "exit_early"):
-            raise ValueError(f"model: expected a BertWithExits, got {type(model).__name__}.")
+            raise ArgumentError("model", "a BertWithExits", type(model).__name__)
         self._thresholds = check_thresholds(model, patience, entropy)
         super().__init__(
             model,

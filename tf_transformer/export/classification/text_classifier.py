@@ -5,6 +5,7 @@ Axes: B batch, C classes.
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.text_model import TEXTS, TextModel
 from tf_transformer.models.bert.classifier import answers_of
 
@@ -44,9 +45,7 @@ class TextClassifier(TextModel):
         super().__init__(model, tokenizer, max_length, jit_compile, **options)
         self._config = model.config
         if not model.config.labels:
-            raise ValueError(
-                f"model: expected a text classifier, with labels, got {type(model).__name__}."
-            )
+            raise ArgumentError("model", "a text classifier, with labels", type(model).__name__)
         # Not a decorator, which would keep only a weak reference: `TextClassifier(...).classify()`.
         self.classify = tf.function(self.classify, input_signature=[TEXTS], autograph=False)
 

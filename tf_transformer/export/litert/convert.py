@@ -8,6 +8,8 @@ import warnings
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 WEIGHTS_DTYPES = ("float32", "float16", "int8", "full int8")
 
 
@@ -51,7 +53,7 @@ def convert(functions, weights, weights_dtype="float32", examples=None):
         except Exception as error:  # the converter raises nothing narrower
             lacking = re.search("TF Select ops: (.*)", str(error))
             reason = f"it has no operation {lacking[1]}" if lacking else error
-            raise ValueError(f"model: LiteRT cannot compute it: {reason}.") from error
+            raise ArgumentError("model", "one that LiteRT can compute", reason) from error
 
 
 @contextlib.contextmanager

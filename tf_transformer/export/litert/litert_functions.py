@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.plan import attention_plan
 from tf_transformer.functional.portable_context import portable
 from tf_transformer.models.bert.bert_for_sequence_classification import (
@@ -73,16 +74,17 @@ def litert_functions(model):
     }
     of_kind = kinds.get(type(model))
     if of_kind is None:
-        raise ValueError(
-            f"model: expected one of {', '.join(kind.__name__ for kind in kinds)}, got "
-            f"{type(model).__name__}."
+        raise ArgumentError(
+            "model", f"one of {', '.join(kind.__name__ for kind in kinds)}", type(model).__name__
         )
     if not model.built:
-        raise ValueError("model: expected a built model, got one without weights. Call build().")
+        raise ArgumentError("model", "a built model", "one without weights", "Call build().")
     if model.compute_dtype != "float32" or any(w.dtype == "int8" for w in model.weights):
-        raise ValueError(
-            f"model: expected one in float32, got {model.dtype_policy.name} or int8 weights. "
-            f"Pass the original; weights_dtype sets the dtype in the file."
+        raise ArgumentError(
+            "model",
+            "one in float32",
+            f"{model.dtype_policy.name} or int8 weights",
+            "Pass the original; weights_dtype sets the dtype in the file.",
         )
     return of_kind(model)
 

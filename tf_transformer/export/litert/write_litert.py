@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_transformer import __version__
 from tf_transformer.data.replacing import check_replaceable, replacing
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.litert.convert import WEIGHTS_DTYPES, convert
 from tf_transformer.export.litert.litert_functions import litert_functions
 from tf_transformer.litert.lite_model import (
@@ -78,15 +79,15 @@ def write_litert(
         (2, 8)
     """
     if weights_dtype not in WEIGHTS_DTYPES:
-        raise ValueError(
-            f"weights_dtype: expected one of {', '.join(WEIGHTS_DTYPES)}, got {weights_dtype!r}."
+        raise ArgumentError(
+            "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", f"{weights_dtype!r}"
         )
     if weights_dtype == "full int8" and not examples:
-        raise ValueError('examples: expected texts for "full int8", got none.')
+        raise ArgumentError("examples", 'texts for "full int8"', "none")
     if examples is not None:
         examples = [text for text in examples if text.strip()]
         if not examples:
-            raise ValueError("examples: expected texts that are not blank, got none.")
+            raise ArgumentError("examples", "texts that are not blank", "none")
     if weights_dtype != "full int8" and examples:
         examples = examples[:COMPARED]
     check_replaceable(folder, only_with=DESCRIPTION)
@@ -105,9 +106,11 @@ def write_litert(
             functions, read_functions(beside / MODEL), probes[: COMPARED * (1 + STEPS)]
         )
         if not difference <= TOLERANCES[weights_dtype]:  # nor NaN
-            raise ValueError(
-                f"model: expected a file within {TOLERANCES[weights_dtype]} of the model, got "
-                f"{difference:.3g} on {weights_dtype}. Try another weights_dtype."
+            raise ArgumentError(
+                "model",
+                f"a file within {TOLERANCES[weights_dtype]} of the model",
+                f"{difference:.3g} on {weights_dtype}",
+                "Try another weights_dtype.",
             )
         report = {"bytes": len(file), "difference": difference}
         description = {"version": __version__, "kind": kind, "weights_dtype": weights_dtype}
@@ -120,9 +123,8 @@ def _check_tokenizer(model, tokenizer):
     """Check that the model can read the vocabulary."""
     check_vocabulary(model, tokenizer, "tokenizer_file")
     if isinstance(model, Transformer) and tokenizer.pad_id != 0:
-        raise ValueError(
-            f"tokenizer_file: expected the id 0 for padding, which the masks block, got "
-            f"{tokenizer.pad_id}."
+        raise ArgumentError(
+            "tokenizer_file", "the id 0 for padding, which the masks block", tokenizer.pad_id
         )
 
 
@@ -133,7 +135,7 @@ def _facts(kind, model, tokenizer, max_length):
         return {**ends, "length_limit": (2, 10)}
     most = model.config.max_position_embeddings
     if max_length is not None and not 3 <= max_length <= most:
-        raise ValueError(f"max_length: expected 3 to {most}, got {max_length}.")
+        raise ArgumentError("max_length", f"3 to {most}", max_length)
     return {
         "max_length": max_length or most,
         "pad_id": tokenizer.pad_id,

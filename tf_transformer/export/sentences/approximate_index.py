@@ -7,6 +7,8 @@ import itertools
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
+
 APPROXIMATE = ("pq", "hnsw")
 TRAINING = 65536  # vectors that set the centroids of "pq"
 CENTROIDS = 256
@@ -29,12 +31,12 @@ class ApproximateIndex:
     Example:
         >>> ApproximateIndex("lsh")
         Traceback (most recent call last):
-        ValueError: kind: expected pq or hnsw, got 'lsh'.
+        tf_transformer.errors.ArgumentError: kind: expected pq or hnsw, got 'lsh'.
     """
 
     def __init__(self, kind):
         if kind not in APPROXIMATE:
-            raise ValueError(f"kind: expected {' or '.join(APPROXIMATE)}, got {kind!r}.")
+            raise ArgumentError("kind", " or ".join(APPROXIMATE), f"{kind!r}")
         self._kind, self._faiss, self._index = kind, _faiss(), None
 
     @classmethod
@@ -53,19 +55,20 @@ class ApproximateIndex:
             ValueError: If the file is damaged or holds something else.
         """
         if not path.is_file():
-            raise FileNotFoundError(f"index: expected the file {path}, got none.")
+            raise MissingFileError("index", f"the file {path}", "none")
         index = cls(kind)
         try:
             found = index._faiss.read_index(str(path))
         except (RuntimeError, MemoryError) as error:
-            raise ValueError(
-                f"index: expected a file of faiss, got {path}, which is damaged: {error}"
+            raise ArgumentError(
+                "index", "a file of faiss", f"{path}, which is damaged: {error}"
             ) from error
         wanted = {"pq": index._faiss.IndexPQ, "hnsw": index._faiss.IndexHNSWFlat}[kind]
         if type(found) is not wanted or (found.ntotal, found.d) != (rows, width):
-            raise ValueError(
-                f"index: expected {rows} vectors of width {width} for {kind} in {path}, got "
-                f"{found.ntotal} of width {found.d} for {type(found).__name__}."
+            raise ArgumentError(
+                "index",
+                f"{rows} vectors of width {width} for {kind} in {path}",
+                f"{found.ntotal} of width {found.d} for {type(found).__name__}",
             )
         index._index = found
         return index
@@ -99,9 +102,8 @@ class ApproximateIndex:
                 first.append(part)
             seen = np.concatenate([np.empty((0, width), np.float32), *first])[:TRAINING]
             if len(seen) < CENTROIDS:
-                raise ValueError(
-                    f"dtype: expected at least {CENTROIDS} vectors for pq, got {len(seen)}. Use "
-                    f"int8."
+                raise ArgumentError(
+                    "dtype", f"at least {CENTROIDS} vectors for pq", len(seen), "Use int8."
                 )
             self._index.pq.cp.min_points_per_centroid = 1  # or faiss prints a warning
             self._index.train(seen)
@@ -120,5 +122,5 @@ def _faiss():
     try:
         import faiss
     except ImportError as error:
-        raise ImportError('faiss-cpu is not installed: pip install -e ".[search]"') from error
+        raise MissingPackage('faiss-cpu is not installed: pip install -e ".[search]"') from error
     return faiss

@@ -9,6 +9,8 @@ import tempfile
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
+
 
 def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
     """Encode lines in order, one part at a time.
@@ -35,7 +37,7 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
     """
     for name, value in (("batch_size", batch_size), ("lines_at_once", lines_at_once)):
         if value < 1:
-            raise ValueError(f"{name}: expected at least 1, got {value}.")
+            raise ArgumentError(name, "at least 1", value)
     lines = iter(lines)
     while part := list(itertools.islice(lines, lines_at_once)):
         order = np.argsort([len(line) for line in part], kind="stable")
@@ -138,9 +140,11 @@ def check_search(vectors, width, top):
         >>> check_search(np.ones((2, 3)), 3, top=1)
     """
     if vectors.shape[1] != width:
-        raise ValueError(
-            f"index: expected vectors of width {vectors.shape[1]}, as the model produces, got "
-            f"{width}. Build the index with the same model."
+        raise ArgumentError(
+            "index",
+            f"vectors of width {vectors.shape[1]}, as the model produces",
+            width,
+            "Build the index with the same model.",
         )
     if top < 1:
-        raise ValueError(f"top: expected at least 1, got {top}.")
+        raise ArgumentError("top", "at least 1", top)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.text_model import TEXTS, TextModel
 from tf_transformer.models.bert import SentenceEncoder
 from tf_transformer.models.bert.checkpoints.fields import SENTENCE_BERT, check_fields
@@ -104,11 +105,11 @@ def read_text_settings(folder):
     check_fields(content, SENTENCE_BERT, settings)
     longest, lowercase = content.get("max_seq_length"), content.get("do_lower_case") or False
     if longest is not None and (type(longest) is not int or longest < 3):
-        raise ValueError(
-            f"max_seq_length: expected an integer of at least 3 in {settings}, got {longest!r}."
+        raise ArgumentError(
+            "max_seq_length", f"an integer of at least 3 in {settings}", f"{longest!r}"
         )
     if not isinstance(lowercase, bool):
-        raise ValueError(f"do_lower_case: expected true or false in {settings}, got {lowercase!r}.")
+        raise ArgumentError("do_lower_case", f"true or false in {settings}", f"{lowercase!r}")
     if longest is None and settings.is_file():
         longest = _model_max_length(folder)
     _warn_of_prompt(folder / "config_sentence_transformers.json")

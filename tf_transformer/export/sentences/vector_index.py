@@ -11,6 +11,7 @@ import numpy as np
 from tf_transformer import __version__
 from tf_transformer.data.array_file import map_array
 from tf_transformer.data.replacing import check_replaceable, replacing
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.export.sentences.approximate_index import APPROXIMATE, ApproximateIndex
 from tf_transformer.export.sentences.embedding import check_search, nearest, write_vectors
 from tf_transformer.json_text import parse_json
@@ -52,8 +53,8 @@ class VectorIndex:
     def __init__(self, folder):
         folder = Path(folder)
         if not (folder / DESCRIPTION).is_file():
-            raise FileNotFoundError(
-                f"index: expected a folder with {DESCRIPTION}, from `embed --index`, got {folder}."
+            raise MissingFileError(
+                "index", f"a folder with {DESCRIPTION}, from `embed --index`", folder
             )
         self.rows, self.width, self.dtype = _facts(folder / DESCRIPTION)
         self._probes = _array(folder / "probes.npy", (len(PROBES), self.width))
@@ -75,17 +76,20 @@ class VectorIndex:
         """
         vectors = np.asarray(encode(list(PROBES)))
         if vectors.shape[1] != self.width:
-            raise ValueError(
-                f"index: expected vectors of width {vectors.shape[1]}, as the model produces, got "
-                f"{self.width}. Build the index with the same model."
+            raise ArgumentError(
+                "index",
+                f"vectors of width {vectors.shape[1]}, as the model produces",
+                self.width,
+                "Build the index with the same model.",
             )
         lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(self._probes, axis=1)
         cosine = ((vectors * self._probes).sum(1) / np.maximum(lengths, 1e-30)).min()
         if not cosine >= CLOSE:
-            raise ValueError(
-                f"index: expected one that this model made, with the same pooling, got one of "
-                f"another model: the cosine of a text's vectors is {cosine:.2f}. Build the index "
-                f"with the same model."
+            raise ArgumentError(
+                "index",
+                "one that this model made, with the same pooling",
+                f"one of another model: the cosine of a text's vectors is {cosine:.2f}",
+                "Build the index with the same model.",
             )
 
     def search(self, vectors, top):
@@ -114,14 +118,15 @@ class VectorIndex:
 def _facts(path):
     """`rows`, `width` and `dtype` of a description."""
     try:
-        description = parse_json(path.read_text("utf-8"))
+        description = parse_json(path.read_bytes())
         rows, width, dtype = (description[name] for name in ("rows", "width", "dtype"))
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"index: expected a description in {path}, got {error!r}.") from error
+        raise ArgumentError("index", f"a description in {path}", f"{error!r}") from error
     if not (type(rows) is type(width) is int and rows >= 0 < width and dtype in DTYPES):
-        raise ValueError(
-            f"index: expected numbers of rows and columns, and a dtype of {', '.join(DTYPES)}, in "
-            f"{path}, got {rows!r}, {width!r} and {dtype!r}."
+        raise ArgumentError(
+            "index",
+            f"numbers of rows and columns, and a dtype of {', '.join(DTYPES)}, in {path}",
+            f"{rows!r}, {width!r} and {dtype!r}",
         )
     return rows, width, dtype
 
@@ -130,9 +135,11 @@ def _array(path, shape, dtype="float32"):
     """An array of the index, mapped into memory."""
     array = map_array(path)
     if array.shape != shape or array.dtype != dtype:
-        raise ValueError(
-            f"index: expected {dtype} of shape {shape} in {path}, as the description says, got "
-            f"{array.dtype} of shape {array.shape}. Build the index again."
+        raise ArgumentError(
+            "index",
+            f"{dtype} of shape {shape} in {path}, as the description says",
+            f"{array.dtype} of shape {array.shape}",
+            "Build the index again.",
         )
     return array
 
@@ -163,7 +170,7 @@ def write_index(folder, parts, encode, dtype="float32"):
         {'rows': 2, 'width': 2, 'dtype': 'int8'}
     """
     if dtype not in DTYPES:
-        raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}.")
+        raise ArgumentError("dtype", f"one of {', '.join(DTYPES)}", f"{dtype!r}")
     check_replaceable(folder, only_with=DESCRIPTION)
     approximate = ApproximateIndex(dtype) if dtype in APPROXIMATE else None
     probes = np.asarray(encode(list(PROBES)), np.float32)
@@ -192,9 +199,8 @@ def write_index(folder, parts, encode, dtype="float32"):
 def _of_width(parts, width):
     for part in parts:
         if part.shape[1:] != (width,):
-            raise ValueError(
-                f"parts: expected vectors of width {width}, as encode gives, got shape "
-                f"{part.shape}."
+            raise ArgumentError(
+                "parts", f"vectors of width {width}, as encode gives", f"shape {part.shape}"
             )
         yield part
 

@@ -8,6 +8,7 @@ import json
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.buckets import in_bucket
 from tf_transformer.export.small_batches import SmallBatches
 from tf_transformer.export.translation.in_parts import in_parts
@@ -86,7 +87,7 @@ class IdTranslator(tf.Module):
         check_range("min_length", min_length, 0)
         check_range("no_repeat_ngram", no_repeat_ngram, 0)
         if not isinstance(length_limit, tuple | list) or len(length_limit) != 2:
-            raise ValueError(f"length_limit: expected two numbers, a and b, got {length_limit}.")
+            raise ArgumentError("length_limit", "two numbers, a and b", length_limit)
         for number, least in zip(length_limit, (0, 1), strict=True):
             check_range("length_limit", number, least)
         self._beam = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}

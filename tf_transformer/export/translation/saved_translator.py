@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_transformer import __version__
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.model_card import model_card
 from tf_transformer.export.translation.exported_tokenizer import ExportedTokenizer
@@ -71,26 +72,34 @@ def read_description(path):
     path = Path(path)
     file = path / DESCRIPTION
     if not (path / "saved_model.pb").is_file() or not file.is_file():
-        raise FileNotFoundError(
-            f"{path}: expected the folder of an exported translator (saved_model.pb and "
-            f"{DESCRIPTION}), got {'a folder without them' if path.is_dir() else 'no folder'}. "
-            f"Make one with: tf-transformer export RUN --output FOLDER"
+        raise MissingFileError(
+            "path",
+            f"the folder of an exported translator (saved_model.pb and {DESCRIPTION})",
+            "a folder without them" if path.is_dir() else "no folder",
+            "Make one with: tf-transformer export RUN --output FOLDER",
+            place=path,
         )
     try:
-        description = parse_json(file.read_text(encoding="utf-8"))
+        description = parse_json(file.read_bytes())
         if description["format"] != FORMAT:
-            raise ValueError(
-                f"{path}: expected format {FORMAT}, got {description['format']}, written by "
-                f"version {description['version']}. Export it again with this version."
+            raise ArgumentError(
+                "path",
+                f"format {FORMAT}",
+                f"{description['format']}, written by version {description['version']}",
+                "Export it again with this version.",
+                place=path,
             )
         missing = _REQUIRED - description.keys()
         if missing:
-            raise ValueError(
-                f"{file}: expected the fields {sorted(_REQUIRED)}, got none of "
-                f"{sorted(missing)}. Export it again."
+            raise ArgumentError(
+                "file",
+                f"the fields {sorted(_REQUIRED)}",
+                f"none of {sorted(missing)}",
+                "Export it again.",
+                place=file,
             )
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{file}: expected a description in JSON, got {error!r}.") from error
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ArgumentError("file", "a description in JSON", f"{error!r}", place=file) from error
     return description
 
 
@@ -155,9 +164,14 @@ def load_transformer(path):
     """
     description = read_description(path)
     if description.get("weights_dtype") == "int8":
-        raise ValueError(
-            f"path: expected a model with float weights, got one in int8, {path}. Use the run or "
-            f"the model that it was exported from; `load_translator` loads it to translate."
+        raise ArgumentError(
+            "path",
+            "a model with float weights",
+            f"one in int8, {path}",
+            (
+                "Use the run or the model that it was exported from; `load_translator` loads "
+                "it to translate."
+            ),
         )
     saved = load_translator(path)
     config = description["model"]

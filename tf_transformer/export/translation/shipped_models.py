@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tf_transformer.errors import MissingFileError
+
 _PACKAGE = Path(__file__).parents[2]
 _INSTALLED = _PACKAGE / "saved_models"
 # In a checkout or an editable install, the folder is next to the package.
@@ -26,8 +28,10 @@ def shipped_model(name):
     """
     path = _FOLDER / name
     if not path.is_dir():
-        raise FileNotFoundError(
-            f"{name}: expected the name of a model included in tf_transformer, got another name. "
-            f"Pass the folder of your own model with --model."
+        raise MissingFileError(
+            name,
+            "the name of a model included in tf_transformer",
+            "another name",
+            "Pass the folder of your own model with --model.",
         )
     return path

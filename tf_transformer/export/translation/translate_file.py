@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
 from tf_transformer.export.translation.translate_texts import translate_texts
 from tf_transformer.json_text import parse_json
 
@@ -71,7 +72,7 @@ def translate_file(
     """
     source, target = Path(source), Path(target)
     if lines_at_once < 1:
-        raise ValueError(f"lines_at_once: expected at least 1, got {lines_at_once}.")
+        raise ArgumentError("lines_at_once", "at least 1", lines_at_once)
     unfinished = _unfinished(source, target)
     notes = unfinished.with_name(unfinished.name + ".json")
     settings = {"beam": beam, "model": _fingerprint(translator), "decoding": _settings(translator)}
@@ -110,14 +111,12 @@ def _unfinished(source, target):
     """Check source and target; return the path of the unfinished target."""
     check_plain_text(source, "source")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"target: expected a file in a folder, got no folder for {target}.")
+        raise MissingFileError("target", "a file in a folder", f"no folder for {target}")
     if target.exists():
-        raise FileExistsError(f"target: expected a new file, got an existing one: {target}")
+        raise ExistingFileError("target", "a new file", f"an existing one: {target}")
     unfinished = target.with_name(target.name + ".unfinished")
     if source.resolve() == unfinished.resolve():
-        raise ValueError(
-            f"source, target: expected a source that is not the unfinished target, got {source}."
-        )
+        raise ArgumentError("source, target", "a source that is not the unfinished target", source)
     return unfinished
 
 
@@ -130,9 +129,11 @@ def _lock(output):
     try:
         fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ValueError(
-            f"target: expected a file that no other process is writing, got {output.name}. Wait "
-            "for that process, or choose another target."
+        raise ArgumentError(
+            "target",
+            "a file that no other process is writing",
+            output.name,
+            "Wait for that process, or choose another target.",
         ) from error
     except OSError:  # a file system without locks
         return
@@ -169,19 +170,22 @@ def _go_on(notes, settings, lines, output):
         return 0, digest
     start_over = f"Delete {notes} to start over."
     try:
-        state = parse_json(notes.read_text(encoding="utf-8"))
+        state = parse_json(notes.read_bytes())
         same = {name: state[name] for name in settings} == settings
         names = "lines", "source_bytes", "target_bytes"
         done, read, written = (operator.index(state[name]) for name in names)
         expected = state["source_sha256"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{notes}: expected the progress in JSON, got {error!r}. {start_over}"
+        raise ArgumentError(
+            "target", "the progress in JSON", f"{error!r}", start_over, place=notes
         ) from error
     if not same:
-        raise ValueError(
-            f"{notes}: expected the progress with {settings}, got that of another model or other "
-            f"settings. {start_over}"
+        raise ArgumentError(
+            "target",
+            f"the progress with {settings}",
+            "that of another model or other settings",
+            start_over,
+            place=notes,
         )
     while left := read - lines.tell():
         block = lines.read(min(left, 2**20))
@@ -189,9 +193,12 @@ def _go_on(notes, settings, lines, output):
             break
         digest.update(block)
     if digest.hexdigest() != expected or output.tell() < written:
-        raise ValueError(
-            f"{notes}: expected the progress of this source and this unfinished target, got that "
-            f"of others. {start_over}"
+        raise ArgumentError(
+            "target",
+            "the progress of this source and this unfinished target",
+            "that of others",
+            start_over,
+            place=notes,
         )
     output.truncate(written)
     output.seek(written)

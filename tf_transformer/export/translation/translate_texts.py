@@ -8,6 +8,7 @@ import itertools
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.cores import cores
 
 # Each batch that is decoded holds its own memory.
@@ -56,7 +57,7 @@ def translate_texts(
         2
     """
     if beam and sample is not None:
-        raise ValueError("beam, sample: expected at most one of them, got both.")
+        raise ArgumentError("beam, sample", "at most one of them", "both")
     if beam:
         found = n_best_translations(
             translator,
@@ -142,15 +143,17 @@ def count_tokens(translator, texts):
 
 def _check_exported_with(translator, signature):
     if not hasattr(translator, signature):
-        raise ValueError(
-            f"translator: expected one with {signature}, got one that an earlier version exported. "
-            "Export it again: tf-transformer export RUN"
+        raise ArgumentError(
+            "translator",
+            f"one with {signature}",
+            "one that an earlier version exported",
+            "Export it again: tf-transformer export RUN",
         )
 
 
 def _in_batches(translate, translator, texts, tokens_per_batch, progress, counted):
     if tokens_per_batch < 1:
-        raise ValueError(f"tokens_per_batch: expected at least 1, got {tokens_per_batch}.")
+        raise ArgumentError("tokens_per_batch", "at least 1", tokens_per_batch)
     lengths = count_tokens(translator, texts)
     if counted:
         counted(lengths)

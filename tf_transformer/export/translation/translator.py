@@ -5,6 +5,7 @@ Axes: B batch, S source length, L maximum target length, D model width, n size o
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.export.saving import save_module
 from tf_transformer.export.small_batches import warm_up_signature
 from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
@@ -54,9 +55,11 @@ class Translator(tf.Module):
         config = model.get_config()
         check_vocabulary(model, tokenizer)
         if tokenizer.pad_id != 0:
-            raise ValueError(
-                f"tokenizer: expected the id 0 for padding, which the masks block, got "
-                f"{tokenizer.pad_id}. Train a vocabulary with this package."
+            raise ArgumentError(
+                "tokenizer",
+                "the id 0 for padding, which the masks block",
+                tokenizer.pad_id,
+                "Train a vocabulary with this package.",
             )
         self.tokenizer = tokenizer
         ends = tokenizer.start_id, tokenizer.end_id

@@ -8,6 +8,7 @@ import typing
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.blocks import shape_of
 
 
@@ -51,17 +52,13 @@ class ByDistance(tf.experimental.ExtensionType):
             if x is not None
         }
         if not sizes:
-            raise ValueError("scores, keys, values: expected at least one table, got none.")
+            raise ArgumentError("scores, keys, values", "at least one table", "none")
         for name, size in sizes.items():
             if size is not None and (size < 3 or size % 2 == 0):
-                raise ValueError(
-                    f"{name}: expected an odd number of distances of at least 3, -m to m, got "
-                    f"{size}."
-                )
+                raise ArgumentError(name, "an odd number of distances of at least 3, -m to m", size)
         if len(set(sizes.values())) > 1:
-            raise ValueError(
-                f"{', '.join(sizes)}: expected tables of the same number of distances, got "
-                f"{list(sizes.values())}."
+            raise ArgumentError(
+                ", ".join(sizes), "tables of the same number of distances", list(sizes.values())
             )
 
     @property

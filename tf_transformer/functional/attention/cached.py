@@ -7,6 +7,7 @@ import functools
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.grouped import fold_heads, unfold_heads
 from tf_transformer.functional.attention.use_xla import use_xla
@@ -71,9 +72,8 @@ def cached_attention(
             heads = max(1, q.shape[1] // groups) * groups
         expected = (batch, heads, q.shape[-2], width)
         if not tensor.shape.is_compatible_with(expected):
-            raise ValueError(
-                f"{name}: expected shape {expected}, to match q and the cache, got "
-                f"{tuple(tensor.shape)}."
+            raise ArgumentError(
+                name, f"shape {expected}, to match q and the cache", tuple(tensor.shape)
             )
     check_window(window)
     core = _cached_by_xla if use_xla(jit, q.shape, cache[0].shape) else _cached

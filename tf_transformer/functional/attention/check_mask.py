@@ -6,6 +6,7 @@ Axes: B batch, N heads, T target (query) length, S source (key) length.
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import blocked_scores
 
 
@@ -37,13 +38,13 @@ def check_mask(mask, scores_shape, tokens=None):
     """
     scores_shape = tuple(scores_shape)
     if len(scores_shape) != 4:
-        raise ValueError(f"scores_shape: expected (B, N, T, S), got {scores_shape}.")
+        raise ArgumentError("scores_shape", "(B, N, T, S)", scores_shape)
     padding = None
     if tokens is not None:
         padding = np.asarray(tokens) == 0
         expected = (scores_shape[0], scores_shape[3])
         if padding.shape != expected:
-            raise ValueError(f"tokens: expected shape (B, S) = {expected}, got {padding.shape}.")
+            raise ArgumentError("tokens", f"shape (B, S) = {expected}", padding.shape)
     if mask is None:
         return []
     mask = tf.convert_to_tensor(mask)

@@ -8,6 +8,7 @@ import math
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.blocks import Blocks, shape_of
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.plan import choose_plan
@@ -131,9 +132,11 @@ def _loop(count, body, state):
 
 def _check_inputs(q, k, v):
     if not (q.dtype.is_complex and q.dtype == k.dtype == v.dtype):
-        raise ValueError(
-            f"q, k, v: expected complex tensors of one dtype, got {q.dtype.name}, {k.dtype.name} "
-            f"and {v.dtype.name}. Cast them: tf.cast(q, tf.complex64)."
+        raise ArgumentError(
+            "q, k, v",
+            "complex tensors of one dtype",
+            f"{q.dtype.name}, {k.dtype.name} and {v.dtype.name}",
+            "Cast them: tf.cast(q, tf.complex64).",
         )
     if None in (q.shape.rank, k.shape.rank, v.shape.rank) or not (
         q.shape.rank == k.shape.rank == v.shape.rank >= 2
@@ -141,7 +144,8 @@ def _check_inputs(q, k, v):
         and q.shape[-1:].is_compatible_with(k.shape[-1:])
         and k.shape[:-1].is_compatible_with(v.shape[:-1])
     ):
-        raise ValueError(
-            f"q, k, v: expected (..., T, H), (..., S, H) and (..., S, H_v) with the same leading "
-            f"axes, got {q.shape}, {k.shape} and {v.shape}."
+        raise ArgumentError(
+            "q, k, v",
+            "(..., T, H), (..., S, H) and (..., S, H_v) with the same leading axes",
+            f"{q.shape}, {k.shape} and {v.shape}",
         )

@@ -11,6 +11,7 @@ import functools
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids
 
 
@@ -116,10 +117,14 @@ def additive_mask(attention_mask):
     """
     mask = tf.convert_to_tensor(attention_mask)
     if mask.dtype.is_floating or mask.shape.rank not in (2, 3):
-        raise ValueError(
-            f"attention_mask: expected integers (batch, from, to) or (batch, to), 1 = may attend, "
-            f"got {mask.dtype.name} {mask.shape}. For a float mask with 1.0 = may attend pass "
-            f"tf.cast(mask, tf.int32); with 1.0 = blocked pass tf.cast(1 - mask, tf.int32)."
+        raise ArgumentError(
+            "attention_mask",
+            "integers (batch, from, to) or (batch, to), 1 = may attend",
+            f"{mask.dtype.name} {mask.shape}",
+            (
+                "For a float mask with 1.0 = may attend pass tf.cast(mask, tf.int32); with "
+                "1.0 = blocked pass tf.cast(1 - mask, tf.int32)."
+            ),
         )
     if mask.shape.rank == 2:
         mask = tf.expand_dims(mask, 1)  # (B, 1, T)
@@ -165,10 +170,12 @@ def check_keras_mask(mask, shape):
         >>> check_keras_mask(tf.constant([[True, False]]), tf.TensorShape((1, 2)))
     """
     if mask.dtype != tf.bool or not shape.is_compatible_with(mask.shape):
-        raise ValueError(
-            f"Keras mask: expected bool {tuple(shape)}, a value for each token, got "
-            f"{tf.as_dtype(mask.dtype).name} {tuple(mask.shape)}. Put keras.layers.Masking after "
-            f"the embedding, not before it; pass a mask of another shape as `mask`."
+        raise ArgumentError(
+            "Keras mask",
+            f"bool {tuple(shape)}, a value for each token",
+            f"{tf.as_dtype(mask.dtype).name} {tuple(mask.shape)}",
+            "Put keras.layers.Masking after the embedding, not before it; pass a mask of another "
+            "shape as `mask`.",
         )
 
 
@@ -207,10 +214,14 @@ def blocked_scores(mask, scores_shape):
     elif mask.dtype.is_floating:
         blocked = tf.not_equal(mask, tf.zeros((), mask.dtype))
     else:
-        raise ValueError(
-            f"mask: expected float (1.0 = blocked) or bool (True = may attend), got "
-            f"{mask.dtype.name}, whose polarity is unknown. If 1 means blocked pass "
-            f"tf.cast(mask, tf.float32); if 1 means may attend pass tf.cast(mask, tf.bool)."
+        raise ArgumentError(
+            "mask",
+            "float (1.0 = blocked) or bool (True = may attend)",
+            f"{mask.dtype.name}, whose polarity is unknown",
+            (
+                "If 1 means blocked pass tf.cast(mask, tf.float32); if 1 means may attend "
+                "pass tf.cast(mask, tf.bool)."
+            ),
         )
     _check_broadcast(mask, blocked.shape, scores_shape)
     return blocked
@@ -229,9 +240,15 @@ def _check_broadcast(mask, shape, scores_shape):
     fits = shape.rank == 2 or shape.rank == scores_shape.rank
     sizes = zip(reversed(shape), reversed(scores_shape), strict=False)
     if not fits or any(m not in (1, s) and None not in (m, s) for m, s in sizes):
-        raise ValueError(
-            f"mask: expected a shape that broadcasts to the scores {tuple(scores_shape)} "
-            f"= (batch, heads, queries, keys), got {mask.dtype.name} {tuple(mask.shape)}. "
-            f"A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
-            f"add a head axis to a mask per sentence with tf.expand_dims(mask, 1)."
+        raise ArgumentError(
+            "mask",
+            (
+                f"a shape that broadcasts to the scores {tuple(scores_shape)} = (batch, "
+                "heads, queries, keys)"
+            ),
+            f"{mask.dtype.name} {tuple(mask.shape)}",
+            (
+                "A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
+                "add a head axis to a mask per sentence with tf.expand_dims(mask, 1)."
+            ),
         )

@@ -8,6 +8,8 @@ import contextvars
 import dataclasses
 import math
 
+from tf_transformer.errors import ArgumentError
+
 # The most scores computed whole in a plain graph and by XLA: up to 64 MiB, blocks gain nothing; XLA
 # has no fast ones and takes up to 256 MiB. A block of whole rows takes 4 MiB, which fits into the
 # caches of two cores (benchmarks/attention/NOTES.md).
@@ -44,14 +46,15 @@ class AttentionPlan:
 
     def __post_init__(self):
         if self.name not in ("whole", "rowwise", "blockwise", "windowed"):
-            raise ValueError(
-                f'plan: expected "auto", "whole", "rowwise", "blockwise", "windowed" or an '
-                f"AttentionPlan, got {self.name!r}."
+            raise ArgumentError(
+                "plan",
+                '"auto", "whole", "rowwise", "blockwise", "windowed" or an AttentionPlan',
+                f"{self.name!r}",
             )
         for field in ("most_scores", "query_block", "key_block"):
             size = getattr(self, field)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                raise ValueError(f"{field}: expected a positive integer, got {size!r}.")
+                raise ArgumentError(field, "a positive integer", f"{size!r}")
 
 
 _preferred = contextvars.ContextVar("attention_plan", default="auto")
@@ -123,15 +126,15 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
     if plan != "auto":
         plan = _as_plan(plan)
         if plan.name != "whole" and weights_wanted:
-            raise ValueError(
-                f'plan: "{plan.name}" does not compute the attention weights. Pass '
-                f'return_attention_weights=False, or plan="whole".'
+            raise ArgumentError(
+                "plan",
+                '"whole" for the attention weights',
+                f'"{plan.name}", which does not compute the attention weights',
+                'Pass return_attention_weights=False, or plan="whole".',
             )
         if not _fits(plan, window):
             others = '"rowwise" or "blockwise" without' if window is None else '"windowed" with'
-            raise ValueError(
-                f'plan: expected "auto", "whole" or {others} a window, got "{plan.name}".'
-            )
+            raise ArgumentError("plan", f'"auto", "whole" or {others} a window', f'"{plan.name}"')
         return plan
     if weights_wanted:
         return AttentionPlan("whole")

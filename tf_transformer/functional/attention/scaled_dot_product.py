@@ -7,6 +7,7 @@ import functools
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.blockwise import blockwise_attention
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.check_inputs import check_inputs
@@ -144,9 +145,10 @@ def _cores_by_xla():
 
 def _check_widths(q, k):
     if not q.shape[-1:].is_compatible_with(k.shape[-1:]):
-        raise ValueError(
-            f"q, k: expected the same width, since every query is multiplied by every key, got "
-            f"q {tuple(q.shape)} and k {tuple(k.shape)}."
+        raise ArgumentError(
+            "q, k",
+            "the same width, since every query is multiplied by every key",
+            f"q {tuple(q.shape)} and k {tuple(k.shape)}",
         )
 
 
@@ -156,9 +158,13 @@ def _full_bias(bias, scores_shape, q, k):
     fits = fits and bias.shape.rank <= scores_shape.rank
     sizes = zip(reversed(bias.shape if fits else ()), reversed(scores_shape), strict=False)
     if not fits or any(b not in (1, s) and None not in (b, s) for b, s in sizes):
-        raise ValueError(
-            f"bias: expected floats that broadcast to the scores {tuple(scores_shape)} = "
-            f"(batch, heads, queries, keys), got {bias.dtype.name} {bias.shape}."
+        raise ArgumentError(
+            "bias",
+            (
+                f"floats that broadcast to the scores {tuple(scores_shape)} = (batch, heads, "
+                "queries, keys)"
+            ),
+            f"{bias.dtype.name} {bias.shape}",
         )
     while bias.shape.rank < scores_shape.rank:
         bias = tf.expand_dims(bias, 0)
@@ -173,28 +179,33 @@ def _check_by_distance(bias, scores_shape, width, value_width):
     sizes = zip(reversed(shape or ()), reversed(scores_shape[:-2]), strict=False)
     too_long = shape is not None and shape.rank > scores_shape.rank - 2
     if too_long or any(b not in (1, s) and None not in (b, s) for b, s in sizes):
-        raise ValueError(
-            f"bias: expected ByDistance with scores (batch, heads, distances), or fewer axes, for "
-            f"{tuple(scores_shape)} = (batch, heads, queries, keys), got "
-            f"{tuple(bias.scores.shape)}."
+        raise ArgumentError(
+            "bias",
+            (
+                "ByDistance with scores (batch, heads, distances), or fewer axes, for "
+                f"{tuple(scores_shape)} = (batch, heads, queries, keys)"
+            ),
+            tuple(bias.scores.shape),
         )
     for name, table, needed in (
         ("keys", bias.keys, width),
         ("values", bias.values, value_width),
     ):
         if table is not None and table.shape[1] != needed:
-            raise ValueError(
-                f"bias: expected ByDistance with {name} of width {needed}, that of "
-                f"{name[0]}, got {tuple(table.shape)}."
+            raise ArgumentError(
+                "bias",
+                f"ByDistance with {name} of width {needed}, that of {name[0]}",
+                tuple(table.shape),
             )
 
 
 def _check_dropout(rate, seed):
     if not 0 <= rate < 1:
-        raise ValueError(f"dropout: expected a rate of at least 0 and below 1, got {rate}.")
+        raise ArgumentError("dropout", "a rate of at least 0 and below 1", rate)
     seed = tf.convert_to_tensor(seed)
     if seed.shape != (2,) or not seed.dtype.is_integer:
-        raise ValueError(
-            f"dropout: expected (rate, seed) with a seed of two integers, got a seed of "
-            f"{seed.dtype.name} {tuple(seed.shape)}."
+        raise ArgumentError(
+            "dropout",
+            "(rate, seed) with a seed of two integers",
+            f"a seed of {seed.dtype.name} {tuple(seed.shape)}",
         )

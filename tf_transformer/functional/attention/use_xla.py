@@ -2,6 +2,7 @@
 
 import logging
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.xla_context import has_accelerator, in_xla_program
 
 # Programs that "auto" compiles in one process: each new shape takes XLA 0.2 to 1 second.
@@ -36,7 +37,7 @@ def use_xla(jit, *shapes):
         True
     """
     if jit not in (True, False, "auto"):
-        raise ValueError(f'jit: expected True, False or "auto", got {jit!r}.')
+        raise ArgumentError("jit", 'True, False or "auto"', f"{jit!r}")
     if jit != "auto":
         return jit
     if in_xla_program():

@@ -5,6 +5,8 @@ Axes: T target (query) length, S source (key) length. Leading axes (batch, heads
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 def check_window(window):
     """Check the `window` of attention.
@@ -21,9 +23,10 @@ def check_window(window):
     if window is None:
         return
     if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-        raise ValueError(
-            f"window: expected None or an int of at least 1, the number of keys on each side of a "
-            f"query, got {window!r}."
+        raise ArgumentError(
+            "window",
+            "None or an int of at least 1, the number of keys on each side of a query",
+            f"{window!r}",
         )
 
 

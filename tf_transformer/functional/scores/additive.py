@@ -6,6 +6,7 @@ of the network. Leading axes (batch, heads) are "...".
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.check_inputs import check_inputs
 from tf_transformer.functional.attention.leading_axes import merge_leading
 from tf_transformer.functional.attention.masks import blocked_scores
@@ -64,9 +65,10 @@ def additive_attention(
     queries = project(q, query_kernel, "query_kernel")  # (..., T, U)
     keys = project(k, key_kernel, "key_kernel")  # (..., S, U)
     if not queries.shape[-1:] == keys.shape[-1:] == vector.shape:
-        raise ValueError(
-            f"query_kernel, key_kernel, score_vector: expected shapes (any, U), (any, U) and (U,), "
-            f"got widths {queries.shape[-1]} and {keys.shape[-1]}, and {vector.shape}."
+        raise ArgumentError(
+            "query_kernel, key_kernel, score_vector",
+            "shapes (any, U), (any, U) and (U,)",
+            f"widths {queries.shape[-1]} and {keys.shape[-1]}, and {vector.shape}",
         )
     scores_shape = q.shape[:-1].concatenate(k.shape[-2:-1])
     blocked = blocked_scores(mask, scores_shape)

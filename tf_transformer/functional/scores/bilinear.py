@@ -6,6 +6,7 @@ axes (batch, heads) are "...".
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.check_inputs import check_inputs
 from tf_transformer.functional.scores.multiplicative import multiplicative_attention
 from tf_transformer.functional.scores.projection import project
@@ -45,9 +46,10 @@ def bilinear_attention(q, k, v, kernel, mask=None, **options):
     q, k, v, kernel = (tf.convert_to_tensor(x) for x in (q, k, v, kernel))
     check_inputs(q, k, v)
     if kernel.shape.rank == 2 and not kernel.shape[1:].is_compatible_with(k.shape[-1:]):
-        raise ValueError(
-            f"kernel: expected shape ({q.shape[-1]}, {k.shape[-1]}), (width of q, width of k), got "
-            f"{tuple(kernel.shape)}."
+        raise ArgumentError(
+            "kernel",
+            f"shape ({q.shape[-1]}, {k.shape[-1]}), (width of q, width of k)",
+            tuple(kernel.shape),
         )
     results = multiplicative_attention(project(q, kernel, "kernel"), k, v, mask, **options)
     return tuple(x if x is None else tf.cast(x, q.dtype) for x in results)

@@ -5,6 +5,8 @@ Axes: D width of the input, F width of the output. Leading axes are "...".
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 def wide_dtype(x):
     """The dtype of scores: float64 for float64, float32 for every other dtype.
@@ -42,9 +44,10 @@ def project(x, kernel, name):
     """
     dtype, kernel = wide_dtype(x), tf.convert_to_tensor(kernel)
     if kernel.shape.rank != 2 or not x.shape[-1:].is_compatible_with(kernel.shape[:1]):
-        raise ValueError(
-            f"{name}: expected shape ({x.shape[-1]}, any), a row for each column of the input "
-            f"{tuple(x.shape)}, got {kernel.shape}."
+        raise ArgumentError(
+            name,
+            (f"shape ({x.shape[-1]}, any), a row for each column of the input {tuple(x.shape)}"),
+            kernel.shape,
         )
     rows, width = kernel.shape
     flat = tf.reshape(tf.cast(x, dtype), (-1, rows))  # one product, not one for each batch row

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.complex_numbers import complex_wave
 from tf_transformer.functional.ids import as_ids, in_vocabulary, nan_outside
 from tf_transformer.layers.complex.complex_layer import ComplexLayer, check_sizes
@@ -137,7 +138,7 @@ def _check_scheme(name, scheme, schemes):
     if scheme not in schemes:
         close = difflib.get_close_matches(str(scheme), schemes, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"{name}: expected one of {', '.join(schemes)}, got {scheme!r}{hint}.")
+        raise ArgumentError(name, f"one of {', '.join(schemes)}", f"{scheme!r}{hint}")
 
 
 def _sinusoids(shape, dtype):

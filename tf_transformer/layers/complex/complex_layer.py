@@ -6,6 +6,7 @@ Axes: D width; the leading axes are "...".
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.complex_numbers import to_real
 from tf_transformer.layers.notes_layer import NotesLayer
 
@@ -55,4 +56,4 @@ def check_sizes(**sizes):
     """
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"{name}: expected a positive integer, got {size!r}.")
+            raise ArgumentError(name, "a positive integer", f"{size!r}")

@@ -7,6 +7,7 @@ H = D / N head width.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.complex_attention import complex_attention
 from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.layers.complex.complex_dense import ComplexDense
@@ -52,9 +53,10 @@ class ComplexMultiHeadAttention(ComplexLayer):
         super().__init__(**kwargs)
         check_sizes(d_model=d_model, num_heads=num_heads)
         if d_model % num_heads:
-            raise ValueError(
-                f"d_model, num_heads: expected d_model to be a multiple of num_heads, got "
-                f"d_model={d_model} and num_heads={num_heads}."
+            raise ArgumentError(
+                "d_model, num_heads",
+                "d_model to be a multiple of num_heads",
+                f"d_model={d_model} and num_heads={num_heads}",
             )
         self.d_model = d_model
         self.num_heads = num_heads
@@ -72,9 +74,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
     def call(self, q, k, v, mask=None, return_attention_weights=True, *, k_mask=None, v_mask=None):
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             if len(tensor.shape) != 3:
-                raise ValueError(
-                    f"{name}: expected (batch, length, width), got shape {tuple(tensor.shape)}."
-                )
+                raise ArgumentError(name, "(batch, length, width)", f"shape {tuple(tensor.shape)}")
         heads, weights = complex_attention(
             self._split_heads(self.wq(q)),
             self._split_heads(self.wk(k)),

@@ -5,6 +5,7 @@ Axes: B batch, T length, D model width.
 
 import keras
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.flat_dense import FlatDense
 
 
@@ -22,9 +23,7 @@ def check_width(x_shape, d_model):
         >>> check_width((1, 3, 8), 8)
     """
     if x_shape[-1] != d_model:
-        raise ValueError(
-            f"x: expected width {d_model}, the layer's d_model, got shape {tuple(x_shape)}."
-        )
+        raise ArgumentError("x", f"width {d_model}, the layer's d_model", f"shape {tuple(x_shape)}")
 
 
 def point_wise_feed_forward_network(d_model, dff, activation="relu", **kwargs):

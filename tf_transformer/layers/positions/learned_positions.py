@@ -6,6 +6,7 @@ Axes: B batch, T length, D model width.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.positions.positions import Positions
 
 
@@ -31,7 +32,7 @@ class LearnedPositions(Positions):
     def __init__(self, max_position, **kwargs):
         super().__init__(**kwargs)
         if max_position < 1:
-            raise ValueError(f"max_position: expected at least 1, got {max_position}.")
+            raise ArgumentError("max_position", "at least 1", max_position)
         self.max_position = max_position
 
     def build(self, x_shape):
@@ -49,13 +50,13 @@ class LearnedPositions(Positions):
         return x + tf.cast(codes, x.dtype)
 
     def _length_checks(self, x, start):
-        message = (
-            f"{self.name}: {self.max_position} positions were learned, but the text is longer. "
-            f"Shorten it, or choose a larger max_position before training."
-        )
+        expected = f"at most {self.max_position} positions, as were learned"
+        remedy = "Shorten the text, or choose a larger max_position before training."
+        message = f"{self.name}: expected {expected}, got more. {remedy}"
         if isinstance(start, int) and x.shape[1] is not None:
             if start + x.shape[1] > self.max_position:
-                raise ValueError(f"{message} Got length {start + x.shape[1]}.")
+                length = f"length {start + x.shape[1]}"
+                raise ArgumentError("x", expected, length, remedy, place=self.name)
             return []
         end = start + tf.shape(x)[1]
         check = tf.debugging.assert_less_equal(end, self.max_position, message)

@@ -2,6 +2,7 @@
 
 import keras
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.rotary import PAIRINGS, rotate
 from tf_transformer.layers.positions.positions import Positions
 
@@ -31,20 +32,20 @@ class RotaryPositions(Positions):
     def __init__(self, base=10000.0, stretch=1.0, pairing="interleaved", **kwargs):
         super().__init__(**kwargs)
         if base < 1 or stretch <= 0:
-            raise ValueError(
-                f"base, stretch: expected at least 1 and above 0, got {base} and {stretch}."
-            )
+            raise ArgumentError("base, stretch", "at least 1 and above 0", f"{base} and {stretch}")
         if pairing not in PAIRINGS:
-            raise ValueError(f"pairing: expected one of {', '.join(PAIRINGS)}, got {pairing!r}.")
+            raise ArgumentError("pairing", f"one of {', '.join(PAIRINGS)}", f"{pairing!r}")
         self.base, self.stretch, self.pairing = base, stretch, pairing
 
     def rotate(self, heads, positions):
         """See `Positions`: the heads, turned."""
         width = heads.shape[-1]
         if width % 2:
-            raise ValueError(
-                f"RotaryPositions: expected an even head width, for pairs of columns, got {width}. "
-                f"Choose d_model and num_heads so that d_model / num_heads is even."
+            raise ArgumentError(
+                "RotaryPositions",
+                "an even head width, for pairs of columns",
+                width,
+                "Choose d_model and num_heads so that d_model / num_heads is even.",
             )
         return rotate(heads, positions, self.base, self.stretch, self.pairing)
 

@@ -6,6 +6,7 @@ Axes: B batch, N heads, T query length, H head width, D distances.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.layers.positions.positions import Positions
 
@@ -35,7 +36,7 @@ class ShawPositions(Positions):
     def __init__(self, max_distance, **kwargs):
         super().__init__(**kwargs)
         if max_distance < 1:
-            raise ValueError(f"max_distance: expected at least 1, got {max_distance}.")
+            raise ArgumentError("max_distance", "at least 1", max_distance)
         self.max_distance = max_distance
 
     def build(self, heads_shape):

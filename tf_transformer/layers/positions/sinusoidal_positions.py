@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.angles import sines_and_cosines
 from tf_transformer.layers.positions.positions import Positions
 
@@ -30,7 +31,7 @@ class SinusoidalPositions(Positions):
         """See `Positions`: sines and cosines of the positions from `start` on."""
         width = x.shape[-1]
         if width % 2:
-            raise ValueError(f"SinusoidalPositions: expected an even model width, got {width}.")
+            raise ArgumentError("SinusoidalPositions", "an even model width", width)
         frequencies = 10000.0 ** (-np.arange(0, width, 2) / width)
         positions = start + tf.range(tf.shape(x)[1])
         codes = tf.stack(sines_and_cosines(positions, frequencies, x.dtype), -1)  # (T, D / 2, 2)

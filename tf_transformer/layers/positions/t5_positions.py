@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.distances import t5_buckets
 from tf_transformer.layers.positions.positions import Positions
@@ -39,9 +40,10 @@ class T5Positions(Positions):
     def __init__(self, num_buckets=32, max_distance=128, **kwargs):
         super().__init__(**kwargs)
         if num_buckets < 4 or num_buckets % 2 or max_distance <= num_buckets // 2:
-            raise ValueError(
-                f"num_buckets, max_distance: expected an even number of at least 4, and more than "
-                f"half of it, got {num_buckets} and {max_distance}."
+            raise ArgumentError(
+                "num_buckets, max_distance",
+                "an even number of at least 4, and more than half of it",
+                f"{num_buckets} and {max_distance}",
             )
         self.num_buckets, self.max_distance = num_buckets, max_distance
 

@@ -6,6 +6,7 @@ Axes: B batch, F length of the queries, T length of the keys, N heads, H head wi
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
 from tf_transformer.models.bert.bert_attention import BertAttention
 from tf_transformer.models.bert.notes_call import as_tensor, unique_name
@@ -66,15 +67,17 @@ def attention_layer(
     from_tensor, to_tensor = as_tensor(from_tensor), as_tensor(to_tensor)
     rank = len(from_tensor.shape)
     if rank != len(to_tensor.shape) or rank not in (2, 3):
-        raise ValueError(
-            f"from_tensor, to_tensor: expected the same rank, 2 or 3, got shapes "
-            f"{tuple(from_tensor.shape)} and {tuple(to_tensor.shape)}."
+        raise ArgumentError(
+            "from_tensor, to_tensor",
+            "the same rank, 2 or 3",
+            f"shapes {tuple(from_tensor.shape)} and {tuple(to_tensor.shape)}",
         )
     lengths = (batch_size, from_seq_length, to_seq_length)
     if rank == 2 and None in lengths:
-        raise ValueError(
-            f"batch_size, from_seq_length, to_seq_length: expected all three, since from_tensor is "
-            f"a matrix, got {lengths}."
+        raise ArgumentError(
+            "batch_size, from_seq_length, to_seq_length",
+            "all three, since from_tensor is a matrix",
+            lengths,
         )
     for name, tensor, length in (
         ("from_tensor", from_tensor, from_seq_length),
@@ -82,15 +85,18 @@ def attention_layer(
     ):
         rows = tensor.shape[0]
         if rank == 2 and rows is not None and rows != batch_size * length:
-            raise ValueError(
-                f"{name}: expected {batch_size} * {length} rows (batch_size, "
-                f"{name.removesuffix('tensor')}seq_length), got shape {tuple(tensor.shape)}."
+            raise ArgumentError(
+                name,
+                f"{batch_size} * {length} rows (batch_size, "
+                f"{name.removesuffix('tensor')}seq_length)",
+                f"shape {tuple(tensor.shape)}",
             )
     batches = (tensor.shape[0] for tensor in (from_tensor, to_tensor))
     if rank == 3 and len({*batches} - {None}) > 1:
-        raise ValueError(
-            f"to_tensor: expected the batch size of from_tensor, {from_tensor.shape[0]}, got shape "
-            f"{tuple(to_tensor.shape)}."
+        raise ArgumentError(
+            "to_tensor",
+            f"the batch size of from_tensor, {from_tensor.shape[0]}",
+            f"shape {tuple(to_tensor.shape)}",
         )
     layer = _Attention(
         num_attention_heads,

@@ -6,6 +6,7 @@ Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.ids import asserted
 from tf_transformer.functional.portable_context import portable_positions
@@ -149,19 +150,21 @@ def _checked(inputs):
     """`(ids, types, mask)`: int32 or int64 (B, T) twice; None, or bool, True = may attend."""
     inputs = dense_inputs(inputs)
     if set(inputs) - set(_INPUTS):
-        raise ValueError(
-            f"inputs: expected a dict of input_ids and optionally token_type_ids and "
-            f"attention_mask, got {sorted(inputs)}."
+        raise ArgumentError(
+            "inputs",
+            "a dict of input_ids and optionally token_type_ids and attention_mask",
+            sorted(inputs),
         )
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
     if mask is not None and not mask.dtype.is_bool:
         fits = tf.reduce_all((mask == 0) | (mask == 1))
-        message = (
-            "attention_mask: expected 1 for what may be attended to and 0 for the rest, got other "
-            "numbers. A mask that is added to scores has 0 = may attend: pass tf.cast(mask == 0, "
-            "tf.int32)."
+        error = ArgumentError(
+            "attention_mask",
+            "1 for what may be attended to and 0 for the rest",
+            "other numbers",
+            "A mask that is added to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32).",
         )
-        mask = asserted(mask, fits, message)
+        mask = asserted(mask, fits, error)
     types = inputs.get("token_type_ids", tf.zeros_like(ids))
     ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
     if mask is not None:
@@ -169,13 +172,15 @@ def _checked(inputs):
     for name, (tensor, allowed) in ranks.items():
         fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
         if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
-            raise ValueError(
-                f"{name}: expected a shape that matches input_ids (batch, length), got "
-                f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}."
+            raise ArgumentError(
+                name,
+                "a shape that matches input_ids (batch, length)",
+                f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}",
             )
     if ids.shape[1] == 0:
-        raise ValueError(
-            f"input_ids: expected at least one token for each text, such as [CLS], got shape "
-            f"{tuple(ids.shape)}."
+        raise ArgumentError(
+            "input_ids",
+            "at least one token for each text, such as [CLS]",
+            f"shape {tuple(ids.shape)}",
         )
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)

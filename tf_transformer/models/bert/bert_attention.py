@@ -7,6 +7,7 @@ keys and values, H head width, M rows of a matrix of tokens.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.grouped import grouped_attention
 from tf_transformer.layers.flat_dense import FlatDense
@@ -151,9 +152,10 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         if by_distance is None:
             return bias
         if bias is not None:
-            raise ValueError(
-                f"bias: expected None, since {type(self.positions).__name__} adds its own to the "
-                f"scores. Pass a mask instead of an additive one."
+            raise ArgumentError(
+                "bias",
+                f"None, since {type(self.positions).__name__} adds its own to the scores",
+                remedy="Pass a mask instead of an additive one.",
             )
         return by_distance
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from numbers import Integral, Real
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
 from tf_transformer.layers.layer_sizes import check_layer_sizes
 
@@ -87,7 +88,7 @@ class BertConfig:
 
     def __post_init__(self):
         if isinstance(self.labels, str):
-            raise ValueError(f"labels: expected a tuple of strings, got {self.labels!r}.")
+            raise ArgumentError("labels", "a tuple of strings", f"{self.labels!r}")
         object.__setattr__(self, "labels", tuple(self.labels or ()))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -115,25 +116,27 @@ class BertConfig:
             self.problem_type in (None, *_PROBLEM_TYPES),
         )
         if self.problem_type == "single_label_classification" and len(self.labels) == 1:
-            raise ValueError(
-                f"problem_type: expected at least two labels for {self.problem_type}, got "
-                f'{self.labels}. With one label use "regression", or None for a probability.'
+            raise ArgumentError(
+                "problem_type",
+                f"at least two labels for {self.problem_type}",
+                self.labels,
+                'With one label use "regression", or None for a probability.',
             )
         if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size, num_attention_heads: expected the hidden size to be a multiple of "
-                f"the number of attention heads, got {self.hidden_size} and "
-                f"{self.num_attention_heads}."
+            raise ArgumentError(
+                "hidden_size, num_attention_heads",
+                "the hidden size to be a multiple of the number of attention heads",
+                f"{self.hidden_size} and {self.num_attention_heads}",
             )
         if self.num_hidden_layers > _MOST_LAYERS:
-            raise ValueError(
-                f"num_hidden_layers: expected at most {_MOST_LAYERS:,}, got "
-                f"{self.num_hidden_layers}."
+            raise ArgumentError(
+                "num_hidden_layers", f"at most {_MOST_LAYERS:,}", self.num_hidden_layers
             )
         if self.num_groups > self.num_hidden_layers:
-            raise ValueError(
-                f"num_hidden_groups: expected at most one group for each of the "
-                f"{self.num_hidden_layers} layers, got {self.num_hidden_groups}."
+            raise ArgumentError(
+                "num_hidden_groups",
+                f"at most one group for each of the {self.num_hidden_layers} layers",
+                self.num_hidden_groups,
             )
         if self.layer_sizes is not None:
             names = ("heads", "inner width")
@@ -146,8 +149,8 @@ class BertConfig:
             _check(name, value, "the name of an activation, or a function", named or none)
             try:
                 get_activation(value)
-            except ValueError as error:
-                raise ValueError(f"{name}: {str(error).removeprefix('activation: ')}") from None
+            except ArgumentError as error:
+                raise ArgumentError(name, *error.args[1:]) from None
 
     @property
     def head_size(self):
@@ -206,9 +209,11 @@ class BertConfig:
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(config) - set(known))
         if unknown:
-            raise ValueError(
-                f"config: expected the keys {', '.join(known)}; also got {', '.join(unknown)}. For "
-                f"a file from another library use `read_config`."
+            raise ArgumentError(
+                "config",
+                f"the keys {', '.join(known)}",
+                f"also {', '.join(unknown)}",
+                "For a file from another library use `read_config`.",
             )
         return cls(**config)
 
@@ -230,9 +235,10 @@ class BertConfig:
             if callable(fields[name]):
                 names = [key for key, function in ACTIVATIONS.items() if function is fields[name]]
                 if not names:
-                    raise ValueError(
-                        f"{name}: expected one of {', '.join(ACTIVATIONS)} in a saved config, got "
-                        f"the function {fields[name]!r}."
+                    raise ArgumentError(
+                        name,
+                        f"one of {', '.join(ACTIVATIONS)} in a saved config",
+                        f"the function {fields[name]!r}",
                     )
                 fields[name] = names[0]
         return fields
@@ -240,7 +246,7 @@ class BertConfig:
 
 def _check(name, value, expected, holds):
     if not holds:
-        raise ValueError(f"{name}: expected {expected}, got {value!r}.")
+        raise ArgumentError(name, expected, f"{value!r}")
 
 
 def _is_size(value):

@@ -6,6 +6,7 @@ Axes: B batch, T length, E width of the embeddings, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids, in_vocabulary
 from tf_transformer.functional.int8_product import LARGEST, to_int8
 from tf_transformer.layers.dropout import Dropout
@@ -69,9 +70,10 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
             self.positions = positions.copy(dtype, name="position_embeddings")
         longest = config.max_position_embeddings
         if positions.max_position is not None and positions.max_position < longest:
-            raise ValueError(
-                f"positions: expected at least {longest} positions, the max_position_embeddings of "
-                f"the config, got {positions.max_position} of {type(positions).__name__}."
+            raise ArgumentError(
+                "positions",
+                f"at least {longest} positions, the max_position_embeddings of the config",
+                f"{positions.max_position} of {type(positions).__name__}",
             )
 
     def build(self, input_shape):
@@ -168,12 +170,15 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
         if self.architecture is not None:
             return []  # positions with a limit check it
         most = self.config.max_position_embeddings
-        message = (
-            f"input_ids: expected at most {most} tokens (max_position_embeddings), the "
-            f"model's number of positions. Truncate the texts"
+        length = "more" if input_ids.shape[1] is None else f"length {input_ids.shape[1]}"
+        error = ArgumentError(
+            "input_ids",
+            f"at most {most} tokens (max_position_embeddings), the model's number of positions",
+            length,
+            "Truncate the texts.",
         )
         if input_ids.shape[1] is None:
-            return [tf.debugging.assert_less_equal(tf.shape(input_ids)[1], most, message)]
+            return [tf.debugging.assert_less_equal(tf.shape(input_ids)[1], most, str(error))]
         if input_ids.shape[1] > most:
-            raise ValueError(f"{message}; got length {input_ids.shape[1]}.")
+            raise error
         return []

@@ -7,6 +7,7 @@ M tokens.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.models.bert.bert_architecture_layer import BertArchitectureLayer
@@ -85,9 +86,10 @@ class BertEncoder(LayerWithArchitecture):
     def build(self, input_shape):
         width = self.config.embedding_width
         if input_shape[-1] != width:
-            raise ValueError(
-                f"input_tensor: expected width {width}, for the residual connections, got shape "
-                f"{tuple(input_shape)}."
+            raise ArgumentError(
+                "input_tensor",
+                f"width {width}, for the residual connections",
+                f"shape {tuple(input_shape)}",
             )
         if self.embedding_mapping is not None:
             self.embedding_mapping.build((None, width))

@@ -6,6 +6,7 @@ Axes: B batch, T length, P masked positions, V vocabulary.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids
 from tf_transformer.models.bert.bert_lm_head import BertLMHead
 from tf_transformer.models.bert.bert_with_head import BertWithHead
@@ -45,10 +46,14 @@ class BertForMaskedLM(BertWithHead):
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
         if not self.config.tie_word_embeddings:
-            raise ValueError(
-                f"tie_word_embeddings: expected True for {type(self).__name__}, whose output layer "
-                f"is the table of word embeddings, got False. If the checkpoint has the same "
-                f"numbers in both, pass tie_word_embeddings=True."
+            raise ArgumentError(
+                "tie_word_embeddings",
+                (
+                    f"True for {type(self).__name__}, whose output layer is the table of word "
+                    "embeddings"
+                ),
+                "False",
+                ("If the checkpoint has the same numbers in both, pass tie_word_embeddings=True."),
             )
         self.predictions = BertLMHead(self.config, name="predictions", dtype=self.dtype_policy)
 

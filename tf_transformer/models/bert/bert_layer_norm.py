@@ -2,6 +2,7 @@
 
 import keras
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.norms.layer_norm import LayerNorm
 from tf_transformer.models.bert.bert_config import BertConfig
 
@@ -38,9 +39,10 @@ class BERTLayerNorm(LayerNorm):
 
     def build(self, input_shape):
         if input_shape[-1] != self.config.hidden_size:
-            raise ValueError(
-                f"inputs: expected width {self.config.hidden_size} (hidden_size of the config), "
-                f"got shape {tuple(input_shape)}."
+            raise ArgumentError(
+                "inputs",
+                f"width {self.config.hidden_size} (hidden_size of the config)",
+                f"shape {tuple(input_shape)}",
             )
         super().build(input_shape)
 

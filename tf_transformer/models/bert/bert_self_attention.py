@@ -6,6 +6,7 @@ Axes: B batch, T length, D hidden size.
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.models.bert.bert_attention import BertAttention
 from tf_transformer.models.bert.bert_config import BertConfig
@@ -59,22 +60,24 @@ class BERTSelfAttention(BertAttention):
 
     def build(self, hidden_states_shape):
         if hidden_states_shape[-1] != self.config.hidden_size:
-            raise ValueError(
-                f"hidden_states: expected (batch, length, {self.config.hidden_size}), got shape "
-                f"{tuple(hidden_states_shape)}."
+            raise ArgumentError(
+                "hidden_states",
+                f"(batch, length, {self.config.hidden_size})",
+                f"shape {tuple(hidden_states_shape)}",
             )
         super().build(hidden_states_shape, hidden_states_shape)
 
     def call(self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None):
         if len(hidden_states.shape) != 3:
-            raise ValueError(
-                f"hidden_states: expected (batch, length, width), got shape "
-                f"{tuple(hidden_states.shape)}."
+            raise ArgumentError(
+                "hidden_states", "(batch, length, width)", f"shape {tuple(hidden_states.shape)}"
             )
         if attention_mask is not None and not attention_mask.dtype.is_floating:
-            raise ValueError(
-                f"attention_mask: expected floats to add to the scores, got "
-                f"{attention_mask.dtype.name}. Pass additive_mask(attention_mask)."
+            raise ArgumentError(
+                "attention_mask",
+                "floats to add to the scores",
+                attention_mask.dtype.name,
+                "Pass additive_mask(attention_mask).",
             )
         layout = padded_layout(*tf.unstack(tf.shape(hidden_states)[:2]))
         rows = layout.to_rows(hidden_states)

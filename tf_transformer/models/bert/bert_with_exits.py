@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.divergence import softened_divergence
 from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.models.bert.bert_with_head import BertWithHead
@@ -65,15 +66,18 @@ class BertWithExits(BertWithHead):
 
     def __init__(self, config, *, pooling="cls", **kwargs):
         if pooling not in ("cls", "mean"):
-            raise ValueError(f'pooling: expected "cls" or "mean", got {pooling!r}.')
+            raise ArgumentError("pooling", '"cls" or "mean"', f"{pooling!r}")
         super().__init__(config, **kwargs)
         if self.config.num_hidden_layers < 2:
-            raise ValueError("num_hidden_layers: expected at least 2, to leave after one, got 1.")
+            raise ArgumentError("num_hidden_layers", "at least 2, to leave after one", "1")
         if self.config.answers != "softmax":
-            raise ValueError(
-                f"problem_type: expected single_label_classification, or None, with two labels or "
-                f"more, since exits compare classes of which one is right, got "
-                f"{self.config.problem_type!r} and {len(self.config.labels)}."
+            raise ArgumentError(
+                "problem_type",
+                (
+                    "single_label_classification, or None, with two labels or more, since "
+                    "exits compare classes of which one is right"
+                ),
+                f"{self.config.problem_type!r} and {len(self.config.labels)}",
             )
         self.pooling = pooling
         self.dropout = classifier_dropout(self.config, self.dtype_policy)

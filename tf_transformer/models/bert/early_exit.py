@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.xla_context import in_xla_program
 
 
@@ -51,7 +52,7 @@ def early_exit(model, inputs, patience=None, entropy=0.0):
     x, rows = bert.encoder.widened(x), tf.shape(x)[0]
     mask = tf.ones(tf.shape(x)[:2], tf.bool) if mask is None else mask
     if mask.shape.rank != 2:
-        raise ValueError(f"attention_mask: expected (batch, length), got shape {mask.shape}.")
+        raise ArgumentError("attention_mask", "(batch, length)", f"shape {mask.shape}")
     can_leave = not in_xla_program()  # there shapes are fixed, and rows of padding fill a bucket
     waits = tf.ones_like(mask[:, 0]) if can_leave else tf.reduce_any(mask, 1)  # (B,)
 
@@ -115,7 +116,7 @@ def check_thresholds(model, patience, entropy):
     ):
         if not tf.is_tensor(value) and not (isinstance(value, kind) and value >= least):
             whole = "whole " if kind is Integral else ""
-            raise ValueError(f"{name}: expected a {whole}number of at least {least}, got {value}.")
+            raise ArgumentError(name, f"a {whole}number of at least {least}", value)
     return patience, entropy
 
 

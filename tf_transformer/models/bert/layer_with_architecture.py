@@ -2,6 +2,7 @@
 
 import keras
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.models.bert.configured_layer import ConfiguredLayer
 
@@ -26,9 +27,11 @@ class LayerWithArchitecture(ConfiguredLayer):
     def __init__(self, config, *, architecture=None, **kwargs):
         super().__init__(config, **kwargs)
         if architecture is not None and not isinstance(architecture, Architecture):
-            raise ValueError(
-                f"architecture: expected None or an Architecture, got {architecture!r}. For a dict "
-                f"use Architecture.from_dict."
+            raise ArgumentError(
+                "architecture",
+                "None or an Architecture",
+                f"{architecture!r}",
+                "For a dict use Architecture.from_dict.",
             )
         self.architecture = architecture
 

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 def unique_name(name):
     """Return an unused layer name: a Keras model requires unique names.
@@ -41,5 +43,5 @@ def as_tensor(values, name="from_tensor, to_tensor"):
     """
     values = values if keras.backend.is_keras_tensor(values) else tf.convert_to_tensor(values)
     if not tf.as_dtype(values.dtype).is_floating:
-        raise ValueError(f"{name}: expected floats, got {tf.as_dtype(values.dtype).name}.")
+        raise ArgumentError(name, "floats", tf.as_dtype(values.dtype).name)
     return values

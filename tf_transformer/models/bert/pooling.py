@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.checkpoints.fields import POOLING, check_fields
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 
@@ -37,9 +38,10 @@ def pool_tokens(states, mask, pooling):
     if mask is None:
         return tf.reduce_mean(states, axis=1)
     if len(mask.shape) != 2:
-        raise ValueError(
-            f"attention_mask: expected (batch, length), which marks the padding, got shape "
-            f"{tuple(mask.shape)}."
+        raise ArgumentError(
+            "attention_mask",
+            "(batch, length), which marks the padding",
+            f"shape {tuple(mask.shape)}",
         )
     weights = tf.expand_dims(tf.cast(tf.cast(mask, tf.bool), tf.float32), -1)  # (B, T, 1)
     total = tf.reduce_sum(states * weights, axis=1)
@@ -111,27 +113,28 @@ def read_pooling(path):
         paths = [module["path"] for module in modules]
         own = [m["type"] for m in modules if not m["type"].startswith("sentence_transformers.")]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"path: expected a type and a path for each module in {path / 'modules.json'}, got "
-            f"{modules}."
+        raise ArgumentError(
+            "path", f"a type and a path for each module in {path / 'modules.json'}", modules
         ) from error
     known = ["Transformer", "Pooling", "Normalize"]
     if own or kinds not in (known, known[:2]) or paths[0] != "":
-        raise ValueError(
-            f"path: expected in {path / 'modules.json'} a Transformer of sentence-transformers "
-            f'with the path "", then a Pooling and optionally a Normalize, got '
-            f"{', '.join(own or kinds)} with the paths {paths}."
+        raise ArgumentError(
+            "path",
+            (
+                f"in {path / 'modules.json'} a Transformer of sentence-transformers with the "
+                'path "", then a Pooling and optionally a Normalize'
+            ),
+            f"{', '.join(own or kinds)} with the paths {paths}",
         )
     inside = paths[1]
     if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
-        raise ValueError(
-            f"path: expected a Pooling inside the folder in {path / 'modules.json'}, got "
-            f"{inside!r}."
+        raise ArgumentError(
+            "path", f"a Pooling inside the folder in {path / 'modules.json'}", f"{inside!r}"
         )
     content = read_json(path / inside / "config.json")
     check_fields(content, POOLING, path / inside / "config.json")
     modes = {key: mode for key, mode in content.items() if key.startswith("pooling_mode") and mode}
     found = [modes[key] if key == "pooling_mode" else _MODES.get(key) for key in modes]
     if found not in ([mode] for mode in _MODES.values()):
-        raise ValueError(f"pooling: expected one of {', '.join(_MODES)} in {path}, got {modes}.")
+        raise ArgumentError("pooling", f"one of {', '.join(_MODES)} in {path}", modes)
     return {"pooling": found[0], "normalize": kinds == known}

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids, dense
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.notes_layer import NotesLayer
@@ -67,20 +68,25 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         if self.pooler_use == "unused":
             self.config = dataclasses.replace(self.config, pooler_activation=None)
         elif self.pooler_use == "needed" and self.config.pooler_activation is None:
-            raise ValueError(
-                f"pooler_activation: expected an activation, since {type(self).__name__} uses "
-                f'the pooler, got None. BERT uses "tanh".'
+            raise ArgumentError(
+                "pooler_activation",
+                f"an activation, since {type(self).__name__} uses the pooler",
+                "None",
+                'BERT uses "tanh".',
             )
         if isinstance(architecture, Architecture) and (  # anything else: see LayerWithArchitecture
             architecture.num_groups or architecture.embedding_size
         ):
-            raise ValueError(
-                "architecture: expected num_groups and embedding_size to be None, since the config "
-                "has num_hidden_groups and embedding_size, got "
-                f"{architecture.num_groups} and {architecture.embedding_size}."
+            raise ArgumentError(
+                "architecture",
+                (
+                    "num_groups and embedding_size to be None, since the config has "
+                    "num_hidden_groups and embedding_size"
+                ),
+                f"{architecture.num_groups} and {architecture.embedding_size}",
             )
         if self.has_labels and not self.config.labels:
-            raise ValueError("labels: expected the names of the classes in the config, got none.")
+            raise ArgumentError("labels", "the names of the classes in the config", "none")
         self.unpad = unpad
         self.jit = jit
         self.architecture = architecture
@@ -145,9 +151,10 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         """
         fields = {field.name for field in dataclasses.fields(BertConfig)}
         if "architecture" in changes:
-            raise ValueError(
-                f"architecture: expected none for {cls.__name__}.from_pretrained, since a "
-                f"checkpoint has one already, got {changes['architecture']!r}."
+            raise ArgumentError(
+                "architecture",
+                (f"none for {cls.__name__}.from_pretrained, since a checkpoint has one already"),
+                f"{changes['architecture']!r}",
             )
         file, config, architecture, has = read_checkpoint(
             path,
@@ -277,9 +284,8 @@ def dense_inputs(inputs):
     """
     if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
         got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
-        raise ValueError(
-            f"inputs: expected a dict of input_ids and optionally token_type_ids and "
-            f"attention_mask, got {got}."
+        raise ArgumentError(
+            "inputs", "a dict of input_ids and optionally token_type_ids and attention_mask", got
         )
     ids = inputs["input_ids"]
     found = {
@@ -305,8 +311,10 @@ def _mask(mask):
     if dtype.is_floating and in_symbolic_scope() and not isinstance(mask, keras.KerasTensor):
         return tf.cast(mask, tf.int32)  # Keras's stand-in for the mask that will come
     if not (dtype.is_integer or dtype.is_bool):
-        raise ValueError(
-            f"attention_mask: expected integers, got {dtype.name}. An attention mask has 1 = may "
-            f"attend; cast it: tf.cast(mask, tf.int32)."
+        raise ArgumentError(
+            "attention_mask",
+            "integers",
+            dtype.name,
+            "An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32).",
         )
     return mask

@@ -1,5 +1,6 @@
 """Configurations of the published models, by name."""
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.bert_config import BertConfig
 
 
@@ -56,5 +57,5 @@ def published_config(name):
         768
     """
     if name not in PUBLISHED_CONFIGS:
-        raise ValueError(f"name: expected one of {', '.join(PUBLISHED_CONFIGS)}, got {name!r}.")
+        raise ArgumentError("name", f"one of {', '.join(PUBLISHED_CONFIGS)}", f"{name!r}")
     return PUBLISHED_CONFIGS[name]

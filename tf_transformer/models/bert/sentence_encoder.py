@@ -8,6 +8,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.pooling import pool_tokens, read_pooling, write_pooling
@@ -52,12 +53,12 @@ class SentenceEncoder(BertWithHead):
 
     def __init__(self, config, *, pooling="mean", normalize=True, **kwargs):
         if pooling not in POOLINGS:
-            raise ValueError(f"pooling: expected one of {', '.join(POOLINGS)}, got {pooling!r}.")
+            raise ArgumentError("pooling", f"one of {', '.join(POOLINGS)}", f"{pooling!r}")
         config = BertConfig.of(config)
         if pooling != "pooler":
             config = dataclasses.replace(config, pooler_activation=None)
         elif config.pooler_activation is None:
-            raise ValueError('pooling: expected "mean" or "cls" for a model without a pooler.')
+            raise ArgumentError("pooling", '"mean" or "cls" for a model without a pooler')
         super().__init__(config, **kwargs)
         self.pooling = pooling
         self.normalize = normalize

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 from tf_transformer.models.bert.checkpoints.fields import TOKENIZER, check_fields
 from tf_transformer.models.bert.checkpoints.json_file import read_json
@@ -64,7 +65,8 @@ def read_tokenizer_file(folder, lowercase=None):
     Example:
         >>> read_tokenizer_file("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: expected tokenizer.json or vocab.txt in nowhere.
+        tf_transformer.errors.MissingFileError: folder: expected tokenizer.json or vocab.txt in
+        nowhere.
     """
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
@@ -72,7 +74,7 @@ def read_tokenizer_file(folder, lowercase=None):
         _check_agreement(folder / "tokenizer.json")
         return file
     if not (folder / "vocab.txt").is_file():
-        raise FileNotFoundError(f"folder: expected tokenizer.json or vocab.txt in {folder}.")
+        raise MissingFileError("folder", f"tokenizer.json or vocab.txt in {folder}")
     settings = folder / "tokenizer_config.json"
     settings = read_json(settings) if settings.is_file() else {}
     if lowercase is None:
@@ -95,18 +97,19 @@ def _refuse_added_tokens(folder, settings, file):
         described = [(token["content"], token["special"]) for token in described.values()]
         special = {*file.special_tokens, *(token for token, is_special in described if is_special)}
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"added_tokens_decoder: expected content and special of each token in {folder}, got "
-            f"{error!r}."
+        raise ArgumentError(
+            "added_tokens_decoder", f"content and special of each token in {folder}", f"{error!r}"
         ) from error
     found = [token for token, _ in described]
     if (folder / "added_tokens.json").is_file():
         found += read_json(folder / "added_tokens.json")
     found = [token for token in found if token not in special & set(file.vocabulary)]
     if found:
-        raise ValueError(
-            f"folder: expected no added tokens beside a vocab.txt, got {found[:5]} in {folder}. "
-            "Save the tokenizer as a tokenizer.json, which defines it fully."
+        raise ArgumentError(
+            "folder",
+            "no added tokens beside a vocab.txt",
+            f"{found[:5]} in {folder}",
+            "Save the tokenizer as a tokenizer.json, which defines it fully.",
         )
 
 
@@ -127,9 +130,7 @@ def _check_settings(settings, path):
     check_fields(plain, TOKENIZER, path)
     for name in _NORMALIZER:
         if not isinstance(settings.get(name), bool | None):
-            raise ValueError(
-                f"{name}: expected true, false or null in {path}, got {settings[name]!r}."
-            )
+            raise ArgumentError(name, f"true, false or null in {path}", f"{settings[name]!r}")
 
 
 def _check_agreement(path):
@@ -147,10 +148,11 @@ def _check_agreement(path):
         there = {**there, "strip_accents": there.get("lowercase")}
     for name in named:
         if settings[name] != there.get(_NORMALIZER[name]):
-            raise ValueError(
-                f"{name}: expected {there.get(_NORMALIZER[name])!r} in {beside}, as in "
-                f"{path.name}, got {settings[name]!r}. transformers follows {beside.name}; correct "
-                f"the file that is wrong."
+            raise ArgumentError(
+                name,
+                f"{there.get(_NORMALIZER[name])!r} in {beside}, as in {path.name}",
+                f"{settings[name]!r}. transformers follows {beside.name}",
+                "Correct the file that is wrong.",
             )
 
 
@@ -185,16 +187,14 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
     """
     around = 2 if pairs is None else 3
     if max_length <= around:
-        raise ValueError(f"max_length: expected at least {around + 1}, got {max_length}.")
+        raise ArgumentError("max_length", f"at least {around + 1}", max_length)
     rows = _encoded(tokenizer, texts, mask)
     most = max_length - around
     if pairs is None:
         return pad_segments(tokenizer, [rows[:, :most]])
     others = _encoded(tokenizer, pairs, mask)
     if not rows.shape[:1].is_compatible_with(others.shape[:1]):
-        raise ValueError(
-            f"pairs: expected one for each of {rows.shape[0]} texts, got {others.shape[0]}."
-        )
+        raise ArgumentError("pairs", f"one for each of {rows.shape[0]} texts", others.shape[0])
     lengths, other_lengths = (tf.cast(x.row_lengths(), tf.int32) for x in (rows, others))
     # The shorter text keeps up to half of the room; an odd token goes to the longer one.
     half = tf.where(lengths > other_lengths, most - most // 2, most // 2)

@@ -3,6 +3,7 @@
 Axes: B batch, F length of the queries, T length of the keys (the same), D hidden size.
 """
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import gelu
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.bert_encoder import BertEncoder
@@ -60,9 +61,8 @@ def transformer_model(
     """
     input_tensor = as_tensor(input_tensor, "input_tensor")
     if len(input_tensor.shape) != 3:
-        raise ValueError(
-            f"input_tensor: expected rank 3, (batch, length, width), got shape "
-            f"{tuple(input_tensor.shape)}."
+        raise ArgumentError(
+            "input_tensor", "rank 3, (batch, length, width)", f"shape {tuple(input_tensor.shape)}"
         )
     config = BertConfig(
         hidden_size=hidden_size,

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.pretrained_bert import dense_inputs
 
@@ -56,16 +57,17 @@ class TwoTowers(BaseModel):
         super().__init__(**kwargs)
         self.autocast = False  # the encoders take ids
         if not temperature > 0:
-            raise ValueError(f"temperature: expected a number above 0, got {temperature}.")
+            raise ArgumentError("temperature", "a number above 0", temperature)
         for encoder in (queries, documents):
             if encoder is not None and not encoder.normalize:
-                raise ValueError(
-                    "queries, documents: expected encoders with normalize=True, since scores are "
-                    "cosines, got normalize=False."
+                raise ArgumentError(
+                    "queries, documents",
+                    "encoders with normalize=True, since scores are cosines",
+                    "normalize=False",
                 )
         widths = queries.config.hidden_size, (documents or queries).config.hidden_size
         if widths[0] != widths[1]:
-            raise ValueError(f"documents: expected an encoder of width {widths[0]}, got {widths}.")
+            raise ArgumentError("documents", f"an encoder of width {widths[0]}", widths)
         self.queries, self.documents, self.temperature = queries, documents, temperature
 
     @property

@@ -6,6 +6,7 @@ Axes: B batch, S source length, L maximum number of generated tokens, T = S + L,
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
 from tf_transformer.functional.ids import as_ids, in_vocabulary
 from tf_transformer.models.bert.bert_for_masked_lm import BertForMaskedLM
@@ -61,9 +62,13 @@ class UniLM(BertForMaskedLM):
         inp = in_vocabulary(as_ids(inp, "inp"), self.config.vocab_size, "inp")
         longest = self.config.max_position_embeddings
         if isinstance(max_length, int) and inp.shape[1] and inp.shape[1] + max_length > longest:
-            raise ValueError(
-                f"max_length: expected at most {longest - inp.shape[1]}, since source and output "
-                f"share {longest} positions (max_position_embeddings), got {max_length}."
+            raise ArgumentError(
+                "max_length",
+                (
+                    f"at most {longest - inp.shape[1]}, since source and output share "
+                    f"{longest} positions (max_position_embeddings)"
+                ),
+                max_length,
             )
         ids = tf.pad(tf.cast(inp, tf.int32), ((0, 0), (0, max_length)))  # (B, T)
         # The first step feeds the last token of the source.

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer import tokenizers as package
+from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.graph.added_tokens import AddedTokens
 from tf_transformer.tokenizers.graph.decoders import build_decoder
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
@@ -128,9 +129,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """
         strings = tf.convert_to_tensor(strings, tf.string)
         if strings.shape.rank not in (1, None):
-            raise ValueError(
-                f"strings: expected a string tensor of shape [batch], got {strings.shape}; "
-                "wrap a single text as [text]"
+            raise ArgumentError(
+                "strings",
+                "a string tensor of shape [batch]",
+                strings.shape,
+                "Wrap a single text as [text].",
             )
         ids = self.encode_strings(strings)
         return self.add_special_tokens(ids) if add_special_tokens else ids
@@ -152,9 +155,13 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """
         around = len(self._before) + len(self._after) if add_special_tokens else 0
         if length is not None and (not isinstance(length, Integral) or length <= around):
-            raise ValueError(
-                f"length: expected an integer of at least {around + 1}, or None for the length of "
-                f"the longest text, got {length!r}"
+            raise ArgumentError(
+                "length",
+                (
+                    f"an integer of at least {around + 1}, or None for the length of the "
+                    "longest text"
+                ),
+                f"{length!r}",
             )
         rows = self.encode(strings)
         if length is not None:
@@ -218,9 +225,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """
         ids = ids if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids)
         if ids.shape.rank not in (2, None) or not ids.dtype.is_integer:
-            raise ValueError(
-                f"ids: expected integers of shape [batch, length], got {ids.dtype.name} of "
-                f"shape {ids.shape}; wrap the ids of a single text as [ids]"
+            raise ArgumentError(
+                "ids",
+                "integers of shape [batch, length]",
+                f"{ids.dtype.name} of shape {ids.shape}",
+                "Wrap the ids of a single text as [ids].",
             )
         is_ragged = isinstance(ids, tf.RaggedTensor)
         # Checked before the cast to int32, which could wrap a large id into the valid range.

@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError
 from tf_transformer.training.callbacks.save_weights import save_weights
 
 
@@ -40,9 +41,11 @@ class BestWeights(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         value = float(sum(logs[name] for name in self.monitor.split("+")))
         if not math.isfinite(value):
-            raise ValueError(
-                f"{self.monitor}: expected a finite number after epoch {epoch + 1}, got "
-                f"{value}: the training diverged. Restart with a lower rate."
+            raise ArgumentError(
+                self.monitor,
+                f"a finite number after epoch {epoch + 1}",
+                f"{value}: the training diverged",
+                "Restart with a lower rate.",
             )
         if value < self.best:
             if current_workers().is_chief:

@@ -5,6 +5,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.training.callbacks.save_weights import load_weights, save_weights
 
 
@@ -28,7 +29,7 @@ class LastWeights(keras.callbacks.Callback):
     def __init__(self, folder, count=10):
         super().__init__()
         if count < 1:
-            raise ValueError(f"count: expected at least 1, got {count}.")
+            raise ArgumentError("count", "at least 1", count)
         self.folder = Path(folder)
         self.count = count
 
@@ -67,7 +68,7 @@ def average_weights(model, paths):
     """
     paths = list(paths)
     if not paths:
-        raise ValueError("paths: expected at least one weights file, got none.")
+        raise ArgumentError("paths", "at least one weights file", "none")
     sums = [np.zeros(weight.shape, np.float64) for weight in model.weights]
     for path in paths:
         load_weights(model, path)

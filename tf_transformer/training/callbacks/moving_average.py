@@ -2,6 +2,8 @@
 
 import keras
 
+from tf_transformer.errors import ArgumentError
+
 
 class MovingAverage(keras.callbacks.Callback):
     """Replaces the weights with their moving average during validation.
@@ -31,9 +33,11 @@ class MovingAverage(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         optimizer = self.model.optimizer
         if not getattr(optimizer, "inner_optimizer", optimizer).use_ema:  # that of a loss scale
-            raise ValueError(
-                "optimizer: expected one that averages the weights, got use_ema=False. Compile "
-                "with keras.optimizers.Adam(..., use_ema=True, ema_momentum=0.998)."
+            raise ArgumentError(
+                "optimizer",
+                "one that averages the weights",
+                "use_ema=False",
+                ("Compile with keras.optimizers.Adam(..., use_ema=True, ema_momentum=0.998)."),
             )
 
     def on_test_begin(self, logs=None):

@@ -13,6 +13,7 @@ import numpy as np
 
 from tf_transformer.data.replacing import replacing
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError
 from tf_transformer.json_text import parse_json
 
 _OLD_MONITOR = "val_loss"  # in checkpoints that do not say what `best` is
@@ -47,9 +48,9 @@ class ResumeCheckpoint(keras.callbacks.Callback):
     def __init__(self, folder, best, keep=2, seconds=600.0):
         super().__init__()
         if keep < 1:
-            raise ValueError(f"keep: expected at least 1, got {keep}.")
+            raise ArgumentError("keep", "at least 1", keep)
         if not seconds >= 0:
-            raise ValueError(f"seconds: expected at least 0, got {seconds}.")
+            raise ArgumentError("seconds", "at least 0", seconds)
         self.folder = Path(folder)
         self.best = best
         self.keep = keep
@@ -96,9 +97,11 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             metrics = self.model.metrics_variables if self._metrics is None else self._metrics
             arrays |= {f"metric-{i:04}": _stored(v) for i, v in enumerate(metrics)}
         if not all(np.isfinite(v).all() for v in arrays.values() if v.dtype.kind == "f"):
-            raise ValueError(
-                f"weights: expected finite numbers after step {step} of epoch {epoch + 1}, got NaN "
-                f"or infinity: the training diverged. The checkpoints before are kept."
+            raise ArgumentError(
+                "weights",
+                f"finite numbers after step {step} of epoch {epoch + 1}",
+                "NaN or infinity: the training diverged",
+                "The checkpoints before are kept.",
             )
         best = self.best
         state = {"epoch": epoch, "step": step, "best": best.best, "wait": best.wait}
@@ -135,10 +138,12 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         saved = [(arrays[name].shape, arrays[name].itemsize) for name in sorted(arrays)]
         expected = [(tuple(v.shape), v.value.dtype.size) for v in variables]
         if saved != expected:
-            raise ValueError(
-                f"{path}: expected the checkpoint of a model with {len(expected)} variables "
-                f"of the same shapes, got {len(saved)} of other shapes. It belongs to another "
-                f"model or version: delete {self.folder} to start over."
+            raise ArgumentError(
+                "path",
+                (f"the checkpoint of a model with {len(expected)} variables of the same shapes"),
+                f"{len(saved)} of other shapes",
+                (f"It belongs to another model or version: delete {self.folder} to start over."),
+                place=path,
             )
         for variable, name in zip(variables, sorted(arrays), strict=True):
             variable.assign(arrays[name].view(variable.value.dtype.as_numpy_dtype))
@@ -181,9 +186,12 @@ class ResumeCheckpoint(keras.callbacks.Callback):
                 file=sys.stderr,
                 flush=True,
             )
-        raise ValueError(
-            f"{self.folder}: expected an intact checkpoint, got damaged files only. Delete the "
-            f"folder to start over."
+        raise ArgumentError(
+            "folder",
+            "an intact checkpoint",
+            "damaged files only",
+            "Delete the folder to start over.",
+            place=self.folder,
         )
 
 
@@ -207,10 +215,10 @@ def _state(text):
     state = parse_json(text)
     epoch, step, wait = (operator.index(state[name]) for name in ("epoch", "step", "wait"))
     if min(epoch, step, wait) < 0:
-        raise ValueError(f"state: expected numbers of at least 0, got {text}.")
+        raise ArgumentError("state", "numbers of at least 0", text)
     monitor = state.get("monitor", _OLD_MONITOR)
     if not isinstance(monitor, str):
-        raise ValueError(f"state: expected the name of a quantity, got {text}.")
+        raise ArgumentError("state", "the name of a quantity", text)
     best = float(state["best"])
     return {"epoch": epoch, "step": step, "wait": wait, "best": best, "monitor": monitor}
 

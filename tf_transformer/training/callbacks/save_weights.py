@@ -3,6 +3,7 @@
 import math
 
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import ArgumentError
 
 OVERHEAD = 2**16  # bytes of an HDF5 file, and for each variable another 2**12
 
@@ -57,7 +58,9 @@ def load_weights(model, path):
     except FileNotFoundError:
         raise
     except Exception as error:  # HDF5 and Keras raise many kinds for a damaged file
-        raise ValueError(
-            f"{path}: expected whole weights of this model, got a damaged file or those of another "
-            f"model: {error}"
+        raise ArgumentError(
+            "path",
+            "whole weights of this model",
+            f"a damaged file or those of another model: {error}",
+            place=path,
         ) from error

@@ -6,6 +6,8 @@ import math
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 _SHOWN = 20  # rows of a batch
 _LEAST_SCALE = 1e-4  # of a loss; reached after dozens of skipped steps in a row
 
@@ -42,9 +44,9 @@ class StopOnNaN(keras.callbacks.Callback):
         loss = logs["loss"]  # the mean of the epoch so far
         scale = getattr(self.model.optimizer, "dynamic_scale", None)
         if not math.isfinite(loss):
-            found = f"loss: expected a finite number, got {loss}"
+            name, expected, got = "loss", "a finite number", loss
         elif scale is not None and scale.numpy() < _LEAST_SCALE:
-            found = f"loss scale: expected at least {_LEAST_SCALE}, got {scale.numpy():.1e}"
+            name, expected, got = "loss scale", f"at least {_LEAST_SCALE}", f"{scale.numpy():.1e}"
         else:
             return
         epoch, done = self.checkpoint.position
@@ -52,10 +54,12 @@ class StopOnNaN(keras.callbacks.Callback):
         [again] = self.batches.dataset(epoch, step, epochs=1).take(1)
         x, y, weight = keras.utils.unpack_x_y_sample_weight(again)
         start, start_step = self.checkpoint.restore(self.model)
-        raise ValueError(
-            f"{found} in epoch {epoch + 1}, step {step + 1}"
-            f"{self._rows(epoch, step)}. With the weights of the last checkpoint, after "
-            f"{start} epochs and {start_step} steps, {first_not_finite(self.model, x, y, weight)}"
+        raise ArgumentError(
+            name,
+            expected,
+            f"{got} in epoch {epoch + 1}, step {step + 1}{self._rows(epoch, step)}",
+            f"With the weights of the last checkpoint, after {start} epochs and {start_step} "
+            f"steps, {first_not_finite(self.model, x, y, weight)}",
         )
 
     def _rows(self, epoch, step):

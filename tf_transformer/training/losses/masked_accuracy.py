@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.functional.labels import check_ignore_class, read_labels
 
@@ -107,7 +108,7 @@ class TokenCrossentropy(_MeanOverLabels):
     def __init__(self, label_smoothing=0.0, name="token_loss", ignore_class="auto", **kwargs):
         super().__init__(name, ignore_class, **kwargs)
         if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected 0 <= value < 1, got {label_smoothing}.")
+            raise ArgumentError("label_smoothing", "0 <= value < 1", label_smoothing)
         self.label_smoothing = label_smoothing
 
     def _values(self, ids, y_pred):

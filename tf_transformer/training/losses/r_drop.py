@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.divergence import symmetric_divergence
 from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.models.base_model import BaseModel
@@ -43,7 +44,7 @@ class RDrop(BaseModel):
         super().__init__(**kwargs)
         self.autocast = False  # the model may take ids
         if not alpha >= 0:
-            raise ValueError(f"alpha: expected at least 0, got {alpha}.")
+            raise ArgumentError("alpha", "at least 0", alpha)
         self.model = model
         self.alpha = alpha
 

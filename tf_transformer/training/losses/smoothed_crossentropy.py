@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean, with_global_value
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.functional.labels import check_ignore_class, read_labels
 
@@ -58,7 +59,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
     ):
         super().__init__(name=name, **kwargs)
         if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected 0 <= value < 1, got {label_smoothing}.")
+            raise ArgumentError("label_smoothing", "0 <= value < 1", label_smoothing)
         self.label_smoothing = label_smoothing
         self.ignore_class = check_ignore_class(ignore_class)
 

@@ -5,6 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.training.optimizers.global_gradients import global_gradients
 
 
@@ -78,9 +79,13 @@ class FusedAdam(keras.optimizers.Adam):
 def reduced(optimizer, reduce):
     """What pickles and copies an optimizer; Keras 3.15 would drop the moments of a built one."""
     if optimizer.built:
-        raise ValueError(
-            f"optimizer: expected one that is not built to copy or pickle alone, got a built "
-            f"{type(optimizer).__name__}, whose state belongs to the variables of a model. Copy "
-            f"the compiled model, or use tf.train.Checkpoint."
+        raise ArgumentError(
+            "optimizer",
+            "one that is not built to copy or pickle alone",
+            (
+                f"a built {type(optimizer).__name__}, whose state belongs to the variables of "
+                "a model"
+            ),
+            "Copy the compiled model, or use tf.train.Checkpoint.",
         )
     return reduce()

@@ -2,6 +2,7 @@
 
 import keras
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.training.optimizers.fused_adam import FusedAdam, reduced
 from tf_transformer.training.optimizers.global_gradients import global_gradients
 
@@ -35,9 +36,11 @@ class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
 
     def __init__(self, inner_optimizer, *args, **kwargs):
         if not isinstance(inner_optimizer, FusedAdam):
-            raise ValueError(
-                f"inner_optimizer: expected a FusedAdam, got {type(inner_optimizer).__name__}. "
-                f"Others add up gradients themselves: use keras.optimizers.LossScaleOptimizer."
+            raise ArgumentError(
+                "inner_optimizer",
+                "a FusedAdam",
+                type(inner_optimizer).__name__,
+                ("Others add up gradients themselves: use keras.optimizers.LossScaleOptimizer."),
             )
         super().__init__(inner_optimizer, *args, **kwargs)
         inner_optimizer.sums_done = True

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -37,7 +39,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
     def __init__(self, d_model, warmup_steps=4000, scale=1.0):
         for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps), ("scale", scale)):
             if value <= 0:
-                raise ValueError(f"{name}: expected a positive number, got {value}.")
+                raise ArgumentError(name, "a positive number", value)
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.scale = scale

@@ -5,6 +5,7 @@ import re
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.training.optimizers.fused_adam import FusedAdam
 
 # Scales and shifts are not decayed.
@@ -37,7 +38,7 @@ class LayerwiseAdamW(FusedAdam):
 
     def __init__(self, learning_rate=1e-4, *, weight_decay=0.01, layer_decay=1.0, **kwargs):
         if not 0 < layer_decay <= 1:
-            raise ValueError(f"layer_decay: expected a number in (0, 1], got {layer_decay}.")
+            raise ArgumentError("layer_decay", "a number in (0, 1]", layer_decay)
         super().__init__(learning_rate, **kwargs)
         self.decay = weight_decay  # Keras's own decays before the step, at the same rate for all
         self.layer_decay = layer_decay

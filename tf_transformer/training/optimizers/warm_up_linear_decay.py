@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -36,11 +38,13 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak, warmup_steps, total_steps):
         if not peak > 0:
-            raise ValueError(f"peak: expected a positive learning rate, got {peak}.")
+            raise ArgumentError("peak", "a positive learning rate", peak)
         if not 0 <= warmup_steps < total_steps:
-            raise ValueError(
-                f"warmup_steps, total_steps: expected 0 <= warmup_steps < total_steps, got "
-                f"{warmup_steps} and {total_steps}. A tenth of the steps is a common warm-up."
+            raise ArgumentError(
+                "warmup_steps, total_steps",
+                "0 <= warmup_steps < total_steps",
+                f"{warmup_steps} and {total_steps}",
+                "A tenth of the steps is a common warm-up.",
             )
         self.peak = peak
         self.warmup_steps = warmup_steps

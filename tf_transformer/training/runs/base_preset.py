@@ -3,6 +3,8 @@
 import dataclasses
 import typing
 
+from tf_transformer.errors import ArgumentError
+
 _LONGEST = 1_000_000
 
 
@@ -36,7 +38,7 @@ class BasePreset:
             _check_type(field, getattr(self, field.name))
         for name in ("epochs", "accumulate"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}.")
+                raise ArgumentError(name, "at least 1", getattr(self, name))
         object.__setattr__(self, "lengths", tuple(self.lengths))  # JSON gives a list
         if (
             not self.lengths
@@ -44,9 +46,7 @@ class BasePreset:
             or list(self.lengths) != sorted(set(self.lengths))
             or not 1 <= self.lengths[0] <= self.lengths[-1] <= _LONGEST
         ):
-            raise ValueError(
-                f"lengths: expected increasing ints from 1 to {_LONGEST:,}, got {self.lengths}."
-            )
+            raise ArgumentError("lengths", f"increasing ints from 1 to {_LONGEST:,}", self.lengths)
 
     def with_changes(self, changes):
         """A copy with some fields changed; values of None are ignored.
@@ -71,4 +71,4 @@ def _check_type(field, value):
     allowed = (*wanted, *(other for kind in wanted for other in others.get(kind, ())))
     if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in wanted):
         names = " or ".join(kind.__name__.replace("NoneType", "None") for kind in wanted)
-        raise ValueError(f"{field.name}: expected {names}, got {value!r}.")
+        raise ArgumentError(field.name, names, f"{value!r}")

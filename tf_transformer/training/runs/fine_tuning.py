@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_transformer.data.prefetched import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.models.vocabulary import check_vocabulary
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
@@ -73,7 +74,7 @@ class FineTuning:
             ("max_length", "at least 3, of which 2 are [CLS] and [SEP]", self.max_length >= 3),
         ):
             if not holds:
-                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}.")
+                raise ArgumentError(name, expected, getattr(self, name))
 
 
 def fine_tune(model, tokenizer, data, settings, **fit_options):
@@ -238,13 +239,13 @@ def check_model(model, tokenizer, settings):
         >>> model = Bert(BertConfig(7, 8, 1, 2, 9, max_position_embeddings=64))
         >>> check_model(model, None, FineTuning())
         Traceback (most recent call last):
-        ValueError: max_length: expected at most 64, the positions of the model, got 128.
+        tf_transformer.errors.ArgumentError: max_length: expected at most 64, the positions of the
+        model, got 128.
     """
     most = model.config.max_position_embeddings
     if settings.max_length > most:
-        raise ValueError(
-            f"max_length: expected at most {most}, the positions of the model, got "
-            f"{settings.max_length}."
+        raise ArgumentError(
+            "max_length", f"at most {most}, the positions of the model", settings.max_length
         )
     check_vocabulary(model, tokenizer)
 
@@ -253,20 +254,27 @@ def _check(trained, tokenizer, data, settings):
     model = getattr(trained, "student", trained)
     check_model(model, tokenizer, settings)
     if settings.accumulate > 1 and model is not trained:
-        raise ValueError(
-            f"accumulate: expected 1 with a {type(trained).__name__}, whose other losses are not "
-            f"means over labels, got {settings.accumulate}."
+        raise ArgumentError(
+            "accumulate",
+            (f"1 with a {type(trained).__name__}, whose other losses are not means over labels"),
+            settings.accumulate,
         )
     if model.config.labels != data.labels:
-        raise ValueError(
-            f"labels: expected those of the data, {data.labels}, got those of the model, "
-            f"{model.config.labels}. Pass them to from_pretrained(..., labels=...)."
+        raise ArgumentError(
+            "labels",
+            f"those of the data, {data.labels}",
+            f"those of the model, {model.config.labels}",
+            "Pass them to from_pretrained(..., labels=...).",
         )
     if model.config.answers != "softmax":
-        raise ValueError(
-            f"problem_type: expected single_label_classification, or None, since each text of the "
-            f"data has one class, got {model.config.problem_type!r}. Pass problem_type=None and "
-            f"new_head=True to from_pretrained, or compile the model with a loss of your own."
+        raise ArgumentError(
+            "problem_type",
+            ("single_label_classification, or None, since each text of the data has one class"),
+            f"{model.config.problem_type!r}",
+            (
+                "Pass problem_type=None and new_head=True to from_pretrained, or compile the "
+                "model with a loss of your own."
+            ),
         )
     if not data.train:
-        raise ValueError("data: expected texts to train on, got none.")
+        raise ArgumentError("data", "texts to train on", "none")

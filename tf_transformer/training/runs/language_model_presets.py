@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.training.runs.model_preset import ModelPreset
 
 
@@ -39,9 +40,7 @@ class LanguageModelPreset(ModelPreset):
     def __post_init__(self):
         super().__post_init__()
         if self.peak_learning_rate <= 0:
-            raise ValueError(
-                f"peak_learning_rate: expected a positive number, got {self.peak_learning_rate}."
-            )
+            raise ArgumentError("peak_learning_rate", "a positive number", self.peak_learning_rate)
 
 
 LANGUAGE_MODEL_PRESETS = {

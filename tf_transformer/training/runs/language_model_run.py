@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.data import LanguageModelBatches, TextSource, split_documents
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
@@ -187,9 +188,12 @@ class LanguageModelRun:
         preset = read_settings(folder / "run.json", lambda x: _read_preset(x, folder))
         path = folder / "best.weights.h5"
         if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: expected the weights of a finished epoch, got none. Resume with "
-                f"tf-transformer train-lm --resume {folder}"
+            raise MissingFileError(
+                "path",
+                "the weights of a finished epoch",
+                "none",
+                f"Resume with tf-transformer train-lm --resume {folder}",
+                place=path,
             )
         tokenizer = Tokenizer.load(folder / "tokenizer.json")
         preset.check_sizes(path, tokenizer.vocab_size)
@@ -246,9 +250,11 @@ class LanguageModelRun:
 
 def _read_preset(settings, folder):
     if settings.get("kind") != _KIND:
-        raise ValueError(
-            f"{folder}: expected a run of a language model (tf-transformer train-lm), got another "
-            f"training run."
+        raise ArgumentError(
+            "folder",
+            "a run of a language model (tf-transformer train-lm)",
+            "another training run",
+            place=folder,
         )
     return LanguageModelPreset(**settings["preset"])
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.fewest_weights import check_sizes
 from tf_transformer.training.runs.base_preset import BasePreset
@@ -47,14 +48,13 @@ class ModelPreset(BasePreset):
     def __post_init__(self):
         super().__post_init__()
         if self.precision not in PRECISIONS:
-            raise ValueError(
-                f"precision: expected one of {', '.join(PRECISIONS)}, got {self.precision!r}."
+            raise ArgumentError(
+                "precision", f"one of {', '.join(PRECISIONS)}", f"{self.precision!r}"
             )
         sizes = (self.vocab_size, self.d_model, self.num_heads, self.dff, *self._layers)
         if not all(isinstance(size, int) and size > 0 for size in sizes):
-            raise ValueError(
-                f"vocab_size, d_model, num_heads, dff, num_layers: expected positive ints, got "
-                f"{sizes}."
+            raise ArgumentError(
+                "vocab_size, d_model, num_heads, dff, num_layers", "positive ints", sizes
             )
         if self.architecture is not None:  # with every setting, those of defaults too
             object.__setattr__(self, "architecture", self.new_architecture().to_dict())

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.prefetched import prefetched
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.models.bert.two_towers import TwoTowers
 from tf_transformer.training.runs.fine_tuning import (
@@ -53,18 +54,20 @@ def train_pairs(
         ['accuracy', 'loss']
     """
     if len(pairs) < 2:
-        raise ValueError(f"pairs: expected at least 2, got {len(pairs)}.")
+        raise ArgumentError("pairs", "at least 2", len(pairs))
     if settings.batch_size < 2 and negatives is None:
-        raise ValueError(
-            f"batch_size: expected at least 2, since the other documents of a batch are the "
-            f"negatives, got {settings.batch_size}."
+        raise ArgumentError(
+            "batch_size",
+            "at least 2, since the other documents of a batch are the negatives",
+            settings.batch_size,
         )
     check_model(encoder, tokenizer, settings)
     each = set() if negatives is None else {len(found) for found in negatives}
     if negatives is not None and (len(negatives) != len(pairs) or len(each) != 1 or 0 in each):
-        raise ValueError(
-            f"negatives: expected equally many for each of the {len(pairs)} pairs, got "
-            f"{len(negatives)} lists of {sorted(each)}."
+        raise ArgumentError(
+            "negatives",
+            f"equally many for each of the {len(pairs)} pairs",
+            f"{len(negatives)} lists of {sorted(each)}",
         )
     size = min(settings.batch_size, len(pairs))
     steps = len(pairs) // size  # a last batch with few negatives would be too easy
@@ -116,9 +119,10 @@ def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
     """
     for n, right in enumerate(own):
         if len(document_vectors) - len(right) < first + count:
-            raise ValueError(
-                f"count, first: expected {first + count} wrong documents for each query, got "
-                f"{len(document_vectors) - len(right)} for query {n}."
+            raise ArgumentError(
+                "count, first",
+                f"{first + count} wrong documents for each query",
+                f"{len(document_vectors) - len(right)} for query {n}",
             )
     found = []
     for n, scores in _scores(query_vectors, document_vectors):

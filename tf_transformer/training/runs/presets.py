@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.subwords import SUBWORDS
 from tf_transformer.training.runs.model_preset import ModelPreset
 
@@ -52,16 +53,14 @@ class Preset(ModelPreset):
     def __post_init__(self):
         super().__post_init__()
         if self.subword not in SUBWORDS:
-            raise ValueError(
-                f"subword: expected one of {', '.join(SUBWORDS)}, got {self.subword!r}."
-            )
+            raise ArgumentError("subword", f"one of {', '.join(SUBWORDS)}", f"{self.subword!r}")
         for name, expected, holds in (
             ("beta_2", "a number in (0, 1)", 0 < self.beta_2 < 1),
             ("r_drop", "a number of at least 0", self.r_drop >= 0),
             ("short_repeats", "an integer of at least 1", self.short_repeats >= 1),
         ):
             if not holds:
-                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}.")
+                raise ArgumentError(name, expected, getattr(self, name))
 
 
 PRESETS = {
@@ -146,5 +145,5 @@ def get_preset(name, presets=PRESETS):
         512
     """
     if name not in presets:
-        raise ValueError(f"preset: expected one of {', '.join(presets)}, got {name!r}.")
+        raise ArgumentError("preset", f"one of {', '.join(presets)}", f"{name!r}")
     return presets[name]

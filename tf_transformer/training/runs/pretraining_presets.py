@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.training.runs.base_preset import BasePreset
 
 
@@ -55,7 +56,7 @@ class PretrainingPreset(BasePreset):
             ("dropout", "a number in [0, 1)", 0 <= self.dropout < 1),
         ):
             if not holds:
-                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}.")
+                raise ArgumentError(name, expected, getattr(self, name))
 
 
 PRETRAINING_PRESETS = {

@@ -10,6 +10,7 @@ import numpy as np
 
 from tf_transformer.data import PretrainingBatches, TextSource, split_documents
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
 from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.models.vocabulary import check_vocabulary
@@ -68,13 +69,9 @@ class PretrainingRun:
 
     def __init__(self, folder, source, preset, vocabulary=None, start=None):
         if vocabulary is not None and start is not None:
-            raise ValueError(
-                f"vocabulary: expected none with a start, which has its own, got {vocabulary}."
-            )
+            raise ArgumentError("vocabulary", "none with a start, which has its own", vocabulary)
         if start is not None and not os.path.isdir(start):
-            raise FileNotFoundError(
-                f"start: expected the folder of a checkpoint, got no folder {start}."
-            )
+            raise MissingFileError("start", "the folder of a checkpoint", f"no folder {start}")
         self.folder = Path(folder)
         self.source = source
         self.preset = preset
@@ -155,10 +152,12 @@ class PretrainingRun:
         )
         try:
             validation.steps_per_epoch  # noqa: B018  before anything is written
-        except ValueError as error:
-            raise ValueError(
-                f"documents: expected enough to hold some out, got "
-                f"{len(self.validation_documents)} of {len(self.train_documents)} others. {error}"
+        except ArgumentError as error:
+            raise ArgumentError(
+                "documents",
+                "enough to hold some out",
+                f"{len(self.validation_documents)} of {len(self.train_documents)} others",
+                f"{error}",
             ) from error
         self._compile(model, self.preset.epochs * batches.steps_per_epoch)
         if current_workers().is_chief:
@@ -274,9 +273,8 @@ class PretrainingRun:
             check_vocabulary(model, tokenizer, "start")
             most = model.config.max_position_embeddings
             if preset.lengths[-1] > most:
-                raise ValueError(
-                    f"lengths: expected at most {most}, the positions in {self.start}, got "
-                    f"{preset.lengths}."
+                raise ArgumentError(
+                    "lengths", f"at most {most}, the positions in {self.start}", preset.lengths
                 )
             return model
         model = cls(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.data.replacing import replacing
 from tf_transformer.distribution import WorkerShare, current_workers, lost_workers_named
+from tf_transformer.errors import ArgumentError
 from tf_transformer.training.callbacks.best_weights import BestWeights
 from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
@@ -86,15 +87,22 @@ def resumable_fit(
     """
     folder = Path(folder)
     if (folder / "resume.npz").exists():
-        raise ValueError(
-            f"{folder}: expected a run of this version, got resume.npz of an earlier one. "
-            f"Resume it with that version, or delete the file to start over."
+        raise ArgumentError(
+            "folder",
+            "a run of this version",
+            "resume.npz of an earlier one",
+            "Resume it with that version, or delete the file to start over.",
+            place=folder,
         )
     workers = current_workers()
     if workers.count > 1 and not isinstance(model.optimizer, FusedAdam | GlobalLossScale):
-        raise ValueError(
-            f"optimizer: expected FusedAdam, LayerwiseAdamW or GlobalLossScale, which add up the "
-            f"gradients of all {workers.count} workers, got {type(model.optimizer).__name__}."
+        raise ArgumentError(
+            "optimizer",
+            (
+                "FusedAdam, LayerwiseAdamW or GlobalLossScale, which add up the gradients of "
+                f"all {workers.count} workers"
+            ),
+            type(model.optimizer).__name__,
         )
     steps = batches.steps_per_epoch
     if workers.count > 1:
@@ -110,9 +118,11 @@ def resumable_fit(
         checkpoint.save()
     epoch, step = checkpoint.restore(model)
     if step >= steps:
-        raise ValueError(
-            f"{checkpoint.folder}: expected the data with which the run began, of at least "
-            f"{step + 1} batches, got {steps} batches."
+        raise ArgumentError(
+            "folder",
+            f"the data with which the run began, of at least {step + 1} batches",
+            f"{steps} batches",
+            place=checkpoint.folder,
         )
     histories = [_history(folder / "history.csv", epoch)] if workers.is_chief else []
     averages = [average] if average else []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tf_transformer import __version__
 from tf_transformer.data.replacing import replacing
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 
 FORMAT = 1
@@ -74,18 +75,21 @@ def read_settings(path, make):
     Example:
         >>> read_settings("run.json", dict)
         Traceback (most recent call last):
-        FileNotFoundError: .: expected the folder of a run, got no run.json.
+        tf_transformer.errors.MissingFileError: .: expected the folder of a run, got no run.json.
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path.parent}: expected the folder of a run, got no {path.name}.")
+        raise MissingFileError(path.parent, "the folder of a run", f"no {path.name}")
     try:
-        settings = parse_json(path.read_text(encoding="utf-8"))
+        settings = parse_json(path.read_bytes())
         if settings["format"] != FORMAT:
-            raise ValueError(
-                f"{path}: expected format {FORMAT}, got {settings['format']}, written by "
-                f"version {settings['version']}. Retrain, or install that version."
+            raise ArgumentError(
+                "path",
+                f"format {FORMAT}",
+                f"{settings['format']}, written by version {settings['version']}",
+                "Retrain, or install that version.",
+                place=path,
             )
         return make(settings)
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: expected the settings of a run, got {error!r}.") from error
+        raise ArgumentError("path", "the settings of a run", f"{error!r}", place=path) from error

@@ -2,6 +2,8 @@
 
 import re
 
+from tf_transformer.errors import ArgumentError, MissingPackage
+
 _IDEOGRAPHS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
 _SYLLABLES = re.compile("[\u3040-\u30ff\uac00-\ud7af]")  # kana and hangul
 
@@ -32,19 +34,21 @@ def score_translations(hypotheses, references, language):
         100
     """
     if len(hypotheses) != len(references) or not hypotheses:
-        raise ValueError(
-            f"hypotheses, references: expected as many lists of references as translations, and "
-            f"at least one, got {len(hypotheses)} and {len(references)}."
+        raise ArgumentError(
+            "hypotheses, references",
+            "as many lists of references as translations, and at least one",
+            f"{len(hypotheses)} and {len(references)}",
         )
     if not all(references):
-        raise ValueError(
-            f"references: expected at least one for each sentence, got none for sentence "
-            f"{[bool(r) for r in references].index(False)}."
+        raise ArgumentError(
+            "references",
+            "at least one for each sentence",
+            f"none for sentence {[bool(r) for r in references].index(False)}",
         )
     try:
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError as error:
-        raise ImportError('scoring needs sacreBLEU: pip install -e ".[train]"') from error
+        raise MissingPackage('scoring needs sacreBLEU: pip install -e ".[train]"') from error
     tokenize = {"zh": "zh", "ja": "char", "ko": "char"}.get(language) or _tokenizer(references)
     most = max(len(row) for row in references)
     # sacreBLEU expects one list per reference index; None marks a missing reference.

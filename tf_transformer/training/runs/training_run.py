@@ -15,6 +15,7 @@ from tf_transformer.data import (
 )
 from tf_transformer.data.replacing import replacing
 from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
@@ -71,9 +72,10 @@ class TrainingRun:
         if source.prepared:
             self.preset = preset.with_changes({**self.split.train.vocabulary, "short_repeats": 1})
         if not (self.split.train and self.split.validation and self.split.test):
-            raise ValueError(
-                f"data: expected enough pairs for training, validation and test, got "
-                f"{[len(part) for part in dataclasses.astuple(self.split)]}."
+            raise ArgumentError(
+                "data",
+                "enough pairs for training, validation and test",
+                [len(part) for part in dataclasses.astuple(self.split)],
             )
 
     @classmethod
@@ -171,9 +173,12 @@ class TrainingRun:
         """
         path = self.folder / "best.weights.h5"
         if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: expected the weights of a finished epoch, got none. Resume with "
-                f"tf-transformer train --resume {self.folder}"
+            raise MissingFileError(
+                "path",
+                "the weights of a finished epoch",
+                "none",
+                f"Resume with tf-transformer train --resume {self.folder}",
+                place=path,
             )
         vocab_size = Tokenizer.load(self.tokenizer_path).vocab_size
         self.preset.check_sizes(path, vocab_size)

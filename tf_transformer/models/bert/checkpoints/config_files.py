@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.fields import CONFIG, check_fields
@@ -60,8 +61,8 @@ def read_config(path, *, ignored_fields=(), **changes):
     content = read_json(path)
     model_type = content.get("model_type", "albert" if "num_hidden_groups" in content else "bert")
     if model_type not in _MODEL_TYPES:
-        raise ValueError(
-            f"model_type: expected one of {', '.join(_MODEL_TYPES)} in {path}, got {model_type!r}."
+        raise ArgumentError(
+            "model_type", f"one of {', '.join(_MODEL_TYPES)} in {path}", f"{model_type!r}"
         )
     check_fields(content, CONFIG, path, ignored_fields)
     content = {_OTHER_NAMES.get(key, key): value for key, value in content.items()}
@@ -77,9 +78,7 @@ def read_config(path, *, ignored_fields=(), **changes):
         fields["hidden_act"] = "gelu_new"  # what Google's ALBERT code computes for this name
     missing = [name for name in _NEEDED.get(model_type, ()) if name not in fields]
     if missing:
-        raise ValueError(
-            f"path: expected {', '.join(missing)} in {path}, got only {', '.join(content)}."
-        )
+        raise ArgumentError("path", f"{', '.join(missing)} in {path}", f"only {', '.join(content)}")
     config = BertConfig(**{**fields, **changes})
     pruned = content.get(_PRUNED)
     return _without_heads(config, pruned, path) if pruned else config
@@ -109,7 +108,7 @@ def read_architecture(path):
     if choice is None:
         return None
     if not isinstance(choice, dict):
-        raise ValueError(f"architecture: expected a dict in {path}, got {choice!r}.")
+        raise ArgumentError("architecture", f"a dict in {path}", f"{choice!r}")
     return Architecture.from_dict(choice)
 
 
@@ -177,16 +176,17 @@ def _labels(content, path):
     if names is None:
         number = content.get("num_labels") or 0
         if not isinstance(number, int) or number > _MOST_LABELS:
-            raise ValueError(
-                f"num_labels: expected an integer in {path}, at most {_MOST_LABELS:,} without "
-                f"id2label, got {number!r}."
+            raise ArgumentError(
+                "num_labels",
+                f"an integer in {path}, at most {_MOST_LABELS:,} without id2label",
+                f"{number!r}",
             )
         return tuple(f"LABEL_{n}" for n in range(number))
     try:
         return tuple(str(names[str(n)]) for n in range(len(names)))
     except (KeyError, TypeError) as error:
-        raise ValueError(
-            f'id2label: expected a name for each of "0", "1", ... in {path}, got {names!r}.'
+        raise ArgumentError(
+            "id2label", f'a name for each of "0", "1", ... in {path}', f"{names!r}"
         ) from error
 
 
@@ -199,9 +199,11 @@ def _problem_type(content, labels, path):
     if name is None:
         return None
     if name not in tuple(_ON_LOGITS):  # it may not be hashable
-        raise ValueError(
-            f"sentence_transformers: expected an activation among {', '.join(_ON_LOGITS)} in "
-            f"{path}, got {name!r}. Write a problem_type instead."
+        raise ArgumentError(
+            "sentence_transformers",
+            f"an activation among {', '.join(_ON_LOGITS)} in {path}",
+            f"{name!r}",
+            "Write a problem_type instead.",
         )
     return _ON_LOGITS[name][labels != 1]  # without names there are two
 
@@ -214,9 +216,10 @@ def _without_heads(config, pruned, path):
         sizes = [(heads - count, config.intermediate_size) for count in gone]
         return dataclasses.replace(config, layer_sizes=sizes)
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(
-            f'{_PRUNED}: expected {{"0": [...], ...}} in {path}, fewer than {heads} heads of a '
-            f"layer, got {pruned!r}."
+        raise ArgumentError(
+            _PRUNED,
+            f'{{"0": [...], ...}} in {path}, fewer than {heads} heads of a layer',
+            f"{pruned!r}",
         ) from None
 
 

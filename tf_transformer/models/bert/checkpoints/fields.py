@@ -6,6 +6,8 @@ The tables of docs/checkpoint_fields.md are these.
 from reprlib import repr  # short, whatever stands in a file
 from typing import NamedTuple
 
+from tf_transformer.errors import ArgumentError
+
 
 class Fields(NamedTuple):
     """Fields with one meaning.
@@ -259,21 +261,25 @@ def check_fields(content, table, path, ignored_fields=()):
         >>> check_fields({"do_sample": True, "is_decoder": None}, CONFIG, "config.json")
         >>> check_fields({"is_decoder": True}, CONFIG, "config.json")
         Traceback (most recent call last):
-        ValueError: is_decoder: expected False in config.json, got True. Not supported: ...
+        tf_transformer.errors.ArgumentError: is_decoder: expected False in config.json, got True.
+        Not supported: ...
     """
     rows = {name: fields for fields in table for name in fields.names.split()}
     given = {name: value for name, value in content.items() if value is not None}
     unknown = sorted(given.keys() - rows.keys() - set(ignored_fields))
     if unknown:
-        raise ValueError(
-            f"{', '.join(unknown)}: expected only known fields in {path}, since others may change "
-            f"the result, got {', '.join(repr(given[name]) for name in unknown)}. What changes "
-            f"nothing can be deleted there, or named in ignored_fields."
+        raise ArgumentError(
+            ", ".join(unknown),
+            f"only known fields in {path}, since others may change the result",
+            ", ".join(repr(given[name]) for name in unknown),
+            "What changes nothing can be deleted there, or named in ignored_fields.",
         )
     for name in sorted(given.keys() & rows.keys()):
         only, value = rows[name].only, given[name]
         if only is not None and not any(type(value) is type(o) and value == o for o in only):
-            raise ValueError(
-                f"{name}: expected {' or '.join(map(repr, only or (None,)))} in {path}, got "
-                f"{repr(value)}. Not supported: {rows[name].why}."
+            raise ArgumentError(
+                name,
+                f"{' or '.join(map(repr, only or (None,)))} in {path}",
+                repr(value),
+                f"Not supported: {rows[name].why}.",
             )

@@ -6,6 +6,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
+
 _LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
 
 
@@ -39,9 +41,11 @@ class H5File:
             with h5py.File(self.path, "r") as file:
                 file.visititems(self._take)  # does not follow links
         except (OSError, RuntimeError, KeyError, TypeError) as error:  # h5py's for damaged files
-            raise ValueError(
-                f"path: expected the weights of a TensorFlow model of transformers, got "
-                f"{self.path}, which cannot be read: {error}. Was the download complete?"
+            raise ArgumentError(
+                "path",
+                "the weights of a TensorFlow model of transformers",
+                f"{self.path}, which cannot be read: {error}",
+                "Was the download complete?",
             ) from error
         # ALBERT adds the bias of the decoder in TensorFlow and leaves the other one at 0.
         if (added := self._arrays.pop("predictions.decoder.bias", None)) is not None:
@@ -57,16 +61,18 @@ class H5File:
         if not isinstance(item, h5py.Dataset):
             return
         if item.external or item.is_virtual or item.id.get_storage_size() < item.nbytes:
-            raise ValueError(
-                f"path: expected all values of {path} within {self.path}, {item.nbytes} bytes, got "
-                f"{item.id.get_storage_size()}. Save the model again."
+            raise ArgumentError(
+                "path",
+                f"all values of {path} within {self.path}, {item.nbytes} bytes",
+                item.id.get_storage_size(),
+                "Save the model again.",
             )
         array, name = item[()], _published_name(path)
         if name.endswith("weight") and path.endswith("/kernel:0"):
             array = array.T
         # A head of masked words repeats the embeddings that it shares.
         if name in self._arrays and not np.array_equal(self._arrays[name], array):
-            raise ValueError(f"path: expected one {name} in {self.path}, got two different ones.")
+            raise ArgumentError("path", f"one {name} in {self.path}", "two different ones")
         self._arrays[name] = array
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 
 
@@ -28,14 +29,14 @@ def read_json(path, kind=dict):
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"path: expected a JSON file, got no file {path}.")
+        raise MissingFileError("path", "a JSON file", f"no file {path}")
     expected = {dict: "object", list: "array"}[kind]
     try:
         content = parse_json(path.read_text("utf-8"), object_pairs_hook=_once)
         if not isinstance(content, kind):
-            raise ValueError(f"it contains a {type(content).__name__}")
+            raise ValueError(f"a {type(content).__name__}")
     except ValueError as error:
-        raise ValueError(f"path: expected a JSON {expected} in {path}, got: {error}.") from error
+        raise ArgumentError("path", f"a JSON {expected} in {path}", error) from error
     return content
 
 

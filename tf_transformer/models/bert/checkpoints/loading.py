@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.models.bert.checkpoints.config_files import (
     architecture_of,
     read_architecture,
@@ -48,9 +49,11 @@ def open_checkpoint(path):
     """
     path = Path(path)
     if not path.is_dir() and not path.with_name(f"{path.name}.index").is_file():
-        raise FileNotFoundError(
-            f"path: expected a local folder with a checkpoint, or the prefix of a TensorFlow "
-            f"checkpoint, got {path}, which is neither. Checkpoints are not downloaded."
+        raise MissingFileError(
+            "path",
+            "a local folder with a checkpoint, or the prefix of a TensorFlow checkpoint",
+            f"{path}, which is neither",
+            "Checkpoints are not downloaded.",
         )
     if not path.is_dir():
         return TensorflowFile(path), _google_config(path.parent)
@@ -61,9 +64,11 @@ def open_checkpoint(path):
         from_h5 = h5.is_file() and not safetensors
         return H5File(h5) if from_h5 else SafetensorsFile(path), path / "config.json"
     if len(indices) > 1:
-        raise FileNotFoundError(
-            f"path: expected one checkpoint in {path}, got "
-            f"{', '.join(index.stem for index in indices)}. Name one: {indices[0].with_suffix('')}"
+        raise MissingFileError(
+            "path",
+            f"one checkpoint in {path}",
+            ", ".join(index.stem for index in indices),
+            f"Name one: {indices[0].with_suffix('')}",
         )
     return TensorflowFile(indices[0].with_suffix("")), _google_config(path)
 
@@ -173,10 +178,11 @@ def load_variables(file, variables, config, new=(), architecture=None):
     if any(name.startswith("cls/predictions/") for name in names):
         wrong += [f"{copy}: expected to equal {of}" for copy, of in _broken_ties(file)]
     if wrong:
-        raise ValueError(
-            f"path: expected in {file.path} the weights of a model with this configuration "
-            f"({len(variables)} variables), got differences; nothing was loaded:\n  "
-            + "\n  ".join(sorted(wrong))
+        raise ArgumentError(
+            "path",
+            f"in {file.path} the weights of a model with this configuration "
+            f"({len(variables)} variables)",
+            "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)]),
         )
 
     def read(ours):
@@ -202,4 +208,4 @@ def _google_config(folder):
     for name in ("bert_config.json", "albert_config.json", "config.json"):
         if (folder / name).is_file():
             return folder / name
-    raise FileNotFoundError(f"path: expected bert_config.json in {folder}, got none.")
+    raise MissingFileError("path", f"bert_config.json in {folder}", "none")

@@ -1,6 +1,5 @@
 """Weights in one or several safetensors files."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
 from tf_transformer.json_text import parse_json
 
 # The floats of a file; other dtypes are not weights.
@@ -69,21 +69,24 @@ class SafetensorsFile:
         safetensors = _package()
         path = self.path / part
         if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
-            raise FileNotFoundError(
-                f"path: expected the file {path}, listed in the index, got none. Download it again."
+            raise MissingFileError(
+                "path", f"the file {path}, listed in the index", "none", "Download it again."
             )
         try:
             with safetensors.safe_open(path, framework="np") as file:  # checks the whole header
                 names = set(file.keys())
         except (safetensors.SafetensorError, OSError) as error:
-            raise ValueError(
-                f"path: expected a safetensors file, got {path}, which cannot be read: {error}. "
-                f"Was the download complete?"
+            raise ArgumentError(
+                "path",
+                "a safetensors file",
+                f"{path}, which cannot be read: {error}",
+                "Was the download complete?",
             ) from error
         if expected is not None and names != expected:
-            raise ValueError(
-                f"path: expected in {path} the tensors listed in the index, got differences: "
-                f"{', '.join(sorted(names ^ expected)[:5])}."
+            raise ArgumentError(
+                "path",
+                f"in {path} the tensors listed in the index",
+                f"differences: {', '.join(sorted(names ^ expected)[:5])}",
             )
         header, data_start = _header(path)
         mapped = np.memmap(path, np.uint8, mode="r")
@@ -93,7 +96,7 @@ class SafetensorsFile:
             if re.search(r"LayerNorm$", scope):
                 new = f"{scope}.{_OLD_LEAVES.get(leaf, leaf)}"
             if new in self.shapes:
-                raise ValueError(f"path: expected {new} once in {self.path}, got {name} as well.")
+                raise ArgumentError("path", f"{new} once in {self.path}", f"{name} as well")
             tensor = header[name]
             start, end = tensor["data_offsets"]
             self._homes[new] = mapped, data_start + start, data_start + end
@@ -104,14 +107,14 @@ def _header(path):
     """Read the header of a file, and where the data behind it starts."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        return json.loads(file.read(length)), 8 + length
+        return parse_json(file.read(length)), 8 + length
 
 
 def _package():
     try:
         import safetensors
     except ImportError as error:
-        raise ImportError('safetensors is not installed: pip install -e ".[bert]"') from error
+        raise MissingPackage('safetensors is not installed: pip install -e ".[bert]"') from error
     return safetensors
 
 
@@ -124,18 +127,16 @@ def _parts(index):
             f"supported: save the model as safetensors with the library that created it."
             for name in pickles[:1]
         )
-        raise FileNotFoundError(
-            f"path: expected model.safetensors in {index.parent}, got none.{hint}"
-        )
+        raise MissingFileError("path", f"model.safetensors in {index.parent}", f"none.{hint}")
     try:
-        homes = parse_json(index.read_text("utf-8"))["weight_map"]
+        homes = parse_json(index.read_bytes())["weight_map"]
         parts = {}
         for name, part in homes.items():
             if Path(part).name != part:
                 raise ValueError(f"{part!r} is not a file in the same folder")
             parts.setdefault(part, set()).add(name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"path: expected an index of safetensors files, got {index}: {error!r}."
+        raise ArgumentError(
+            "path", "an index of safetensors files", f"{index}: {error!r}"
         ) from error
     return parts

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.models.bert.checkpoints.bundle_index import read_bundle_index
 
 # What TensorFlow raises for a damaged checkpoint: its own errors, or Python errors.
@@ -38,9 +39,7 @@ class TensorflowFile:
         self.path = Path(prefix)
         self._lock = threading.Lock()  # TensorFlow's reader serves one thread at a time
         if not self.path.with_name(f"{self.path.name}.index").is_file():
-            raise FileNotFoundError(
-                f"path: expected the checkpoint {prefix}, got no {prefix}.index."
-            )
+            raise MissingFileError("path", f"the checkpoint {prefix}", f"no {prefix}.index")
         try:
             self.shapes, self.dtypes = read_bundle_index(self.path)
             self._reader = tf.train.load_checkpoint(str(prefix))
@@ -66,7 +65,9 @@ class TensorflowFile:
             raise self._damaged(error) from error
 
     def _damaged(self, error):
-        return ValueError(
-            f"path: expected a complete TensorFlow checkpoint, got {self.path}, which cannot be "
-            f"read: {error}. Was the download complete, with its .index and .data files?"
+        return ArgumentError(
+            "path",
+            "a complete TensorFlow checkpoint",
+            f"{self.path}, which cannot be read: {error}",
+            "Was the download complete, with its .index and .data files?",
         )
