@@ -32,7 +32,7 @@ def read_json(path, kind=dict):
         raise MissingFileError("path", "a JSON file", f"no file {path}")
     expected = {dict: "object", list: "array"}[kind]
     try:
-        content = parse_json(path.read_text("utf-8"), object_pairs_hook=_once)
+        content = parse_json(path.read_bytes(), object_pairs_hook=_once)
         if not isinstance(content, kind):
             raise ValueError(f"a {type(content).__name__}")
     except ValueError as error:
