@@ -33,7 +33,8 @@ def refuse_beside_resume(options, allowed=()):
         >>> options = argparse.Namespace(resume="runs/en", epochs=3, run=print)
         >>> refuse_beside_resume(options)
         Traceback (most recent call last):
-        ValueError: --epochs: expected no setting with --resume, whose run has its own. Leave it
+        tf_transformer.errors.ArgumentError: --epochs: expected no setting with --resume, whose run
+        has its own. Leave it
         out, or start a new run.
     """
     given = [

@@ -15,7 +15,8 @@ class LiteClassifier(LiteBert):
     Example:
         >>> LiteClassifier("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
     """
 
     @property

@@ -15,7 +15,8 @@ class LiteTextEncoder(LiteBert):
     Example:
         >>> LiteTextEncoder("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
     """
 
     def encode(self, texts):

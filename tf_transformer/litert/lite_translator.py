@@ -17,7 +17,8 @@ class LiteTranslator(LiteModel):
     Example:
         >>> LiteTranslator("nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: folder: expected litert.json, from write_litert, in nowhere.
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
     """
 
     def translate(self, texts):
