@@ -117,10 +117,10 @@ def test_tokens_that_are_equal_after_normalization_are_refused(special):
     tokenizer = copy.copy(TRAINED["wordpiece"])
     size = tokenizer.vocab_size
     tokens = ["É", AddedToken("e", special=special, normalized=True)]
-    with pytest.raises(ValueError, match="'added_tokens' .* tokens that differ after normalizati"):
+    with pytest.raises(ValueError, match="'added_tokens' .*tokens that differ after normalizati"):
         tokenizer.add_tokens(tokens)
     assert tokenizer.vocab_size == size and tokenizer.encode(["é"]) != [[size]]
-    with pytest.raises(ValueError, match="'added_tokens' .* tokens that differ after normalizati"):
+    with pytest.raises(ValueError, match="'added_tokens' .*tokens that differ after normalizati"):
         fields = ({"content": "É", "special": False}, {"content": "e", "special": special})
         added = [OurToken(id=None, normalized=True, **one) for one in fields]
         GraphWordPiece(tokenizer._file.with_added_tokens(added))
