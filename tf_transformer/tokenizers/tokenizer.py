@@ -7,7 +7,7 @@ from pathlib import Path
 from tf_transformer import tokenizers as package
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.roles import SpecialTokenRoles
-from tf_transformer.tokenizers.tokenizer_file import AddedToken, TokenizerFile
+from tf_transformer.tokenizers.tokenizer_file import AddedToken, TokenizerFile, check_spellings
 from tf_transformer.tokenizers.training import check_string, import_tokenizers
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
@@ -45,17 +45,22 @@ class Tokenizer(SpecialTokenRoles):
     def __init__(self, file):
         if self.model_type not in (None, file.model["type"]):
             raise UnsupportedPart.of("model.type", self.model_type, file.model["type"])
-        self._file = file
         try:
-            self._backend = import_tokenizers().Tokenizer.from_str(file.text)
+            backend = import_tokenizers().Tokenizer.from_str(file.text)
         except ImportError:
             raise
         except Exception as error:  # the package raises nothing narrower
             raise UnsupportedPart("path", "what the package tokenizers reads", error) from error
-        self._backend.no_truncation()
-        self._backend.no_padding()
+        backend.no_truncation()
+        backend.no_padding()
         # The file does not store this; without it the text "<s>" would become the start id.
-        self._backend.encode_special_tokens = True
+        backend.encode_special_tokens = True
+        normalize = backend.normalizer.normalize_str if backend.normalizer else str
+        check_spellings(
+            [token for token in file.added_tokens if token.normalized],
+            [normalize(token.content) for token in file.added_tokens if token.normalized],
+        )
+        self._file, self._backend = file, backend
         self.special_tokens = dict(file.special_tokens)
 
     def __reduce__(self):

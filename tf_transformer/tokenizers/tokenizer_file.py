@@ -308,3 +308,26 @@ def _unused_name(line, vocabulary):
     while name in vocabulary:
         name = f"[{name}]"
     return name
+
+
+def check_spellings(tokens, spellings):
+    """Refuse added tokens that are equal after normalization, of which the package finds any.
+
+    Args:
+        tokens: list of `AddedToken`s.
+        spellings: list of strings, what the normalizer makes of each.
+
+    Raises:
+        ValueError: If two are equal and one of them is not special.
+
+    Example:
+        >>> check_spellings([AddedToken("É", 5, False), AddedToken("E", 6, False)], ["e", "e"])
+        Traceback (most recent call last):
+        tf_transformer.tokenizers.unsupported_part.UnsupportedPart: The part 'added_tokens' is ...
+    """
+    seen = {}
+    for token, spelling in zip(tokens, spellings, strict=True):
+        other = seen.setdefault(spelling, token)
+        if other is not token and not (other.special and token.special):
+            expected = "tokens that differ after normalization"
+            raise UnsupportedPart.of("added_tokens", expected, [other.content, token.content])

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import random
+import unicodedata
 
 import pytest
 import tensorflow as tf
@@ -14,10 +15,12 @@ from unicode_texts import SEEDS, random_texts
 from tf_transformer.tokenizers import (
     BPETokenizer,
     GraphTokenizer,
+    GraphWordPiece,
     UnigramTokenizer,
     WordPieceTokenizer,
     metaspace_pipeline,
 )
+from tf_transformer.tokenizers.tokenizer_file import AddedToken as OurToken
 
 TRAINING = ["hello world é E1 ab low lower"] * 9 + SEEDS
 TRAINED = {
@@ -31,6 +34,11 @@ TRAINED = {
 CONTENTS = ["[E1]", "[E", "E1]", " [E1]", "é", "É", "ab", "b ", "  ", "[CLS]x", "x</s>", "我"]
 CONTENTS += ["e\u0301", "ABC", "bc", "a", "##", "İ", "ß", "[E1][E1]", "\u3000[E1]", "low"]
 PIECES = [*CONTENTS, "hello", "x", "E", "1]", " ", "-", "é", "\n", "</s>", "[MASK]", "\u2003"]
+
+
+def plain(text):
+    """What some normalizer makes equal is equal."""
+    return unicodedata.normalize("NFD", text).translate({0x301: None, 0x3000: " "}).lower()
 
 
 def graph_of(tokenizer, path):
@@ -76,6 +84,7 @@ def test_random_tokens_in_random_texts(tmp_path, kind, seed):
         )
         for content in draw.sample(CONTENTS, draw.randint(2, 7))
     ]
+    tokens = list({plain(token.content): token for token in tokens}.values())
     texts = ["".join(draw.choices(PIECES, k=draw.randint(0, 9))) for _ in range(1000)]
     texts += random_texts(100, seed, ["hello [E1] world", *SEEDS[1:]])
     check(*with_tokens(kind, tokens, tmp_path / "tokenizer.json"), texts)
@@ -85,10 +94,36 @@ def test_random_tokens_in_random_texts(tmp_path, kind, seed):
 @pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip"])
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
 def test_each_flag_beside_every_kind_of_character(tmp_path, kind, flag):
-    tokens = [AddedToken("[E1]", normalized=False, **{flag: True}), AddedToken("q")]
+    # After normalization, since ours drops the spaces around a piece before it.
+    tokens = [AddedToken("[E1]", **{flag: True}), AddedToken("q")]
     marks = [chr(code) for code in (*range(0x3000), 0x3007, 0xFEFF, 0x4E00, 0x1D7CE, 0x1F600)]
     texts = [form.format(c) for c in marks for form in ("a{0}[E1]{0}b", "{0}[E1]", "[E1]{0}")]
     check(*with_tokens(kind, tokens, tmp_path / "tokenizer.json"), texts)
+
+
+@pytest.mark.usefixtures("without_tracing")
+def test_the_longest_counts(tmp_path):
+    tokens = ["[E", "[E1]", "[E1][E1]", "ü"]
+    graph, rust = with_tokens("wordpiece", tokens, tmp_path / "tokenizer.json")
+    check(graph, rust, ["[E1][E1][E1][E [e1", "ü é É Ü", "x[E1[E1]"])
+    size = TRAINED["wordpiece"].vocab_size
+    first, second = graph.encode(["[E1][E1][E1][E", "ü"]).to_list()
+    assert first == [size + 2, size + 1, size] and second == [size + 3]
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_tokens_that_are_equal_after_normalization_are_refused(special):
+    # The Rust package finds one of them, another each time that it reads the file.
+    tokenizer = copy.copy(TRAINED["wordpiece"])
+    size = tokenizer.vocab_size
+    tokens = ["É", AddedToken("e", special=special, normalized=True)]
+    with pytest.raises(ValueError, match="'added_tokens' .*tokens that differ after normalizati"):
+        tokenizer.add_tokens(tokens)
+    assert tokenizer.vocab_size == size and tokenizer.encode(["é"]) != [[size]]
+    with pytest.raises(ValueError, match="'added_tokens' .*tokens that differ after normalizati"):
+        fields = ({"content": "É", "special": False}, {"content": "e", "special": special})
+        added = [OurToken(id=None, normalized=True, **one) for one in fields]
+        GraphWordPiece(tokenizer._file.with_added_tokens(added))
 
 
 @pytest.mark.usefixtures("without_tracing")

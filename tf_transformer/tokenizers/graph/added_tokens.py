@@ -8,6 +8,7 @@ from tf_transformer.tokenizers.graph.characters import characters_of
 from tf_transformer.tokenizers.graph.follow import follow
 from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.graph.trie import Trie
+from tf_transformer.tokenizers.tokenizer_file import check_spellings
 from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
@@ -22,7 +23,7 @@ class AddedTokens(tf.Module):
             output.
 
     Raises:
-        ValueError: If a spelling is empty.
+        ValueError: If a spelling is empty, or two are equal.
 
     Example:
         >>> from tf_transformer.tokenizers.tokenizer_file import AddedToken
@@ -34,14 +35,11 @@ class AddedTokens(tf.Module):
 
     def __init__(self, tokens, spellings):
         super().__init__(name="added_tokens")
-        numbers = {}
-        # As in the Rust package, special ones come first, and of equal spellings the first counts.
-        for number in sorted(range(len(tokens)), key=lambda number: not tokens[number].special):
-            if not spellings[number]:
-                raise UnsupportedPart.of(
-                    "added_tokens", "something after normalization", tokens[number].content
-                )
-            numbers.setdefault(spellings[number], number)
+        check_spellings(tokens, spellings)
+        if "" in spellings:
+            nothing = tokens[spellings.index("")].content
+            raise UnsupportedPart.of("added_tokens", "something after normalization", nothing)
+        numbers = {spelling: number for number, spelling in enumerate(spellings)}
         self._trie = Trie(numbers)
         self._ids = np.array([token.id for token in tokens], np.int32)
         self._is_special, self._is_word, self._strips_before, self._strips_after = (
