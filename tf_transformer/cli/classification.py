@@ -88,11 +88,13 @@ def _finetune(options):
     settings = {name: getattr(options, name) for name in _SETTINGS}
     settings = {name: value for name, value in settings.items() if value is not None}
     with start_training(options):
-        _finetune_on(data, settings, output, options)
+        tuned = _finetune_on(data, settings, output, options)
+    if tuned is not None:  # on the chief
+        _export(data, output, options, *tuned)
 
 
 def _finetune_on(data, settings, output, options):
-    """Fine-tune, score and export, with TensorFlow started."""
+    """Fine-tune, score and save, with TensorFlow started: None, or the settings and the result."""
     import keras
 
     from tf_transformer.distribution import current_workers, own_rows
@@ -132,8 +134,19 @@ def _finetune_on(data, settings, output, options):
         result |= {"test_accuracy": round(accuracy, 4), "test_loss": round(loss, 4)}
     workers.leave()
     if not workers.is_chief:
-        return
+        return None
     model.save_pretrained(output / "model", tokenizer_from=options.model)
+    return settings, result
+
+
+def _export(data, output, options, settings, result):
+    """Export the saved model, read again: variables of several replicas cannot be exported."""
+    from tf_transformer.models import bert
+
+    has_exits = options.early_exit is not None
+    kind = bert.BertWithExits if has_exits else bert.BertForSequenceClassification
+    model = kind.from_pretrained(output / "model", unpad=True)
+    tokenizer = bert.read_tokenizer(output / "model")
     exported, report = _exported(model, tokenizer, data, settings, options.early_exit)
     result |= report
     exported.save(output / "saved_model")
