@@ -83,7 +83,9 @@ def _finetune(options):
     if options.early_exit is not None and not 0 <= options.early_exit <= 100:
         raise ArgumentError("--early-exit", "0 to 100 percent", options.early_exit)
     with start_training(options):
-        _finetune_on(options)
+        tuned = _finetune_on(options)
+    if tuned is not None:  # on the chief
+        _export(options, *tuned)
 
 
 def _before_training(options):
@@ -128,7 +130,7 @@ def _before_training(options):
 
 
 def _finetune_on(options):
-    """Fine-tune, score and export, with TensorFlow started."""
+    """Fine-tune, score and save, with TensorFlow started: None, or what the chief exports."""
     import keras
 
     from tf_transformer.distribution import current_workers, own_rows, together
@@ -152,8 +154,19 @@ def _finetune_on(options):
         result |= {"test_accuracy": round(accuracy, 4), "test_loss": round(loss, 4)}
     workers.leave()
     if not workers.is_chief:
-        return
+        return None
     model.save_pretrained(output / "model", tokenizer_from=options.model)
+    return data, settings, result
+
+
+def _export(options, data, settings, result):
+    """Export the saved model, read again: variables of several replicas cannot be exported."""
+    from tf_transformer.models import bert
+
+    output, has_exits = Path(options.output), options.early_exit is not None
+    kind = bert.BertWithExits if has_exits else bert.BertForSequenceClassification
+    model = kind.from_pretrained(output / "model", unpad=True)
+    tokenizer = bert.read_tokenizer(output / "model")
     exported, report = _exported(model, tokenizer, data, settings, options.early_exit)
     result |= report
     exported.save(output / "saved_model")
