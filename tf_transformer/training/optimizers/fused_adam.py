@@ -76,7 +76,7 @@ class FusedAdam(keras.optimizers.Adam):
 
 
 def reduced(optimizer, reduce):
-    """Return what pickles an optimizer, but refuse a built one, whose moments Keras 3.15 would drop.
+    """Return what pickles an optimizer; refuse a built one, whose moments Keras 3.15 would drop.
 
     Example:
         >>> import copy
