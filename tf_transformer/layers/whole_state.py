@@ -62,6 +62,7 @@ class WholeState:
                         f"{', '.join(sublayers)}, got {path!r}."
                     )
                 layer = sublayers[name]
+            layer.trainable = not value  # Keras does not hand on a value that is there already
             layer.trainable = value
 
 
