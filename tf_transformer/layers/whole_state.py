@@ -14,6 +14,7 @@ class WholeState:
     its sublayers are frozen, of which Keras only keeps those of functional models.
 
     Example:
+        >>> import os, tempfile
         >>> class Stack(WholeState, keras.layers.Layer):
         ...     def __init__(self, **kwargs):
         ...         super().__init__(**kwargs)
@@ -43,11 +44,13 @@ class WholeState:
         return children
 
     def get_build_config(self):
+        """See `keras.layers.Layer`; `trainable` has the sublayers that differ from their parent."""
         config = super().get_build_config()
         trainable = _differences(self, True)
         return config if config is None or not trainable else {**config, "trainable": trainable}
 
     def build_from_config(self, config):
+        """Build the layer, then freeze what was frozen."""
         config = dict(config or {})
         trainable = config.pop("trainable", {})
         super().build_from_config(config)
@@ -62,6 +65,7 @@ class WholeState:
                         f"{path!r}",
                     )
                 layer = sublayers[name]
+            layer.trainable = not value  # Keras does not hand on a value that is there already
             layer.trainable = value
 
 

@@ -77,7 +77,13 @@ class FusedAdam(keras.optimizers.Adam):
 
 
 def reduced(optimizer, reduce):
-    """What pickles and copies an optimizer; Keras 3.15 would drop the moments of a built one."""
+    """Return what pickles an optimizer; refuse a built one, whose moments Keras 3.15 would drop.
+
+    Example:
+        >>> import copy
+        >>> copy.deepcopy(FusedAdam(0.5)).learning_rate.numpy().item()
+        0.5
+    """
     if optimizer.built:
         raise ArgumentError(
             "optimizer",
