@@ -242,7 +242,10 @@ def test_by_position_and_in_training():
     large(layer)
     free = (look_ahead == 0) & (PADDED != 0)[:, None, None]
     expected = layer(tf.convert_to_tensor(x.numpy()), True, free)
-    close(layer(x, True, look_ahead), expected, 1e-6)
+    output = layer(x, True, look_ahead)
+    close(output, expected, 1e-6)
+    np.testing.assert_array_equal(keras_mask(output), PADDED != 0)
+    assert keras_mask(expected) is None  # a mask that is given is no Keras mask
     decoder = DecoderLayer(D, N, F, rate=0.0)
     source = embedded(SOURCE)
     decoder(x, source)
@@ -405,8 +408,8 @@ def test_a_norm_over_the_batch_leaves_padding_out():
     layer = EncoderLayer(D, N, F, 0.0, architecture=Architecture(norm=BatchNorm()))
     layer(x)
     large(layer)
-    short = layer(embedded(np.repeat(SHORT, 3, 0)), True)
-    close(layer(x, True)[PADDED != 0], np.reshape(short, (6, D)), 1e-5)
+    expected = layer(plain, True, mask=PADDED != 0, tokens=PADDED != 0)
+    close(layer(x, True), expected, 1e-6)
 
 
 def test_masking_and_time_distributed():
