@@ -6,7 +6,7 @@ immediately: importing TensorFlow takes seconds.
 
 import importlib
 
-from tf_transformer.lazy import lazy_names, saved_names
+from tf_transformer.lazy import check_keras_backend, lazy_names, saved_names
 
 __version__ = "0.1.0"
 
@@ -158,6 +158,7 @@ _SAVED = {
     "training": ("RDrop",),
     "compression": ("Distiller",),
 }
+_WITHOUT_KERAS = ("data", "tokenizers")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
@@ -170,6 +171,8 @@ saved_names(
 
 
 def __getattr__(name):
+    if name in ("architectures", "bert") or _HOME_OF.get(name, "data") not in _WITHOUT_KERAS:
+        check_keras_backend()
     if name in ("architectures", "bert"):  # modules with their own names
         return importlib.import_module(f"tf_transformer.{name}")
     return _find(name)

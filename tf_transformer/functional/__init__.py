@@ -1,10 +1,5 @@
 """Stateless tensor operations that the layers are built from."""
 
-# ruff: noqa: E402
-from tf_transformer.lazy import check_keras_backend
-
-check_keras_backend()  # before the first module that needs it
-
 from tf_transformer.functional.attention import (
     AttentionPlan,
     additive_mask,

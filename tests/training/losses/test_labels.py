@@ -184,7 +184,7 @@ def test_a_token_classifier_leaves_out_the_labels_of_hugging_face(wrapped, tmp_p
     }[wrapped]()
     loss, accuracy = SmoothedCrossentropy(0.0), MaskedAccuracy()
     model.compile("sgd", loss, metrics=[accuracy], jit_compile=False)
-    assert (loss.ignore_class, accuracy.ignore_class) == (-100, -100)
+    assert (model.loss.ignore_class, accuracy.ignore_class) == (-100, -100)
     ids = {"input_ids": np.array([[2, 5, 6, 7, 8, 3]])}
     logits = inner(ids).numpy()
     expected = ref.weighted_cross_entropy(ENTITIES, logits, ignored=-100)[0]

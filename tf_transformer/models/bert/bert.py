@@ -156,15 +156,6 @@ def _checked(inputs):
             sorted(inputs),
         )
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-    if mask is not None and not mask.dtype.is_bool:
-        fits = tf.reduce_all((mask == 0) | (mask == 1))
-        error = ArgumentError(
-            "attention_mask",
-            "1 for what may be attended to and 0 for the rest",
-            "other numbers",
-            "A mask that is added to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32).",
-        )
-        mask = asserted(mask, fits, error)
     types = inputs.get("token_type_ids", tf.zeros_like(ids))
     ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
     if mask is not None:
@@ -177,6 +168,15 @@ def _checked(inputs):
                 "a shape that matches input_ids (batch, length)",
                 f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}",
             )
+    if mask is not None and not mask.dtype.is_bool:
+        fits = tf.reduce_all((mask == 0) | (mask == 1))
+        error = ArgumentError(
+            "attention_mask",
+            "1 for what may be attended to and 0 for the rest",
+            "other numbers",
+            "A mask that is added to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32).",
+        )
+        mask = asserted(mask, fits, error)
     if ids.shape[1] == 0:
         raise ArgumentError(
             "input_ids",
