@@ -105,7 +105,7 @@ MODELS = {
     "Transformer": CASES["Transformer"],
     "LanguageModel": CASES["LanguageModel"],
     **{
-        name: of_texts(lambda name=name, **kwargs: getattr(bert, name)(CONFIG, **kwargs))
+        name: of_texts(lambda kind=name, **kwargs: getattr(bert, kind)(CONFIG, **kwargs))
         for name in BERTS
     },
     "BertWithExits": of_texts(lambda **kwargs: bert.BertWithExits(DEEP, **kwargs)),
