@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from copied import CASED, ITEMS, PARTS, by_name, inputs_together, one_step, together
+from copied import CASED, ITEMS, PARTS, by_name, inputs_together, together
 
 import tf_transformer
 from tf_transformer import bert, compression, training
@@ -149,8 +149,8 @@ def test_deepcopy(name):
     if name in FITTED:
         with pytest.raises(ValueError, match="^optimizer: expected one that is not built"):
             copy.deepcopy(made)
-        made, expected = FITTED[name](), FITTED[name]().get_config()
-        assert copy.deepcopy(made).get_config() == {**expected, "name": made.name}
+        made = FITTED[name]()
+        assert copy.deepcopy(made).get_config() == made.get_config()
     elif name == "MaskedAccuracy":
         assert float(expected) > 0
         assert float(copy.deepcopy(made).result()) == 0  # as Keras's metrics
@@ -234,14 +234,9 @@ def test_in_a_functional_model(name, outputs):
     same(outputs[name], original(name)[1], 1e-6)
 
 
-@pytest.fixture(scope="module")
-def one_device(whole):
-    return one_step(keras.models.clone_model(whole), inputs_together())
-
-
 @pytest.mark.parametrize("name", sorted(CASED.keys() - {"TwoTowers"}))  # other texts in a batch
-def test_step_on_two_devices(name, one_device, elsewhere):
-    same(elsewhere["mirrored"][name], one_device[name], 1e-4)
+def test_on_two_devices(name, elsewhere):
+    same(elsewhere["mirrored"][name], original(name)[1], 1e-5)
 
 
 @pytest.mark.parametrize("name", CASED)
@@ -279,7 +274,7 @@ WAYS = {
         test_exported_with_a_functional_model,
         test_in_a_functional_model,
     ),
-    "`MirroredStrategy`": (test_step_on_two_devices,),
+    "`MirroredStrategy`": (test_on_two_devices,),
     "[Keras masks](masks.md)": (),  # tests/layers/test_keras_masks.py
     "`mixed_float16`": (test_mixed_precision,),
 }

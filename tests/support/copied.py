@@ -105,7 +105,7 @@ MODELS = {
     "Transformer": CASES["Transformer"],
     "LanguageModel": CASES["LanguageModel"],
     **{
-        name: of_texts(lambda name=name, **kwargs: getattr(bert, name)(CONFIG, **kwargs))
+        name: of_texts(lambda kind=name, **kwargs: getattr(bert, kind)(CONFIG, **kwargs))
         for name in BERTS
     },
     "BertWithExits": of_texts(lambda **kwargs: bert.BertWithExits(DEEP, **kwargs)),
@@ -224,38 +224,3 @@ def by_name(outputs):
     for key in sorted(outputs, key=lambda key: int(key.split("_")[-1])):
         found.setdefault(key.rpartition("_")[0], []).append(outputs[key])
     return found
-
-
-def one_step(model, inputs, strategy=None):
-    """Loss of each layer of `together`, and the weights after a step, on one device or several."""
-    strategy = strategy or tf.distribute.get_strategy()
-    replicas = strategy.num_replicas_in_sync
-    with strategy.scope():
-        # The large epsilon keeps Adam from enlarging the rounding of gradients that are nearly 0.
-        optimizer = FusedAdam(0.1, epsilon=0.1)
-        optimizer.build(model.trainable_variables)
-
-    def step(inputs):
-        with tf.GradientTape() as tape:
-            losses = {
-                name: sum(tf.reduce_mean(tf.cast(tf.abs(x), tf.float32) ** 2) for x in flat)
-                for name, flat in by_name(model(inputs, training=False)).items()
-            }
-            loss = sum(losses.values()) / replicas
-        variables = model.trainable_variables
-        gradients = tape.gradient(loss, [variable.value for variable in variables])
-        pairs = zip(gradients, variables, strict=True)
-        optimizer.apply_gradients([pair for pair in pairs if pair[0] is not None])
-        return losses
-
-    def part(context):
-        rows = slice(context.replica_id_in_sync_group, None, replicas)
-        return {name: tf.constant(array[rows]) for name, array in inputs.items()}
-
-    values = strategy.experimental_distribute_values_from_function(part)
-    losses = tf.function(lambda: strategy.run(step, args=(values,)), autograph=False)()
-    mean = tf.distribute.ReduceOp.MEAN
-    return {
-        name: [strategy.reduce(mean, loss, axis=None), *model.get_layer(name).get_weights()]
-        for name, loss in losses.items()
-    }
