@@ -163,8 +163,8 @@ class TestTokenizerOfAFolder:
             ('{"wordpieces_prefix": "@"}', "wordpieces_prefix: expected '##'"),
             ('{"stem": true}', "stem: expected only known fields in .*tokenizer_config.json"),
             (
-                '{"added_tokens_decoder": {"6": {"content": "good"}}}',
-                "added_tokens_decoder: expected .* further added tokens beside a vocab.txt",
+                '{"added_tokens_decoder": {"6": {"content": "good", "special": false}}}',
+                r"folder: expected no added tokens beside a vocab.txt, got \['good'\]",
             ),
             ('{"do_lower', "expected a JSON object in .*tokenizer_config.json"),
         ],
