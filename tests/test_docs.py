@@ -225,7 +225,8 @@ def meant(function):
     """Return all that the expression before a parenthesis may mean, nothing if it is not ours."""
     names, methods = ours()
     root, *attributes = ast.unparse(function).split(".")
-    if root not in names:  # a variable, a method's name, or the result of a call
+    of_a_result = any(isinstance(node, ast.Call) for node in ast.walk(function))
+    if of_a_result or root not in names:  # or of a variable, or a method's name
         name = attributes[-1] if attributes else root
         return [] if root in OTHERS else methods.get(name, [])
     found = names[root]

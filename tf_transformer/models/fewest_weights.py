@@ -44,7 +44,8 @@ def check_sizes(source, found, embedded, width, key_dim, layers, architecture=No
         fewest += (part.max_position or 0) * width
     if fewest > 4 * found + _SLACK:
         raise ArgumentError(
-            source,
+            "path",
             f"the sizes of a model with at most {found:,} weights",
             f"those of one with at least {fewest:,}",
+            place=source,
         )

@@ -107,7 +107,7 @@ def test_the_model_and_its_vocabulary_can_be_read(learned):
 
 def test_weights_decay_but_biases_and_normalization_do_not(learned):
     run, _ = learned
-    model = run._new_model(vocab_size=11)
+    model = run._new_model(bert.read_tokenizer(run.model_path))
     run._compile(model, total_steps=5)
     variables = model.trainable_variables
     for variable in variables:

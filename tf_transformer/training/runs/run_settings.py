@@ -79,7 +79,8 @@ def read_settings(path, make):
     """
     path = Path(path)
     if not path.is_file():
-        raise MissingFileError(path.parent, "the folder of a run", f"no {path.name}")
+        got = f"no {path.name}"
+        raise MissingFileError("folder", "the folder of a run", got, place=path.parent)
     try:
         settings = parse_json(path.read_bytes())
         if settings["format"] != FORMAT:
