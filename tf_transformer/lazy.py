@@ -79,7 +79,7 @@ def saved_names(package, homes):
         for name, home in homes.items():
             known.setdefault(f"{package}>{name}", _stand_in(package, name, home))
 
-    if "keras" in sys.modules:
+    if sys.modules.get("keras"):  # not None either, which forbids its import
         register()
     else:
         sys.meta_path.insert(0, _AfterKeras(register))

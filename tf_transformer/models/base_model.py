@@ -49,6 +49,7 @@ class BaseModel(WholeState, keras.Model):
     """
 
     ignore_class = "auto"
+    _is_traced = False  # parts that only serve as models for others are never built
 
     def compile(self, *args, **kwargs):
         """See `keras.Model`; losses and metrics with `ignore_class="auto"` get the model's."""
@@ -163,13 +164,14 @@ class BaseModel(WholeState, keras.Model):
     def _build_first(self):
         if not self.built:
             self.build()
-        if not all(layer.built for layer in self._flatten_layers()):
+        if not self._is_traced and not all(layer.built for layer in self._flatten_layers()):
 
             def symbolic(spec):
                 return keras.KerasTensor(spec.shape, spec.dtype)
 
             inputs = tf.nest.map_structure(symbolic, self.input_signature)
-            self(inputs)
+            self.compute_output_spec(inputs)
+        self._is_traced = True
 
 
 def _check_file(path):

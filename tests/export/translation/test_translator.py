@@ -303,6 +303,7 @@ def test_weights_are_stored_once(trained, saved):
         "_CHECKPOINTABLE_OBJECT_GRAPH",
         "decoding/_beams/_ready/.ATTRIBUTES/VARIABLE_VALUE",
         "decoding/_greedy/_ready/.ATTRIBUTES/VARIABLE_VALUE",
+        "num_tokens/.ATTRIBUTES/VARIABLE_VALUE",
         "settings/.ATTRIBUTES/VARIABLE_VALUE",
     ]
 
