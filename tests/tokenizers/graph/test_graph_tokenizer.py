@@ -181,7 +181,7 @@ def test_works_in_a_dataset(graph, python):
 
 
 def test_wrong_shapes_and_types_are_refused(graph):
-    with pytest.raises(ValueError, match="strings: .*wrap a single text"):
+    with pytest.raises(ValueError, match="strings: .*Wrap a single text"):
         graph.encode("abc")
     with pytest.raises(ValueError, match=r"strings: .*\(1, 1\)"):
         graph.encode([["abc"]])
