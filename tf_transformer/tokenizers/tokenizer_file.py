@@ -41,8 +41,8 @@ class TokenizerFile:
     Example:
         >>> TokenizerFile.read("no-such-file.json")
         Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: path: expected a tokenizer.json, but there is no
-        file no-such-file.json
+        tf_transformer.errors.MissingFileError: path: expected a tokenizer.json, got no file
+        no-such-file.json.
     """
 
     text: str

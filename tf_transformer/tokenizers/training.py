@@ -98,13 +98,13 @@ def check_learned(size, pipeline):
         >>> from tf_transformer.tokenizers import bert_pipeline
         >>> check_learned(5, bert_pipeline())
         Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: texts: expected some text after normalisation, got
-        none; check that ...
+        tf_transformer.errors.ArgumentError: texts: expected some text after normalization, got
+        none. Check that the corpus was read correctly.
     """
     if size <= len(pipeline.special_tokens):
         raise ArgumentError(
             "texts",
-            "some text after normalisation",
+            "some text after normalization",
             "none",
             "Check that the corpus was read correctly.",
         )
