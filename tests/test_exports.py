@@ -150,7 +150,7 @@ def test_keras_objects_are_registered_under_this_package(module):
     for name, member in vars(imported).items():
         if not inspect.isclass(member) or member.__module__ != module:
             continue
-        if issubclass(member, SAVED_BY_NAME) and not name.startswith("_"):
+        if issubclass(member, SAVED_BY_NAME):
             assert keras.saving.get_registered_name(member) == f"tf_transformer>{name}"
 
 

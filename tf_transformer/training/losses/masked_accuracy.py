@@ -14,6 +14,7 @@ from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.functional.labels import check_ignore_class, read_labels
 
 
+@keras.saving.register_keras_serializable(package="tf_transformer")
 class _MeanOverLabels(keras.metrics.Metric):
     """Mean of a value of each label, over all batches, replicas and workers."""
 
