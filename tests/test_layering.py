@@ -270,6 +270,17 @@ def test_nothing_has_a_vague_name():
     assert vague == []
 
 
+def test_autograph_can_read_what_runs_in_graphs():
+    folders = ("functional", "layers", "training/losses")
+    for path in (path for folder in folders for path in python_files(ROOT / PACKAGE / folder)):
+        found = [
+            node.lineno
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if type(node) is ast.NamedExpr
+        ]
+        assert not found, f"{path}:{found[0]}: AutoGraph warns of `:=` whenever it is traced"
+
+
 def test_files_are_short():
     too_long = {}
     for path in python_files(ROOT / PACKAGE):

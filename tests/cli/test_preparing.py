@@ -79,7 +79,7 @@ def test_bad_input(tmp_path, monkeypatch, arguments, message):
 def test_what_cannot_go_together(prepared, pairs, tmp_path):
     folder = prepared[0]
     for arguments, message in (
-        (["prepare", "--tsv", pairs, "--output", folder], "folder: expected a new folder, got"),
+        (["prepare", "--tsv", pairs, "--output", folder], "--output: expected a new folder, got"),
         (
             ["train", "--prepared", folder, "--vocab-size", 9],
             "--subword, --vocab-size: expected none",

@@ -57,7 +57,8 @@ def as_ids(ids, name="ids"):
     if isinstance(ids, keras.KerasTensor):
         return ids
     whole = _whole(ids, dtype, name)
-    if (mask := getattr(ids, "_keras_mask", None)) is not None:
+    mask = getattr(ids, "_keras_mask", None)  # no `:=`, which AutoGraph cannot read
+    if mask is not None:
         whole._keras_mask = mask
     return whole
 

@@ -1,0 +1,429 @@
+"""Plant small faults in a copy of the package, one at a time, and check that the tests notice.
+
+    python tests/planted_faults.py               all faults
+    python tests/planted_faults.py mask cache    those with one of these words in their file or text
+
+A fault that its own tests miss is tried on the whole short suite. Run it before tests are taken
+away or made smaller: it exits with 1 if a fault stays unnoticed.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Fault(NamedTuple):
+    """A text of a file of the package, what takes its place, and the tests that should notice."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+FAULTS = [
+    Fault(*row)
+    for row in (
+        # masks
+        (
+            "functional/attention/masks.py",
+            "blocked = _spread_over_heads(tf.logical_not(mask), scores_shape.rank)",
+            "blocked = _spread_over_heads(mask, scores_shape.rank)",
+            "functional/attention/test_masks.py",
+        ),
+        (
+            "functional/attention/masks.py",
+            "combined = tf.maximum(create_padding_mask(tar), look_ahead)",
+            "combined = tf.minimum(create_padding_mask(tar), look_ahead)",
+            "functional/attention/test_masks.py",
+        ),
+        (
+            "functional/attention/masks.py",
+            "later = tf.expand_dims(order, 1) > tf.expand_dims(order, 2)",
+            "later = tf.expand_dims(order, 1) >= tf.expand_dims(order, 2)",
+            "functional/attention/test_masks.py",
+        ),
+        (
+            "functional/attention/masks.py",
+            "masks += (tf.expand_dims(key_mask, -2),)",
+            "masks = (tf.expand_dims(key_mask, -2),)",
+            "layers/test_keras_masks.py",
+        ),
+        (
+            "layers/encoder_layer.py",
+            '"k_mask": x_mask, "v_mask": x_mask}',
+            '"k_mask": None, "v_mask": None}',
+            "layers/test_keras_masks.py",
+        ),
+        # attention, plan by plan
+        (
+            "functional/attention/whole.py",
+            "scores = product(q * scale, k, transpose_b=True)",
+            "scores = product(q, k, transpose_b=True)",
+            "functional/attention/test_scaled_dot_product.py",
+        ),
+        (
+            "functional/attention/whole.py",
+            "future = keys > tf.expand_dims(queries, 1)",
+            "future = keys >= tf.expand_dims(queries, 1)",
+            "functional/attention/test_every_plan.py",
+        ),
+        (
+            "functional/attention/whole.py",
+            "BLOCKED_SCORE = -1e9",
+            'BLOCKED_SCORE = -float("inf")',
+            "functional/attention/test_scaled_dot_product.py",
+        ),
+        (
+            "functional/attention/rowwise_loops.py",
+            "dscores = tf.where(self._blocked(i, j), zero, dscores)",
+            "pass",
+            "functional/attention/test_every_plan.py",
+        ),
+        (
+            "functional/attention/rowwise_loops.py",
+            "dq = dq.write(self.number(i, j), dq_rows * self.scale)",
+            "dq = dq.write(self.number(i, j), dq_rows)",
+            "functional/attention/test_every_plan.py",
+        ),
+        (
+            "functional/attention/blockwise.py",
+            "total = total * shrink + tf.reduce_sum(weights, -1, keepdims=True)",
+            "total = total + tf.reduce_sum(weights, -1, keepdims=True)",
+            "functional/attention/test_every_plan.py",
+        ),
+        (
+            "functional/attention/blockwise.py",
+            "dscores = weights * (dweights - slope)",
+            "dscores = weights * dweights",
+            "functional/attention/test_every_plan.py",
+        ),
+        (
+            "functional/attention/windowed_tiles.py",
+            "self._outside = (distances < -window)",
+            "self._outside = (distances <= -window)",
+            "functional/attention/test_windowed.py",
+        ),
+        (
+            "functional/attention/cached.py",
+            "new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)",
+            "new = tf.expand_dims(slot + 1 + tf.range(tf.shape(q)[2]), 1)",
+            "functional/attention/test_cached.py",
+        ),
+        (
+            "functional/attention/by_distance.py",
+            "flat = flat[..., queries - 1 : queries - 1 + queries * (window - 1)]",
+            "flat = flat[..., queries : queries + queries * (window - 1)]",
+            "functional/attention/test_by_distance.py",
+        ),
+        # positions, norms, activations, layers
+        (
+            "functional/positions.py",
+            "angles[:, 1::2] = np.cos(angles[:, 1::2])",
+            "angles[:, 1::2] = np.sin(angles[:, 1::2])",
+            "functional/test_positions.py",
+        ),
+        (
+            "functional/rotary.py",
+            "lambda g: _turn(g, cosine, -sine, pairing)",
+            "lambda g: _turn(g, cosine, sine, pairing)",
+            "functional/test_rotary.py",
+        ),
+        (
+            "functional/norms.py",
+            "inner = g - (_row_mean(g) + normal * _row_mean(g * normal))",
+            "inner = g - normal * _row_mean(g * normal)",
+            "functional/test_norms.py",
+        ),
+        (
+            "functional/activations.py",
+            "return tf.nn.gelu(x, approximate=False)",
+            "return tf.nn.gelu(x, approximate=True)",
+            "functional/test_activations.py",
+        ),
+        (
+            "functional/dropout.py",
+            "tf.constant(2**16 / (2**16 - dropped), dtype)",
+            "tf.constant(1.0, dtype)",
+            "functional/test_dropout.py",
+        ),
+        (
+            "layers/token_embedding.py",
+            "x *= width**0.5 + nan_outside",
+            "x *= 1.0 + nan_outside",
+            "layers/test_layers_reference.py",
+        ),
+        (
+            "layers/decoder_layer.py",
+            "lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted, **other)",
+            "lambda q: self.mha2(q, enc_output, enc_output, None, wanted, **other)",
+            "layers/test_layers_reference.py",
+        ),
+        (
+            "layers/multi_head_attention.py",
+            "(slot + tf.range(length), tf.range(slots))",
+            "(tf.range(length), tf.range(slots))",
+            "layers/positions/test_positions.py",
+        ),
+        # ids, losses, optimizers
+        (
+            "functional/ids.py",
+            "return ids if dtype == tf.int64 else tf.cast(ids, tf.int32 if is_small else tf.int64)",
+            "return ids if dtype == tf.int64 else tf.cast(ids, tf.int32)",
+            "functional/test_ids.py",
+        ),
+        (
+            "functional/cross_entropy.py",
+            "tf.where(_is_label(labels, logits), 1.0 - smoothing, 0.0) + uniform",
+            "tf.where(_is_label(labels, logits), 1.0, 0.0) + uniform",
+            "training/losses",
+        ),
+        (
+            "functional/cross_entropy.py",
+            "loss -= label_smoothing * mean_logits",
+            "loss -= label_smoothing * label_logits",
+            "training/losses",
+        ),
+        (
+            "functional/labels.py",
+            "weights = real if sample_weight is None else real * _weights(sample_weight, labels)",
+            "weights = real",
+            "training/losses/test_labels.py",
+        ),
+        (
+            "functional/labels.py",
+            "real &= _of_shape(tf.cast(mask, tf.bool), logits",
+            "real |= _of_shape(tf.cast(mask, tf.bool), logits",
+            "training/losses/test_labels.py",
+        ),
+        (
+            "training/losses/r_drop.py",
+            "return loss + self.alpha / 4 * global_mean(divergence, real)",
+            "return loss + self.alpha / 2 * global_mean(divergence, real)",
+            "training/losses",
+        ),
+        (
+            "training/accumulate_gradients.py",
+            "return parts * replicas * own / tf.maximum(total, 1.0)[:, tf.newaxis]",
+            "return tf.ones_like(own)",
+            "training/test_accumulate_gradients.py",
+        ),
+        (
+            "training/optimizers/fused_adam.py",
+            "step = tf.cast(self.iterations + 1, dtype)",
+            "step = tf.cast(self.iterations + 2, dtype)",
+            "training/optimizers",
+        ),
+        (
+            "training/optimizers/layerwise_adamw.py",
+            "self.layer_decay ** (0 if depth is None else top - depth)",
+            "self.layer_decay ** (0 if depth is None else depth)",
+            "training/optimizers",
+        ),
+        (
+            "training/optimizers/inverse_square_root_schedule.py",
+            "rising = step * self.warmup_steps**-1.5",
+            "rising = step * self.warmup_steps**-1.0",
+            "training/optimizers",
+        ),
+        # decoding
+        (
+            "generation/top_sums.py",
+            "tokens = block % blocks * size + order % size",
+            "tokens = block * size + order % size",
+            "generation/test_top_sums.py",
+        ),
+        (
+            "generation/beam_search.py",
+            "state = reorder(state, tf.reshape(first_rows + parents, (-1,)))",
+            "state = reorder(state, tf.reshape(first_rows + 0 * parents, (-1,)))",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/beam_search.py",
+            "return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty",
+            "return tf.cast(length, tf.float32) ** length_penalty",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/sampling.py",
+            "tf.stack([seed, position])",
+            "tf.stack([seed, 0])",
+            "generation/test_sampling.py",
+        ),
+        (
+            "generation/sampling.py",
+            "before = tf.cumsum(probabilities, axis=-1, exclusive=True)",
+            "before = tf.cumsum(probabilities, axis=-1)",
+            "generation/test_sampling.py",
+        ),
+        (
+            "generation/allowed_tokens.py",
+            "same = tf.range(count) + n - 1 < position",
+            "same = tf.range(count) + n < position",
+            "generation/test_greedy.py",
+        ),
+        (
+            "models/cached_decoding.py",
+            "mask = tf.equal(tf.expand_dims(lineage, -1), rows)",
+            "mask = tf.expand_dims(lineage, -1) >= tf.zeros_like(rows)",
+            "models/test_transformer_beams.py",
+        ),
+        (
+            "models/language_model.py",
+            "create_padding_mask(ids), causal=True",
+            "create_padding_mask(ids), causal=False",
+            "models/test_language_model.py",
+        ),
+        # BERT
+        (
+            "models/bert/pooling.py",
+            "return total / tf.maximum(tf.reduce_sum(weights, axis=1), 1e-9)",
+            "return total / tf.cast(tf.shape(states)[1], tf.float32)",
+            "models/bert/test_sentence_encoder.py",
+        ),
+        (
+            "models/bert/early_exit.py",
+            "streak = tf.where(guess == now.guess, now.streak + 1, 0)",
+            "streak = tf.where(guess == now.guess, now.streak + 1, 1)",
+            "models/bert/test_exits.py",
+        ),
+        (
+            "models/bert/unilm.py",
+            "seen = tf.sequence_mask(position + 1, tf.shape(ids)[1])",
+            "seen = tf.sequence_mask(position, tf.shape(ids)[1])",
+            "models/bert/test_unilm.py",
+        ),
+        # tokenizers and data
+        (
+            "tokenizers/wordpiece.py",
+            'if len(word) > model["max_input_chars_per_word"]:',
+            'if len(word) >= model["max_input_chars_per_word"]:',
+            "tokenizers/test_tokenizer.py",
+        ),
+        (
+            "tokenizers/bpe.py",
+            "place = min(range(len(pairs)), key=",
+            "place = max(range(len(pairs)), key=",
+            "tokenizers/test_bpe.py",
+        ),
+        (
+            "data/masking.py",
+            "tf.where(kind < 0.8, mask_id, tf.where(kind < 0.9, drawn, ids))",
+            "tf.where(kind < 0.9, mask_id, tf.where(kind < 0.95, drawn, ids))",
+            "data/test_masking.py",
+        ),
+        (
+            "data/batches.py",
+            "target_in[row, : len(target_ids) + 1] = [self.start_id, *target_ids]",
+            "target_in[row, : len(target_ids) + 1] = [*target_ids, self.end_id]",
+            "data/test_batches.py",
+        ),
+        (
+            "data/split.py",
+            "parent[max(roots)] = min(roots)",
+            "parent[max(roots)] = max(roots)",
+            "data/test_split.py",
+        ),
+        (
+            "data/buckets.py",
+            "in self._batches(epoch)[first_step:]:",
+            "in self._batches(epoch)[first_step and first_step - 1 :]:",
+            "data/test_batches.py",
+        ),
+        # training, compression, int8
+        (
+            "training/callbacks/resume_checkpoint.py",
+            "self.position = self.position[0], self.position[1] + 1",
+            "self.position = self.position[0], batch",
+            "training/callbacks",
+        ),
+        (
+            "training/callbacks/best_weights.py",
+            "if value < self.best:",
+            "if value > self.best or self.best == math.inf:",
+            "training/callbacks",
+        ),
+        (
+            "compression/pruning.py",
+            "kept = [n for n in range(site.count) if n not in gone]",
+            "kept = list(range(site.count - len(gone)))",
+            "compression/test_pruning.py",
+        ),
+        (
+            "compression/importance.py",
+            "return [total / _some(examples) for total in totals]",
+            "return [total / _some(1) for total in totals]",
+            "compression/test_importance.py",
+        ),
+        (
+            "functional/int8_product.py",
+            "output = sums * (ranges * most / LARGEST**2) + bias",
+            "output = (sums + bias) * (ranges * most / LARGEST**2)",
+            "functional/test_int8_product.py",
+        ),
+        (
+            "functional/int8_product.py",
+            "tf.squeeze(ranges, axis) * (LARGEST / largest)",
+            "tf.squeeze(ranges, axis)",
+            "functional/test_int8_product.py",
+        ),
+    )
+]
+
+
+def main(words):
+    """Try the faults that one of `words` is in, or all; return the exit status."""
+    faults = [fault for fault in FAULTS if not words or any(w in " ".join(fault) for w in words)]
+    began, missed = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / ROOT.name
+        copied = shutil.ignore_patterns(".git", ".venv", "*cache*", "*.egg-info", "benchmarks")
+        shutil.copytree(ROOT, copy, ignore=copied)
+        for fault in faults:
+            path = copy / "tf_transformer" / fault.file
+            text = planted(fault, path.read_text("utf-8"))
+            whole = path.read_text("utf-8")
+            path.write_text(text, "utf-8")
+            by = next((tests for tests in (fault.tests, "") if notice(copy, tests)), None)
+            path.write_text(whole, "utf-8")
+            if by is None:
+                missed.append(fault)
+            found = "MISSED" if by is None else f"noticed by tests/{by}"
+            print(f"{fault.file}: {fault.old}\n    {found}", flush=True)
+    minutes = (time.monotonic() - began) / 60
+    print(f"{len(faults) - len(missed)} of {len(faults)} noticed, {minutes:.0f} minutes")
+    return bool(missed)
+
+
+def planted(fault, text):
+    """The text of a file with the fault in it."""
+    if text.count(fault.old) != 1:
+        raise SystemExit(
+            f"{fault.file}: expected once, got {text.count(fault.old)} times: {fault.old}"
+        )
+    return text.replace(fault.old, fault.new)
+
+
+def notice(copy, tests):
+    """Whether the tests of a file or folder, or all of them, fail in the copy."""
+    processes = () if tests else ("-n", "2", "--dist", "worksteal")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *processes]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [*command, f"tests/{tests}"], cwd=copy, env=environment, capture_output=True, text=True
+    )
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"tests/{tests}: pytest could not run:\n{done.stdout}{done.stderr}")
+    return done.returncode == 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
