@@ -1,6 +1,7 @@
 """Setup of all tests: a quiet TensorFlow, few threads, fresh Keras state, a fixed seed."""
 
 import ctypes
+import datetime
 import gc
 import os
 import sys
@@ -29,20 +30,33 @@ def pytest_addoption(parser):
         action="store_true",
         help="every sentence of the corpora, not one of four, and every case of `one_of` tests",
     )
+    parser.addoption(
+        "--draw",
+        default=str(datetime.date.today()),
+        help="what the cases of `one_of` tests are drawn by, today's date unless given",
+    )
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    drawn = "all" if config.getoption("whole") else f"drawn by --draw {config.getoption('draw')}"
+    terminalreporter.write_line(f"cases of one_of tests: {drawn}")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests marked `whole`, and of those marked `one_of(n)` all but one of n cases."""
+    """Leave out tests marked `whole`, and of those marked `one_of(n)` all but one of n cases.
+
+    The cases are drawn by the date: another day has others, so that each runs in the end.
+    """
     if config.getoption("whole") or len(items) == 1:
         return
-    cases = {}
+    cases, draw = {}, config.getoption("draw")
     for item in items:
         if item.get_closest_marker("one_of"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left_out = {item for item in items if item.get_closest_marker("whole")}
     for test in cases.values():
         # By a hash: every n-th case could always have the same value of one of its parameters.
-        test.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        test.sort(key=lambda item: zlib.crc32(f"{item.nodeid} {draw}".encode()))
         left_out.update(test[-(-len(test) // test[0].get_closest_marker("one_of").args[0]) :])
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]

@@ -32,12 +32,12 @@ SAVED_BY_NAME = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_exported_name_is_there_and_explained(name):
-    exported = getattr(tf_transformer, name)
-    assert exported.__doc__ and exported.__doc__.strip()
-    assert exported.__name__ == name
-    assert exported.__module__.startswith("tf_transformer.")
+def test_exported_names_are_there_and_explained():
+    for name in NAMES:
+        exported = getattr(tf_transformer, name)
+        assert exported.__doc__ and exported.__doc__.strip(), name
+        assert exported.__name__ == name
+        assert exported.__module__.startswith("tf_transformer."), name
 
 
 def test_dir_lists_what_is_exported():
@@ -137,21 +137,20 @@ def test_keras_finds_every_class_that_it_saves():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_can_be_imported(module):
-    imported = importlib.import_module(module)
-    for name in getattr(imported, "__all__", ()):
-        assert hasattr(imported, name)
+def test_every_module_exports_what_it_has():
+    for module in MODULES:
+        imported = importlib.import_module(module)
+        missing = [name for name in getattr(imported, "__all__", ()) if not hasattr(imported, name)]
+        assert not missing, module
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_keras_objects_are_registered_under_this_package(module):
-    imported = importlib.import_module(module)
-    for name, member in vars(imported).items():
-        if not inspect.isclass(member) or member.__module__ != module:
-            continue
-        if issubclass(member, SAVED_BY_NAME):
-            assert keras.saving.get_registered_name(member) == f"tf_transformer>{name}"
+def test_keras_objects_are_registered_under_this_package():
+    for module in MODULES:
+        for name, member in vars(importlib.import_module(module)).items():
+            if not inspect.isclass(member) or member.__module__ != module:
+                continue
+            if issubclass(member, SAVED_BY_NAME):
+                assert keras.saving.get_registered_name(member) == f"tf_transformer>{name}"
 
 
 def test_no_other_registration_name_is_used():

@@ -31,7 +31,6 @@ def ended(monkeypatch, capfd, command, run, **given):
     return code, capfd.readouterr().err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     "error, code, line",
     [
@@ -48,11 +47,12 @@ def ended(monkeypatch, capfd, command, run, **given):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_an_error_in_the_input_is_one_line(monkeypatch, capfd, command, error, code, line):
-    assert ended(monkeypatch, capfd, command, raised(error)) == (code, f"tf-transformer: {line}\n")
+def test_an_error_in_the_input_is_one_line(monkeypatch, capfd, error, code, line):
+    shown = code, f"tf-transformer: {line}\n"
+    for command in COMMANDS:
+        assert ended(monkeypatch, capfd, command, raised(error)) == shown, command
 
 
-@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     "run, line",
     [
@@ -70,10 +70,11 @@ def test_an_error_in_the_input_is_one_line(monkeypatch, capfd, command, error, c
     ],
     ids=["ours", "numpy", "python", "tensorflow", "keras", "assertion", "import", "type"],
 )
-def test_a_bug_is_shown_whole(monkeypatch, capfd, command, run, line):
-    code, said = ended(monkeypatch, capfd, command, run)
-    assert code == 1 and "Traceback (most recent call last):" in said and line in said
-    assert said.endswith(f"tf-transformer: {cli._BUG}\n")
+def test_a_bug_is_shown_whole(monkeypatch, capfd, run, line):
+    for command in COMMANDS:
+        code, said = ended(monkeypatch, capfd, command, run)
+        assert code == 1 and "Traceback (most recent call last):" in said and line in said, command
+        assert said.endswith(f"tf-transformer: {cli._BUG}\n")
     assert "\n" not in cli._BUG and "report" in cli._BUG
 
 
