@@ -12,7 +12,7 @@ from tf_transformer.layers.scored_attention import ScoredAttention
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class AdditiveAttention(ScoredAttention):
+class AdditiveAttention(ScoredAttention, keras.layers.Layer):
     """Attention whose scores come from a network with one hidden layer.
 
     score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly

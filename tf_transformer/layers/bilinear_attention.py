@@ -11,7 +11,7 @@ from tf_transformer.layers.scored_attention import ScoredAttention
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BilinearAttention(ScoredAttention):
+class BilinearAttention(ScoredAttention, keras.layers.Layer):
     """Attention whose scores are products with a learned matrix between query and key.
 
     score(q, k) = q^T W k, "general" in Luong et al. 2015, "Effective Approaches to Attention-based

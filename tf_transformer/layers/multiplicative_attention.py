@@ -11,7 +11,7 @@ from tf_transformer.layers.scored_attention import ScoredAttention
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class MultiplicativeAttention(ScoredAttention):
+class MultiplicativeAttention(ScoredAttention, keras.layers.Layer):
     """Attention whose scores are dot products, without a scale; it has no weights.
 
     score(q, k) = q . k, "dot" in Luong et al. 2015, "Effective Approaches to Attention-based Neural

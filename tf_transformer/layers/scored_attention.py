@@ -3,14 +3,12 @@
 Axes: T target (query) length, S source (key) length. Leading axes (batch, heads) are "...".
 """
 
-import keras
-
 from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.layers.notes_layer import NotesLayer
 
 
-class ScoredAttention(NotesLayer, keras.layers.Layer):
-    """Attention by a function of `functional.scores`, which a subclass calls in `attend`."""
+class ScoredAttention(NotesLayer):
+    """Mixin for attention by `functional.scores`, a function of which `attend` calls."""
 
     def call(
         self,
