@@ -430,6 +430,12 @@ def large_encoder_layer():
     return large(layer)
 
 
+def large_encoder():
+    encoder = Encoder(2, D, N, F, V, 8)
+    encoder(SHORT)
+    return large(encoder)
+
+
 def test_stacks_and_models_take_masks_of_ids():
     ids = tf.constant(PADDED)
     for stack in (Encoder(2, D, N, F, V, 8), LanguageModel(2, D, N, F, V, 8)):
@@ -446,7 +452,11 @@ def test_stacks_and_models_take_masks_of_ids():
     output, _ = decoder(tf.constant(PADDED), embedded(SOURCE))
     plain = tf.convert_to_tensor(embedded(SOURCE).numpy())
     close(output, decoder(tf.constant(PADDED), plain, padding_mask=SOURCE != 0)[0], 1e-6)
-    model = Transformer(1, D, N, F, V, V, 8, 8)
+    found, _ = decoder(tf.constant(PADDED), plain, enc_output_mask=tf.constant(SOURCE != 0))
+    close(found, output, 1e-6)
+    encoder, ids_alone = large_encoder(), tf.constant(PADDED)
+    close(encoder(ids_alone, x_mask=tf.constant(hidden)), encoder(ids_alone, mask=hidden), 1e-6)
+    model = Transformer(1, D, N, F, V, V, 8, 8, share_embeddings=True)  # no layer makes the logits
     assert keras_mask(model((tf.constant(SOURCE), tf.constant(PADDED)))) is None
     np.testing.assert_array_equal(keras_mask(model((tf.constant(SOURCE), ids))), hidden)
 
