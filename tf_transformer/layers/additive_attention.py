@@ -69,7 +69,7 @@ class AdditiveAttention(ScoredAttention, keras.layers.Layer):
             name="score_vector", shape=(self.units,), autocast=False
         )
 
-    def attend(self, q, k, v, **options):
+    def _attend(self, q, k, v, **options):
         weights = self.query_kernel, self.key_kernel, self.score_vector
         return additive_attention(q, k, v, *weights, **options)
 

@@ -49,5 +49,5 @@ class BilinearAttention(ScoredAttention, keras.layers.Layer):
             name="kernel", shape=(q_shape[-1], k_shape[-1]), autocast=False
         )
 
-    def attend(self, q, k, v, **options):
+    def _attend(self, q, k, v, **options):
         return bilinear_attention(q, k, v, self.kernel, **options)

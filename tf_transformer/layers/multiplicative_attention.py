@@ -46,5 +46,5 @@ class MultiplicativeAttention(ScoredAttention, keras.layers.Layer):
     def build(self, q_shape, k_shape, v_shape):
         pass  # no weights; Keras gives the shape of each argument
 
-    def attend(self, q, k, v, **options):
+    def _attend(self, q, k, v, **options):
         return multiplicative_attention(q, k, v, **options)
