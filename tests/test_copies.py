@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from copied import CASED, ITEMS, METRICS, PARTS, by_name, inputs_together, together
+from copied import CASED, ITEMS, LAYERS, METRICS, PARTS, by_name, inputs_together, together
 
 import tf_transformer
 from tf_transformer import bert, compression, training
@@ -254,6 +254,24 @@ def test_mixed_precision(name):
     same(got, expected, 0.1)
 
 
+@pytest.mark.parametrize("name", [*LAYERS, "Transformer", "LanguageModel"])  # BERTs: docs/masks.md
+def test_keras_masks(name):
+    """Tokens at the end that a Keras mask blocks change nothing before them."""
+    made, case = original(name)[0], CASED[name]
+    tokens = {key: x for key, x in case.calls[0].items() if "mask" not in key and key != "tokens"}
+    *_, last = tf.nest.flatten(next(iter(tokens.values())))  # of the output's length
+
+    def longer(array):
+        tensor = tf.constant(np.concatenate([array, array[:, :1], array[:, :1]], 1))
+        tensor._keras_mask = tf.sequence_mask([array.shape[1]] * 2, tensor.shape[1])
+        return tensor
+
+    expected, *_ = case.apply(made, tf.nest.map_structure(tf.constant, tokens))
+    found, *_ = case.apply(made, tf.nest.map_structure(longer, tokens))
+    same(found[:, : last.shape[1]], expected, 1e-5)
+    same(found._keras_mask, longer(last)._keras_mask)
+
+
 # The rows of the table in docs/training.md, and what holds them.
 WAYS = {
     "`copy.deepcopy`, `pickle`, also into another process": (
@@ -275,7 +293,7 @@ WAYS = {
         test_in_a_functional_model,
     ),
     "`MirroredStrategy`": (test_on_two_devices,),
-    "[Keras masks](masks.md)": (),  # tests/layers/test_keras_masks.py
+    "[Keras masks](masks.md)": (test_keras_masks,),
     "`mixed_float16`": (test_mixed_precision,),
 }
 

@@ -13,6 +13,7 @@ import pytest
 import reference_bert as ref
 import tensorflow as tf
 
+from tf_transformer import LanguageModel
 from tf_transformer.functional.activations import gelu, gelu_tanh
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.layers.flat_dense import FlatDense
@@ -152,11 +153,14 @@ def test_the_largest_integers_are_exact_on_every_processor(setting):
 
 
 @every_mode
+@pytest.mark.parametrize("kind", [tf.constant, tf.Variable])
 @pytest.mark.parametrize("value", [-128, -65, 65, 127])
-def test_a_kernel_that_some_processors_multiply_wrongly_is_refused(mode, value):
+def test_a_kernel_that_some_processors_multiply_wrongly_is_refused(mode, value, kind):
     x, kernel, ranges, _ = inputs()
     kernel[5, 3] = value
-    product = MODES[mode](lambda x: int8_product(x, tf.constant(kernel), tf.constant(ranges)))
+    weight = kind(kernel)
+    kernel_in = (lambda: weight) if kind is tf.Variable else lambda: tf.constant(kernel)
+    product = MODES[mode](lambda x: int8_product(x, kernel_in(), tf.constant(ranges)))
     if mode == "eager":  # in float32
         np.testing.assert_allclose(
             product(tf.constant(x)), expected(x, kernel, ranges, 0, None), atol=1e-2
@@ -164,6 +168,15 @@ def test_a_kernel_that_some_processors_multiply_wrongly_is_refused(mode, value):
         return
     with pytest.raises(ValueError, match=f"within -64..64, .* got {abs(value)}"):
         product(tf.constant(x))
+
+
+def test_word_vectors_that_keras_quantized_are_refused():
+    """Keras rounds to 127, and the logits of tied word vectors are a product."""
+    model = LanguageModel(1, 8, 2, 11, 13, max_position=8)
+    model.build()
+    model.decoder.embedding.embedding.quantize("int8")
+    with pytest.raises(ValueError, match="within -64..64, .* got 127.*compression.quantized"):
+        tf.function(model)(tf.constant([[5, 6]]))
 
 
 def test_products_of_one_shape_keep_their_own_ranges():

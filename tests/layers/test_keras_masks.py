@@ -16,6 +16,8 @@ from tf_transformer import (
     Encoder,
     EncoderLayer,
     LanguageModel,
+    MaskedAccuracy,
+    SmoothedCrossentropy,
     TokenEmbedding,
     Transformer,
 )
@@ -428,6 +430,12 @@ def large_encoder_layer():
     return large(layer)
 
 
+def large_encoder():
+    encoder = Encoder(2, D, N, F, V, 8)
+    encoder(SHORT)
+    return large(encoder)
+
+
 def test_stacks_and_models_take_masks_of_ids():
     ids = tf.constant(PADDED)
     for stack in (Encoder(2, D, N, F, V, 8), LanguageModel(2, D, N, F, V, 8)):
@@ -444,7 +452,11 @@ def test_stacks_and_models_take_masks_of_ids():
     output, _ = decoder(tf.constant(PADDED), embedded(SOURCE))
     plain = tf.convert_to_tensor(embedded(SOURCE).numpy())
     close(output, decoder(tf.constant(PADDED), plain, padding_mask=SOURCE != 0)[0], 1e-6)
-    model = Transformer(1, D, N, F, V, V, 8, 8)
+    found, _ = decoder(tf.constant(PADDED), plain, enc_output_mask=tf.constant(SOURCE != 0))
+    close(found, output, 1e-6)
+    encoder, ids_alone = large_encoder(), tf.constant(PADDED)
+    close(encoder(ids_alone, x_mask=tf.constant(hidden)), encoder(ids_alone, mask=hidden), 1e-6)
+    model = Transformer(1, D, N, F, V, V, 8, 8, share_embeddings=True)  # no layer makes the logits
     assert keras_mask(model((tf.constant(SOURCE), tf.constant(PADDED)))) is None
     np.testing.assert_array_equal(keras_mask(model((tf.constant(SOURCE), ids))), hidden)
 
@@ -457,8 +469,15 @@ def test_what_cannot_be_taken_is_refused():
         Encoder(1, D, N, F, V, 8)(ids)
 
 
+LOSSES = {
+    "mse": "mse",
+    "sparse_categorical_crossentropy": "sparse_categorical_crossentropy",
+    "SmoothedCrossentropy": SmoothedCrossentropy(0.0),
+}
+
+
 @pytest.mark.parametrize("whose", ["ours", "keras"])
-@pytest.mark.parametrize("loss", ["mse", "sparse_categorical_crossentropy"])
+@pytest.mark.parametrize("loss", LOSSES)
 def test_the_loss_of_fit_is_the_mean_over_tokens(loss, whose):
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(V, D, mask_zero=True)(ids)
@@ -466,16 +485,22 @@ def test_the_loss_of_fit_is_the_mean_over_tokens(loss, whose):
         x = EncoderLayer(D, N, F, rate=0.0)(x)
     else:
         x = keras.layers.MultiHeadAttention(N, D // N)(x, x)
-    sparse = loss != "mse"
-    y = keras.layers.Dense(4 if sparse else 1, "softmax" if sparse else None)(x)
+    sparse, ours = loss != "mse", loss == "SmoothedCrossentropy"
+    activation = "softmax" if sparse and not ours else None
+    y = keras.layers.Dense(4 if sparse else 1, activation)(x)
     model = keras.Model(ids, y)
-    model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy"] if sparse else [])
+    metrics = [MaskedAccuracy()] if ours else ["accuracy"] if sparse else []
+    model.compile(keras.optimizers.SGD(0.0), LOSSES[loss], metrics=metrics)
     labels = RNG.integers(0, 4, (3, 5, 1) if not sparse else (3, 5)).astype(np.float32)
+    labels[0, :2] = [[0], [1]] if not sparse else [0, 1]
     outputs, mask = model(PADDED).numpy(), PADDED != 0
     if sparse:
-        each = -np.log(np.take_along_axis(outputs, labels[..., None].astype(int), -1)[..., 0])
+        shares = tf.nn.softmax(outputs).numpy() if ours else outputs
+        each = -np.log(np.take_along_axis(shares, labels[..., None].astype(int), -1)[..., 0])
     else:
         each = (outputs - labels)[..., 0] ** 2
+    if ours:
+        mask &= labels != 0  # both are left out
     expected = each[mask].mean()  # not over the 15 positions
     assert abs(expected - each.mean()) > 1e-3
     assert np.isclose(model.evaluate(PADDED, labels, verbose=0, return_dict=True)["loss"], expected)

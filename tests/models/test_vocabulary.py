@@ -141,12 +141,14 @@ def test_the_new_rows_are_trained(name):
         assert (np.abs(table.numpy() - value)[V:].max(axis=-1) > 0.01).all()
 
 
-def test_what_was_frozen_stays_frozen():
+def test_what_was_frozen_stays_frozen(tmp_path):
     model = made("BertForSequenceClassification")
     model.bert.trainable = False
     larger = with_vocab_size(model, MORE)
-    names = [[w.path for w in one.trainable_weights] for one in (model, larger)]
-    assert names[0] == names[1] and len(names[0]) == 2
+    larger.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    names = [[w.path for w in one.trainable_weights] for one in (model, larger, loaded)]
+    assert names[0] == names[1] == names[2] and len(names[0]) == 2
 
 
 def test_what_cannot_be_enlarged_is_refused():

@@ -3,7 +3,6 @@
 Axes: M rows, K width of the input, N width of the output.
 """
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_library
 
@@ -24,16 +23,15 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
 
     127 stands for `most` in x and for `ranges` in the columns of W, whose integers are within
     -64..64; the integers are multiplied and summed exactly, on every processor, and the sums are
-    scaled. Jacob et al. 2018, "Quantization and Training of Neural
-    Networks for Efficient Integer-Arithmetic-Only Inference", section 2, without zero points. A
-    graph on a CPU runs one oneDNN operation, which uses VNNI or AMX where the processor has them.
-    It packs the kernel at the first call and keeps it: later changes of a variable have no effect
-    there. Elsewhere (eager mode, XLA, a GPU, a build without oneDNN) the same integers are
-    multiplied in float32.
+    scaled. Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
+    Integer-Arithmetic-Only Inference", section 2, without zero points. A graph on a CPU runs one
+    oneDNN operation, which uses VNNI or AMX where the processor has them. It packs the kernel at
+    the first call and keeps it: later changes of a variable have no effect there. Elsewhere (eager
+    mode, XLA, a GPU, a build without oneDNN) the same integers are multiplied in float32.
 
     Args:
         x: float tensor (M, K).
-        kernel: int8 tensor (K, N), or (N, K) with `transposed`, from `to_int8` with
+        kernel: int8 tensor or tf.Variable (K, N), or (N, K) with `transposed`, from `to_int8` with
             `LARGEST_WEIGHT`. Beyond it a graph is wrong on processors without VNNI.
         ranges: float32 tensor (N,), see `to_int8`.
         bias: None, or float tensor (N,).
@@ -46,7 +44,8 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
         (M, N), in the dtype of `x`, computed in float32.
 
     Raises:
-        ValueError: If the values of `kernel` are known and one is beyond `LARGEST_WEIGHT`.
+        ValueError: If a graph is traced, and a value of `kernel` is beyond `LARGEST_WEIGHT`; those
+            of an argument of the graph are not known.
 
     Example:
         >>> kernel, ranges = to_int8(tf.constant([[2.0], [0.0]]), 0, LARGEST_WEIGHT)
@@ -94,9 +93,17 @@ def to_int8(values, axis, largest=LARGEST):
 
 
 def _check_range(kernel):
-    """Check values that a graph would hold: those of variables and arguments are not known."""
-    values = None if tf.executing_eagerly() else tf.get_static_value(kernel)
-    largest = 0 if values is None else np.abs(values.astype(np.int32)).max(initial=0)
+    """Check, while a graph is traced, what oneDNN will pack; in each call it would cost as much
+    as the product of a row.
+    """
+    if tf.executing_eagerly():
+        return
+    if isinstance(kernel, tf.Variable):
+        with tf.init_scope():
+            values = kernel.numpy() if tf.executing_eagerly() else None
+    else:
+        values = tf.get_static_value(kernel)
+    largest = 0 if values is None else max(values.max(initial=0), -int(values.min(initial=0)))
     if largest > LARGEST_WEIGHT:
         raise ArgumentError(
             "kernel",
@@ -105,7 +112,7 @@ def _check_range(kernel):
                 "exact on every processor"
             ),
             largest,
-            "Round it by to_int8 with LARGEST_WEIGHT.",
+            "Round it by to_int8 with LARGEST_WEIGHT, as compression.quantized does.",
         )
 
 

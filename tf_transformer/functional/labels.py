@@ -122,7 +122,7 @@ def padding_label(dtype):
 
 
 def ignore_class_of(loss):
-    """What a loss leaves out, for what stands beside it: that of Keras has the attribute too.
+    """The `ignore_class` of a loss, for other terms and metrics; Keras's losses have one too.
 
     Example:
         >>> import keras

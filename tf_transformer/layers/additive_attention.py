@@ -7,13 +7,12 @@ units. Leading axes (batch, heads) are "...".
 import keras
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.scores.additive import additive_attention
-from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.scored_attention import ScoredAttention
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class AdditiveAttention(NotesLayer, keras.layers.Layer):
+class AdditiveAttention(ScoredAttention, keras.layers.Layer):
     """Attention whose scores come from a network with one hidden layer.
 
     score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly
@@ -70,29 +69,9 @@ class AdditiveAttention(NotesLayer, keras.layers.Layer):
             name="score_vector", shape=(self.units,), autocast=False
         )
 
-    def call(
-        self,
-        q,
-        k,
-        v,
-        mask=None,
-        return_attention_weights=True,
-        causal=False,
-        *,
-        k_mask=None,
-        v_mask=None,
-    ):
-        mask = with_key_masks(mask, k, k_mask, v_mask)
+    def _attend(self, q, k, v, **options):
         weights = self.query_kernel, self.key_kernel, self.score_vector
-        return additive_attention(
-            q,
-            k,
-            v,
-            *weights,
-            mask,
-            causal=causal,
-            return_attention_weights=return_attention_weights,
-        )
+        return additive_attention(q, k, v, *weights, **options)
 
     def get_config(self):
         return {**super().get_config(), "units": self.units}

@@ -6,13 +6,12 @@ axes (batch, heads) are "...".
 
 import keras
 
-from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.scores.bilinear import bilinear_attention
-from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.scored_attention import ScoredAttention
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BilinearAttention(NotesLayer, keras.layers.Layer):
+class BilinearAttention(ScoredAttention, keras.layers.Layer):
     """Attention whose scores are products with a learned matrix between query and key.
 
     score(q, k) = q^T W k, "general" in Luong et al. 2015, "Effective Approaches to Attention-based
@@ -50,25 +49,5 @@ class BilinearAttention(NotesLayer, keras.layers.Layer):
             name="kernel", shape=(q_shape[-1], k_shape[-1]), autocast=False
         )
 
-    def call(
-        self,
-        q,
-        k,
-        v,
-        mask=None,
-        return_attention_weights=True,
-        causal=False,
-        *,
-        k_mask=None,
-        v_mask=None,
-    ):
-        mask = with_key_masks(mask, k, k_mask, v_mask)
-        return bilinear_attention(
-            q,
-            k,
-            v,
-            self.kernel,
-            mask,
-            causal=causal,
-            return_attention_weights=return_attention_weights,
-        )
+    def _attend(self, q, k, v, **options):
+        return bilinear_attention(q, k, v, self.kernel, **options)

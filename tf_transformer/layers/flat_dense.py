@@ -83,7 +83,7 @@ class FlatDense(keras.layers.Dense):
         )
 
     def _int8_call(self, inputs, training=None):
-        kernel, ranges = (tf.convert_to_tensor(w) for w in (self._kernel, self.kernel_ranges))
+        kernel, ranges = self._kernel.value, tf.convert_to_tensor(self.kernel_ranges)
         bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
         activation = _PLAIN.get(self.activation, self.activation)
 

@@ -6,13 +6,12 @@ Axes: T target (query) length, S source (key) length, D width of queries and key
 
 import keras
 
-from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.scores.multiplicative import multiplicative_attention
-from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.scored_attention import ScoredAttention
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class MultiplicativeAttention(NotesLayer, keras.layers.Layer):
+class MultiplicativeAttention(ScoredAttention, keras.layers.Layer):
     """Attention whose scores are dot products, without a scale; it has no weights.
 
     score(q, k) = q . k, "dot" in Luong et al. 2015, "Effective Approaches to Attention-based Neural
@@ -47,19 +46,5 @@ class MultiplicativeAttention(NotesLayer, keras.layers.Layer):
     def build(self, q_shape, k_shape, v_shape):
         pass  # no weights; Keras gives the shape of each argument
 
-    def call(
-        self,
-        q,
-        k,
-        v,
-        mask=None,
-        return_attention_weights=True,
-        causal=False,
-        *,
-        k_mask=None,
-        v_mask=None,
-    ):
-        mask = with_key_masks(mask, k, k_mask, v_mask)
-        return multiplicative_attention(
-            q, k, v, mask, causal=causal, return_attention_weights=return_attention_weights
-        )
+    def _attend(self, q, k, v, **options):
+        return multiplicative_attention(q, k, v, **options)

@@ -175,10 +175,11 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         """Multiply rows (M, D), or as wide as the word vectors, by the table: (M, V)."""
         is_factorized = isinstance(self.embedding, FactorizedEmbedding)
         embedding = self.embedding.table if is_factorized else self.embedding
-        table = tf.convert_to_tensor(embedding.embeddings)  # (V, D)
         if embedding.quantization_mode == "int8":
+            table = embedding.embeddings.value
             ranges = LARGEST / tf.convert_to_tensor(embedding.embeddings_scale)  # (V,)
             return int8_product(rows, table, ranges, most=self.input_range, transposed=True)
+        table = tf.convert_to_tensor(embedding.embeddings)  # (V, D)
         return tf.matmul(rows, tf.cast(table, rows.dtype), transpose_b=True)
 
     def get_config(self):

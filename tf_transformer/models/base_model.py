@@ -23,7 +23,8 @@ class BaseModel(WholeState, keras.Model):
 
     Attributes:
         input_signature: what `export` traces the model with: `tf.TensorSpec`s in the structure of
-            `inputs`. A subclass defines it.
+            `inputs`. A subclass defines it. None: not known; Keras then builds what is not built
+            in the first step.
         ignore_class: the label that does not count in the model's task, see
             `SmoothedCrossentropy`.
 
@@ -48,6 +49,7 @@ class BaseModel(WholeState, keras.Model):
         alone use save_weights("line.weights.h5").
     """
 
+    input_signature = None
     ignore_class = "auto"
     _is_traced = False  # parts that only serve as models for others are never built
 
@@ -74,7 +76,7 @@ class BaseModel(WholeState, keras.Model):
     def make_train_function(self, force=False):
         """Create the variables, then the function that `fit` and `train_on_batch` call."""
         self._build_first()
-        if not self.optimizer.built:
+        if self._is_traced and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
@@ -108,17 +110,13 @@ class BaseModel(WholeState, keras.Model):
         """
         if zipped is not False and not str(filepath).startswith("hf://"):
             _check_file(filepath)
-        if any(weight.dtype == "int8" for weight in self.weights):
-            raise ArgumentError(
-                "model",
-                (
-                    "float weights, since Keras cannot read the file of a quantized model of "
-                    "this library"
-                ),
-                "int8",
-                "Save the original, and quantize it again.",
-            )
+        self._check_float()
         super().save(filepath, overwrite, zipped, **kwargs)
+
+    def save_own_variables(self, store):
+        """See `keras.layers.Layer`; also called for weight files, `pickle` and `copy.deepcopy`."""
+        self._check_float()
+        super().save_own_variables(store)
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
         """See `keras.Model`.
@@ -161,10 +159,22 @@ class BaseModel(WholeState, keras.Model):
         super().build_from_config(config)
         self._build_first()
 
+    def _check_float(self):
+        """Refuse int8 weights, whose files Keras cannot read."""
+        if any(weight.dtype == "int8" for weight in self.weights):
+            raise ArgumentError(
+                "model",
+                "float weights, since Keras cannot read files and copies of a quantized model",
+                "int8",
+                "Save the original, and quantize it again.",
+            )
+
     def _build_first(self):
+        if self._is_traced or (self.input_signature is None and not self._has_built_layers()):
+            return
         if not self.built:
             self.build()
-        if not self._is_traced and not all(layer.built for layer in self._flatten_layers()):
+        if not self._has_built_layers():
 
             def symbolic(spec):
                 return keras.KerasTensor(spec.shape, spec.dtype)
@@ -172,6 +182,9 @@ class BaseModel(WholeState, keras.Model):
             inputs = tf.nest.map_structure(symbolic, self.input_signature)
             self.compute_output_spec(inputs)
         self._is_traced = True
+
+    def _has_built_layers(self):
+        return all(layer.built for layer in self._flatten_layers(include_self=False))
 
 
 def _check_file(path):

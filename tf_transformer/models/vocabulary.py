@@ -97,7 +97,7 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
             )
     inner = {"config": {**config["config"], **new}} if "config" in config else new
     larger = type(model).from_config({**config, **inner})
-    larger.build()
+    larger.build_from_config(model.get_build_config())  # with the layers that are frozen
     for weight, old in zip(larger.weights, model.weights, strict=True):
         value = weight.numpy()
         value[tuple(map(slice, old.shape))] = old.numpy()

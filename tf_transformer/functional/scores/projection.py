@@ -46,7 +46,7 @@ def project(x, kernel, name):
     if kernel.shape.rank != 2 or not x.shape[-1:].is_compatible_with(kernel.shape[:1]):
         raise ArgumentError(
             name,
-            (f"shape ({x.shape[-1]}, any), a row for each column of the input {tuple(x.shape)}"),
+            f"shape ({x.shape[-1]}, any), a row for each column of the input {tuple(x.shape)}",
             kernel.shape,
         )
     rows, width = kernel.shape

@@ -66,7 +66,7 @@ class MaskedAccuracy(_MeanOverLabels):
 
     def _values(self, ids, y_pred):
         hits = tf.equal(tf.argmax(y_pred, axis=-1, output_type=tf.int32), ids)
-        # The index that `argmax` gives for NaN is 0. Beside the loss, this costs nothing.
+        # `argmax` of NaN is 0. In a step that computes the loss, this costs nothing.
         losses = smoothed_cross_entropy(ids, tf.cast(y_pred, tf.float32), 0.0)
         return tf.cast(hits & ~tf.math.is_nan(losses), tf.float32)
 

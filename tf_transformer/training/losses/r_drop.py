@@ -53,9 +53,14 @@ class RDrop(BaseModel):
         """The inner model's."""
         return getattr(self.model, "ignore_class", "auto")
 
+    @property
+    def input_signature(self):
+        """The inner model's."""
+        return getattr(self.model, "input_signature", None)
+
     def build(self, input_shape=None):
-        if not self.model.built:
-            self.model.build(input_shape)
+        if isinstance(self.model, BaseModel) and not self.model.built:
+            self.model.build(input_shape)  # Keras builds others when it calls them
 
     def call(self, inputs, training=None):
         return self.model(inputs, training=training)
