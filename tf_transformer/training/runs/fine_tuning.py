@@ -116,7 +116,8 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     _check(model, tokenizer, data, settings)
     workers = current_workers()
     if workers.count > 1:
-        weights = [hashlib.sha256(np.asarray(v)).hexdigest() for v in model.variables]
+        # Not the seeds of dropout, which each worker may draw for itself.
+        weights = [hashlib.sha256(np.asarray(w)).hexdigest() for w in model.weights]
         parts = [*data.train, None, *data.validation, None, *data.test]
         workers.agree(None, settings=dataclasses.asdict(settings), data=parts, model=weights)
     steps = -(-len(data.train) // settings.batch_size)
