@@ -257,7 +257,7 @@ def _check(trained, tokenizer, data, settings):
     if settings.accumulate > 1 and model is not trained:
         raise ArgumentError(
             "accumulate",
-            (f"1 with a {type(trained).__name__}, whose other losses are not means over labels"),
+            f"1 with a {type(trained).__name__}, whose other losses are not means over labels",
             settings.accumulate,
         )
     if model.config.labels != data.labels:
@@ -270,7 +270,7 @@ def _check(trained, tokenizer, data, settings):
     if model.config.answers != "softmax":
         raise ArgumentError(
             "problem_type",
-            ("single_label_classification, or None, since each text of the data has one class"),
+            "single_label_classification, or None, since each text of the data has one class",
             f"{model.config.problem_type!r}",
             (
                 "Pass problem_type=None and new_head=True to from_pretrained, or compile the "
