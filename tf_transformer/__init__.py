@@ -155,7 +155,7 @@ _SAVED = {
         "UniLM",
         "_Attention",
     ),
-    "training": ("RDrop",),
+    "training": ("RDrop", "_MeanOverLabels"),
     "compression": ("Distiller",),
 }
 _WITHOUT_KERAS = ("data", "tokenizers")

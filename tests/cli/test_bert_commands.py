@@ -66,8 +66,23 @@ def test_bad_input(folder, tmp_path):
     flat, few = tmp_path / "flat.npy", tmp_path / "few.tsv"
     np.save(flat, np.float32(1))
     few.write_text("good\tone\nbad\tother\n")
+    wordless = shutil.copytree(folder, tmp_path / "wordless")
+    (wordless / "vocab.txt").unlink()
     for arguments, message in (
         (["embed", "--model", tmp_path / "none"], "expected a local folder"),
+        (["embed", "--model", wordless], f"{wordless}: expected tokenizer.json or vocab.txt"),
+        (
+            [
+                "finetune",
+                "--model",
+                folder,
+                "--output",
+                tmp_path / "x",
+                "--train",
+                tmp_path / "none",
+            ],
+            "--train: expected a file of class, tab, text, got no file",
+        ),
         (["embed", "--model", folder, "--file", tmp_path / "none"], "--file: expected a text file"),
         (
             ["embed", "--model", folder, "--output", tmp_path],

@@ -87,6 +87,14 @@ def test_rows_of_padding_count_in_no_task(labels, dtype):
         )
 
 
+def test_ragged_rows():
+    ids = tf.ragged.constant([[5, 6], [7], [8, 9, 4]])
+    dataset = tf.data.Dataset.from_tensors((ids, [0, 1, 0]))
+    found = [own_rows(dataset, Workers(index, 2)) for index in range(2)]
+    [first], [second] = ([inputs.to_list() for inputs, _ in share] for share in found)
+    assert first == [[5, 6], [8, 9, 4]] and second == [[7], []]
+
+
 def test_one_process_has_all_rows():
     dataset = BATCHES.dataset()
     assert own_rows(dataset) is dataset

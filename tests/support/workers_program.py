@@ -147,6 +147,7 @@ def finetune(data, folder, log):
 
     from tf_transformer import bert
     from tf_transformer.data import LabelledTexts
+    from tf_transformer.distribution import current_workers
     from tf_transformer.training import FineTuning, fine_tune
 
     words = TOKENS[5:]
@@ -158,6 +159,11 @@ def finetune(data, folder, log):
     model = bert.BertWithExits.from_pretrained(
         checkpoint, new_head=True, unpad=True, labels=texts.labels, **off
     )
+    weights = {id(weight) for weight in model.weights}
+    seeds = [variable for variable in model.variables if id(variable) not in weights]
+    assert seeds
+    for seed in seeds:  # as if each process had drawn its own
+        seed.assign(seed + current_workers().index)
     settings = FineTuning(EPOCHS_AT_MOST, 7, learning_rate=5e-3, warmup_share=0.0, max_length=9)
     tokenizer = bert.read_tokenizer(checkpoint)
     fine_tune(model, tokenizer, texts, settings, callbacks=[log], verbose=0)

@@ -74,6 +74,18 @@ def classes_in_a_column():
     return model, x, y[:, None], SmoothedCrossentropy(0.0, ignore_class=None)
 
 
+def ragged_ids():
+    """Texts of other lengths, whose attention mask comes from the lengths."""
+    model, inputs, labels, loss = with_exits()
+    lengths = np.array([5, 1, 4, 1, 2, 5, 3])
+    return (
+        model,
+        {"input_ids": tf.RaggedTensor.from_tensor(inputs["input_ids"], lengths)},
+        labels,
+        loss,
+    )
+
+
 def with_dropout_off(**changes):
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     return bert.BertConfig(**{**vars(CONFIG), **off, **changes})
@@ -101,6 +113,7 @@ def trained(make, parts):
         with_exits,
         tokens_with_a_class_0,
         classes_in_a_column,
+        ragged_ids,
     ],
 )
 def test_they_are_those_of_the_whole_batch(make):
@@ -128,5 +141,7 @@ def test_bad_input():
     accumulate_gradients(model, 2)
     with pytest.raises(ValueError, match="accumulate: expected batches without sample weights"):
         model.train_on_batch(x, y, sample_weight=np.ones(ROWS))
+    with pytest.raises(ValueError, match="y_true: expected a dense tensor, got a ragged one"):
+        model.train_step((tf.constant(x), tf.ragged.constant([[n] for n in y])))
     with pytest.raises(ValueError, match="accumulate: expected labels \\(B,\\) or an ignore_class"):
         model.train_on_batch(x, y[:, None])

@@ -97,16 +97,17 @@ def read_labelled_tsv(train, validation=None, test=None):
         >>> data.labels, len(data.train) + len(data.validation) + len(data.test)
         (('0', '1'), 100)
     """
-    parts = [None if path is None else _read_lines(path) for path in (train, validation, test)]
+    files = {"train": train, "validation": validation, "test": test}
+    parts = [None if path is None else _read_lines(path, name) for name, path in files.items()]
     labels = tuple(sorted({label for label, _ in parts[0]}))
     if len(labels) < 2:
         raise ArgumentError("train", f"at least two classes in {train}", labels)
     number = {label: n for n, label in enumerate(labels)}
-    for path, lines in zip((validation, test), parts[1:], strict=True):
+    for (name, path), lines in zip(files.items(), parts, strict=True):
         strange = {label for label, _ in lines or ()} - set(labels)
         if strange:
             raise ArgumentError(
-                "path", f"the classes of {train}", f"also {', '.join(sorted(strange))}", place=path
+                name, f"the classes of {train}", f"also {', '.join(sorted(strange))}", place=path
             )
     rest, *given = (
         None if part is None else [(text, number[label]) for label, text in part] for part in parts
@@ -124,20 +125,20 @@ def read_labelled_tsv(train, validation=None, test=None):
     return LabelledTexts(labels, rest, *given)
 
 
-def _read_lines(path):
+def _read_lines(path, argument):
     path = Path(path)
     if not path.is_file():
-        raise MissingFileError("path", "a file of class, tab, text", f"no file {path}")
+        raise MissingFileError(argument, "a file of class, tab, text", f"no file {path}")
     lines = []
     content = path.read_bytes().removeprefix(codecs.BOM_UTF8).removesuffix(b"\n")
     for number, line in enumerate(content.split(b"\n"), start=1):
         try:
             label, tab, text = line.decode("utf-8").partition("\t")
         except UnicodeDecodeError as error:
-            raise ArgumentError("path", "UTF-8", error, place=f"{path}, line {number}") from error
+            raise ArgumentError(argument, "UTF-8", error, place=f"{path}, line {number}") from error
         if not (tab and label.strip() and text.strip()):
             raise ArgumentError(
-                "path", "class, tab, text", f"{line!r}", place=f"{path}, line {number}"
+                argument, "class, tab, text", f"{line!r}", place=f"{path}, line {number}"
             )
         lines.append((label.strip(), text.strip()))
     return lines

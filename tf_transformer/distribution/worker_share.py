@@ -88,7 +88,7 @@ def pad_rows(tensors, multiple):
     """Add rows of 0 until their number is a multiple.
 
     Args:
-        tensors: nested structure of tensors (B, ...).
+        tensors: nested structure of tensors (B, ...); ragged ones get empty rows.
         multiple: int.
 
     Returns:
@@ -124,6 +124,10 @@ def pad_labels(labels, multiple):
 
 
 def _padded(tensor, multiple, value):
+    if isinstance(tensor, tf.RaggedTensor):  # empty rows
+        missing = -tensor.nrows() % multiple
+        ends = tf.repeat(tensor.row_splits[-1:], missing)
+        return tensor.from_row_splits(tensor.values, tf.concat([tensor.row_splits, ends], 0))
     missing = -tf.shape(tensor)[0] % multiple
     return tf.pad(
         tensor, [(0, missing)] + [(0, 0)] * (tensor.shape.rank - 1), constant_values=value

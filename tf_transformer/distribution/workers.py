@@ -304,7 +304,7 @@ def together():
 def _appears(path):
     """Whether a file is there, or comes soon: a network file system may show it late."""
     end = time.monotonic() + _APPEARS
-    while not path.exists():
+    while not os.path.exists(path):  # `path.exists` raises an error without permission
         if time.monotonic() > end:
             return False
         time.sleep(0.1)

@@ -111,9 +111,9 @@ class BucketedFunction:
             if one.shape != other.shape or tf.reduce_max(tf.abs(one - other)) > most:
                 raise ArgumentError(
                     "function",
-                    ("one whose results do not change when its inputs are padded with zeros"),
+                    "one whose results do not change when its inputs are padded with zeros",
                     "other results for a padded batch",
-                    ('Pass the padding mask, such as "attention_mask", as one of the inputs.'),
+                    'Pass the padding mask, such as "attention_mask", as one of the inputs.',
                 )
 
     def _cut(self, outputs, shape, bucket):

@@ -57,13 +57,6 @@ def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
         >>> labels.ids.numpy().tolist(), labels.real.numpy().tolist()
         ([2, 0], [1.0, 0.0])
     """
-    if isinstance(y_true, tf.RaggedTensor):
-        raise ArgumentError(
-            "y_true",
-            "a dense tensor",
-            "a ragged one",
-            "Pass y_true.to_tensor(N) with the number N that does not count.",
-        )
     labels, logits = exact_labels(y_true), tf.convert_to_tensor(y_pred)
     labels = _of_shape(labels, logits, "y_true")
     ignore_class = _fitting(ignore_class, labels)
@@ -159,12 +152,20 @@ def exact_labels(labels):
         int32, int64, float32 or float64 tensor.
 
     Raises:
-        ValueError: If the type is another one, such as float16, in which 2049 is 2048.
+        ValueError: If the type is another one, such as float16, in which 2049 is 2048, or the
+            labels are ragged.
 
     Example:
         >>> exact_labels(np.array([3], "uint8")).dtype.name
         'int32'
     """
+    if isinstance(labels, tf.RaggedTensor):
+        raise ArgumentError(
+            "y_true",
+            "a dense tensor",
+            "a ragged one",
+            "Pass y_true.to_tensor(N) with the number N that does not count.",
+        )
     labels = tf.convert_to_tensor(labels)
     kind = labels.dtype
     if kind in (tf.int32, tf.int64, tf.float32, tf.float64):

@@ -106,13 +106,14 @@ def read_description(folder):
         description = parse_json(path.read_bytes())
         kind = description.get("kind")
     except (ValueError, AttributeError) as error:
-        raise ArgumentError("folder", f"a description in {path}", error) from error
+        raise ArgumentError("folder", "a description", error, place=path) from error
     if kind not in tuple(KINDS):  # it may not be hashable
         raise ArgumentError(
             "folder",
-            f"a kind among {', '.join(KINDS)} in {path}",
+            f"a kind among {', '.join(KINDS)}",
             f"{kind!r}",
             "A newer version may have written it.",
+            place=path,
         )
     return description
 

@@ -87,7 +87,7 @@ def _weights(y, losses, parts):
             )
         real = real_labels(labels, ignore_class_of(loss))
         real = tf.reduce_sum(tf.reshape(real, [tf.shape(real)[0], -1]), 1)
-        own.append(tf.reduce_sum(tf.reshape(real, [-1, parts]), 0))  # every so manieth row
+        own.append(tf.reduce_sum(tf.reshape(real, [-1, parts]), 0))  # every `parts`-th row
     [own] = current_workers().sum([tf.stack(own)])
     total, replicas = tf.reduce_sum(own, 1), tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1:

@@ -103,7 +103,7 @@ def _loaded(folder):
     if not folder.is_dir():
         raise MissingFileError(
             "model_or_folder",
-            ("the folder of an exported translator, of a training run or of a BERT checkpoint"),
+            "the folder of an exported translator, of a training run or of a BERT checkpoint",
             f"no folder: {folder}",
         )
     return Bert.from_pretrained(folder), read_tokenizer(folder)

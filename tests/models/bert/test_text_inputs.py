@@ -164,7 +164,7 @@ class TestTokenizerOfAFolder:
             ('{"stem": true}', "stem: expected only known fields in .*tokenizer_config.json"),
             (
                 '{"added_tokens_decoder": {"6": {"content": "good", "special": false}}}',
-                r"folder: expected no added tokens beside a vocab.txt, got \['good'\]",
+                r"expected no added tokens beside a vocab.txt, got \['good'\]",
             ),
             ('{"do_lower', "expected a JSON object in .*tokenizer_config.json"),
         ],
@@ -252,7 +252,7 @@ def described(content, special):
 def test_added_tokens_beside_a_vocabulary_are_refused(tmp_path, name, content):
     path = tiny_folder(tmp_path / "bert")
     (path / name).write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="folder: expected no added tokens .*tokenizer.json, whi"):
+    with pytest.raises(ValueError, match="bert: expected no added tokens .*tokenizer.json, whi"):
         bert.read_tokenizer(path)
 
 

@@ -51,7 +51,7 @@ class PreparedPairs:
                 raise ArgumentError(
                     "path",
                     f"format {FORMAT}",
-                    (f"{self.manifest['format']}, written by version {self.manifest['version']}"),
+                    f"{self.manifest['format']}, written by version {self.manifest['version']}",
                     "Prepare the data again.",
                     place=path,
                 )

@@ -65,8 +65,8 @@ def read_tokenizer_file(folder, lowercase=None):
     Example:
         >>> read_tokenizer_file("nowhere")
         Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: folder: expected tokenizer.json or vocab.txt in
-        nowhere.
+        tf_transformer.errors.MissingFileError: nowhere: expected tokenizer.json or vocab.txt, got
+        neither.
     """
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
@@ -74,7 +74,7 @@ def read_tokenizer_file(folder, lowercase=None):
         _check_agreement(folder / "tokenizer.json")
         return file
     if not (folder / "vocab.txt").is_file():
-        raise MissingFileError("folder", f"tokenizer.json or vocab.txt in {folder}")
+        raise MissingFileError("folder", "tokenizer.json or vocab.txt", "neither", place=folder)
     settings = folder / "tokenizer_config.json"
     settings = read_json(settings) if settings.is_file() else {}
     if lowercase is None:
@@ -108,8 +108,9 @@ def _refuse_added_tokens(folder, settings, file):
         raise ArgumentError(
             "folder",
             "no added tokens beside a vocab.txt",
-            f"{found[:5]} in {folder}",
+            found[:5],
             "Save the tokenizer as a tokenizer.json, which defines it fully.",
+            place=folder,
         )
 
 

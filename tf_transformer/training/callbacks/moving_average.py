@@ -37,7 +37,7 @@ class MovingAverage(keras.callbacks.Callback):
                 "optimizer",
                 "one that averages the weights",
                 "use_ema=False",
-                ("Compile with keras.optimizers.Adam(..., use_ema=True, ema_momentum=0.998)."),
+                "Compile with keras.optimizers.Adam(..., use_ema=True, ema_momentum=0.998).",
             )
 
     def on_test_begin(self, logs=None):

@@ -140,9 +140,9 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         if saved != expected:
             raise ArgumentError(
                 "path",
-                (f"the checkpoint of a model with {len(expected)} variables of the same shapes"),
+                f"the checkpoint of a model with {len(expected)} variables of the same shapes",
                 f"{len(saved)} of other shapes",
-                (f"It belongs to another model or version: delete {self.folder} to start over."),
+                f"It belongs to another model or version: delete {self.folder} to start over.",
                 place=path,
             )
         for variable, name in zip(variables, sorted(arrays), strict=True):

@@ -40,7 +40,7 @@ class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
                 "inner_optimizer",
                 "a FusedAdam",
                 type(inner_optimizer).__name__,
-                ("Others add up gradients themselves: use keras.optimizers.LossScaleOptimizer."),
+                "Others add up gradients themselves: use keras.optimizers.LossScaleOptimizer.",
             )
         super().__init__(inner_optimizer, *args, **kwargs)
         inner_optimizer.sums_done = True

@@ -116,7 +116,8 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     _check(model, tokenizer, data, settings)
     workers = current_workers()
     if workers.count > 1:
-        weights = [hashlib.sha256(np.asarray(v)).hexdigest() for v in model.variables]
+        # Not the seeds of dropout, which each worker may draw for itself.
+        weights = [hashlib.sha256(np.asarray(w)).hexdigest() for w in model.weights]
         parts = [*data.train, None, *data.validation, None, *data.test]
         workers.agree(None, settings=dataclasses.asdict(settings), data=parts, model=weights)
     steps = -(-len(data.train) // settings.batch_size)
@@ -256,7 +257,7 @@ def _check(trained, tokenizer, data, settings):
     if settings.accumulate > 1 and model is not trained:
         raise ArgumentError(
             "accumulate",
-            (f"1 with a {type(trained).__name__}, whose other losses are not means over labels"),
+            f"1 with a {type(trained).__name__}, whose other losses are not means over labels",
             settings.accumulate,
         )
     if model.config.labels != data.labels:
@@ -269,7 +270,7 @@ def _check(trained, tokenizer, data, settings):
     if model.config.answers != "softmax":
         raise ArgumentError(
             "problem_type",
-            ("single_label_classification, or None, since each text of the data has one class"),
+            "single_label_classification, or None, since each text of the data has one class",
             f"{model.config.problem_type!r}",
             (
                 "Pass problem_type=None and new_head=True to from_pretrained, or compile the "

@@ -53,7 +53,7 @@ def resumable_fit(
         epochs: int, total number of epochs; a run that is already past it is not trained further.
         monitor: str, see `BestWeights`; "val_loss" depends on how the validation data are batched,
             and "val_token_loss", with the metric `TokenCrossentropy`, does not. A training that an
-            earlier version began goes on with "val_loss".
+            earlier version began keeps "val_loss".
         patience: int or None, see `BestWeights`.
         average: None, or `MovingAverage` to validate and save the averaged weights.
         callbacks: further Keras callbacks.
@@ -163,7 +163,7 @@ def _history(path, epochs):
 
 
 class _History(keras.callbacks.CSVLogger):
-    """Goes on with the columns of a table that an earlier version began."""
+    """Keeps the columns of a table that an earlier version began."""
 
     def on_train_begin(self, logs=None):
         super().on_train_begin(logs)
