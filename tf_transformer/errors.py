@@ -8,20 +8,6 @@ class ArgumentError(ValueError):
 
     Its message is `argument: expected ..., got .... Remedy.` The command `tf-transformer` shows it
     without a traceback, with the option in place of the argument.
-
-    Args:
-        argument: str, the name; several are separated by ", ".
-        expected: str, what would be right.
-        got: what came, kept as text; leave it out where it is clear.
-        remedy: None, or str, one or several sentences that say how to mend it.
-        place: None, or str or Path that the message names in place of the argument, such as the
-            file with the fault.
-
-    Example:
-        >>> raise ArgumentError("beams", "at least 1", 0, "1 is greedy decoding.")
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: beams: expected at least 1, got 0. 1 is greedy
-        decoding.
     """
 
     ag_pass_through = True  # AutoGraph would raise an error of its own instead
@@ -53,34 +39,12 @@ class ArgumentError(ValueError):
 
 
 class MissingFileError(ArgumentError, FileNotFoundError):
-    """A file or folder that an argument names is not there.
-
-    Example:
-        >>> raise MissingFileError("path", "a text file", "no file missing.txt")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: path: expected a text file, got no file missing.txt.
-    """
+    """A file or folder that an argument names is not there."""
 
 
 class ExistingFileError(ArgumentError, FileExistsError):
-    """A file or folder is in the place where an argument wants a new one.
-
-    Example:
-        >>> raise ExistingFileError("target", "a new file", "an existing one: a.txt")
-        Traceback (most recent call last):
-        tf_transformer.errors.ExistingFileError: target: expected a new file, got an existing one:
-        a.txt.
-    """
+    """A file or folder is in the place where an argument wants a new one."""
 
 
 class MissingPackage(ImportError):
-    """A package that an optional part of the library needs is not installed.
-
-    Args:
-        message: str, with the command that installs it.
-
-    Example:
-        >>> raise MissingPackage('faiss-cpu is not installed: pip install -e ".[search]"')
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingPackage: faiss-cpu is not installed: pip install -e ".[search]"
-    """
+    """A package that an optional part of the library needs is not installed."""

@@ -10,14 +10,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def check_keras_backend():
-    """Refuse a backend of Keras other than TensorFlow, before it fails somewhere.
-
-    Raises:
-        ArgumentError: If there is another one.
-
-    Example:
-        >>> check_keras_backend()
-    """
+    """Refuse a backend of Keras other than TensorFlow, before it fails somewhere."""
     backend = os.environ.get("KERAS_BACKEND")
     if backend in (None, "tensorflow") or "keras" in sys.modules:
         backend = import_module("keras").config.backend()
@@ -31,20 +24,7 @@ def check_keras_backend():
 
 
 def lazy_names(package, homes):
-    """Make the `__getattr__` and `__dir__` of a package (PEP 562).
-
-    Args:
-        package: str, the dotted name of the package.
-        homes: dict, each public name to the module that defines it, relative to the package.
-
-    Returns:
-        `(__getattr__, __dir__)`.
-
-    Example:
-        >>> find, names = lazy_names("tf_transformer", {"lazy_names": "lazy"})
-        >>> find("lazy_names") is lazy_names, names()
-        (True, ['lazy_names'])
-    """
+    """Make the `__getattr__` and `__dir__` of a package (PEP 562)."""
     names = sorted(homes)
 
     def find(name):
@@ -61,17 +41,6 @@ def saved_names(package, homes):
     `keras.models.load_model` knows a class by the name that its module registers on import. Until
     then, a stand-in under this name imports the module. If Keras was not imported yet, the
     stand-ins are registered when it is.
-
-    Args:
-        package: str, the name of the package and of the registrations.
-        homes: dict, each class name to the module that registers it, relative to the package.
-
-    Example:
-        >>> saved_names("tf_transformer", {"UniLM": "models.bert"})
-        >>> config = {"class_name": "UniLM", "registered_name": "tf_transformer>UniLM"}
-        >>> config["config"] = {"config": {"vocab_size": 7, "hidden_size": 24}}
-        >>> keras.saving.deserialize_keras_object(config).config.vocab_size
-        7
     """
 
     def register():

@@ -5,18 +5,7 @@ import sys
 
 
 def keep_old_paths(package, moved):
-    """Keep the old import paths of a package's modules working.
-
-    Args:
-        package: str, the dotted name of the package.
-        moved: dict, old module name to new one, both relative to the package.
-
-    Example:
-        >>> import sys
-        >>> keep_old_paths("tf_transformer", {"old_name": "moved"})
-        >>> sys.modules["tf_transformer.old_name"].__name__
-        'tf_transformer.moved'
-    """
+    """Keep the old import paths of a package's modules working."""
     for old, new in moved.items():
         module = importlib.import_module(f"{package}.{new}")
         sys.modules[f"{package}.{old}"] = module

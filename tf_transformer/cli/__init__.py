@@ -70,16 +70,7 @@ _OPTIONS = {
 
 
 def main(arguments=None):
-    """Run the command.
-
-    Args:
-        arguments: list of str, by default those of the process.
-
-    Returns:
-        int, the exit code: 0 success, 1 the system failed (a full disk, a lost worker) or a bug,
-        whose traceback is shown, 2 bad input, 130 stopped with Ctrl-C, 143 told to terminate
-        (SIGTERM) while training.
-    """
+    """Run the command."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # whatever the locale or the console
         if (getattr(stream, "encoding", None) or "utf-8").lower() != "utf-8":
             stream.reconfigure(encoding="utf-8", errors="replace")

@@ -6,12 +6,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def add_architecture_argument(parser, names):
-    """Add the option.
-
-    Args:
-        parser: `ArgumentParser`.
-        names: str, the published models that the command can train.
-    """
+    """Add the option."""
     parser.add_argument(
         "--architecture",
         metavar="FILE|NAME",
@@ -21,19 +16,7 @@ def add_architecture_argument(parser, names):
 
 
 def architecture_changes(given, model_class):
-    """The fields of the preset that the option changes.
-
-    Args:
-        given: str, a file or the name of a published model.
-        model_class: type, of the model to train.
-
-    Returns:
-        dict.
-
-    Raises:
-        ValueError: If the file is not the JSON of an architecture, or the name is unknown or that
-            of another kind of model.
-    """
+    """The fields of the preset that the option changes."""
     from tf_transformer.layers import Architecture
     from tf_transformer.models import architectures
 

@@ -26,11 +26,7 @@ _SETTINGS = {
 
 
 def add_commands(commands):
-    """Add the parsers of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parsers of this file."""
     finetune = commands.add_parser(
         "finetune", help="fine-tune a pretrained BERT to classify texts, score it, export it"
     )

@@ -6,11 +6,7 @@ from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     compress = commands.add_parser(
         "compress", help="distil, prune and quantize a model by a recipe, and measure each step"
     )

@@ -4,11 +4,7 @@ OPTIONS = "distribute", "deterministic"  # allowed with --resume: they are no se
 
 
 def add_device_arguments(parser):
-    """Add `--distribute` and `--deterministic`.
-
-    Args:
-        parser: `ArgumentParser`.
-    """
+    """Add `--distribute` and `--deterministic`."""
     parser.add_argument(
         "--distribute",
         metavar="auto|none|mirrored|workers|tpu",
@@ -25,11 +21,7 @@ def add_device_arguments(parser):
 
 
 def add_precision_argument(parser):
-    """Add `--precision`, a setting of the run.
-
-    Args:
-        parser: `ArgumentParser`.
-    """
+    """Add `--precision`, a setting of the run."""
     parser.add_argument(
         "--precision",
         help="float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
@@ -38,11 +30,7 @@ def add_precision_argument(parser):
 
 
 def add_accumulate_argument(parser):
-    """Add `--accumulate`, a setting of the run.
-
-    Args:
-        parser: `ArgumentParser`.
-    """
+    """Add `--accumulate`, a setting of the run."""
     parser.add_argument(
         "--accumulate",
         type=int,
@@ -52,14 +40,7 @@ def add_accumulate_argument(parser):
 
 
 def start_training(options):
-    """Import TensorFlow and connect what trains together.
-
-    Args:
-        options: the parsed arguments, including those of `add_device_arguments`.
-
-    Returns:
-        Context manager in which the model is created and trained.
-    """
+    """Import TensorFlow and connect what trains together."""
     from tf_transformer.cli.tensorflow_start import import_tensorflow
 
     def start():

@@ -13,11 +13,7 @@ from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     evaluate = commands.add_parser(
         "evaluate", help="BLEU and chrF on the whole test split, or on a test set of your own"
     )
@@ -45,17 +41,7 @@ def _evaluate(options):
 
 
 def score(translator, pairs, language, beam=False):
-    """Translate the distinct sources of pairs, and score the translations.
-
-    Args:
-        translator: a `Translator` or a loaded one.
-        pairs: list of `(source, target)`; all targets of a source are its references.
-        language: str, the code of the target language.
-        beam: bool, whether to use beam search.
-
-    Returns:
-        dict, see `score_translations`.
-    """
+    """Translate the distinct sources of pairs, and score the translations."""
     from tf_transformer.data import group_references
     from tf_transformer.export import translate_texts
     from tf_transformer.training import score_translations

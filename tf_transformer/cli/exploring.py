@@ -8,11 +8,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     explore = commands.add_parser(
         "explore", help="write a page that shows what a model attends to in a text"
     )

@@ -23,11 +23,7 @@ _DECODING = (*_RULES, "beam_size", "length_penalty", "n_best", "jit_compile")
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     export = commands.add_parser(
         "export",
         help="write the SavedModel of a training run, or an exported model with other settings",
@@ -130,21 +126,7 @@ def _export_again(folder, path, weights_dtype, decoding):
 
 
 def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
-    """Export the translator of a training run, or the ensemble of several, with its scores.
-
-    Args:
-        runs: list of `TrainingRun`.
-        path: Path of the folder.
-        facts: None, or dict of the description's entries that the run does not know.
-        weights_dtype: str, see `stored`.
-        **decoding: options of `IdTranslator`.
-
-    Returns:
-        The `Translator`.
-
-    Raises:
-        ValueError: If the runs have different data or vocabularies.
-    """
+    """Export the translator of a training run, or the ensemble of several, with its scores."""
     from tf_transformer.export import Translator, save_translator
     from tf_transformer.export.stored_weights import stored
     from tf_transformer.export.translation.calibration import calibration_batches

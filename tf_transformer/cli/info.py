@@ -9,11 +9,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     info = commands.add_parser(
         "info", help="describe a model: data, sizes, scores; or the parameters of a BERT"
     )

@@ -27,11 +27,7 @@ _CHANGES = ("vocab_size", "epochs", "seed", "precision", "accumulate")
 
 
 def add_commands(commands):
-    """Add the parsers of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parsers of this file."""
     train = commands.add_parser(
         "train-lm", help="train a language model on plain text, and continue three texts"
     )

@@ -9,11 +9,7 @@ _EXAMPLES = 256  # texts, unless --examples has fewer
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     litert = commands.add_parser(
         "litert", help="write a model for LiteRT, which runs without TensorFlow, and check it"
     )
@@ -38,22 +34,7 @@ def add_commands(commands):
 
 
 def lite_model(folder, kind):
-    """Load a model that `litert` wrote, without TensorFlow.
-
-    Args:
-        folder: str, Path or None.
-        kind: str, see `tf_transformer.litert.lite_model.KINDS`.
-
-    Returns:
-        `LiteModel`, or None if the folder holds something else.
-
-    Raises:
-        ValueError: If it is a LiteRT model of another kind.
-
-    Example:
-        >>> lite_model("nowhere", "classifier") is None
-        True
-    """
+    """Load a model that `litert` wrote, without TensorFlow."""
     if folder is None or not (Path(folder) / "litert.json").is_file():
         return None
     from tf_transformer import litert

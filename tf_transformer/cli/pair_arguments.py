@@ -6,13 +6,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def add_pair_arguments(parser, default, own):
-    """Add `--corpus`, `--source-file` with `--target-file`, and `--tsv`.
-
-    Args:
-        parser: `ArgumentParser`.
-        default: str, what is used if none of them is given.
-        own: str, what the files contain.
-    """
+    """Add `--corpus`, `--source-file` with `--target-file`, and `--tsv`."""
     parser.add_argument("--corpus", help=f"en-zh, zh-en, en-fr or fr-en (default: {default})")
     parser.add_argument(
         "--source-file",
@@ -39,11 +33,7 @@ def pair_source(options):
 
 
 def validation_source(options):
-    """Return the `PairSource` of `--validation-file`, or None.
-
-    Raises:
-        ValueError: If more than two files are given.
-    """
+    """Return the `PairSource` of `--validation-file`, or None."""
     from tf_transformer.data import PairSource
 
     files = options.validation_file or ()

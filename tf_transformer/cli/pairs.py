@@ -19,11 +19,7 @@ _SETTINGS = {
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     pairs = commands.add_parser(
         "train-pairs", help="train a sentence encoder to find the document of a query, score it"
     )

@@ -11,11 +11,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     prepare = commands.add_parser(
         "prepare", help="turn sentence pairs larger than memory into shards for train --prepared"
     )

@@ -23,11 +23,7 @@ _CHANGES = ("vocab_size", "epochs", "lengths", "seed", "whole_words", "accumulat
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     pretrain = commands.add_parser(
         "pretrain", help="pretrain a small BERT on raw text: masked words and next sentences"
     )

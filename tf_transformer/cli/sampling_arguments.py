@@ -12,12 +12,7 @@ _SAMPLING = {
 
 
 def add_sampling_arguments(parser, exclusive):
-    """Add `--sample` and the options that need it.
-
-    Args:
-        parser: `ArgumentParser`.
-        exclusive: its group of options of which one may be given.
-    """
+    """Add `--sample` and the options that need it."""
     exclusive.add_argument(
         "--sample", action="store_true", help="sample from the model's distribution"
     )
@@ -27,24 +22,7 @@ def add_sampling_arguments(parser, exclusive):
 
 
 def sampling_options(options):
-    """Return the sampling options that were given, or None without `--sample`.
-
-    Args:
-        options: the parsed arguments.
-
-    Returns:
-        None, or dict.
-
-    Raises:
-        ValueError: If one was given without `--sample`.
-
-    Example:
-        >>> import argparse
-        >>> parser = argparse.ArgumentParser()
-        >>> add_sampling_arguments(parser, parser.add_mutually_exclusive_group())
-        >>> sampling_options(parser.parse_args(["--sample", "--top-k", "5"]))
-        {'top_k': 5}
-    """
+    """Return the sampling options that were given, or None without `--sample`."""
     given = {name: getattr(options, name) for name in _SAMPLING}
     given = {name: value for name, value in given.items() if value is not None}
     if options.sample:

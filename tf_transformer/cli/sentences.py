@@ -10,11 +10,7 @@ from tf_transformer.errors import ArgumentError, MissingFileError
 
 
 def add_commands(commands):
-    """Add the parsers of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parsers of this file."""
     embed = commands.add_parser(
         "embed",
         help="encode every line of standard input or of a file as a vector, into an .npy file",

@@ -12,11 +12,7 @@ _LIMITS = {
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     serve = commands.add_parser("serve", help="serve a translator, classifier or encoder by HTTP")
     serve.add_argument(
         "--model", metavar="FOLDER", help="an exported model (default: the English-Chinese one)"

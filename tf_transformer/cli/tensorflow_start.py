@@ -15,19 +15,7 @@ def require(package, extra):
 
 
 def import_tensorflow(optimize_graphs=True, share_operations=True, start=None):
-    """Import TensorFlow without the lines it prints on import and at the first device query.
-
-    Args:
-        optimize_graphs: bool, whether TensorFlow rewrites graphs before it runs them. For a
-            translator that takes 0.8 s, more than it saves in a thousand sentences; a training step
-            is 6 to 8 % faster with it (benchmarks/decoding/NOTES.md).
-        share_operations: bool, whether several cores compute one operation. A step of decoding has
-            hundreds of small ones, which one core finishes sooner.
-        start: None, or a function called before TensorFlow computes anything.
-
-    Returns:
-        What `start` returns.
-    """
+    """Import TensorFlow without the lines it prints on import and at the first device query."""
     if not share_operations:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -31,11 +31,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     train = commands.add_parser(
         "train", help="train a translator, score it, export it, translate three sentences"
     )

@@ -13,15 +13,7 @@ from tf_transformer.export.translation.translate_texts import (
 
 
 def print_translations(translator, chunks, n_best, most, *, beam=False, sample=None):
-    """Print the translations of texts, and report which texts are too long for the model.
-
-    Args:
-        translator: a loaded translator.
-        chunks: iterable of lists of str, each translated and printed before the next is read.
-        n_best: bool, whether to print the n-best lists with the number of the text and the score.
-        most: int, maximum number of tokens that the model reads.
-        beam, sample: see `translate_texts`; each list of texts draws other samples.
-    """
+    """Print the translations of texts, and report which texts are too long for the model."""
     done = 0
     for texts in chunks:
         counted = functools.partial(_warn, most, done + 1)
@@ -43,14 +35,7 @@ def print_translations(translator, chunks, n_best, most, *, beam=False, sample=N
 
 
 def translate_to_file(translator, source, target, most, *, beam=False, sample=None):
-    """Run `translate_file`, and show its progress on a terminal.
-
-    Args:
-        translator: a loaded translator.
-        source, target: paths.
-        most: int, maximum number of tokens that the model reads.
-        beam, sample: see `translate_texts`.
-    """
+    """Run `translate_file`, and show its progress on a terminal."""
 
     def progress(lines, share):
         if sys.stderr.isatty():

@@ -12,11 +12,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def add_commands(commands):
-    """Add the parser of this file.
-
-    Args:
-        commands: return value of `ArgumentParser.add_subparsers`.
-    """
+    """Add the parser of this file."""
     translate = commands.add_parser(
         "translate", help="translate the arguments, a file, or standard input line by line"
     )

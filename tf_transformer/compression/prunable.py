@@ -15,18 +15,7 @@ from tf_transformer.models.transformer import Transformer
 
 @dataclasses.dataclass(frozen=True)
 class PrunableLayer:
-    """One layer of a stack.
-
-    Args:
-        attentions: dict, name -> `PrunableSite`.
-        networks: tuple of `PrunableSite`, its feed-forward networks.
-        layer: the Keras layer.
-
-    Example:
-        >>> layer = EncoderLayer(8, 2, 32)
-        >>> PrunableLayer({}, (), layer).layer.dff
-        32
-    """
+    """One layer of a stack."""
 
     attentions: dict
     networks: tuple
@@ -34,25 +23,7 @@ class PrunableLayer:
 
 
 def prunable_stacks(model):
-    """Find the layers of a model with their heads and inner units.
-
-    Args:
-        model: built `Transformer`, or a BERT model of `tf_transformer.bert`.
-
-    Returns:
-        dict, "encoder" and for a `Transformer` also "decoder" -> list of `PrunableLayer`. Its
-        attentions are named "encoder", "decoder" and "cross".
-
-    Raises:
-        ValueError: If the model is of another class, or is not built.
-
-    Example:
-        >>> from tf_transformer import Transformer
-        >>> model = Transformer(2, 8, 2, 32, 11, 13, pe_input=16, pe_target=16)
-        >>> model.build()
-        >>> prunable_stacks(model)["decoder"][0].attentions["cross"].count
-        2
-    """
+    """Find the layers of a model with their heads and inner units."""
     if isinstance(model, Transformer):
         if model.architecture is not None and model.architecture.num_groups is not None:
             raise ArgumentError(
@@ -72,25 +43,7 @@ def prunable_stacks(model):
 
 
 def attention_sites(model):
-    """Find the heads of a model.
-
-    Args:
-        model: see `prunable_stacks`.
-
-    Returns:
-        dict, "encoder" and for a `Transformer` also "decoder" and "cross" -> list of
-        `PrunableSite`, one for each layer.
-
-    Raises:
-        ValueError: See `prunable_stacks`.
-
-    Example:
-        >>> from tf_transformer.bert import Bert, BertConfig
-        >>> model = Bert(BertConfig(13, 8, 1, 2, 16))
-        >>> model.build()
-        >>> attention_sites(model)["encoder"][0].width
-        4
-    """
+    """Find the heads of a model."""
     sites = {}
     for layers in prunable_stacks(model).values():
         for layer in layers:
@@ -100,25 +53,7 @@ def attention_sites(model):
 
 
 def network_sites(model):
-    """Find the inner units of a model.
-
-    Args:
-        model: see `prunable_stacks`.
-
-    Returns:
-        dict, "encoder" and for a `Transformer` also "decoder" -> list of `PrunableSite`, one for
-        each layer.
-
-    Raises:
-        ValueError: If a layer has two feed-forward networks; see also `prunable_stacks`.
-
-    Example:
-        >>> from tf_transformer.bert import Bert, BertConfig
-        >>> model = Bert(BertConfig(13, 8, 1, 2, 16))
-        >>> model.build()
-        >>> network_sites(model)["encoder"][0].count
-        16
-    """
+    """Find the inner units of a model."""
     stacks = prunable_stacks(model)
     if any(len(layer.networks) != 1 for layers in stacks.values() for layer in layers):
         raise ArgumentError(

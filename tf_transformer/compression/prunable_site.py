@@ -10,21 +10,7 @@ import keras
 
 @dataclasses.dataclass(frozen=True)
 class PrunableSite:
-    """The heads of an attention, or the inner units of a feed-forward network.
-
-    Args:
-        before: tuple of dense layers with kernels (D, N W), which compute the parts.
-        after: dense layer with a kernel (N W, D), which reads them.
-        count: int, N.
-        width: int, W: the width of a head, 1 for units.
-        positions: the part that tells attention the order of tokens, or None.
-        grouped: bool, whether several heads share their keys.
-
-    Example:
-        >>> hidden, output = keras.layers.Dense(32), keras.layers.Dense(8)
-        >>> PrunableSite((hidden,), output, count=32).width
-        1
-    """
+    """The heads of an attention, or the inner units of a feed-forward network."""
 
     before: tuple
     after: keras.layers.Dense

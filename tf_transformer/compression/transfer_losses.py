@@ -16,19 +16,6 @@ def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):
     temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)), Hinton et
     al. 2015, "Distilling the Knowledge in a Neural Network", section 2; for the tokens of a
     translation Kim and Rush 2016, section 3.1.
-
-    Args:
-        logits, teacher_logits: float tensors (B, C) or (B, T, C).
-        temperature: float above 0.
-        mask: None, or float tensor (B,) or (B, T).
-
-    Returns:
-        float32 scalar, in nats.
-
-    Example:
-        >>> student, teacher = tf.math.log([[0.5, 0.5]]), tf.math.log([[0.8, 0.2]])
-        >>> round(float(soft_target_loss(student, teacher)), 4)  # log 2 - entropy of the teacher
-        0.1927
     """
     return _mean(softened_divergence(logits, teacher_logits, temperature), mask)
 
@@ -37,20 +24,6 @@ def hidden_state_loss(states, teacher_states, mask=None):
     """Mean squared difference of hidden states.
 
     Jiao et al. 2020, "TinyBERT", equation 8; a narrower student's states are projected first.
-
-    Args:
-        states, teacher_states: float tensors (B, T, D).
-        mask: None, or float tensor (B, T).
-
-    Returns:
-        float32 scalar.
-
-    Raises:
-        ValueError: If the widths differ.
-
-    Example:
-        >>> float(hidden_state_loss(tf.ones((1, 3, 8)), tf.zeros((1, 3, 8))))
-        1.0
     """
     if states.shape[-1] != teacher_states.shape[-1]:
         raise ArgumentError(
@@ -66,21 +39,6 @@ def attention_loss(weights, teacher_weights, mask=None):
     KL(teacher || student) for each query and head, Wang et al. 2020, "MiniLM", equation 6.
     TinyBERT's equation 7 compares the scores before the softmax, which the attention core does not
     return.
-
-    Args:
-        weights, teacher_weights: float tensors (B, N, T, S), attention weights.
-        mask: None, or float tensor (B, T), of the queries.
-
-    Returns:
-        float32 scalar, in nats.
-
-    Raises:
-        ValueError: If the numbers of heads differ.
-
-    Example:
-        >>> even, sharp = tf.fill((1, 2, 3, 4), 0.25), tf.one_hot([[[0, 1, 2]] * 2], 4)
-        >>> round(float(attention_loss(even, sharp)), 4)  # log 4
-        1.3863
     """
     if weights.shape[1] != teacher_weights.shape[1]:
         raise ArgumentError(

@@ -10,21 +10,6 @@ def map_array(path):
 
     Pickled objects are refused, and so is an array that is larger than the file: `np.load` would
     ask for its memory first.
-
-    Args:
-        path: str or Path.
-
-    Returns:
-        Read-only `np.memmap`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not an `.npy` file, or damaged.
-
-    Example:
-        >>> np.save("vectors.npy", np.ones((2, 3), np.float32))
-        >>> map_array("vectors.npy").shape
-        (2, 3)
     """
     try:
         return np.lib.format.open_memmap(path, mode="r")

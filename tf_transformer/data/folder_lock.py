@@ -21,25 +21,6 @@ def locked(folder):
 
     The system releases the lock when the process ends, however it ends. On Windows nothing is
     locked.
-
-    Args:
-        folder: str or Path, created if missing, and then removed again if it is empty at the end,
-            with its parents that were created.
-
-    Yields:
-        None.
-
-    Raises:
-        ValueError: If another process, or this one, holds it, or its lock is a symbolic link.
-
-    Example:
-        >>> with locked("runs/first"):
-        ...     with locked("runs/first"):
-        ...         pass
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: runs/first: expected a folder that no other process
-        uses, got process ... on
-        ...
     """
     folder = Path(folder)
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]

@@ -113,16 +113,7 @@ def _choose(may_mask, continues_word, rate, draw):
 
 
 def _choose_words(sizes, count, draw):
-    """Take words in the order of `draw`, skipping those that exceed the remaining count.
-
-    Args:
-        sizes: int32 (B, T), tokens of each word, 0 where there is none.
-        count: int32 (B, 1), the number of tokens to take.
-        draw: float32 (B, T).
-
-    Returns:
-        bool (B, T), the words taken.
-    """
+    """Take words in the order of `draw`, skipping those that exceed the remaining count."""
     order = tf.argsort(draw, axis=1)
     sizes = tf.gather(sizes, order, batch_dims=1)
 

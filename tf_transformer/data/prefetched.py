@@ -2,19 +2,7 @@
 
 
 def prefetched(dataset):
-    """Prepare the next four batches while the model processes one.
-
-    Args:
-        dataset: `tf.data.Dataset` of batches.
-
-    Returns:
-        `tf.data.Dataset`.
-
-    Example:
-        >>> import tensorflow as tf
-        >>> [int(batch) for batch in prefetched(tf.data.Dataset.range(3))]
-        [0, 1, 2]
-    """
+    """Prepare the next four batches while the model processes one."""
     import tensorflow as tf
 
     options = tf.data.Options()

@@ -89,22 +89,7 @@ def read_tsv(path, argument="path"):
 
 
 def pair_of_columns(line, argument, path, number):
-    """Read one line of a TSV file.
-
-    Args:
-        line: str, `source<TAB>target`; further columns are ignored.
-        argument, path, number: the names to use in errors, and the number of the line.
-
-    Returns:
-        `(source, target)`, stripped strings.
-
-    Raises:
-        ValueError: If it has fewer than two columns or a blank one among the first two.
-
-    Example:
-        >>> pair_of_columns("Hi.\\tSalut !\\tsaid by Tom", "path", "pairs.tsv", 1)
-        ('Hi.', 'Salut !')
-    """
+    """Read one line of a TSV file."""
     columns = line.split("\t")
     if len(columns) < 2:
         raise ArgumentError(
@@ -118,27 +103,7 @@ def pair_of_columns(line, argument, path, number):
 
 
 def read_lines(path, argument):
-    """Read the lines of one file.
-
-    Args:
-        path: string or path of a UTF-8 text file; may be gzipped.
-        argument: string, the name of the path in error messages.
-
-    Returns:
-        List of strings, without line feeds.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is empty, damaged or not UTF-8.
-
-    Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "text")
-        >>> with open(path, "w", encoding="utf-8") as file:
-        ...     _ = file.write("Hi.\\nSalut !\\n")
-        >>> read_lines(path, "path")
-        ['Hi.', 'Salut !']
-    """
+    """Read the lines of one file."""
     path = Path(path)
     check_exists(path, argument)
     content = path.read_bytes()
@@ -159,22 +124,7 @@ def read_lines(path, argument):
 
 
 def check_plain_text(path, argument):
-    """Reject files that are not plain text before reading them line by line.
-
-    Args:
-        path: string or path.
-        argument: string, the name of the path in error messages.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is gzipped.
-
-    Example:
-        >>> check_plain_text("missing.txt", "--file")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: --file: expected a text file, got no file
-        missing.txt.
-    """
+    """Reject files that are not plain text before reading them line by line."""
     check_exists(path, argument)
     with open(path, "rb") as file:
         if file.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
@@ -184,19 +134,7 @@ def check_plain_text(path, argument):
 
 
 def text_of_line(line, first=False):
-    """Decode a raw line, whatever bytes it contains.
-
-    Args:
-        line: bytes, with or without the line ending.
-        first: bool, whether it is the first line of a file, to remove a byte order mark.
-
-    Returns:
-        String, without the line ending; invalid UTF-8 becomes U+FFFD.
-
-    Example:
-        >>> text_of_line(b"Hi.\\r\\n")
-        'Hi.'
-    """
+    """Decode a raw line, whatever bytes it contains."""
     if first:
         line = line.removeprefix(BYTE_ORDER_MARK)
     return line.decode("utf-8", "replace").rstrip("\r\n")
@@ -204,21 +142,7 @@ def text_of_line(line, first=False):
 
 @contextlib.contextmanager
 def complete_gzip(path, argument):
-    """Say which file is damaged when its gzip stream is.
-
-    Args:
-        path, argument: the names to use in errors.
-
-    Raises:
-        ValueError: Instead of what `gzip` raises.
-
-    Example:
-        >>> with complete_gzip("pairs.tsv.gz", "path"):
-        ...     gzip.decompress(GZIP_MAGIC)
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: path: expected a complete gzip file, got pairs.tsv.gz,
-        which is damaged (...
-    """
+    """Say which file is damaged when its gzip stream is."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
@@ -231,41 +155,13 @@ def complete_gzip(path, argument):
 
 
 def check_exists(path, argument):
-    """Check that a file exists.
-
-    Args:
-        path: string or path.
-        argument: string, the name of the path in the error.
-
-    Raises:
-        FileNotFoundError: If it does not.
-
-    Example:
-        >>> check_exists("missing.txt", "path")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: path: expected a text file, got no file missing.txt.
-    """
+    """Check that a file exists."""
     if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
         raise MissingFileError(argument, "a text file", f"no file {path}")
 
 
 def decoded(line, argument, path, number):
-    """Decode a line of a file that must be UTF-8.
-
-    Args:
-        line: bytes.
-        argument, path, number: the names to use in errors, and the number of the line.
-
-    Returns:
-        str.
-
-    Raises:
-        ValueError: If it is not UTF-8.
-
-    Example:
-        >>> decoded(b"Hi.", "path", "pairs.tsv", 1)
-        'Hi.'
-    """
+    """Decode a line of a file that must be UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -281,22 +177,7 @@ def decoded(line, argument, path, number):
 
 
 def text_of(side, argument, path, number):
-    """Strip a side of a pair, which must not be blank.
-
-    Args:
-        side: str.
-        argument, path, number: the names to use in errors, and the number of the line.
-
-    Returns:
-        str.
-
-    Raises:
-        ValueError: If it is blank.
-
-    Example:
-        >>> text_of(" Hi. ", "path", "pairs.tsv", 1)
-        'Hi.'
-    """
+    """Strip a side of a pair, which must not be blank."""
     text = side.strip()
     if not text:
         raise ArgumentError(
@@ -309,16 +190,5 @@ def text_of(side, argument, path, number):
 
 
 def one_line(text):
-    """Replace the tabs and line breaks of a translation with spaces.
-
-    Args:
-        text: str.
-
-    Returns:
-        str.
-
-    Example:
-        >>> one_line("a\\tb\\nc")
-        'a b c'
-    """
+    """Replace the tabs and line breaks of a translation with spaces."""
     return " ".join(text.replace("\t", " ").splitlines())

@@ -16,27 +16,6 @@ def replacing(path, only_with=None, size=0):
 
     What was written is on the disk before the name changes, and the new name before the block ends.
     A symbolic link is replaced, not followed.
-
-    Args:
-        path, only_with: see `check_replaceable`.
-        size: int, bytes that must be free before the block begins, for writers that crash on a full
-            disk.
-
-    Yields:
-        Path to write to instead, in the same folder and with the same suffixes.
-
-    Raises:
-        FileExistsError, IsADirectoryError: See `check_replaceable`; before anything is written.
-        OSError: If writing fails or `size` does not fit; `path` is then unchanged and the temporary
-            path is removed.
-
-    Example:
-        >>> import tempfile
-        >>> target = Path(tempfile.mkdtemp()) / "note.txt"
-        >>> with replacing(target) as beside:
-        ...     _ = beside.write_text("done")
-        >>> target.read_text()
-        'done'
     """
     path = Path(path)
     check_replaceable(path, only_with)
@@ -120,20 +99,7 @@ def _flush(path):
 
 
 def check_replaceable(path, only_with=None):
-    """Refuse to overwrite a folder with unrelated content.
-
-    Args:
-        path: str or Path of the file or folder to write.
-        only_with: None to write a file; or str, the name of a file, to write a folder, which may
-            replace an empty folder or one that contains a file of this name.
-
-    Raises:
-        FileExistsError: If `path` is a folder with other content.
-        IsADirectoryError: If `path` is a folder and `only_with` is None.
-
-    Example:
-        >>> check_replaceable("new.txt")
-    """
+    """Refuse to overwrite a folder with unrelated content."""
     path = Path(path)
     if not path.is_dir():
         return

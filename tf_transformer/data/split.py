@@ -196,34 +196,12 @@ def _group_names(pairs):
 
 
 def comparable(sentence):
-    """Map sentences that count as equal to the same text: without case, width and extra spaces.
-
-    Args:
-        sentence: str.
-
-    Returns:
-        str.
-
-    Example:
-        >>> comparable("Ｈi  there")
-        'hi there'
-    """
+    """Map sentences that count as equal to the same text: without case, width and extra spaces."""
     # Case folding can undo NFKC (and vice versa), so normalise both before and after.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", sentence).casefold())
     return " ".join(folded.split())
 
 
 def uniform(name):
-    """Map a text to a number in [0, 1), unlike `hash` the same in every process.
-
-    Args:
-        name: str.
-
-    Returns:
-        float.
-
-    Example:
-        >>> round(uniform("a text"), 3)
-        0.45
-    """
+    """Map a text to a number in [0, 1), unlike `hash` the same in every process."""
     return int.from_bytes(hashlib.sha256(name.encode("utf-8")).digest()[:6], "big") / 2**48

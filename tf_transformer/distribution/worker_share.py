@@ -85,36 +85,12 @@ def own_rows(dataset, workers=None, replicas=None):
 
 
 def pad_rows(tensors, multiple):
-    """Add rows of 0 until their number is a multiple.
-
-    Args:
-        tensors: nested structure of tensors (B, ...); ragged ones get empty rows.
-        multiple: int.
-
-    Returns:
-        The same structure.
-
-    Example:
-        >>> pad_rows(tf.constant([4, 5, 6]), 2).numpy().tolist()
-        [4, 5, 6, 0]
-    """
+    """Add rows of 0 until their number is a multiple."""
     return tf.nest.map_structure(lambda tensor: _padded(tensor, multiple, 0), tensors)
 
 
 def pad_labels(labels, multiple):
-    """Add rows of labels that never count, whatever the task, see `read_labels`.
-
-    Args:
-        labels: nested structure of tensors (B, ...); integers shorter than int32 become int32.
-        multiple: int.
-
-    Returns:
-        The same structure.
-
-    Example:
-        >>> pad_labels(tf.constant([4, 5, 6], tf.uint8), 2).numpy().tolist()
-        [4, 5, 6, -2147483648]
-    """
+    """Add rows of labels that never count, whatever the task, see `read_labels`."""
 
     def padded(tensor):
         tensor = tensor if tensor.dtype.is_floating else exact_labels(tensor)

@@ -12,19 +12,6 @@ def in_bucket(ids, longest):
     """Pad a batch with zeros to the next bucket, so that XLA compiles few programs.
 
     B becomes a power of two; S becomes 8, 16, 32 and so on, at most `longest`.
-
-    Args:
-        ids: integer tensor (B, S).
-        longest: int, the largest bucket; a batch that is longer keeps its length.
-
-    Returns:
-        The padded tensor.
-
-    Example:
-        >>> in_bucket(tf.ones((3, 9), tf.int32), longest=20).shape.as_list()
-        [4, 16]
-        >>> in_bucket(tf.ones((5, 17), tf.int32), longest=20).shape.as_list()
-        [8, 20]
     """
     rows, length = tf.unstack(tf.shape(ids))
     wanted = tf.minimum(tf.maximum(_power_of_two(length), _SHORTEST), tf.maximum(longest, length))
@@ -32,18 +19,7 @@ def in_bucket(ids, longest):
 
 
 def lengths_of_buckets(longest):
-    """The lengths that `in_bucket` pads to.
-
-    Args:
-        longest: int, see `in_bucket`.
-
-    Returns:
-        list of int, ascending.
-
-    Example:
-        >>> lengths_of_buckets(20), lengths_of_buckets(5)
-        ([8, 16, 20], [5])
-    """
+    """The lengths that `in_bucket` pads to."""
     lengths = []
     while not lengths or lengths[-1] < longest:
         lengths.append(min(longest, _SHORTEST * 2 ** len(lengths)))

@@ -17,16 +17,7 @@ _TOLERANCE = 0.02
 
 
 class BucketedFunction:
-    """A function that XLA has compiled for some batch sizes and lengths; see `compile_for`.
-
-    Args:
-        function, specs, rows, lengths, background: see `compile_for`.
-
-    Example:
-        >>> double = BucketedFunction(lambda x: 2 * x, tf.TensorSpec((None, None)), [4], [8])
-        >>> double(tf.ones((3, 5))).shape.as_list(), double.programs
-        ([3, 5], 1)
-    """
+    """A function that XLA has compiled for some batch sizes and lengths; see `compile_for`."""
 
     def __init__(self, function, specs, rows, lengths, background=False):
         self._specs = specs
@@ -45,17 +36,7 @@ class BucketedFunction:
             warm_up(self._compile, buckets)
 
     def __call__(self, inputs):
-        """Run the function.
-
-        Args:
-            inputs: as in `specs`, tensors or arrays of one shape (B, T).
-
-        Returns:
-            What the function returns.
-
-        Raises:
-            ValueError: If `inputs` has another structure, or tensors of different shapes.
-        """
+        """Run the function."""
         try:
             tf.nest.assert_same_structure(self._specs, inputs)
         except (TypeError, ValueError):

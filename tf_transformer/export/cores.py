@@ -6,13 +6,5 @@ import tensorflow as tf
 
 
 def cores():
-    """Count the cores of a machine that computes on its CPU.
-
-    Returns:
-        int; 1 with a GPU, which is faster with one large batch.
-
-    Example:
-        >>> cores() >= 1
-        True
-    """
+    """Count the cores of a machine that computes on its CPU."""
     return 1 if tf.config.list_physical_devices("GPU") else os.cpu_count() or 1

@@ -19,24 +19,7 @@ _DAMAGES = (
 
 
 def load_saved_model(path):
-    """Load a SavedModel that this package wrote.
-
-    Args:
-        path: str or Path of its folder.
-
-    Returns:
-        The loaded object. Keep it as long as its functions are used: it owns their variables.
-
-    Raises:
-        ValueError: If it is damaged or does not exist.
-
-    Example:
-        >>> load_saved_model("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: nowhere: expected a whole SavedModel, got a damaged one
-        (SavedModel file does
-        not exist at: nowhere/{saved_model.pbtxt|saved_model.pb}). Export it again.
-    """
+    """Load a SavedModel that this package wrote."""
     variables = Path(path) / "variables" / "variables"
     try:
         if (variables.parent / "variables.index").is_file():

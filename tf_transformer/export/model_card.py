@@ -13,26 +13,7 @@ _LICENCES = {
 
 
 def model_card(description):
-    """Write the model card of an exported translator.
-
-    Args:
-        description: dict, see `save_translator`. `credit`, if there is one, is a sentence about
-            further data. `phrases`, if there are any, is a list of dicts with `text`,
-            `translation`, `accepted` (bool: would a speaker accept it?) and `remark`.
-
-    Returns:
-        str, Markdown.
-
-    Example:
-        >>> card = model_card({
-        ...     "name": "en-zh", "version": "0.1.0", "source": {"corpus": "en-zh"},
-        ...     "preset": {"d_model": 8}, "weights": 10, "command": "tf-transformer train",
-        ...     "pairs": {"train": 3, "validation": 1, "test": 1},
-        ...     "scores": {"bleu": 1.0, "bleu_signature": "s", "chrf": 2.0,
-        ...                "chrf_signature": "t", "sentences": 1}})
-        >>> card.splitlines()[0]
-        '# en-zh'
-    """
+    """Write the model card of an exported translator."""
     source = {key: value for key, value in description["source"].items() if value}
     preset = {k: v for k, v in description["preset"].items() if k != "architecture"}
     preset = ", ".join(f"{key} {value}" for key, value in preset.items())

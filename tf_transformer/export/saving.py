@@ -10,24 +10,7 @@ from tf_transformer.export.warm_up_requests import write_warm_up_requests
 
 
 def save_module(module, path, signatures, warm_up=()):
-    """Write a SavedModel for inference.
-
-    Args:
-        module: `tf.Module`.
-        path: str or Path of a folder; a SavedModel there is replaced at the end.
-        signatures: dict, name to `tf.function`.
-        warm_up: list of lists of str, with which TensorFlow Serving calls `serving_default` when it
-            loads the model; see `write_warm_up_requests`.
-
-    Raises:
-        FileExistsError: If the folder holds something else.
-        OSError: If the disk is full or the folder cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> path = tempfile.mkdtemp() + "/model"
-        >>> save_module(tf.Module(), path, {})
-    """
+    """Write a SavedModel for inference."""
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with replacing(path, only_with="saved_model.pb") as beside, as_new(module):
         tf.saved_model.save(module, str(beside), signatures, options)

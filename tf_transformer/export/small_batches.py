@@ -20,26 +20,6 @@ class SmallBatches(tf.Module):
     `warm_up` compiles the program of a bucket: B is 1, 2, 4 or 8, and T 8, 16, 32 and so on. A
     batch that fits is padded to its bucket; all others, and all before that, take the plain
     function.
-
-    Args:
-        compiled: function that calls XLA, `(nest of integer tensors (B, T), *settings) -> nest of
-            tensors (B, ...)`.
-        plain: function from and to the same for batches of any size; trailing axes may differ.
-        specs: nest of `tf.TensorSpec((None, None))`, the inputs.
-        longest: int, the largest T of a bucket.
-        at_once: bool. True compiles each bucket when the first batch falls into it.
-        settings: tuple of `tf.TensorSpec(())`, further arguments.
-
-    Example:
-        >>> double = tf.function(lambda x: 2 * x, jit_compile=True, autograph=False)
-        >>> spec = tf.TensorSpec((None, None), tf.int32)
-        >>> function = SmallBatches(double, lambda x: 2 * x, spec, longest=16)
-        >>> function(tf.ones((1, 5), tf.int32)).shape.as_list()
-        [1, 5]
-        >>> int(function.warm_up(1, 8))
-        1
-        >>> function(tf.ones((1, 5), tf.int32)).shape.as_list()
-        [1, 8]
     """
 
     def __init__(self, compiled, plain, specs, longest, at_once=False, settings=()):
@@ -68,18 +48,7 @@ class SmallBatches(tf.Module):
         )
 
     def warm_up(self, rows, length):
-        """Compile the program for the bucket of a batch.
-
-        Args:
-            rows: scalar int32 tensor, B, 1 to 8.
-            length: scalar int32 tensor, T, at most `longest`.
-
-        Returns:
-            scalar int32 tensor, the number of programs that are ready.
-
-        Raises:
-            tf.errors.InvalidArgumentError: If B is above 8, T above `longest`, or one of them 0.
-        """
+        """Compile the program for the bucket of a batch."""
         shape = tf.stack([rows, length])
         tf.debugging.Assert(
             tf.reduce_all((shape >= 1) & (shape <= [_ROWS[-1], self._longest])),
@@ -109,19 +78,7 @@ def _place(size, sizes):
 
 
 def warm_up_signature(warm_up):
-    """Turn a function that compiles for a bucket into a signature of a SavedModel.
-
-    Args:
-        warm_up: function `(rows, length) -> programs`, of scalar int32 tensors.
-
-    Returns:
-        `tf.function` `(rows, length) -> {"programs": ...}`.
-
-    Example:
-        >>> signature = warm_up_signature(lambda rows, length: tf.constant(1))
-        >>> int(signature(1, 8)["programs"])
-        1
-    """
+    """Turn a function that compiles for a bucket into a signature of a SavedModel."""
     return tf.function(
         lambda rows, length: {"programs": warm_up(rows, length)}, input_signature=SIZES
     )
@@ -129,15 +86,7 @@ def warm_up_signature(warm_up):
 
 @contextlib.contextmanager
 def as_new(module):
-    """Within this context no program of a module is ready, as in a process that loads it.
-
-    Args:
-        module: `tf.Module` with `SmallBatches` in it.
-
-    Example:
-        >>> with as_new(tf.Module()):
-        ...     pass
-    """
+    """Within this context no program of a module is ready, as in a process that loads it."""
     parts = [part for part in module.submodules if isinstance(part, SmallBatches)]
     ready = [part._ready.numpy() for part in parts]
     for part in parts:

@@ -59,20 +59,7 @@ class StoredWeights:
 
 
 def stored(model, dtype, batches=None):
-    """The model as it is, with `StoredWeights`, or `quantized`.
-
-    Args:
-        model: see `StoredWeights`.
-        dtype: "float32", "float16", "bfloat16" or "int8".
-        batches: None, or list of batches for `quantized`.
-
-    Returns:
-        A model for the exporters.
-
-    Example:
-        >>> stored("a model", "float32")
-        'a model'
-    """
+    """The model as it is, with `StoredWeights`, or `quantized`."""
     if dtype == "float32":
         return model
     if dtype != "int8":

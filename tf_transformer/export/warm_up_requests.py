@@ -12,18 +12,7 @@ _LONGEST = 64  # a request of more tokens would delay the start
 
 
 def warm_up_texts(longest):
-    """Batches of texts, one text for each short bucket and all of them together.
-
-    Args:
-        longest: int, the most tokens of the model.
-
-    Returns:
-        list of lists of str.
-
-    Example:
-        >>> warm_up_texts(12)
-        [['a a a a a a'], ['a a a a a a a a a a'], ['a a a a a a', 'a a a a a a a a a a']]
-    """
+    """Batches of texts, one text for each short bucket and all of them together."""
     # Two less: with a token at one end or at both a text is still in the bucket.
     lengths = [length for length in lengths_of_buckets(longest) if length <= _LONGEST]
     texts = [" ".join("a" * max(1, length - 2)) for length in lengths]
@@ -31,22 +20,7 @@ def warm_up_texts(longest):
 
 
 def write_warm_up_requests(folder, batches):
-    """Write requests to `serving_default`, a TFRecord of `tensorflow.serving.PredictionLog`.
-
-    Args:
-        folder: str or Path of a SavedModel whose signature takes `text`.
-        batches: list of lists of str, at most 1,000.
-
-    Raises:
-        OSError: If the folder cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> write_warm_up_requests(folder, [["Hello!"]])
-        >>> len(list(tf.data.TFRecordDataset(f"{folder}/{REQUESTS}")))
-        1
-    """
+    """Write requests to `serving_default`, a TFRecord of `tensorflow.serving.PredictionLog`."""
     file = Path(folder) / REQUESTS
     file.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(file)) as writer:

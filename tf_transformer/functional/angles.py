@@ -13,19 +13,6 @@ def sines_and_cosines(positions, frequencies, dtype):
     """Sine and cosine of position * frequency, with angles in float64.
 
     In float32 the angle of position 16,384 would be off by 0.001.
-
-    Args:
-        positions: integer tensor (T,).
-        frequencies: float64 array (W,).
-        dtype: of the results.
-
-    Returns:
-        `(sines, cosines)`, tensors (T, W).
-
-    Example:
-        >>> sines, cosines = sines_and_cosines(tf.range(2), np.array([np.pi / 2]), tf.float32)
-        >>> sines.numpy().round(6).tolist(), cosines.numpy().round(6).tolist()
-        ([[0.0], [1.0]], [[1.0], [0.0]])
     """
     if portable_positions():
         angles = np.arange(portable_positions())[:, np.newaxis] * frequencies

@@ -12,17 +12,6 @@ def add_bias(x, bias):
     TensorFlow's own gradient (`BiasAddGrad`) adds with atomic operations, which a GPU emulates for
     bfloat16: 60 % of the time of a training step's kernels on an H200 (benchmarks/models/NOTES.md).
     The product also adds up in float32.
-
-    Args:
-        x: float tensor (N, F).
-        bias: tensor (F,) of the same dtype.
-
-    Returns:
-        (N, F).
-
-    Example:
-        >>> add_bias(tf.zeros((2, 3)), tf.constant([1.0, 2.0, 3.0]))[1].numpy().tolist()
-        [1.0, 2.0, 3.0]
     """
 
     @tf.custom_gradient

@@ -16,19 +16,6 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     gradient, softmax - q, is recomputed from the logits in one compiled pass, so the logits are
     the only B x T x V tensor kept between the two passes. Calls with the same labels and logits in
     one graph, of a loss and of metrics, share the forward pass, whatever the smoothing.
-
-    Args:
-        labels: integer tensor (B, T) of ids in [0, V).
-        logits: float32 tensor (B, T, V).
-        label_smoothing: float in [0, 1).
-
-    Returns:
-        float32 tensor (B, T), in nats; NaN, also in the gradient, for a label out of range.
-
-    Example:
-        >>> loss = smoothed_cross_entropy(tf.constant([[1]]), tf.zeros((1, 1, 4)), 0.1)
-        >>> round(float(loss[0, 0]), 4)  # log 4, whatever the smoothing
-        1.3863
     """
 
     @tf.custom_gradient

@@ -13,19 +13,6 @@ def t5_buckets(distances, num_buckets, max_distance, causal):
     Transformer", section 2.1: half of the buckets belong to one distance each, the others grow
     logarithmically up to `max_distance`. Without `causal` half of all buckets are for keys after
     the query.
-
-    Args:
-        distances: int array, position of the key minus that of the query.
-        num_buckets: int.
-        max_distance: int; all distances from here on share the last bucket.
-        causal: bool, whether keys after the query are blocked; they count as distance 0.
-
-    Returns:
-        int64 array like `distances`.
-
-    Example:
-        >>> t5_buckets(np.array([-20, -2, 0, 2, 20]), 8, 16, causal=False).tolist()
-        [3, 2, 0, 6, 7]
     """
     distances = np.asarray(distances, np.int64)
     first = 0
@@ -48,16 +35,6 @@ def alibi_slopes(num_heads):
     2^(-8 n / N) for n = 1..N if N is a power of two; otherwise those of the next smaller power,
     then every other one of twice that power. Press et al. 2022, "Train Short, Test Long", section
     3, and the authors' code.
-
-    Args:
-        num_heads: int, N.
-
-    Returns:
-        float32 array (N,).
-
-    Example:
-        >>> alibi_slopes(4).tolist()
-        [0.25, 0.0625, 0.015625, 0.00390625]
     """
     power = 2 ** int(np.log2(num_heads))
 

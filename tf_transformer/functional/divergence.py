@@ -13,17 +13,6 @@ def symmetric_divergence(logits):
     logits, this is E_p[d] - E_q[d]. The gradient of the first half is p (d - E_p[d]) + p - q, and
     that of the second half is the same with the halves swapped. Both passes are compiled, and the
     logits are the only B x T x V tensor kept between them.
-
-    Args:
-        logits: float32 tensor (2B, T, V) or (2B, V).
-
-    Returns:
-        float32 tensor (B, T) or (B,), in nats.
-
-    Example:
-        >>> logits = tf.math.log([[[0.5, 0.5]], [[0.8, 0.2]]])
-        >>> round(float(symmetric_divergence(logits)[0, 0]), 4)  # 0.3 log 4
-        0.4159
     """
 
     @tf.custom_gradient
@@ -39,18 +28,6 @@ def softened_divergence(logits, teacher_logits, temperature=1.0):
 
     Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2; the factor keeps
     gradients as large as those of labels.
-
-    Args:
-        logits, teacher_logits: float tensors (B, V) or (B, T, V).
-        temperature: float above 0.
-
-    Returns:
-        float32 tensor (B,) or (B, T), in nats.
-
-    Example:
-        >>> student, teacher = tf.math.log([[0.5, 0.5]]), tf.math.log([[0.8, 0.2]])
-        >>> round(float(softened_divergence(student, teacher)[0]), 4)  # log 2 - teacher's entropy
-        0.1927
     """
     logits, teacher_logits = (
         tf.nn.log_softmax(tf.cast(x, tf.float32) / temperature) for x in (logits, teacher_logits)

@@ -10,19 +10,6 @@ def dropout_factors(shape, dtype, rate, seed):
     without XLA: the generator is explicit, since "auto_select" picks another one under XLA. Each
     factor uses 16 random bits, which halves the work of 32: `rate` is rounded to the nearest
     k / 65536 with k < 65536, and a nonzero factor is 1 / (1 - k / 65536), so the mean is 1.
-
-    Args:
-        shape: int tensor, shape of the factors, with at least one axis.
-        dtype: float dtype.
-        rate: float in [0, 1).
-        seed: integer tensor (2,).
-
-    Returns:
-        Tensor of `shape` and `dtype`.
-
-    Example:
-        >>> sorted(set(dropout_factors((99,), tf.float32, 0.5, (1, 2)).numpy().tolist()))
-        [0.0, 2.0]
     """
     shape = tf.convert_to_tensor(shape)
     outer, width = shape[:-1], shape[-1]
@@ -37,17 +24,5 @@ def dropout_factors(shape, dtype, rate, seed):
 
 
 def fold_in(seed, number):
-    """Derive a seed for part `number` of a computation; no two parts share draws.
-
-    Args:
-        seed: integer tensor (2,).
-        number: int or scalar int32 tensor.
-
-    Returns:
-        Integer tensor (2,).
-
-    Example:
-        >>> fold_in((1, 2), 3).shape.as_list()
-        [2]
-    """
+    """Derive a seed for part `number` of a computation; no two parts share draws."""
     return tf.random.experimental.stateless_fold_in(seed, number, alg="philox")

@@ -19,26 +19,6 @@ def as_ids(ids, name="ids"):
 
     Whole floats are taken since Keras makes ids float32 where an input has no dtype. Floats of 16
     bits are not: float16 cannot tell 2048 from 2049, and bfloat16 not 256 from 257.
-
-    Args:
-        ids: integers of any width, or whole numbers in float32 or float64: tensor, array or nested
-            list (B, T), or ragged tensor (B, (T)), which is padded with 0.
-        name: str, the argument in error messages.
-
-    Returns:
-        int32 tensor (B, T), or int64 for what int32 may not hold; a symbolic Keras tensor
-        unchanged. In a graph, a float that is no whole number fails an assertion; in a program
-        that XLA compiles, which cannot fail, it becomes -1, which is out of every range.
-
-    Raises:
-        ValueError: If the ids have another dtype, rows of a list differ in length, the tensor is
-            sparse, or in eager mode a float is no whole number.
-
-    Example:
-        >>> as_ids(tf.ragged.constant([[5, 6], [7]])).numpy().tolist()
-        [[5, 6], [7, 0]]
-        >>> as_ids(np.array([[2.0, 3.0]])).numpy()
-        array([[2, 3]])
     """
     if isinstance(ids, tf.Tensor) and ids.dtype in (tf.int32, tf.int64):
         return ids
@@ -76,21 +56,7 @@ def _whole(ids, dtype, name):
 
 
 def dense(x, name):
-    """A tensor of a tensor, array or nested list; a ragged one is padded with 0.
-
-    Args:
-        x, name: see `as_ids`.
-
-    Returns:
-        tensor, or a symbolic Keras tensor unchanged.
-
-    Raises:
-        ValueError: If rows of a list differ in length, or the tensor is sparse.
-
-    Example:
-        >>> dense([[5, 6]], "ids").shape.as_list()
-        [1, 2]
-    """
+    """A tensor of a tensor, array or nested list; a ragged one is padded with 0."""
     if isinstance(x, keras.KerasTensor):
         return x
     if isinstance(x, tf.RaggedTensor):
@@ -114,21 +80,6 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
     """Refuse ids outside of a table, which TensorFlow's `gather` clamps or maps to zeros.
 
     A program that XLA compiles cannot fail: there use `nan_outside` as well.
-
-    Args:
-        ids: int32 or int64 tensor.
-        size: int, the number of rows of the table.
-        name, size_name: str, the arguments in error messages.
-
-    Returns:
-        The ids; in a graph, after an assertion.
-
-    Raises:
-        ValueError: If, in eager mode, an id is negative, or `size` or more.
-
-    Example:
-        >>> in_vocabulary(tf.constant([[5, 11]]), 12).numpy()
-        array([[ 5, 11]], dtype=int32)
     """
     expected = f"ids in [0, {size}) ({size_name})"
     remedy = "Do they come from the model's vocabulary?"
@@ -145,21 +96,7 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
 
 
 def nan_outside(ids, size, dtype):
-    """What to add to embeddings in a program that XLA compiles, where an id cannot be refused.
-
-    Args:
-        ids: int32 or int64 tensor (B, T).
-        size: int, the number of rows of the table.
-        dtype: float dtype.
-
-    Returns:
-        tensor (B, T, 1), 0 or NaN; outside of such a program 0.0, since `in_vocabulary` refuses.
-
-    Example:
-        >>> by_xla = tf.function(nan_outside, jit_compile=True)
-        >>> by_xla(tf.constant([[5, 11]]), 11, tf.float32).numpy().tolist()
-        [[[0.0], [nan]]]
-    """
+    """What to add to embeddings in a program that XLA compiles, where an id cannot be refused."""
     if not in_xla_program():
         return 0.0
     outside = (ids < 0) | (ids >= size)
@@ -167,24 +104,7 @@ def nan_outside(ids, size, dtype):
 
 
 def asserted(x, holds, error, *values):
-    """Return a tensor after an assertion, which XLA leaves out.
-
-    Args:
-        x: tensor.
-        holds: scalar bool tensor.
-        error: `ArgumentError`.
-        values: tensors, shown after its message in a graph.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        ArgumentError: If it does not hold; in a graph, tf.errors.InvalidArgumentError.
-
-    Example:
-        >>> int(asserted(tf.constant(3), tf.constant(True), ArgumentError("x", "3", "4")))
-        3
-    """
+    """Return a tensor after an assertion, which XLA leaves out."""
     if tf.executing_eagerly():
         if not holds:
             raise error

@@ -28,29 +28,6 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
     oneDNN operation, which uses VNNI or AMX where the processor has them. It packs the kernel at
     the first call and keeps it: later changes of a variable have no effect there. Elsewhere (eager
     mode, XLA, a GPU, a build without oneDNN) the same integers are multiplied in float32.
-
-    Args:
-        x: float tensor (M, K).
-        kernel: int8 tensor or tf.Variable (K, N), or (N, K) with `transposed`, from `to_int8` with
-            `LARGEST_WEIGHT`. Beyond it a graph is wrong on processors without VNNI.
-        ranges: float32 tensor (N,), see `to_int8`.
-        bias: None, or float tensor (N,).
-        activation: None, or a function of one tensor.
-        most: float, the absolute value of x that 127 stands for; larger ones are cut off. None:
-            the largest one of each row, which takes more time.
-        transposed: bool.
-
-    Returns:
-        (M, N), in the dtype of `x`, computed in float32.
-
-    Raises:
-        ValueError: If a graph is traced, and a value of `kernel` is beyond `LARGEST_WEIGHT`; those
-            of an argument of the graph are not known.
-
-    Example:
-        >>> kernel, ranges = to_int8(tf.constant([[2.0], [0.0]]), 0, LARGEST_WEIGHT)
-        >>> int8_product(tf.constant([[1.0, -0.5]]), kernel, ranges).numpy()
-        array([[2.]], dtype=float32)
     """
     _check_range(kernel)
     dtype, x = x.dtype, tf.cast(x, tf.float32)
@@ -68,23 +45,7 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
 
 
 def to_int8(values, axis, largest=LARGEST):
-    """Round a matrix to int8, with a range for each row or column.
-
-    Args:
-        values: float tensor of rank 2.
-        axis: int, the axis whose values share a range.
-        largest: int, what the largest absolute value in a range becomes: `LARGEST_WEIGHT` for the
-            kernel of an `int8_product`.
-
-    Returns:
-        `(rounded, ranges)`: int8 tensor like `values`; float32 tensor of rank 1, the values that
-        127 stands for: NaN if a value is NaN.
-
-    Example:
-        >>> rounded, ranges = to_int8(tf.constant([[1.0, -4.0], [0.5, 2.0]]), axis=0)
-        >>> rounded.numpy().tolist(), ranges.numpy().tolist()
-        ([[127, -127], [64, 64]], [1.0, 4.0])
-    """
+    """Round a matrix to int8, with a range for each row or column."""
     values = tf.cast(values, tf.float32)
     ranges = tf.reduce_max(tf.abs(values), axis, keepdims=True)
     ranges = tf.where(tf.equal(ranges, 0), 1.0, ranges)  # zeros alone; NaN stays

@@ -13,17 +13,7 @@ from tf_transformer.functional.xla_context import in_xla_program
 
 
 class Labels(NamedTuple):
-    """Labels that have been checked.
-
-    Args:
-        ids: int32 tensor (B,) or (B, T), 0 where a label does not count.
-        real: float32 tensor of the same shape, 1.0 where a label counts and 0.0 elsewhere.
-        weights: float32 tensor of the same shape, `real` times the sample weights.
-
-    Example:
-        >>> Labels(tf.constant([1]), tf.ones(1), tf.ones(1)).ids.shape.as_list()
-        [1]
-    """
+    """Labels that have been checked."""
 
     ids: tf.Tensor
     real: tf.Tensor
@@ -31,32 +21,7 @@ class Labels(NamedTuple):
 
 
 def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
-    """Check labels and sample weights, and tell which labels count.
-
-    Args:
-        y_true: integer tensor of class numbers, or float32 or float64 with whole numbers, as some
-            pipelines make them. The shape is that of the logits without V; one more axis, of 1, is
-            taken too, as Keras does.
-        y_pred: float tensor (B, V) or (B, T, V), logits. Labels that their Keras mask blocks do not
-            count.
-        ignore_class: the label that does not count, an int; None if all count; "auto" for what
-            `real_labels` says.
-        sample_weight: None, or float tensor: (B,) or (B, 1) for rows, or of the labels' shape.
-
-    Returns:
-        `Labels`.
-
-    Raises:
-        ValueError: If the shapes do not fit, or labels are one-hot or of another type; in eager
-            mode also if a label that counts is not a whole number from 0 to V - 1.
-        tf.errors.InvalidArgumentError: The last, in a graph. An XLA program cannot raise: there the
-            id is -1, of which `smoothed_cross_entropy` makes NaN.
-
-    Example:
-        >>> labels = read_labels(tf.constant([[2], [-1]]), tf.zeros((2, 3)))
-        >>> labels.ids.numpy().tolist(), labels.real.numpy().tolist()
-        ([2, 0], [1.0, 0.0])
-    """
+    """Check labels and sample weights, and tell which labels count."""
     labels, logits = exact_labels(y_true), tf.convert_to_tensor(y_pred)
     labels = _of_shape(labels, logits, "y_true")
     ignore_class = _fitting(ignore_class, labels)
@@ -75,90 +40,30 @@ def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
 
 
 def real_labels(labels, ignore_class="auto"):
-    """Which labels count, when there are no logits to check them against.
-
-    Args:
-        labels: integer tensor (B,) or (B, T), see `read_labels`.
-        ignore_class: the label that does not count, an int; None if all count; "auto" for 0, the
-            padding, of tokens (B, T), and for -1 of classes (B,).
-
-    Returns:
-        float32 tensor of the same shape: 1.0 for what counts, 0.0 for the rest. The label of
-        `padding_label` never counts.
-
-    Example:
-        >>> real_labels(tf.constant([[3, 0]])).numpy().tolist()
-        [[1.0, 0.0]]
-        >>> real_labels(tf.constant([3, 0, -1])).numpy().tolist()
-        [1.0, 1.0, 0.0]
-        >>> real_labels(tf.constant([[3, 0, -100]]), ignore_class=-100).numpy().tolist()
-        [[1.0, 1.0, 0.0]]
-    """
+    """Which labels count, when there are no logits to check them against."""
     labels = exact_labels(labels)
     return tf.cast(_counted(labels, _fitting(ignore_class, labels)), tf.float32)
 
 
 def padding_label(dtype):
-    """The label of a row that only fills up a batch: it counts in no task.
-
-    Args:
-        dtype: that of the labels, after `exact_labels`.
-
-    Returns:
-        The lowest int32; for floats -inf, which any other loss shows.
-
-    Example:
-        >>> padding_label(tf.int64), padding_label(tf.float32)
-        (-2147483648, -inf)
-    """
+    """The label of a row that only fills up a batch: it counts in no task."""
     return -math.inf if dtype.is_floating else tf.int32.min
 
 
 def ignore_class_of(loss):
-    """The `ignore_class` of a loss, for other terms and metrics; Keras's losses have one too.
-
-    Example:
-        >>> import keras
-        >>> ignore_class_of(keras.losses.SparseCategoricalCrossentropy(ignore_class=-1))
-        -1
-    """
+    """The `ignore_class` of a loss, for other terms and metrics; Keras's losses have one too."""
     return getattr(loss, "ignore_class", "auto")
 
 
 def check_ignore_class(ignore_class):
-    """Return an `ignore_class` after a check.
-
-    Raises:
-        ValueError: If it is no int, None or "auto".
-
-    Example:
-        >>> check_ignore_class("none")
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: ignore_class: expected an int, None or "auto", got
-        'none'.
-    """
+    """Return an `ignore_class` after a check."""
     if ignore_class not in (None, "auto") and type(ignore_class) is not int:
         raise ArgumentError("ignore_class", 'an int, None or "auto"', f"{ignore_class!r}")
     return ignore_class
 
 
 def exact_labels(labels):
-    """Labels in a type that has all class numbers.
-
-    Args:
-        labels: tensor or array.
-
-    Returns:
-        int32, int64, float32 or float64 tensor.
-
-    Raises:
-        ValueError: If the type is another one, such as float16, in which 2049 is 2048, or the
-            labels are ragged.
-
-    Example:
-        >>> exact_labels(np.array([3], "uint8")).dtype.name
-        'int32'
-    """
+    """Labels in a type that has all class numbers."""
     if isinstance(labels, tf.RaggedTensor):
         raise ArgumentError(
             "y_true",

@@ -12,18 +12,6 @@ def layer_norm(x, gamma, beta, epsilon):
     Ba et al. 2016, "Layer Normalization", equation 4. With n the normalised x, s the denominator
     and g = gamma * upstream, the gradient with respect to x is (g - mean(g) - n mean(g n)) / s.
     It is written out because this takes fewer passes over memory than differentiating each step.
-
-    Args:
-        x: float32 or float64 tensor (..., D).
-        gamma, beta: tensors (D,) with the dtype of `x`.
-        epsilon: float.
-
-    Returns:
-        Tensor like `x`.
-
-    Example:
-        >>> layer_norm(tf.constant([[1.0, 3.0]]), tf.ones(2), tf.zeros(2), 0.0).numpy().tolist()
-        [[-1.0, 1.0]]
     """
 
     @tf.custom_gradient
@@ -48,18 +36,6 @@ def rms_norm(x, gamma, epsilon):
     Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4. With n the
     normalised x, s the denominator and g = gamma * upstream, the gradient with respect to x is
     (g - n mean(g n)) / s, written out for the same reason as in `layer_norm`.
-
-    Args:
-        x: float32 or float64 tensor (..., D).
-        gamma: tensor (D,) with the dtype of `x`.
-        epsilon: float.
-
-    Returns:
-        Tensor like `x`.
-
-    Example:
-        >>> rms_norm(tf.constant([[1.0, 7.0]]), tf.constant([5.0, 10.0]), 0.0).numpy().tolist()
-        [[1.0, 14.0]]
     """
 
     @tf.custom_gradient

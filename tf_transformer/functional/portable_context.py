@@ -12,14 +12,6 @@ def portable(longest):
 
     It has no sine or cosine in float64 and no complex numbers, which `rotate` uses otherwise: there
     angles come from a table.
-
-    Args:
-        longest: int, the number of positions in such tables.
-
-    Example:
-        >>> with portable(9):
-        ...     portable_positions()
-        9
     """
     token = _LONGEST.set(longest)
     try:
@@ -29,10 +21,5 @@ def portable(longest):
 
 
 def portable_positions():
-    """The number of positions of a portable function, or None outside of `portable`.
-
-    Example:
-        >>> portable_positions() is None
-        True
-    """
+    """The number of positions of a portable function, or None outside of `portable`."""
     return _LONGEST.get()

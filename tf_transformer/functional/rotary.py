@@ -20,23 +20,6 @@ def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved"):
     base^(2i / H) for pair i, Su et al. 2021, "RoFormer", section 3.2.2. `stretch` interpolates
     between the positions of training, Chen et al. 2023, "Extending Context Window of Large Language
     Models via Positional Interpolation", section 2.3.
-
-    Args:
-        heads: float tensor (..., T, H), H even: queries or keys.
-        positions: int tensor (T,).
-        base: float; a larger one makes all angles but the first smaller.
-        stretch: float, at least 1 for texts longer than those of training.
-        pairing: "interleaved" pairs columns 2i and 2i + 1, as the paper; "halves" pairs i and
-            i + H / 2, as GPT-NeoX and LLaMA.
-
-    Returns:
-        Tensor like `heads`; angles are computed in float64, products in float32 or wider.
-
-    Example:
-        >>> quarter = 3.14159265 / 2
-        >>> turned = rotate(tf.constant([[1.0, 0.0]]), tf.constant([1]), stretch=1 / quarter)
-        >>> turned.numpy().round(3).tolist()
-        [[0.0, 1.0]]
     """
     width = heads.shape[-1]
     wide = tf.float64 if heads.dtype == tf.float64 else tf.float32

@@ -18,30 +18,6 @@ def best_allowed(logits, so_far, count, history, position, rules):
     Never the padding id 0, which marks the end of a sentence; no end token before `min_length`
     tokens; no token that would repeat an n-gram (Paulus et al. 2018, section 2.5), except one that
     is the only possible token, as within a prompt (see `LanguageModel.start`).
-
-    Args:
-        logits: float32 tensor (R, V).
-        so_far: float32 tensor (B, K), added to all logits of a row; K must be known.
-        count: int, C, the number of extensions, at most K * V; None for K * V.
-        history: int32 tensor (R, L), the tokens so far, at 0 to `position` - 1.
-        position: scalar int32 tensor, the number of tokens so far.
-        rules: `DecodingRules`; `end_id`, `min_length` and `no_repeat_ngram` are used here.
-
-    Returns:
-        `(sums, rows, tokens)`: float32 tensor (B, C), the best first, -inf for none; and int32
-        tensors (B, C), the row that is extended, and the token.
-
-    Raises:
-        ValueError: If V is not known.
-
-    Example:
-        >>> from tf_transformer.generation.decoding_rules import DecodingRules
-        >>> logits = tf.constant([[9.0, 1.0, 3.0, 2.0]])
-        >>> rules = DecodingRules(start_id=1, end_id=2, max_length=5, min_length=1)
-        >>> history = tf.zeros((1, 5), tf.int32)
-        >>> _, _, tokens = best_allowed(logits, tf.zeros((1, 1)), 2, history, 0, rules)
-        >>> tokens.numpy().tolist()
-        [[3, 1]]
     """
     if logits.shape[-1] is None:
         raise ArgumentError(
@@ -65,20 +41,7 @@ def best_allowed(logits, so_far, count, history, position, rules):
 
 
 def among_tokens(step, num_tokens):
-    """A step function without the logits of ids that have no token.
-
-    Args:
-        step: function (tokens, state) -> (logits (R, V), state).
-        num_tokens: None for all V, or int.
-
-    Returns:
-        Function as `step`, with logits (R, `num_tokens`).
-
-    Example:
-        >>> step = among_tokens(lambda tokens, state: (tf.zeros((2, 8)), state), 7)
-        >>> step(None, None)[0].shape.as_list()
-        [2, 7]
-    """
+    """A step function without the logits of ids that have no token."""
 
     def limited(tokens, state):
         logits, state = step(tokens, state)

@@ -12,25 +12,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def check_range(name, value, least, most=None, *, above=False):
-    """Check a setting: a number at once, a tensor when the graph runs.
-
-    Args:
-        name: str, the argument's name.
-        value: number; None, which is accepted; or tensor, whose elements are all checked, except
-            under XLA, which cannot raise errors.
-        least, most: numbers, the range; `most` may be None. If `least` is an int, the value must
-            be an int too: 5, not 5.0.
-        above: bool, whether `least` itself is excluded.
-
-    Raises:
-        ValueError: If the value is out of range, infinite or not a number.
-        tf.errors.InvalidArgumentError: The same for a tensor.
-
-    Example:
-        >>> check_range("beam_size", 0, 1)
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: beam_size: expected at least 1, got 0.
-    """
+    """Check a setting: a number at once, a tensor when the graph runs."""
     if value is None:
         return
     expected = f"{'more than' if above else 'at least'} {least:g}"
@@ -55,35 +37,14 @@ def check_range(name, value, least, most=None, *, above=False):
 
 
 def unusable(logits):
-    """Rows from which no token can be chosen: NaN, infinity, or no possible token.
-
-    Args:
-        logits: float tensor (R, V).
-
-    Returns:
-        bool tensor (R,).
-
-    Example:
-        >>> unusable(tf.constant([[0.0, -float("inf")], [0.0, float("nan")]])).numpy().tolist()
-        [False, True]
-    """
+    """Rows from which no token can be chosen: NaN, infinity, or no possible token."""
     # A sum propagates NaN, a maximum need not.
     not_a_number = tf.math.is_nan(tf.reduce_sum(logits, axis=-1))
     return not_a_number | ~tf.math.is_finite(tf.reduce_max(logits, axis=-1))
 
 
 def refuse_broken(step):
-    """Report the step at which a model returned unusable logits; does nothing under XLA.
-
-    Args:
-        step: scalar int32 tensor, the step, or -1 if all were usable.
-
-    Raises:
-        tf.errors.InvalidArgumentError: If there was such a step.
-
-    Example:
-        >>> refuse_broken(tf.constant(-1))
-    """
+    """Report the step at which a model returned unusable logits; does nothing under XLA."""
     tf.debugging.Assert(
         step < 0,
         [

@@ -14,18 +14,7 @@ from tf_transformer.generation.checks import check_range
 
 @dataclasses.dataclass(frozen=True)
 class DecodingRules:
-    """Special tokens, lengths and the n-gram rule, shared by all decoding strategies.
-
-    Args:
-        start_id, end_id, max_length, limits, min_length, no_repeat_ngram: see `greedy_decode`.
-
-    Raises:
-        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
-
-    Example:
-        >>> DecodingRules(start_id=1, end_id=2, max_length=5).min_length
-        0
-    """
+    """Special tokens, lengths and the n-gram rule, shared by all decoding strategies."""
 
     start_id: int
     end_id: int
@@ -41,24 +30,7 @@ class DecodingRules:
         check_range("no_repeat_ngram", self.no_repeat_ngram, 0)
 
     def sentence_limits(self, batch_size):
-        """The maximum number of tokens of each sentence.
-
-        Args:
-            batch_size: int or scalar int32 tensor, B.
-
-        Returns:
-            int32 tensor (B,), 1 to `max_length`.
-
-        Raises:
-            ValueError: If `limits` does not have one axis.
-            tf.errors.InvalidArgumentError: If a limit is below 1, or there is not one limit for
-                each sentence.
-
-        Example:
-            >>> rules = DecodingRules(start_id=1, end_id=2, max_length=5, limits=[3, 9])
-            >>> rules.sentence_limits(2).numpy().tolist()
-            [3, 5]
-        """
+        """The maximum number of tokens of each sentence."""
         if self.limits is None:
             return tf.fill((batch_size,), self.max_length)
         limits = tf.convert_to_tensor(self.limits, tf.int32)

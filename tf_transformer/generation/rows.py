@@ -49,18 +49,7 @@ def repeat_rows(state, times):
 
 
 def check_rows(state, rows):
-    """Check that a state has one row for each beam, as far as its shapes are known.
-
-    Args:
-        state: nest of tensors (R, ...) and scalars.
-        rows: int, R; or a tensor, for which nothing is checked.
-
-    Raises:
-        ValueError: If a tensor has another number of rows.
-
-    Example:
-        >>> check_rows(tf.zeros((6, 2)), 6)
-    """
+    """Check that a state has one row for each beam, as far as its shapes are known."""
     if tf.is_tensor(rows):
         return
     for tensor in map(tf.convert_to_tensor, tf.nest.flatten(state)):

@@ -13,30 +13,7 @@ from tf_transformer.generation.decode_loop import decode_loop
 def decode_tokens(
     choose, candidates, step, state, batch_size, rules, resize=None, jit_compile=False
 ):
-    """Feed back the chosen tokens until every sentence has ended.
-
-    Args:
-        choose: function `(logits, ids, position) -> tokens`: (B, C), best first, to (B,).
-        candidates: int, C, or None for V.
-        step, state, batch_size, resize, jit_compile: see `greedy_decode`.
-        rules: `DecodingRules`.
-
-    Returns:
-        int32 tensor (B, L).
-
-    Raises:
-        ValueError, tf.errors.InvalidArgumentError: See `greedy_decode`.
-
-    Example:
-        >>> from tf_transformer.generation.decoding_rules import DecodingRules
-        >>> def count_up(tokens, state):
-        ...     return tf.one_hot(tokens + 1, 6), state
-        >>> rules = DecodingRules(start_id=1, end_id=4, max_length=3)
-        >>> decode_tokens(
-        ...     lambda logits, ids, position: ids[:, 0], 1, count_up, (), 1, rules
-        ... ).numpy().tolist()
-        [[2, 3, 0]]
-    """
+    """Feed back the chosen tokens until every sentence has ended."""
 
     def decode_one(position, state, rows):
         done, output = rows["done"], rows["output"]

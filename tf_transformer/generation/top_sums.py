@@ -14,21 +14,6 @@ def top_sums(values, offsets, count):
     `tf.math.top_k` of (B, K * V), in two steps where that is long: the C entries lie within the C
     blocks with the largest maxima, so only those blocks are sorted. Finding a maximum is much
     cheaper than sorting.
-
-    Args:
-        values: float tensor (B * K, V), V known.
-        offsets: float tensor (B, K), K known; -inf excludes the row, whatever its values.
-        count: int, C, 1 to K * V.
-
-    Returns:
-        `(sums, rows, tokens)`: float tensor (B, C), the largest first, and int32 tensors (B, C),
-        their positions: k and v.
-
-    Example:
-        >>> values = tf.constant([[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]])
-        >>> sums, rows, tokens = top_sums(values, tf.constant([[0.0, -1.5]]), 2)
-        >>> sums.numpy().tolist(), rows.numpy().tolist(), tokens.numpy().tolist()
-        ([[3.0, 2.5]], [[0, 1]], [[2, 0]])
     """
     width, rows = values.shape[-1], offsets.shape[-1]
     batch = tf.shape(offsets)[0]

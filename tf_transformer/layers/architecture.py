@@ -232,17 +232,6 @@ def _nearest(name, names):
 
 
 def with_architecture(config):
-    """Return a config with its `architecture` as an object, for `from_config`.
-
-    Args:
-        config: dict; `architecture` may be missing or None.
-
-    Returns:
-        dict.
-
-    Example:
-        >>> with_architecture({"architecture": Architecture().to_dict()})["architecture"].residual
-        PostNorm()
-    """
+    """Return a config with its `architecture` as an object, for `from_config`."""
     choice = config.get("architecture")
     return {**config, "architecture": choice and Architecture.from_dict(choice)}

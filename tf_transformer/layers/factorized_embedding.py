@@ -15,25 +15,6 @@ class FactorizedEmbedding(keras.layers.Layer):
 
     Lan et al. 2020, "ALBERT", section 3.1, "factorized embedding parameterization". Without a bias,
     so that the table can be the output projection as well.
-
-    Args:
-        input_dim: int, V.
-        embedding_size: int, E.
-        output_dim: int, D.
-
-    Call arguments:
-        ids: integer tensor (B, T).
-
-    Returns:
-        float tensor (B, T, D).
-
-    Raises:
-        ValueError: If E is not smaller than D.
-
-    Example:
-        >>> layer = FactorizedEmbedding(11, 3, 8)
-        >>> layer(tf.constant([[5, 6]])).shape.as_list(), layer.count_params()
-        ([1, 2, 8], 57)
     """
 
     def __init__(self, input_dim, embedding_size, output_dim, **kwargs):

@@ -4,24 +4,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def check_layer_sizes(layer_sizes, num_layers, names, argument="layer_sizes"):
-    """Return the sizes of each layer of a stack as a tuple of tuples.
-
-    Args:
-        layer_sizes: sequence with the sizes of each layer, positive ints.
-        num_layers: int, the number of layers.
-        names: tuple of str, what the numbers of one layer mean.
-        argument: str, the name to use in errors.
-
-    Returns:
-        tuple of tuples of int.
-
-    Raises:
-        ValueError: If the number of layers or of their sizes differs, or a size is no positive int.
-
-    Example:
-        >>> check_layer_sizes([[4, 32], [1, 8]], 2, ("num_heads", "dff"))
-        ((4, 32), (1, 8))
-    """
+    """Return the sizes of each layer of a stack as a tuple of tuples."""
     try:
         sizes = tuple(tuple(map(_positive, layer)) for layer in layer_sizes)
         right = len(sizes) == num_layers and all(len(layer) == len(names) for layer in sizes)

@@ -17,17 +17,7 @@ from tf_transformer.layers.positions.positions import part_config, with_part
 
 
 def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
-    """Check the sizes of the heads of attention.
-
-    Args:
-        d_model, num_heads, key_dim, num_key_value_heads, share_qk: see `MultiHeadAttention`.
-
-    Raises:
-        ValueError: If they do not fit together.
-
-    Example:
-        >>> check_heads(8, 2, None, 1, False)
-    """
+    """Check the sizes of the heads of attention."""
     if num_heads < 1 or (key_dim is None and d_model % num_heads):
         raise ArgumentError(
             "d_model, num_heads",

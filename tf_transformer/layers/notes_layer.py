@@ -22,17 +22,6 @@ class NotesLayer(WholeState):
     argument `x` is passed to `call` as `x_mask`, if `call` has such an argument and it was not
     given. That of the first argument is also the mask of the first output. `mask` only has what
     was passed as `mask`.
-
-    Raises:
-        TypeError: If there are more positional arguments than `call` takes, or an argument is given
-            twice.
-
-    Example:
-        >>> class Scale(NotesLayer, keras.layers.Layer):
-        ...     def call(self, x, factor=1.0):
-        ...         return x * factor
-        >>> float(Scale()(tf.ones(()), 3.0))
-        3.0
     """
 
     def __init__(self, *args, **kwargs):

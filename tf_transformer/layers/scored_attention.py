@@ -8,15 +8,7 @@ from tf_transformer.layers.notes_layer import NotesLayer
 
 
 class ScoredAttention(NotesLayer):
-    """Mixin for attention by a function of `functional.scores`, which `_attend` calls.
-
-    Example:
-        >>> class Uniform(ScoredAttention, keras.layers.Layer):
-        ...     def _attend(self, q, k, v, **options):
-        ...         return tf.reduce_mean(v)
-        >>> float(Uniform()(tf.ones((1, 1)), tf.ones((2, 1)), tf.constant([[3.0], [5.0]])))
-        4.0
-    """
+    """Mixin for attention by a function of `functional.scores`, which `_attend` calls."""
 
     def call(
         self,

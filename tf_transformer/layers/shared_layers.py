@@ -7,23 +7,6 @@ def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
     """Create the layers of a stack; adjacent ones are the same layer.
 
     Lan et al. 2020, "ALBERT", section 3.1, "cross-layer parameter sharing".
-
-    Args:
-        make: function of a number, from 0, that creates a layer.
-        num_layers: int, L.
-        num_groups: None for L different layers; or int, how many are different, at most L.
-        layer_sizes: None, or the sizes of each layer.
-
-    Returns:
-        list of L layers.
-
-    Raises:
-        ValueError: If `num_layers` is negative, or layers are to share weights and to have sizes of
-            their own.
-
-    Example:
-        >>> shared_layers(lambda n: n, 5, 2)
-        [0, 0, 0, 1, 1]
     """
     if num_groups is not None and layer_sizes is not None:
         raise ArgumentError(

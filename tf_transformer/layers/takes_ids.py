@@ -8,13 +8,6 @@ class TakesIds:
 
     In float16 the ids 2048 and 2049 are one number. Other inputs are cast by the layers that take
     them. Ids are checked before the layer is built, and lists are taken as well.
-
-    Example:
-        >>> class Count(TakesIds, keras.layers.Layer):
-        ...     def call(self, ids):
-        ...         return tf.reduce_sum(tf.cast(ids != 0, tf.int32))
-        >>> int(Count(dtype="mixed_float16")([[7, 2049, 0]]))
-        2
     """
 
     ids_name = "ids"  # in error messages

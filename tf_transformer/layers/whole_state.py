@@ -12,25 +12,6 @@ class WholeState:
     Keras 3.15 hides two things from `tf.train.Checkpoint`: layers in lists and dicts, and the
     states of random generators. Here it sees both. Saved as `.keras`, a layer also keeps which of
     its sublayers are frozen, of which Keras only keeps those of functional models.
-
-    Example:
-        >>> import os, tempfile
-        >>> class Stack(WholeState, keras.layers.Layer):
-        ...     def __init__(self, **kwargs):
-        ...         super().__init__(**kwargs)
-        ...         self.parts = [keras.layers.Dense(3), keras.layers.Dense(3)]
-        ...
-        ...     def build(self, input_shape):
-        ...         for part in self.parts:
-        ...             part.build(input_shape)
-        >>> stack = Stack()
-        >>> stack.build((None, 3))
-        >>> path = tf.train.Checkpoint(stack).write(os.path.join(tempfile.mkdtemp(), "stack"))
-        >>> sum("parts" in name for name, _ in tf.train.list_variables(path))
-        4
-        >>> stack.parts[1].trainable = False
-        >>> stack.get_build_config()["trainable"]
-        {'parts.1': False}
     """
 
     def _trackable_children(self, save_type="checkpoint", **kwargs):

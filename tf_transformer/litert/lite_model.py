@@ -81,24 +81,7 @@ def load(folder, threads=1):
 
 
 def read_description(folder):
-    """Read `litert.json`.
-
-    Args:
-        folder: str or Path.
-
-    Returns:
-        dict: `kind` and what a model of this kind needs.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If its kind is unknown.
-
-    Example:
-        >>> read_description("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
-        nowhere.
-    """
+    """Read `litert.json`."""
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
         raise MissingFileError("folder", f"{DESCRIPTION}, from write_litert, in {folder}")
@@ -119,24 +102,7 @@ def read_description(folder):
 
 
 def read_functions(path, threads=1):
-    """Load the functions of a LiteRT file.
-
-    Args:
-        path: Path of the file.
-        threads: int.
-
-    Returns:
-        dict: name -> function of arrays by keyword, which returns a dict of arrays.
-
-    Raises:
-        ImportError: If ai-edge-litert is not installed.
-        ValueError: If there is no such file, it cannot be read, or `threads` is below 1.
-
-    Example:
-        >>> read_functions(Path("nowhere.tflite"))
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: path: expected a LiteRT file, got nowhere.tflite.
-    """
+    """Load the functions of a LiteRT file."""
     if threads < 1:
         raise ArgumentError("threads", "at least 1", threads)
     interpreter_of = import_interpreter()
@@ -149,12 +115,7 @@ def read_functions(path, threads=1):
 
 
 def import_interpreter():
-    """Return LiteRT's class, or raise ImportError with the command that installs it.
-
-    Example:
-        >>> import_interpreter().__name__
-        'Interpreter'
-    """
+    """Return LiteRT's class, or raise ImportError with the command that installs it."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError as error:
@@ -166,19 +127,6 @@ def padded(rows, pad_id=0, multiple=8):
     """Make one array of rows of ids, as long as the longest row, rounded up.
 
     LiteRT plans its memory again for each new shape, so few lengths are better than many.
-
-    Args:
-        rows: list of B lists of ints.
-        pad_id: int.
-        multiple: int, of the length.
-
-    Returns:
-        `(ids, mask)`: int32 arrays (B, T); the mask is 1 for ids and 0 for padding.
-
-    Example:
-        >>> ids, mask = padded([[5, 6], [7]], multiple=3)
-        >>> ids.tolist(), mask.tolist()
-        ([[5, 6, 0], [7, 0, 0]], [[1, 1, 0], [1, 0, 0]])
     """
     longest = max(map(len, rows))
     shape = len(rows), -(-longest // multiple) * multiple

@@ -9,24 +9,7 @@ SIZES = ("num_layers", "d_model", "num_heads", "dff", "rate")
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class PublishedArchitecture(Architecture):
-    """The parts and the sizes of a published model; `architectures.get` returns them by name.
-
-    Args:
-        name: str, the key of `architectures.PUBLISHED`.
-        source: str, where it was published.
-        weights: int, the published number of weights, as exactly as it was published.
-        vocab_size: int, the vocabulary that `weights` counts.
-        num_layers, d_model, num_heads, dff: ints, see `Transformer`.
-        rate: float, dropout rate.
-        model_class: type, of the model.
-        make: function `(published, vocab_size) -> keras.Model`.
-
-    Example:
-        >>> from tf_transformer import architectures
-        >>> published = architectures.get("transformer-tiny")
-        >>> published.sizes
-        {'num_layers': 4, 'd_model': 128, 'num_heads': 4, 'dff': 256, 'rate': 0.3}
-    """
+    """The parts and the sizes of a published model; `architectures.get` returns them by name."""
 
     name: str
     source: str
@@ -55,20 +38,7 @@ class PublishedArchitecture(Architecture):
         return self.choices().to_dict()
 
     def model(self, vocab_size=None):
-        """Create the model, with new weights.
-
-        Args:
-            vocab_size: None for the published one, or int.
-
-        Returns:
-            A built `Transformer`, `Bert` or `LanguageModel`.
-
-        Example:
-            >>> from tf_transformer import architectures
-            >>> model = architectures.get("transformer-tiny").model(vocab_size=100)
-            >>> round(model.count_params(), -4)
-            1340000
-        """
+        """Create the model, with new weights."""
         model = self.make(self, vocab_size or self.vocab_size)
         model.build()
         return model

@@ -7,21 +7,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def check_vocabulary(model, tokenizer, name="tokenizer"):
-    """Check that a model has a row for each token; further rows are harmless.
-
-    Args:
-        model: a model with a vocabulary, or what stands for one (`Ensemble`, `StoredWeights`).
-        tokenizer: a tokenizer.
-        name: str, the argument that the error names.
-
-    Raises:
-        ValueError: If there are more tokens than rows.
-
-    Example:
-        >>> from tf_transformer import BPETokenizer, LanguageModel
-        >>> tokenizer = BPETokenizer.train(["low lower"], vocab_size=262)
-        >>> check_vocabulary(LanguageModel(1, 8, 2, 16, 264, max_position=9), tokenizer)
-    """
+    """Check that a model has a row for each token; further rows are harmless."""
     rows = min(_sizes(model.get_config()).values())
     if rows < tokenizer.vocab_size:
         raise ArgumentError(

@@ -4,17 +4,7 @@ import json
 
 
 class BodyLimit:
-    """An ASGI middleware that answers 413 when a request has more bytes than allowed.
-
-    Args:
-        app: the ASGI application behind it.
-        most: int, bytes of the body of a request.
-
-    Example:
-        >>> async def app(scope, receive, send): ...
-        >>> BodyLimit(app, most=1000).most
-        1000
-    """
+    """An ASGI middleware that answers 413 when a request has more bytes than allowed."""
 
     def __init__(self, app, most):
         self.app = app

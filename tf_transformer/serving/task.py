@@ -46,15 +46,7 @@ class Task:
         self.threads = cores()
 
     def __call__(self, texts):
-        """Compute the results of some texts.
-
-        Args:
-            texts: list of str.
-
-        Returns:
-            list of dicts that JSON can represent: `translation`; `label`, and `probabilities`
-            or `values`; or `vector`.
-        """
+        """Compute the results of some texts."""
         if self.name == "translate":
             if self._beam:
                 found = [best[0][0] for best in n_best_translations(self._model, texts)]

@@ -66,21 +66,7 @@ SHARED_PATTERNS = (
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The parts around the model in a `tokenizer.json`.
-
-    Args:
-        normalizer, pre_tokenizer, decoder: dicts as in the file.
-        special_tokens: tuple of strings, the first tokens of the vocabulary, padding first.
-        unknown: string, the special token for text the vocabulary cannot represent; None if it
-            can represent any text.
-        around: tuple of two strings, the special tokens before and after a text, or None.
-
-    Example:
-        >>> import dataclasses
-        >>> pipeline = dataclasses.replace(bert_pipeline(), normalizer={"type": "NFC"})
-        >>> pipeline.unknown
-        '[UNK]'
-    """
+    """The parts around the model in a `tokenizer.json`."""
 
     normalizer: dict
     pre_tokenizer: dict
@@ -177,21 +163,7 @@ def bert_pipeline(lowercase=True, strip_accents=None, chinese_characters=True):
 
 
 def tokenizer_json(model, pipeline, special_ids):
-    """Combine a model and its pipeline.
-
-    Args:
-        model: dict, the part "model".
-        pipeline: `Pipeline`.
-        special_ids: dict of special token -> id; empty if there is no vocabulary yet.
-
-    Returns:
-        dict, the content of a `tokenizer.json`.
-
-    Example:
-        >>> model = {"type": "BPE", "vocab": {"<pad>": 0}, "merges": []}
-        >>> tokenizer_json(model, byte_level_pipeline(), {"<pad>": 0})["added_tokens"][0]["content"]
-        '<pad>'
-    """
+    """Combine a model and its pipeline."""
     return {
         "version": "1.0",
         "truncation": None,
@@ -263,14 +235,6 @@ def byte_alphabet():
 
     Printable Latin-1 bytes stand for themselves; the others take the code points from U+0100 on,
     in order, as in GPT-2 (Radford et al. 2019, section 2.2).
-
-    Returns:
-        A list of 256 one-character strings, indexed by byte.
-
-    Example:
-        >>> alphabet = byte_alphabet()
-        >>> alphabet[ord("a")], alphabet[ord(" ")]
-        ('a', 'Ġ')
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     stand_ins = iter(range(0x100, 0x200))

@@ -5,21 +5,7 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 def rust_json(text):
-    """Parse JSON with the numbers of the Rust package, whose last digit may differ from Python's.
-
-    Args:
-        text: string.
-
-    Returns:
-        The content.
-
-    Raises:
-        ValueError: If the text is not JSON, or a dict has a key twice.
-
-    Example:
-        >>> rust_json("[-0.5, 1e-23]")
-        [-0.5, 1.0000000000000001e-23]
-    """
+    """Parse JSON with the Rust package's numbers, whose last digit may differ from Python's."""
     return parse_json(text, object_pairs_hook=_distinct, parse_float=_rust_float)
 
 

@@ -311,20 +311,7 @@ def _unused_name(line, vocabulary):
 
 
 def check_spellings(tokens, spellings):
-    """Refuse added tokens that are equal after normalization, of which the package finds any.
-
-    Args:
-        tokens: list of `AddedToken`s.
-        spellings: list of strings, what the normalizer makes of each.
-
-    Raises:
-        ValueError: If two are equal and one of them is not special.
-
-    Example:
-        >>> check_spellings([AddedToken("É", 5, False), AddedToken("E", 6, False)], ["e", "e"])
-        Traceback (most recent call last):
-        tf_transformer.tokenizers.unsupported_part.UnsupportedPart: The part 'added_tokens' is ...
-    """
+    """Refuse added tokens that are equal after normalization, of which the package finds any."""
     seen = {}
     for token, spelling in zip(tokens, spellings, strict=True):
         other = seen.setdefault(spelling, token)

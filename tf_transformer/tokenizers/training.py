@@ -15,31 +15,7 @@ _ALPHABET = "the special tokens and every character of the texts"
 
 
 def train_content(texts, vocab_size, pipeline, model, trainer):
-    """Train a model with the Rust package.
-
-    Args:
-        texts: iterable of strings, or of `pathlib.Path`s of text files, one text per line.
-        vocab_size: integer, the maximum number of ids.
-        pipeline: `Pipeline`.
-        model: dict, the part "model", untrained.
-        trainer: a trainer of the Rust package.
-
-    Returns:
-        dict, the content of a `tokenizer.json`.
-
-    Raises:
-        TypeError: If `texts` is a single string or contains a non-string.
-        ValueError: If `texts` contains no text, or `vocab_size` is smaller than the alphabet.
-
-    Example:
-        >>> from tokenizers.trainers import BpeTrainer
-        >>> from tf_transformer.tokenizers import metaspace_pipeline
-        >>> model = {"type": "BPE", "unk_token": "<unk>", "vocab": {}, "merges": []}
-        >>> trainer = BpeTrainer(vocab_size=9, special_tokens=["<pad>", "<s>", "</s>", "<unk>"])
-        >>> content = train_content(["ab ab"], 9, metaspace_pipeline(), model, trainer)
-        >>> list(content["model"]["vocab"])[4:]
-        ['a', 'b', '▁', 'ab', '▁ab']
-    """
+    """Train a model with the Rust package."""
     backend = _untrained(model, pipeline)
     characters = set()
     try:
@@ -59,22 +35,7 @@ def train_content(texts, vocab_size, pipeline, model, trainer):
 
 
 def check_vocab_size(vocab_size, smallest, reason):
-    """Reject an impossible vocabulary size before training starts.
-
-    Args:
-        vocab_size: integer.
-        smallest: integer, the smallest possible size.
-        reason: string, what requires that size.
-
-    Raises:
-        ValueError: If `vocab_size` is not an integer or is too small.
-
-    Example:
-        >>> check_vocab_size(100, 259, "256 bytes and 3 special tokens")
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: vocab_size: expected an integer of at least 259 (256
-        bytes and 3 special ...
-    """
+    """Reject an impossible vocabulary size before training starts."""
     if not isinstance(vocab_size, Integral) or vocab_size < smallest:
         raise ArgumentError(
             "vocab_size",
@@ -85,22 +46,7 @@ def check_vocab_size(vocab_size, smallest, reason):
 
 
 def check_learned(size, pipeline):
-    """Reject a vocabulary that contains only special tokens.
-
-    Args:
-        size: integer, the number of tokens.
-        pipeline: `Pipeline`.
-
-    Raises:
-        ValueError: If there are no other tokens.
-
-    Example:
-        >>> from tf_transformer.tokenizers import bert_pipeline
-        >>> check_learned(5, bert_pipeline())
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: texts: expected some text after normalization, got
-        none. Check that the corpus was read correctly.
-    """
+    """Reject a vocabulary that contains only special tokens."""
     if size <= len(pipeline.special_tokens):
         raise ArgumentError(
             "texts",
@@ -111,23 +57,7 @@ def check_learned(size, pipeline):
 
 
 def checked_texts(texts):
-    """Yield texts one by one, reading the files that paths name; reject input without text.
-
-    Args:
-        texts: iterable of strings and of `pathlib.Path`s.
-
-    Returns:
-        Iterator of strings.
-
-    Raises:
-        TypeError: If `texts` is a single string or path; during iteration, if an item is neither.
-        ValueError: If all texts are blank.
-        FileNotFoundError: During iteration, if a file does not exist.
-
-    Example:
-        >>> list(checked_texts(["", "low", "new"]))
-        ['low', 'new']
-    """
+    """Yield texts one by one, reading the files that paths name; reject input without text."""
     if isinstance(texts, str | Path):
         raise TypeError(
             f"texts: expected an iterable of strings or paths, got one "
@@ -166,22 +96,7 @@ def _lines_of_file(path):
 
 
 def count_words(texts, pipeline):
-    """Count the words that a pipeline splits texts into.
-
-    Args:
-        texts, pipeline: same as in `train_content`.
-
-    Returns:
-        `Counter` of strings.
-
-    Raises:
-        TypeError, ValueError: If `texts` is invalid; see `train_content`.
-
-    Example:
-        >>> from tf_transformer.tokenizers import bert_pipeline
-        >>> count_words(["Low, lower, low"], bert_pipeline())
-        Counter({'low': 2, ',': 2, 'lower': 1})
-    """
+    """Count the words that a pipeline splits texts into."""
     backend = _untrained({"type": "BPE", "vocab": {}, "merges": []}, pipeline)  # any model will do
     counts = Counter()
     for text in checked_texts(texts):
@@ -197,12 +112,7 @@ def _untrained(model, pipeline):
 
 
 def import_tokenizers():
-    """Return the module `tokenizers`; raise an ImportError with a hint if it is not installed.
-
-    Example:
-        >>> import_tokenizers().__name__
-        'tokenizers'
-    """
+    """Return the module `tokenizers`; raise an ImportError with a hint if it is not installed."""
     try:
         return import_module("tokenizers")
     except ImportError as error:
@@ -213,23 +123,12 @@ def import_tokenizers():
 
 
 def is_watched():
-    """Whether to show a progress bar: only on a terminal, since it would clutter a log.
-
-    Example:
-        >>> is_watched() in (True, False)
-        True
-    """
+    """Whether to show a progress bar: only on a terminal, since it would clutter a log."""
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def check_string(text):
-    """Return a text; raise TypeError if it is not a string, ValueError if UTF-8 cannot encode it.
-
-    Example:
-        >>> check_string(5)
-        Traceback (most recent call last):
-        TypeError: texts: expected strings, got int; decode bytes first
-    """
+    """Return a text; TypeError if it is not a string, ValueError if UTF-8 cannot encode it."""
     if not isinstance(text, str):
         raise TypeError(f"texts: expected strings, got {type(text).__name__}; decode bytes first")
     try:

@@ -4,12 +4,7 @@ from tf_transformer.errors import ArgumentError
 
 
 class UnsupportedPart(ArgumentError):
-    """A part of a `tokenizer.json` is invalid or not supported by this package.
-
-    Example:
-        >>> print(UnsupportedPart.of("model.type", ["BPE"], "WordLevel"))
-        The part 'model.type' is not supported: expected ['BPE'], got 'WordLevel'.
-    """
+    """A part of a `tokenizer.json` is invalid or not supported by this package."""
 
     @classmethod
     def of(cls, part, expected, got):

@@ -18,20 +18,6 @@ def learn_wordpieces(word_counts, num_tokens, prefix="##", min_frequency=2):
     the pair's term of the mutual information of adjacent symbols, times N. (The logarithm without
     the factor n_ab, which is also in use, prefers pairs that are rare but always occur together.)
     The change of N by a merge is ignored. Ties are broken by frequency, then alphabetically.
-
-    Args:
-        word_counts: dict of string -> integer, the words of the corpus.
-        num_tokens: integer, the maximum number of tokens.
-        prefix: string, written before every token that does not begin a word.
-        min_frequency: integer, how often a pair must occur to be merged.
-
-    Returns:
-        List of strings: the characters, then the merged tokens in the order of the merges; more
-        than `num_tokens` only if there are more characters than that.
-
-    Example:
-        >>> learn_wordpieces({"hugs": 5, "bun": 4, "hug": 9}, num_tokens=8)[-2:]
-        ['##ug', 'hug']
     """
     corpus = _Corpus(word_counts, prefix)
     while len(corpus.tokens) < num_tokens:

@@ -15,16 +15,7 @@ _XLA = re.compile(r"[CG]puCompiler::RunBackend")
 
 @dataclasses.dataclass
 class Compilations:
-    """The counts of a `count_compilations` block, filled in when the block ends.
-
-    Args:
-        traces: int, Python functions that `tf.function` traced, including nested ones.
-        xla: int, graphs that XLA compiled; a graph counts once for each set of input shapes.
-
-    Example:
-        >>> Compilations(traces=2).xla
-        0
-    """
+    """The counts of a `count_compilations` block, filled in when the block ends."""
 
     traces: int = 0
     xla: int = 0

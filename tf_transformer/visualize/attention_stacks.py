@@ -13,26 +13,7 @@ from tf_transformer.visualize.token_labels import token_labels
 
 
 def bert_stacks(model, tokenizer, texts):
-    """Run BERT on a text or a pair, and keep its attention.
-
-    Args:
-        model: built `Bert`, or a model with one as `.bert`.
-        tokenizer: its `GraphTokenizer`.
-        texts: list of one or two str; what is longer than the position table is left out.
-
-    Returns:
-        list of one `AttentionStack`, "encoder".
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from tf_transformer import bert
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
-        >>> model = bert.Bert(bert.BertConfig(7, 8, 1, 2, 9))
-        >>> bert_stacks(model, bert.read_tokenizer(folder), ["a b", "a"])[0].keys
-        ['[CLS]', 'a', 'b', '[SEP]', 'a', '[SEP]']
-    """
+    """Run BERT on a text or a pair, and keep its attention."""
     encoder = getattr(model, "bert", model)
     most = encoder.config.max_position_embeddings
     inputs = text_inputs(tokenizer, texts[:1], texts[1:] or None, most)
@@ -43,28 +24,7 @@ def bert_stacks(model, tokenizer, texts):
 
 
 def transformer_stacks(model, tokenizer, source, translation):
-    """Run a translator on a text and its translation, as in training, and keep its attention.
-
-    Args:
-        model: built `Transformer`.
-        tokenizer: a `GraphTokenizer`, or the one inside a loaded SavedModel.
-        source, translation: str; what is longer than the model's limits is left out.
-
-    Returns:
-        list of three `AttentionStack`: "encoder", "decoder" and "cross". A row of "decoder" belongs
-        to the token that is read, a row of "cross" to the token that is predicted next.
-
-    Example:
-        >>> import tempfile
-        >>> from tf_transformer import BPETokenizer, GraphBPE, Transformer
-        >>> path = tempfile.mkdtemp() + "/tokenizer.json"
-        >>> BPETokenizer.train(["hello world"] * 9, vocab_size=300).save(path)
-        >>> tokenizer = GraphBPE.from_file(path)
-        >>> size = tokenizer.vocab_size
-        >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
-        >>> [stack.queries for stack in transformer_stacks(model, tokenizer, "hello", "hello")]
-        [['hello', '</s>'], ['<s>', 'hello'], ['hello', '</s>']]
-    """
+    """Run a translator on a text and its translation, as in training, and keep its attention."""
     source_ids, target_ids = teacher_forcing_ids(model, tokenizer, source, translation)
     padding = create_padding_mask(source_ids)
     with recorded_attention() as calls:
@@ -83,27 +43,7 @@ def transformer_stacks(model, tokenizer, source, translation):
 
 
 def teacher_forcing_ids(model, tokenizer, source, translation):
-    """The inputs of a translator for a text and its translation.
-
-    Args:
-        model, tokenizer, source, translation: see `transformer_stacks`.
-
-    Returns:
-        int32 tensors (1, S), which ends in the end token, and (1, T), which begins with the start
-        token.
-
-    Example:
-        >>> import tempfile
-        >>> from tf_transformer import BPETokenizer, GraphBPE, Transformer
-        >>> path = tempfile.mkdtemp() + "/tokenizer.json"
-        >>> BPETokenizer.train(["hello world"] * 9, vocab_size=300).save(path)
-        >>> tokenizer = GraphBPE.from_file(path)
-        >>> size = tokenizer.vocab_size
-        >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
-        >>> ids = teacher_forcing_ids(model, tokenizer, "hello", "hello world")
-        >>> [one.shape.as_list() for one in ids]
-        [[1, 2], [1, 3]]
-    """
+    """The inputs of a translator for a text and its translation."""
     encoded = tokenizer.encode_strings(tf.constant([source, translation]))
     config = model.get_config()
     longest = config["pe_input"], config["pe_target"]

@@ -93,22 +93,7 @@ def _width(text):
 
 
 def check_labels(weights, queries, keys, titles):
-    """Check what `attention_svg` and `heads_figure` draw.
-
-    Args:
-        weights, queries, keys, titles: see `attention_svg`.
-
-    Returns:
-        `(weights, titles)`: float64 array (N, T, S) and N titles.
-
-    Raises:
-        ValueError: See `attention_svg`.
-
-    Example:
-        >>> weights, titles = check_labels([[0.25, 0.75]], ["a"], ["b", "c"], None)
-        >>> weights.shape, titles
-        ((1, 1, 2), [''])
-    """
+    """Check what `attention_svg` and `heads_figure` draw."""
     weights = np.asarray(weights, np.float64)
     if weights.ndim == 2:
         weights = weights[np.newaxis]  # (1, T, S)

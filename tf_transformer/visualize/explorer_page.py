@@ -22,23 +22,6 @@ def explorer_page(stacks, title, lang="en"):
 
     The page has no text but that of `title` and of the labels, which stays text: markup in it is
     shown, not run. Its policy forbids every request and every script but its own.
-
-    Args:
-        stacks: list of `AttentionStack`.
-        title: str, the heading.
-        lang: "en" or "zh", the language of the interface at first.
-
-    Returns:
-        str, an HTML document. Weights are in steps of 1/255, queries and keys in steps of 1/32767
-        of the largest number of their head.
-
-    Example:
-        >>> from tf_transformer.functional.attention.recording import RecordedAttention
-        >>> from tf_transformer.visualize.attention_stack import AttentionStack
-        >>> heads = RecordedAttention(np.ones((2, 1, 4)), np.ones((2, 1, 4)), np.ones((2, 1, 1)))
-        >>> page = explorer_page([AttentionStack("encoder", ["a"], ["a"], [heads])], "A title")
-        >>> page.startswith("<!doctype html>"), "https://" in page
-        (True, False)
     """
     data = {"lang": lang, "stacks": [_packed_stack(stack) for stack in stacks]}
     scripts = "\n".join(_read(f"{name}.js") for name in _SCRIPTS)

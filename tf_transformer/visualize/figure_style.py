@@ -58,23 +58,7 @@ def chinese_font():
 
 @contextlib.contextmanager
 def figure_style(dark=False, labels=()):
-    """Draw with the colours and fonts of this package inside a `with` block.
-
-    Args:
-        dark: bool, a dark page instead of a white one.
-        labels: strings that will be drawn, to warn of Chinese without a font for it.
-
-    Yields:
-        The class `matplotlib.figure.Figure`: figures made from it belong to no window.
-
-    Raises:
-        ImportError: If Matplotlib is not installed.
-
-    Example:
-        >>> with figure_style(dark=True) as Figure:
-        ...     Figure().get_facecolor()[:3] < (0.2, 0.2, 0.2)
-        True
-    """
+    """Draw with the colours and fonts of this package inside a `with` block."""
     _need_matplotlib()
     from cycler import cycler
     from matplotlib import rc_context

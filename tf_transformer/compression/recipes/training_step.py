@@ -8,18 +8,7 @@ from tf_transformer.errors import ArgumentError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingStep:
-    """A step of a recipe that trains a smaller model to imitate the model before the step.
-
-    Args:
-        epochs: int, passes over the training data.
-        learning_rate: float, the peak; None for the default of the kind of model.
-        temperature, soft_targets: see `Distiller`; with `soft_targets=0` it learns from the data
-            alone.
-
-    Example:
-        >>> TrainingStep(epochs=2).epochs
-        2
-    """
+    """A step of a recipe that trains a smaller model to imitate the model before the step."""
 
     epochs: int = 1
     learning_rate: float | None = None
@@ -27,14 +16,7 @@ class TrainingStep:
     soft_targets: float = 0.5
 
     def check(self, *conditions):
-        """Check the settings of a subclass and those of all.
-
-        Args:
-            *conditions: tuples `(name, expected, holds)`.
-
-        Raises:
-            ValueError: If one does not hold.
-        """
+        """Check the settings of a subclass and those of all."""
         rate = self.learning_rate
         for name, expected, holds in (
             *conditions,
@@ -47,19 +29,7 @@ class TrainingStep:
                 raise ArgumentError(name, expected, f"{getattr(self, name)!r}")
 
     def distiller(self, student, teacher, **losses):
-        """Return the model to train.
-
-        Args:
-            student: the smaller model.
-            teacher: the model before the step.
-            **losses: further arguments of `Distiller`.
-
-        Returns:
-            `Distiller` of both, or the student if the teacher has no say.
-
-        Raises:
-            ValueError: See `Distiller`.
-        """
+        """Return the model to train."""
         if not self.soft_targets and not any(losses.values()):
             return student
         return Distiller(

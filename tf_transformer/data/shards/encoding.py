@@ -17,28 +17,7 @@ _FRAME = 16  # bytes of a record besides its content
 
 
 def scan_part(part, path, held_out_share, sample_share):
-    """Read a part once: check every line, and draw candidates for the held-out sets and a sample.
-
-    Args:
-        part: `Part`.
-        path: Path of the JSON file to write: lists `held_out` and `sample` of `[draw, source,
-            target]`.
-        held_out_share, sample_share: floats, the shares of the pairs to draw. The draw of a pair
-            depends on its text alone; that for the held-out sets on its source, so that all
-            translations of a sentence go together.
-
-    Raises:
-        ValueError: See `Part.pairs`.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from tf_transformer.data.shards.part import Part
-        >>> _ = Path("pairs.tsv").write_text("a\\tb\\n")
-        >>> part = Part(0, ("pairs.tsv",), first=1, lines=1, starts=(0,))
-        >>> scan_part(part, Path("scan.json"), held_out_share=0.0, sample_share=1.0)
-        >>> json.loads(Path("scan.json").read_text())
-        {'held_out': [], 'sample': [[0.0, 'a', 'b']]}
-    """
+    """Read a part once: check every line, draw candidates for the held-out sets and a sample."""
     found = {"held_out": [], "sample": []}
     for source, target in part.pairs():
         draw = uniform(comparable(source))
@@ -52,28 +31,7 @@ def scan_part(part, path, held_out_share, sample_share):
 
 
 def encode_part(part, path, tokenizer_path, held_out_path, count):
-    """Write the ids of a part's pairs to a TFRecord file, sorted by shard.
-
-    Args:
-        part: `Part`.
-        path: Path of the file; beside it, `PATH.json` says for each shard how many bytes and pairs
-            it has, and how many of each size (see `sizes` of `PreparedPairs`).
-        tokenizer_path: Path of the vocabulary.
-        held_out_path: Path of a JSON list of sentences; pairs with one of them are left out.
-        count: int, the number of shards. A pair's shard depends on its text alone.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from tf_transformer.data.shards.part import Part
-        >>> from tf_transformer.tokenizers import train_subwords
-        >>> _ = Path("pairs.tsv").write_text("low\\tlower\\n")
-        >>> part = Part(0, ("pairs.tsv",), first=1, lines=1, starts=(0,))
-        >>> train_subwords("bpe", ["low lower lowest"], 300).save("tokenizer.json")
-        >>> _ = Path("held-out.json").write_text("[]")
-        >>> encode_part(part, Path("ids"), Path("tokenizer.json"), Path("held-out.json"), count=1)
-        >>> json.loads(Path("ids.json").read_text())["0"]["pairs"]
-        1
-    """
+    """Write the ids of a part's pairs to a TFRecord file, sorted by shard."""
     import tensorflow as tf
 
     tokenizer, held_out = _tokenizer(tokenizer_path), _held_out(held_out_path)

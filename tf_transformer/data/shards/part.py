@@ -19,22 +19,7 @@ _BLOCK = 2**24  # bytes read at once while lines are counted
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive lines of a TSV file, or of two files that are aligned line by line.
-
-    Args:
-        number: int, its place in the order of all parts.
-        files: tuple of str, the TSV file, or the file of the sources and that of the targets.
-        first: int, the number of its first line, from 1.
-        lines: int, how many.
-        starts: tuple of int, where it starts in each file, in bytes; in a gzipped file, which is
-            one part, 0.
-
-    Example:
-        >>> from pathlib import Path
-        >>> _ = Path("pairs.tsv").write_text("a\\tb\\nc\\td\\n")
-        >>> list(Part(0, ("pairs.tsv",), first=2, lines=1, starts=(4,)).pairs())
-        [('c', 'd')]
-    """
+    """Consecutive lines of a TSV file, or of two files that are aligned line by line."""
 
     number: int
     files: tuple
@@ -43,11 +28,7 @@ class Part:
     starts: tuple
 
     def pairs(self):
-        """Yield the pairs `(source, target)`, stripped strings.
-
-        Raises:
-            ValueError: If a line is not UTF-8, has too few columns or a blank side; see `read_tsv`.
-        """
+        """Yield the pairs `(source, target)`, stripped strings."""
         if len(self.files) == 1:
             [path] = self.files
             for number, line in self._lines(path, "tsv", self.starts[0]):
@@ -73,25 +54,7 @@ class Part:
 
 
 def cut_into_parts(files, lines_per_part):
-    """Cut files into parts.
-
-    Args:
-        files: list of tuples of str: each a TSV file, or two aligned files.
-        lines_per_part: int; gzipped files are not cut.
-
-    Returns:
-        list of `Part`.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If a file is empty or damaged, or aligned files have other numbers of lines.
-
-    Example:
-        >>> from pathlib import Path
-        >>> _ = Path("pairs.tsv").write_text("a\\tb\\nc\\td\\ne\\tf")
-        >>> [(part.first, part.lines, part.starts) for part in cut_into_parts([("pairs.tsv",)], 2)]
-        [(1, 2, (0,)), (3, 1, (8,))]
-    """
+    """Cut files into parts."""
     parts = []
     for together in files:
         names = ("tsv",) if len(together) == 1 else ("source_file", "target_file")

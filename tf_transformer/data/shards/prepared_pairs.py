@@ -174,16 +174,6 @@ def _check_lengths(path):
 
 
 def write_tsv(path, pairs):
-    """Write pairs as `read_tsv` reads them.
-
-    Args:
-        path: Path.
-        pairs: iterable of (source, target) strings.
-
-    Example:
-        >>> write_tsv(Path("pairs.tsv"), [("a", "b")])
-        >>> read_tsv("pairs.tsv")
-        [('a', 'b')]
-    """
+    """Write pairs as `read_tsv` reads them."""
     with replacing(path) as beside:
         beside.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")

@@ -22,22 +22,7 @@ SEEN = 256  # training texts that measure importance, and the ranges of int8
 
 
 class ClassifierTask:
-    """What the steps of a recipe need to know of a classifier.
-
-    Args:
-        folder: str, the output of `tf-transformer finetune`.
-        data: dict, see `Recipe`.
-        fit_options: further arguments of `model.fit`: callbacks, verbose.
-
-    Raises:
-        FileNotFoundError: If a file is missing.
-        ValueError: If the folder holds another model, or its classes are not those of the texts.
-
-    Example:
-        >>> ClassifierTask("nowhere", {})
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: model: expected the output of finetune, got nowhere.
-    """
+    """What the steps of a recipe need to know of a classifier."""
 
     method, score_name = "classify", "accuracy, %"
 
@@ -96,16 +81,7 @@ class ClassifierTask:
             litert_functions(model)
 
     def export(self, model, stage, quantize=None):
-        """Write the model to a folder and score what was written.
-
-        Args:
-            model: `BertForSequenceClassification`.
-            stage: Path of an existing folder.
-            quantize: None, or `Quantize`.
-
-        Returns:
-            float, the accuracy on the test texts in percent.
-        """
+        """Write the model to a folder and score what was written."""
         length = self.settings.max_length
         if quantize is not None and quantize.runtime == "litert":
             write_litert(

@@ -30,42 +30,12 @@ getattr(litert.load(folder), method)(texts)
 
 
 def size_of(stage):
-    """The bytes of all files that a stage exported.
-
-    Args:
-        stage: Path of a folder with `saved_model` or `litert` in it.
-
-    Returns:
-        int.
-
-    Example:
-        >>> from pathlib import Path
-        >>> Path("stage/litert").mkdir(parents=True)
-        >>> _ = Path("stage/litert/model.tflite").write_bytes(b"12345")
-        >>> size_of(Path("stage"))
-        5
-    """
+    """The bytes of all files that a stage exported."""
     return sum(file.stat().st_size for file in _exported(stage).rglob("*") if file.is_file())
 
 
 def seconds_of(calls, texts, rows, *, most=64, rounds=9):
-    """Time functions in turn.
-
-    Args:
-        calls: dict, name -> function of a list of texts.
-        texts: list of str; the first ones are used.
-        rows: int, texts of a call.
-        most: int, texts of a round.
-        rounds: int; two more come first and are not counted.
-
-    Returns:
-        dict, name -> list with the seconds of a call in each round.
-
-    Example:
-        >>> seconds = seconds_of({"upper": lambda texts: list(map(str.upper, texts))}, ["a"], 1)
-        >>> len(seconds["upper"])
-        9
-    """
+    """Time functions in turn."""
     texts = texts[:most]
     seconds = {name: [] for name in calls}
     for turn in range(rounds + 2):
@@ -78,41 +48,12 @@ def seconds_of(calls, texts, rows, *, most=64, rounds=9):
 
 
 def relative(seconds, base):
-    """The median of the ratios of two lists of times, measured in turn.
-
-    Args:
-        seconds, base: lists of float of the same length.
-
-    Returns:
-        float.
-
-    Example:
-        >>> relative([1.0, 2.0, 9.0], [2.0, 4.0, 6.0])
-        0.5
-    """
+    """The median of the ratios of two lists of times, measured in turn."""
     return statistics.median(a / b for a, b in zip(seconds, base, strict=True))
 
 
 def peak_memory(stage, method, texts):
-    """The peak memory of a process of its own that loads an export and runs it once.
-
-    Args:
-        stage: Path of a folder with `saved_model` or `litert` in it.
-        method: "classify" or "translate".
-        texts: list of str.
-
-    Returns:
-        int, bytes; None where the system does not tell.
-
-    Raises:
-        RuntimeError: If the process fails.
-
-    Example:
-        >>> from pathlib import Path
-        >>> peak_memory(Path("nowhere"), "classify", ["a"])
-        Traceback (most recent call last):
-        RuntimeError: nowhere: expected a model that runs in a process of its own, got ...
-    """
+    """The peak memory of a process of its own that loads an export and runs it once."""
     program = _MEMORY.format(run=_LITE if (stage / LITE).is_dir() else _SAVED)
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -9,31 +9,7 @@ PLOT = "results.png"
 
 
 def write_report(results, folder, title, score_name):
-    """Write `README.md` with a table of all stages, and `results.png`.
-
-    Args:
-        results: list of dict, see `compress`, as JSON has them.
-        folder: Path.
-        title: str.
-        score_name: str, of the score.
-
-    Raises:
-        ImportError: If Matplotlib is not installed.
-
-    Example:
-        >>> from pathlib import Path
-        >>> stage = {"name": "0-original", "score": 95.0, "weights": 1000, "bytes": 5 * 2**20}
-        >>> times = {"seconds": {"1": [0.002], "32": [0.03]}, "relative_time": {"1": 1, "32": 1}}
-        >>> Path("smaller").mkdir()
-        >>> write_report([{**stage, **times, "peak_memory": None}], Path("smaller"), "A", "BLEU")
-        >>> print(Path("smaller/README.md").read_text())
-        # A
-        <BLANKLINE>
-        | | BLEU | weights | MiB | 1 text, ms | 32 texts, ms | peak memory, MiB |
-        |---|---|---|---|---|---|---|
-        | 0-original | 95.0 | 1,000 | 5.0 | 2.00 (1.00) | 30.00 (1.00) | – |
-        ...
-    """
+    """Write `README.md` with a table of all stages, and `results.png`."""
     lines = [
         f"# {title}",
         "",
@@ -66,18 +42,7 @@ def write_report(results, folder, title, score_name):
 
 
 def import_figure():
-    """Import what draws the plot.
-
-    Returns:
-        The class `matplotlib.figure.Figure`.
-
-    Raises:
-        ImportError: If Matplotlib is not installed.
-
-    Example:
-        >>> import_figure().__name__
-        'Figure'
-    """
+    """Import what draws the plot."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -28,21 +28,7 @@ WARM_UP = 0.1  # of all steps
 
 
 class TranslatorTask:
-    """What the steps of a recipe need to know of a translator.
-
-    Args:
-        folder: str, a training run.
-        command: str, how the result was made, for the model cards.
-
-    Raises:
-        FileNotFoundError, ValueError: See `TrainingRun.open`; ValueError also if its pairs are
-            prepared shards, which do not fit into memory.
-
-    Example:
-        >>> TranslatorTask("nowhere", "")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: ...
-    """
+    """What the steps of a recipe need to know of a translator."""
 
     method, score_name = "translate", "BLEU"
 
@@ -108,16 +94,7 @@ class TranslatorTask:
             litert_functions(model)
 
     def export(self, model, stage, quantize=None):
-        """Write the model to a folder and score it.
-
-        Args:
-            model: `Transformer`.
-            stage: Path of an existing folder.
-            quantize: None, or `Quantize`.
-
-        Returns:
-            float, BLEU of the test split.
-        """
+        """Write the model to a folder and score it."""
         if quantize is not None and quantize.runtime == "litert":
             write_litert(
                 model,

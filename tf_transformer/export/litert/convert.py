@@ -14,29 +14,7 @@ WEIGHTS_DTYPES = ("float32", "float16", "int8", "full int8")
 
 
 def convert(functions, weights, weights_dtype="float32", examples=None):
-    """Convert functions to one LiteRT file with shared weights.
-
-    Args:
-        functions: dict, name -> concrete function.
-        weights: list of `tf.Variable` that they read.
-        weights_dtype: "float32"; "float16", which is widened when the file is loaded; "int8",
-            whose products round their other side when they are computed (dynamic); or "full int8",
-            also between products where LiteRT can, with ranges from examples.
-        examples: None, or for "full int8" a list of `(name, inputs)`: dict of arrays.
-
-    Returns:
-        bytes, the file.
-
-    Raises:
-        ValueError: If the functions have operations that LiteRT lacks.
-
-    Example:
-        >>> slope = tf.Variable(2.0)
-        >>> line = tf.function(lambda x: {"y": slope * x}, autograph=False)
-        >>> line = line.get_concrete_function(x=tf.TensorSpec((None,), tf.float32, name="x"))
-        >>> convert({"line": line}, [slope])[4:8]
-        b'TFL3'
-    """
+    """Convert functions to one LiteRT file with shared weights."""
     module = tf.Module()  # of a Keras model the converter would make NaN
     module.weights = weights
     with tempfile.TemporaryDirectory() as folder, _quiet():

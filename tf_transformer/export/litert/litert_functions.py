@@ -24,17 +24,7 @@ _BERT_INPUTS = {
 
 
 class LiteFunctions(NamedTuple):
-    """What a model becomes in a LiteRT file.
-
-    Args:
-        kind: str, see `tf_transformer.litert.lite_model.KINDS`.
-        functions: dict, name -> concrete function with tensors by keyword, which returns a dict.
-        facts: dict for `litert.json`, what a tokenizer and a decoder need to know.
-
-    Example:
-        >>> LiteFunctions("classifier", {}, {}).kind
-        'classifier'
-    """
+    """What a model becomes in a LiteRT file."""
 
     kind: str
     functions: dict
@@ -48,24 +38,6 @@ def litert_functions(model):
     answers or vectors out. Translators have `encode(ids, length)`, whose outputs are the
     state of decoding with room for so many tokens, and `step(token, ...)`, which takes the state
     under the names that `encode` gave it and returns it with `logits` (B, V).
-
-    Args:
-        model: built `BertForSequenceClassification`, `SentenceEncoder` or `Transformer`, in
-            float32.
-
-    Returns:
-        `LiteFunctions`.
-
-    Raises:
-        ValueError: If the model is of another class, is not built, computes in 16 bits or has int8
-            weights.
-
-    Example:
-        >>> from tf_transformer.bert import BertConfig
-        >>> model = SentenceEncoder(BertConfig(13, 8, 1, 2, 16))
-        >>> model.build()
-        >>> list(litert_functions(model).functions)
-        ['encode']
     """
     kinds = {
         BertForSequenceClassification: _of_classifier,

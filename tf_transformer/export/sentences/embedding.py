@@ -126,19 +126,7 @@ def nearest(index, vectors, top, rows_at_once=65536, scales=None):
 
 
 def check_search(vectors, width, top):
-    """Check the arguments of a search.
-
-    Args:
-        vectors: float array (B, D), the queries.
-        width: int, that of the index.
-        top: int, number of results.
-
-    Raises:
-        ValueError: If the widths differ, or `top` is below 1.
-
-    Example:
-        >>> check_search(np.ones((2, 3)), 3, top=1)
-    """
+    """Check the arguments of a search."""
     if vectors.shape[1] != width:
         raise ArgumentError(
             "index",

@@ -81,24 +81,7 @@ class TextEncoder(TextModel):
 
 
 def read_text_settings(folder):
-    """Read what a sentence-transformers model does with texts before its tokenizer.
-
-    Args:
-        folder: str or Path.
-
-    Returns:
-        `(max_length, lowercase)`: None or int; bool.
-
-    Raises:
-        ValueError: If a field is unknown, or has a value that is not supported.
-
-    Warns:
-        UserWarning: If the model expects a prompt before each text.
-
-    Example:
-        >>> read_text_settings("nowhere")
-        (None, False)
-    """
+    """Read what a sentence-transformers model does with texts before its tokenizer."""
     folder = Path(folder)
     settings = folder / "sentence_bert_config.json"
     content = read_json(settings) if settings.is_file() else {}

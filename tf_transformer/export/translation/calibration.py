@@ -4,23 +4,7 @@ from tf_transformer.data import BucketedBatches
 
 
 def calibration_batches(tokenizer, pairs, most=512):
-    """Batches of training pairs, from which int8 weights learn the ranges of activations.
-
-    Args:
-        tokenizer: `GraphTokenizer` or `ExportedTokenizer`.
-        pairs: list of (source, target), strings; the first ones are used.
-        most: int, how many.
-
-    Returns:
-        list of batches as for `fit`.
-
-    Example:
-        >>> from tf_transformer.export import load_transformer, shipped_model
-        >>> _, tokenizer = load_transformer(shipped_model("en-zh"))
-        >>> [((source, _), _)] = calibration_batches(tokenizer, [("Hello!", "你好！")])
-        >>> source.shape[1]
-        5
-    """
+    """Batches of training pairs, from which int8 weights learn the ranges of activations."""
     sides = zip(*pairs[:most], strict=True)
     sides = [tokenizer.encode_strings(list(side)).to_list() for side in sides]
     longest = max(len(row) for side in sides for row in side) + 1

@@ -8,17 +8,6 @@ class ExportedTokenizer(tf.Module):
 
     A SavedModel keeps functions and variables, not Python attributes: the ids of the special tokens
     come from `special_ids`, the size of the vocabulary from the translator.
-
-    Args:
-        loaded: the `tokenizer` of a loaded translator.
-        vocab_size: int, V.
-
-    Example:
-        >>> from tf_transformer.export import load_translator, shipped_model
-        >>> loaded = load_translator(shipped_model("en-zh"))
-        >>> tokenizer = ExportedTokenizer(loaded.tokenizer, vocab_size=4000)
-        >>> tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id
-        (0, 1, 2)
     """
 
     def __init__(self, loaded, vocab_size):

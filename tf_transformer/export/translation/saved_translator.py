@@ -52,23 +52,7 @@ def save_translator(translator, path, description, attention=None):
 
 
 def read_description(path):
-    """Read the description that `save_translator` wrote.
-
-    Args:
-        path: str or Path of the model's folder.
-
-    Returns:
-        dict.
-
-    Raises:
-        FileNotFoundError: If there is no such folder, or no exported translator in it.
-        ValueError: If it has another version of the format, or is damaged.
-
-    Example:
-        >>> from tf_transformer.export.translation.shipped_models import shipped_model
-        >>> read_description(shipped_model("en-zh"))["name"]
-        'en-zh'
-    """
+    """Read the description that `save_translator` wrote."""
     path = Path(path)
     file = path / DESCRIPTION
     if not (path / "saved_model.pb").is_file() or not file.is_file():
@@ -104,13 +88,7 @@ def read_description(path):
 
 
 def read_attention(path):
-    """The picture of an exported translator: str, an SVG, or None if it has none.
-
-    Example:
-        >>> from tf_transformer.export import shipped_model
-        >>> read_attention(shipped_model("en-zh")).startswith("<svg")
-        True
-    """
+    """The picture of an exported translator: str, an SVG, or None if it has none."""
     picture = Path(path) / _PICTURE
     return picture.read_text(encoding="utf-8") if picture.is_file() else None
 

@@ -122,22 +122,7 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
 
 
 def count_tokens(translator, texts):
-    """Count the tokens of texts, without the end token.
-
-    Args:
-        translator: a `Translator` or a loaded one.
-        texts: list of str.
-
-    Returns:
-        list of int.
-
-    Example:
-        >>> from tf_transformer.export.translation.saved_translator import load_translator
-        >>> from tf_transformer.export.translation.shipped_models import shipped_model
-        >>> translator = load_translator(shipped_model("en-zh"))
-        >>> count_tokens(translator, ["", "Hello!"])[0]
-        0
-    """
+    """Count the tokens of texts, without the end token."""
     return translator.tokenizer.encode_strings(_strings(texts)).row_lengths().numpy().tolist()
 
 
@@ -173,20 +158,7 @@ def _in_batches(translate, translator, texts, tokens_per_batch, progress, counte
 
 
 def batches_by_length(lengths, tokens_per_batch):
-    """Divide texts into batches of similar length.
-
-    Args:
-        lengths: list of int, numbers of tokens without the end token.
-        tokens_per_batch: int, see `translate_texts`.
-
-    Returns:
-        list of lists of int, the indices in each batch, the longest first, so that a batch too
-        large for the memory fails at once.
-
-    Example:
-        >>> batches_by_length([3, 9, 2, 3], 8)
-        [[1], [0, 3], [2]]
-    """
+    """Divide texts into batches of similar length."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     batches = []
     for i in order:

@@ -4,18 +4,7 @@ import tensorflow as tf
 
 
 def shape_of(x):
-    """Shape of a tensor, with ints for static sizes: XLA needs constant slice sizes.
-
-    Args:
-        x: tensor of known rank.
-
-    Returns:
-        list of ints and scalar int32 tensors.
-
-    Example:
-        >>> shape_of(tf.zeros((2, 3)))
-        [2, 3]
-    """
+    """Shape of a tensor, with ints for static sizes: XLA needs constant slice sizes."""
     return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
 
 
@@ -24,22 +13,6 @@ class Blocks:
 
     The last block may therefore start with indices that the previous block also covers; sums over
     blocks must skip them. Nothing is padded, and all shapes are static if the length is.
-
-    Args:
-        length: int or scalar int32 tensor, length of the axis.
-        size: int or scalar int32 tensor, block size; a shorter axis is a single block.
-
-    Attributes:
-        size: int or scalar tensor, at most `length`.
-        count: int or scalar tensor, number of blocks.
-        overlap: int or scalar tensor, number of indices shared by the last two blocks.
-
-    Example:
-        >>> blocks = Blocks(length=7, size=3)
-        >>> [blocks.indices(i).numpy().tolist() for i in range(blocks.count)]
-        [[0, 1, 2], [3, 4, 5], [4, 5, 6]]
-        >>> blocks.seen(2).numpy().tolist()
-        [True, True, False]
     """
 
     def __init__(self, length, size):
@@ -91,15 +64,7 @@ class Blocks:
         return block
 
     def join(self, blocks, axis=0):
-        """Join stacked blocks into one axis.
-
-        Args:
-            blocks: tensor (..., count, ..., size, width).
-            axis: int, the axis that counts the blocks.
-
-        Returns:
-            Tensor (..., length, width), with one axis fewer.
-        """
+        """Join stacked blocks into one axis."""
         rank = blocks.shape.rank
         others = [i for i in range(rank - 2) if i != axis]
         joined = tf.transpose(blocks, [*others, axis, rank - 2, rank - 1])
@@ -113,58 +78,20 @@ class Blocks:
 
 
 def join_grid(blocks, heads, rows, width):
-    """Join blocks of two axes, as a loop over both stacks them.
-
-    Args:
-        blocks: tensor (heads.count * rows.count, heads.size, rows.size, width).
-        heads, rows: `Blocks`; all blocks of rows come before the next block of heads.
-        width: int.
-
-    Returns:
-        Tensor (heads.length, rows.length, width).
-
-    Example:
-        >>> blocks = tf.reshape(tf.range(6), (3, 2, 1, 1))
-        >>> join_grid(blocks, Blocks(2, 2), Blocks(3, 1), 1)[..., 0].numpy().tolist()
-        [[0, 2, 4], [1, 3, 5]]
-    """
+    """Join blocks of two axes, as a loop over both stacks them."""
     shape = heads.count, rows.count, heads.size, rows.size, width
     joined = rows.join(tf.reshape(blocks, shape), axis=1)
     return join_heads(joined, heads, rows.length, width)
 
 
 def join_heads(blocks, heads, length, width):
-    """Join blocks of heads.
-
-    Args:
-        blocks: tensor (heads.count, heads.size, length, width).
-        heads: `Blocks`.
-        length, width: int or scalar int32 tensors.
-
-    Returns:
-        Tensor (heads.length, length, width).
-
-    Example:
-        >>> join_heads(tf.zeros((2, 3, 5, 7)), Blocks(4, 3), 5, 7).shape.as_list()
-        [4, 5, 7]
-    """
+    """Join blocks of heads."""
     blocks = tf.reshape(blocks, (heads.count, heads.size, length * width))
     return tf.reshape(heads.join(blocks), (heads.length, length, width))
 
 
 def even_size(length, most):
-    """Block size for the fewest blocks of at most `most`, all about equally large.
-
-    Args:
-        length, most: int or scalar int32 tensor.
-
-    Returns:
-        int or scalar int32 tensor, at least 1.
-
-    Example:
-        >>> even_size(10, 6)
-        5
-    """
+    """Block size for the fewest blocks of at most `most`, all about equally large."""
     larger = max if isinstance(length, int) and isinstance(most, int) else tf.maximum
     count = larger(1, -(-length // larger(1, most)))
     return larger(1, -(-length // count))
@@ -175,19 +102,6 @@ def over_blocks(count, body, state):
 
     Two iterations are in flight, so that the matrix products of one overlap with the elementwise
     operations of the other.
-
-    Args:
-        count: int or scalar int32 tensor.
-        body: function that returns a new state.
-        state: list of tensors and TensorArrays.
-
-    Returns:
-        list, the last state.
-
-    Example:
-        >>> [total] = over_blocks(5, lambda i, total: [total + i], [tf.constant(0)])
-        >>> int(total)
-        10
     """
     if isinstance(count, int) and count == 1:
         return body(0, *state)
@@ -201,20 +115,7 @@ def over_blocks(count, body, state):
 
 
 def zeros_array(dtype, count, *shape):
-    """A TensorArray of zeros, for sums over blocks.
-
-    Args:
-        dtype: float dtype.
-        count: int or scalar int32 tensor, number of elements.
-        *shape: ints or scalar int32 tensors, the shape of an element.
-
-    Returns:
-        `tf.TensorArray`.
-
-    Example:
-        >>> zeros_array(tf.float32, 2, 3).read(1).numpy().tolist()
-        [0.0, 0.0, 0.0]
-    """
+    """A TensorArray of zeros, for sums over blocks."""
     static = [size if isinstance(size, int) else None for size in shape]
     array = tf.TensorArray(dtype, count, element_shape=static, clear_after_read=False)
     # Unwritten elements read as zeros if their shape is static.

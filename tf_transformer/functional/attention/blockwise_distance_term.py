@@ -12,16 +12,7 @@ from tf_transformer.functional.attention.leading_axes import sum_to
 
 
 class DistanceTile:
-    """The scores of `ByDistance`; see `TensorTile` for its methods.
-
-    Args:
-        by_distance: `ByDistance` with scores.
-
-    Example:
-        >>> from tf_transformer.functional.attention.by_distance import ByDistance
-        >>> DistanceTile(ByDistance(tf.zeros((3, 5)))).most
-        2
-    """
+    """The scores of `ByDistance`; see `TensorTile` for its methods."""
 
     def __init__(self, by_distance):
         table = tf.expand_dims(by_distance.scores, -2)  # (..., 1, D)

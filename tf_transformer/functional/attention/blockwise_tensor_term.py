@@ -10,18 +10,7 @@ from tf_transformer.functional.attention.leading_axes import sum_to
 
 
 class TensorTile:
-    """A bias that is a tensor.
-
-    Args:
-        bias: float tensor that broadcasts to (..., T, S).
-
-    Attributes:
-        tensors: list of the tensors with a gradient.
-
-    Example:
-        >>> len(TensorTile(tf.zeros((3, 5, 7))).tensors)
-        1
-    """
+    """A bias that is a tensor."""
 
     def __init__(self, bias):
         self.tensors = [bias]

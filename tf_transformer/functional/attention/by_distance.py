@@ -149,18 +149,7 @@ class ByDistance(tf.experimental.ExtensionType):
 
 
 def shares_of_distances(first, queries, keys, most):
-    """How often each distance occurs in the row of a query, divided by the number of keys.
-
-    Args:
-        first, queries, keys, most: see `spread` and `collect`.
-
-    Returns:
-        float32 (T, D).
-
-    Example:
-        >>> shares_of_distances(0, 2, 4, 1).numpy().tolist()
-        [[0.0, 0.25, 0.75], [0.25, 0.25, 0.5]]
-    """
+    """How often each distance occurs in the row of a query, divided by the number of keys."""
     distances = tf.range(-most, most + 1)
     at = tf.expand_dims(tf.range(queries) - first, 1) + distances  # (T, D), the key there
     counts = tf.cast((at >= 0) & (at < keys), tf.int32)
@@ -170,20 +159,7 @@ def shares_of_distances(first, queries, keys, most):
 
 
 def spread(table, first, queries, keys):
-    """Read a table of distances for each pair of a query and a key.
-
-    Args:
-        table: float tensor (..., T, D) or (..., 1, D), D = 2 m + 1, for the distances -m to m.
-        first: int or scalar int32 tensor, position of the first key minus that of the first query.
-        queries, keys: int or scalar int32 tensors, T and S.
-
-    Returns:
-        (..., T, S): column clip(first + s - t, -m, m) + m of row t of the table.
-
-    Example:
-        >>> spread(tf.constant([[3.0, 5.0, 7.0]]), 0, 2, 2).numpy().tolist()
-        [[5.0, 7.0], [3.0, 5.0]]
-    """
+    """Read a table of distances for each pair of a query and a key."""
     most = shape_of(table)[-1] // 2
 
     @tf.custom_gradient
@@ -207,21 +183,7 @@ def spread(table, first, queries, keys):
 
 
 def collect(x, first, most, together=False):
-    """Sum a matrix over the pairs of each distance; the transpose of `spread`.
-
-    Args:
-        x: float tensor (..., T, S).
-        first: see `spread`.
-        most: int, m.
-        together: bool, whether to sum over the queries too.
-
-    Returns:
-        (..., T, D), D = 2 m + 1, or (..., 1, D).
-
-    Example:
-        >>> collect(tf.constant([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]]), 0, 1, True).numpy().tolist()
-        [[8.0, 17.0, 38.0]]
-    """
+    """Sum a matrix over the pairs of each distance; the transpose of `spread`."""
     queries, keys = shape_of(x)[-2:]
     lead, window = shape_of(x)[:-2], queries + keys
     x = _pad(x, 0, queries - 1)  # (..., T, T + S - 1)

@@ -7,20 +7,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def check_inputs(q, k, v):
-    """Check that queries, keys and values belong together, whatever the scores are.
-
-    Args:
-        q: tensor (..., T, any width).
-        k: tensor (..., S, any width).
-        v: tensor (..., S, any width).
-
-    Raises:
-        ValueError: If a dtype is not float, a rank is unknown, or ranks, lengths or leading axes do
-            not match.
-
-    Example:
-        >>> check_inputs(tf.zeros((3, 2)), tf.zeros((5, 4)), tf.zeros((5, 1)))
-    """
+    """Check that queries, keys and values belong together, whatever the scores are."""
     if not (q.dtype.is_floating and k.dtype.is_floating and v.dtype.is_floating):
         raise ArgumentError(
             "q, k, v",

@@ -23,37 +23,6 @@ def complex_attention(q, k, v, mask=None, *, return_attention_weights=True, plan
     softmax(|Q K^H| / sqrt(H)) V, Wang et al. 2020, "Encoding Word Order in Complex Embeddings",
     equations 13 and 14. K^H is the conjugate transpose, so the score does not change if query and
     key turn by the same angle. The weights are real.
-
-    Args:
-        q: complex64 or complex128 tensor (..., T, H).
-        k: tensor (..., S, H), and v: tensor (..., S, H_v), of the same dtype.
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
-        return_attention_weights: False returns None in place of the weights.
-        plan: "auto", "whole", "rowwise", "blockwise" or an `AttentionPlan`, see `choose_plan`.
-            "rowwise" and "blockwise" are the same here: as many queries at a time, with all their
-            keys, as have `most_scores` scores, but at least one; each block is computed again in
-            the backward pass.
-
-    Returns:
-        `(output, attention_weights)`: (..., T, H_v), complex, and (..., T, S), float32 (float64
-        for complex128).
-
-    Raises:
-        ValueError: If an input is not complex, shapes do not match, the mask has an integer dtype
-            or does not broadcast, or the plan cannot return the requested weights.
-
-    Differs from the paper: in equation 14 the divisor is the root of n, the number of words; here
-    it is that of the head width, as in the code published for text classification. Like that code,
-    this takes the softmax of the scores themselves, which the equation first divides by their sum.
-    The conjugation is that of the equation; the code leaves it out.
-
-    Example:
-        >>> q = tf.constant([[10 + 0j, 0]])
-        >>> k = v = tf.constant([[10j, 0], [0, 10]])
-        >>> output, weights = complex_attention(q, k, v)
-        >>> weights.numpy().round(3).tolist(), output.numpy().round(3).tolist()
-        ([[1.0, 0.0]], [[10j, 0j]])
     """
     q, k, v = (tf.convert_to_tensor(tensor) for tensor in (q, k, v))
     _check_inputs(q, k, v)

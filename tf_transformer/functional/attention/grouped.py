@@ -17,20 +17,6 @@ def grouped_attention(
 
     Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
     Checkpoints", section 2.2.
-
-    Args:
-        q: float tensor (B, N, T, H).
-        k, v: float tensors (B, G, S, H).
-        times: int, N / G.
-        mask, bias, causal, window, options: see `scaled_dot_product_attention`.
-
-    Returns:
-        See `scaled_dot_product_attention`, with N heads.
-
-    Example:
-        >>> q, k = tf.ones((1, 6, 3, 4)), tf.ones((1, 2, 5, 4))
-        >>> grouped_attention(q, k, k, 3)[1].shape.as_list()
-        [1, 6, 3, 5]
     """
     output, weights = _grouped(q, k, v, times, mask, bias, causal, window, **options)
     record(q, k, weights)
@@ -59,36 +45,12 @@ def _same_for_all_queries(mask):
 
 
 def fold_heads(x, times):
-    """Put the rows of the heads that share keys one after another, so that keys are read once.
-
-    Args:
-        x: tensor (..., N, T, W).
-        times: int, N / G.
-
-    Returns:
-        (..., G, N / G * T, W).
-
-    Example:
-        >>> fold_heads(tf.zeros((2, 6, 5, 7)), 3).shape.as_list()
-        [2, 2, 15, 7]
-    """
+    """Put the rows of the heads that share keys one after another, so that keys are read once."""
     *lead, heads, rows, width = shape_of(x)
     return tf.reshape(x, (*lead, heads // times, times * rows, width))
 
 
 def unfold_heads(x, times):
-    """The inverse of `fold_heads`.
-
-    Args:
-        x: tensor (..., G, N / G * T, W).
-        times: int, N / G.
-
-    Returns:
-        (..., N, T, W).
-
-    Example:
-        >>> unfold_heads(tf.zeros((2, 2, 15, 7)), 3).shape.as_list()
-        [2, 6, 5, 7]
-    """
+    """The inverse of `fold_heads`."""
     *lead, heads, rows, width = shape_of(x)
     return tf.reshape(x, (*lead, heads * times, rows // times, width))

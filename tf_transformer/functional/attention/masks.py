@@ -132,23 +132,7 @@ def additive_mask(attention_mask):
 
 
 def with_key_masks(mask, k, *key_masks):
-    """Add Keras masks of keys and values to an attention mask: what one of them blocks is blocked.
-
-    Args:
-        mask: see `blocked_scores`.
-        k: the keys, a tensor (..., S, width).
-        *key_masks: None, or bool tensors (..., S), False for padding.
-
-    Returns:
-        A mask for `blocked_scores`. Nothing in it has T x S elements unless `mask` does.
-
-    Raises:
-        ValueError: See `check_keras_mask`.
-
-    Example:
-        >>> with_key_masks(None, tf.zeros((1, 2, 8)), tf.constant([[True, False]])).numpy().tolist()
-        [[[True, False]]]
-    """
+    """Add Keras masks of keys and values to an attention mask: each of them blocks."""
     masks = () if mask is None else (mask,)
     for key_mask in {id(one): one for one in key_masks if one is not None}.values():
         check_keras_mask(key_mask, k.shape[:-1])
@@ -157,18 +141,7 @@ def with_key_masks(mask, k, *key_masks):
 
 
 def check_keras_mask(mask, shape):
-    """Check a Keras mask.
-
-    Args:
-        mask: tensor.
-        shape: static shape of the tokens that it is for, a `tf.TensorShape`.
-
-    Raises:
-        ValueError: If the mask is not bool or has another shape.
-
-    Example:
-        >>> check_keras_mask(tf.constant([[True, False]]), tf.TensorShape((1, 2)))
-    """
+    """Check a Keras mask."""
     if mask.dtype != tf.bool or not shape.is_compatible_with(mask.shape):
         raise ArgumentError(
             "Keras mask",
@@ -180,30 +153,7 @@ def check_keras_mask(mask, shape):
 
 
 def blocked_scores(mask, scores_shape):
-    """Convert a mask of either convention to a bool mask with True = blocked.
-
-    Args:
-        mask: None, a tuple of masks, of which each blocks, or one of
-            float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
-            any shape that broadcasts to the scores by NumPy's rules;
-            bool, True = may attend (Keras, PyTorch): (B, N, T, S) or any shape that broadcasts to
-            it; (B, S), which becomes (B, 1, 1, S); (B, T, S), which becomes (B, 1, T, S). Rank 2
-            is always (B, S) as in Keras, even if B equals T: pass a bool look-ahead mask as
-            (1, 1, T, S).
-        scores_shape: static shape of the scores, (..., T, S), a `tf.TensorShape`.
-
-    Returns:
-        None, or a bool tensor that broadcasts to the scores, True = blocked.
-
-    Raises:
-        ValueError: If the mask is an integer tensor, whose polarity is unknown, or does not
-            broadcast to the scores.
-
-    Example:
-        >>> shape = tf.TensorShape((1, 1, 1, 2))
-        >>> blocked_scores(tf.constant([[True, False]]), shape).numpy().tolist()
-        [[[[False, True]]]]
-    """
+    """Convert a mask of either convention to a bool mask with True = blocked."""
     if mask is None:
         return None
     if isinstance(mask, tuple):

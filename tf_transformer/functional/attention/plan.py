@@ -102,26 +102,6 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
     have `WINDOW_QUERIES` or `window` / 2 queries each; otherwise, or if that is unknown, windowed.
 
     An unknown batch size counts as 1.
-
-    Args:
-        plan: "auto" (as above, unless `attention_plan` sets a default), "whole", "rowwise",
-            "blockwise", "windowed" or an `AttentionPlan`.
-        q_shape, k_shape: static shapes of queries and keys, (..., T, H) and (..., S, H).
-        weights_wanted: bool, whether the attention weights are returned.
-        compiled: bool, whether the core is compiled with XLA.
-        window: None, or int, see `scaled_dot_product_attention`.
-
-    Returns:
-        `AttentionPlan`.
-
-    Raises:
-        ValueError: If the plan is unknown, cannot return the requested weights, or does not fit
-            `window`: "windowed" needs one, "rowwise" and "blockwise" have none.
-
-    Example:
-        >>> long = tf.TensorShape((1, 8, 16384, 64))
-        >>> choose_plan("auto", long, long, weights_wanted=False, compiled=True).name
-        'blockwise'
     """
     if plan != "auto":
         plan = _as_plan(plan)

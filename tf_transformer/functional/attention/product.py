@@ -4,19 +4,7 @@ import tensorflow as tf
 
 
 def as_factor(x, compiled):
-    """Cast a tensor to a dtype that `product` accepts.
-
-    Args:
-        x: float tensor.
-        compiled: bool, whether this is compiled with XLA.
-
-    Returns:
-        `x` unchanged if it is float32 or float64, or bfloat16 under XLA; otherwise as float32.
-
-    Example:
-        >>> as_factor(tf.zeros((), tf.bfloat16), compiled=False).dtype
-        tf.float32
-    """
+    """Cast a tensor to a dtype that `product` accepts."""
     wide = x.dtype in (tf.float32, tf.float64) or (compiled and x.dtype == tf.bfloat16)
     return x if wide else tf.cast(x, tf.float32)
 
@@ -26,18 +14,6 @@ def product(x, y, transpose_a=False, transpose_b=False):
 
     Matrix units multiply bfloat16 and accumulate in float32. `tf.matmul` would round the sum to
     bfloat16; the op that keeps float32 has a kernel only under XLA, and no registered gradient.
-
-    Args:
-        x: tensor (..., n, m), float32, float64 or, only under XLA, bfloat16.
-        y: tensor (..., m, p); if one of the two is bfloat16, the other is cast to it.
-        transpose_a, transpose_b: bool, whether to transpose x or y.
-
-    Returns:
-        (..., n, p), float32 or float64.
-
-    Example:
-        >>> product(tf.ones((2, 3)), tf.ones((2, 3)), transpose_b=True).shape.as_list()
-        [2, 2]
     """
     if tf.bfloat16 not in (x.dtype, y.dtype):
         return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)

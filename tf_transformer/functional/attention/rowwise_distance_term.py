@@ -12,17 +12,7 @@ from tf_transformer.functional.attention.leading_axes import merge_leading, plac
 
 
 class DistanceTerm:
-    """The scores of `ByDistance`; see `TensorTerm` for its methods.
-
-    Args:
-        by_distance: `ByDistance` with scores.
-        lead: int32 tensor, the leading axes of the scores.
-
-    Example:
-        >>> from tf_transformer.functional.attention.by_distance import ByDistance
-        >>> DistanceTerm(ByDistance(tf.zeros((3, 5))), tf.constant([2, 3])).most
-        2
-    """
+    """The scores of `ByDistance`; see `TensorTerm` for its methods."""
 
     one_head = False
 

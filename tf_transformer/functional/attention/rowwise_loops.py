@@ -24,25 +24,7 @@ from tf_transformer.functional.dropout import dropout_factors, fold_in
 
 
 class Rows:
-    """The inputs of one attention call, and the two loops over its blocks.
-
-    Args:
-        q, k, v: (R, T, H), (R, S, H) and (R, S, H_v), float32 or float64.
-        lead: int tensor, the sizes of the leading axes merged into R.
-        blocked: None, or a bool tensor that broadcasts to (*lead, T, S), True = blocked.
-        term: None, or what is added to the scores: a `TensorTerm` or `DistanceTerm`.
-        terms: list, the tensors of `term`.
-        tables: `(keys, values, first)` of `ByDistance`; keys and values may be None.
-        dropout: None, or `(rate, seed)`.
-        most_scores: int, maximum number of scores in a block of more than one row.
-        past: None, or with `causal` an int, the number of keys before the first query.
-
-    Example:
-        >>> q = tf.zeros((2, 5, 4))
-        >>> rows = Rows(q, q, q, tf.constant([2]), None, None, [], (None, None, 0), None, 10)
-        >>> (rows.queries.size, rows.heads.size, rows.forward().shape.as_list())
-        (2, 1, [2, 5, 4])
-    """
+    """The inputs of one attention call, and the two loops over its blocks."""
 
     def __init__(
         self, q, k, v, lead, blocked, term, terms, tables, dropout, most_scores, past=None
@@ -62,11 +44,7 @@ class Rows:
         self.heads = Blocks(heads, even_size(heads, together))
 
     def forward(self):
-        """Compute the output.
-
-        Returns:
-            (R, T, H_v).
-        """
+        """Compute the output."""
 
         def block(i, j, future, outputs):
             _, _, v, weights, factors = self._block(i, j, future)
@@ -81,15 +59,7 @@ class Rows:
         return self.join_queries(outputs, width)
 
     def backward(self, upstream, output):
-        """Compute the gradients with respect to the inputs; each block is recomputed.
-
-        Args:
-            upstream: (R, T, H_v), the gradient with respect to the output.
-            output: what `forward` returned.
-
-        Returns:
-            list with one tensor for each of q, k, v, `terms` and the tables that are given.
-        """
+        """Compute the gradients with respect to the inputs; each block is recomputed."""
         zero = tf.zeros((), self.q.dtype)
 
         def block(i, j, future, dq, dk, dv, dterm, dkeys, dvalues):

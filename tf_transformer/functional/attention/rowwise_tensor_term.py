@@ -11,20 +11,7 @@ from tf_transformer.functional.attention.leading_axes import merge_leading, plac
 
 
 class TensorTerm:
-    """A bias that is a tensor.
-
-    Args:
-        bias: float tensor whose leading axes broadcast to `lead`, (..., T, S).
-        lead: int32 tensor, the leading axes of the scores.
-
-    Attributes:
-        tensors: list of the tensors with a gradient, their leading axes merged.
-        one_head: bool, whether a block must hold one head only.
-
-    Example:
-        >>> TensorTerm(tf.zeros((3, 5, 7)), tf.constant([2, 3])).at.numpy().tolist()
-        [0, 1, 2, 0, 1, 2]
-    """
+    """A bias that is a tensor."""
 
     one_head = True  # which tells where the gradient belongs
 

@@ -19,22 +19,6 @@ def use_xla(jit, *shapes):
     | on a GPU or TPU, all shapes known | compiled |
     | on a GPU or TPU, a size unknown, or `MOST_PROGRAMS` shapes compiled before | plain graph |
     | on a CPU | plain graph, which is the faster one there (benchmarks/attention/NOTES.md) |
-
-    Args:
-        jit: True, False or "auto".
-        *shapes: static shapes of the inputs, with which "auto" counts its programs.
-
-    Returns:
-        bool.
-
-    Raises:
-        ValueError: If `jit` is none of the three.
-
-    Example:
-        >>> use_xla(True), use_xla("auto", tf.TensorShape((2, 3)))
-        (True, False)
-        >>> bool(tf.function(lambda: use_xla("auto"), jit_compile=True)())
-        True
     """
     if jit not in (True, False, "auto"):
         raise ArgumentError("jit", 'True, False or "auto"', f"{jit!r}")

@@ -30,28 +30,6 @@ def whole_attention(
     """softmax(Q K^T / sqrt(d_k) + bias) V, computed directly.
 
     "Attention Is All You Need", equation 1, section 3.2.1.
-
-    Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, a float tensor that broadcasts to (..., T, S), added to the scores, or
-            `ByDistance`.
-        causal: bool, True also blocks key s for query t if s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with probability rate; seed is an
-            integer tensor (2,).
-        weights_wanted: bool, whether to return the weights.
-
-    Returns:
-        `(output, weights)`: (..., T, H_v) and (..., T, S), the weights before dropout, both in
-        the dtype of `q`; None in place of weights that are not wanted. Scores and softmax are
-        float32 (float64 for float64).
-
-    Example:
-        >>> q = tf.constant([[0.0, 1.0], [1.0, 0.0]])
-        >>> whole_attention(q, q, q, causal=True)[1][0].numpy().tolist()
-        [1.0, 0.0]
     """
     dtype = q.dtype
     q, k, v = (as_factor(x, compiled=False) for x in (q, k, v))
@@ -67,16 +45,7 @@ def whole_attention(
 
 
 def blocked_or_future(blocked, causal, q, k):
-    """Combine a mask with `causal`; see `whole_attention` for the arguments.
-
-    Returns:
-        None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-
-    Example:
-        >>> q = tf.zeros((2, 4))
-        >>> blocked_or_future(None, True, q, q).numpy().tolist()
-        [[False, True], [False, False]]
-    """
+    """Combine a mask with `causal`; see `whole_attention` for the arguments."""
     if not causal:
         return blocked
     queries, keys = (tf.range(tf.shape(x)[-2]) for x in (q, k))
@@ -85,16 +54,7 @@ def blocked_or_future(blocked, causal, q, k):
 
 
 def attention_scores(q, k, blocked, bias):
-    """Q K^T / sqrt(d_k) + bias, or `BLOCKED_SCORE` where blocked; see `whole_attention`.
-
-    Returns:
-        Tensor (..., T, S), float32 or float64.
-
-    Example:
-        >>> q = tf.ones((1, 4))
-        >>> attention_scores(q, q, None, None).numpy().tolist()
-        [[2.0]]
-    """
+    """Q K^T / sqrt(d_k) + bias, or `BLOCKED_SCORE` where blocked; see `whole_attention`."""
     dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
     scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
     if q.dtype == dtype:  # scaling Q takes T x H products, scaling the scores T x S

@@ -35,18 +35,6 @@ def whole_attention_by_xla(
     pass starts from exp(score - maximum) and the sums of its rows, so that it has no second
     softmax; nothing else of the forward pass is kept. And no product has a large transposed left
     side, see `_product_over_rows`.
-
-    Args:
-        q, k, v, blocked, bias, causal, dropout: see `whole_attention`.
-        weights_wanted: bool, whether to return the weights.
-
-    Returns:
-        `(output, weights)` as `whole_attention`; None in place of weights that are not wanted.
-
-    Example:
-        >>> q = tf.constant([[0.0, 1.0], [1.0, 0.0]])
-        >>> whole_attention_by_xla(q, q, q, causal=True)[1][0].numpy().tolist()
-        [1.0, 0.0]
     """
     rate, seed = (0.0, None) if dropout is None else dropout
     if isinstance(bias, ByDistance):

@@ -16,26 +16,7 @@ from tf_transformer.functional.dropout import dropout_factors, fold_in
 
 
 class Windows:
-    """The inputs of one attention call, and the loops over its tiles.
-
-    Args:
-        tiles: `Tiles`.
-        q, k, v: (B, ..., M t, H), and padded keys (B, ..., (M - 1) t + s, H) and values.
-        constants: dict with "blocked", bool (B or 1, ..., M, t, s), and perhaps a "term".
-        others: dict with some of "term", (B or 1, ..., M or 1, t, s), added to the scores; "keys"
-            and "values", the tables of `ByDistance`.
-        first: int, position of key 0 minus that of query 0, for the tables.
-        dropout: None, or `(rate, seed)`.
-        most_scores: int, maximum number of scores of more than one entry of the first axis.
-
-    Example:
-        >>> from tf_transformer.functional.attention.windowed_tiles import Tiles
-        >>> tiles = Tiles(length=5, source=5, window=1, causal=True, query_block=5)
-        >>> q, k = tf.zeros((2, 5, 4)), tiles.padded_keys(tf.zeros((2, 5, 4)))
-        >>> constants = {"blocked": tiles.blocked(None, rank=3)}
-        >>> Windows(tiles, q, k, k, constants, {}, 0, None, 99).forward().shape.as_list()
-        [2, 5, 4]
-    """
+    """The inputs of one attention call, and the loops over its tiles."""
 
     def __init__(self, tiles, q, k, v, constants, others, first, dropout, most_scores):
         self.tiles, self.queries = tiles, tiles.queries
@@ -48,11 +29,7 @@ class Windows:
         self.entries = Blocks(entries, even_size(entries, most_scores // scores))
 
     def forward(self):
-        """Compute the output.
-
-        Returns:
-            (B, ..., M t, H_v).
-        """
+        """Compute the output."""
         width = self.inputs["v"].shape[-1]
 
         def entries(i, outputs):
@@ -69,14 +46,7 @@ class Windows:
         return self._join_entries(outputs, self.queries.length, width)
 
     def backward(self, upstream):
-        """Compute the gradients with respect to the inputs; each tile is recomputed.
-
-        Args:
-            upstream: (B, ..., M t, H_v), the gradient with respect to the output.
-
-        Returns:
-            list with one tensor for each of q, k, v and `others`.
-        """
+        """Compute the gradients with respect to the inputs; each tile is recomputed."""
         width, value_width = (self.inputs[name].shape[-1] for name in "kv")
         size, rest = self.queries.size, self.tiles.keys - self.queries.size
 

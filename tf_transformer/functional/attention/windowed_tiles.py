@@ -15,27 +15,6 @@ class Tiles:
 
     Queries and keys are padded, so that all tiles look alike: the distance s - t of a pair depends
     only on its place in the tile. Padded keys are blocked.
-
-    Args:
-        length, source: int or scalar int32 tensor, T and S.
-        window: int, largest distance of a query and a key.
-        causal: bool, whether keys after the query are blocked.
-        query_block: int, maximum t.
-
-    Attributes:
-        queries: `Blocks` of the padded queries, M tiles of t.
-        before: int or scalar tensor, position of the first query of a tile minus that of its first
-            key.
-        keys: int or scalar tensor, s.
-        all_keys: int or scalar tensor, the number of padded keys, (M - 1) t + s.
-        all_reach_a_key: bool, whether each query is known to have a key in its window.
-
-    Example:
-        >>> tiles = Tiles(length=7, source=11, window=2, causal=False, query_block=3)
-        >>> tiles.queries.count, tiles.queries.size, tiles.keys
-        (3, 3, 7)
-        >>> tiles.padded_keys(tf.reshape(tf.range(11), (11, 1)))[:, 0].numpy().tolist()
-        [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     """
 
     def __init__(self, length, source, window, causal, query_block):
@@ -66,15 +45,7 @@ class Tiles:
         return _padded(x, -2, 0, self.length)
 
     def blocked(self, blocked, rank):
-        """Which pairs a mask, the window and the padding block.
-
-        Args:
-            blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-            rank: int, the rank of the scores.
-
-        Returns:
-            bool tensor (..., M, t, s) of rank + 1 axes; leading axes may be 1.
-        """
+        """Which pairs a mask, the window and the padding block."""
         if blocked is None:
             blocked = tf.zeros((1, self.source), tf.bool)
         while blocked.shape.rank < rank:
@@ -86,15 +57,7 @@ class Tiles:
         return self._outside | self.of_pairs(blocked, True)
 
     def of_pairs(self, x, fill):
-        """Cut the tiles out of a tensor.
-
-        Args:
-            x: tensor (..., T or 1, S).
-            fill: number or bool, the value for padded keys.
-
-        Returns:
-            (..., M, t or 1, s).
-        """
+        """Cut the tiles out of a tensor."""
         size, count = self.queries.size, self.queries.count
         x = _padded(x, -1, self.before, self.all_keys, fill)
         if x.shape[-2] == 1:
@@ -110,15 +73,7 @@ class Tiles:
         return _padded(tf.reshape(x, [*lead, count, size, width]), -1, 0, self.keys)
 
     def of_distances(self, scores, first):
-        """Spread the scores of `ByDistance` over a tile.
-
-        Args:
-            scores: float tensor (..., D).
-            first: int, position of key 0 minus that of query 0.
-
-        Returns:
-            (..., 1, t, s), the same for all tiles.
-        """
+        """Spread the scores of `ByDistance` over a tile."""
         scores = tf.expand_dims(tf.expand_dims(scores, -2), -2)  # (..., 1, 1, D)
         return spread(scores, first - self.before, self.queries.size, self.keys)
 

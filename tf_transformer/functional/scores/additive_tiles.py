@@ -28,20 +28,6 @@ class AdditiveTiles:
 
     A block of rows has r heads and t queries, and its scores of all keys are joined before the
     softmax. The backward pass computes each tile again from the maximum and the sum of the rows.
-
-    Args:
-        q, k, v: (R, T, U), (R, S, U) and (R, S, H_v), float32 or float64, the first two projected.
-        vector: (U,), the same dtype.
-        lead: int tensor, the sizes of the leading axes merged into R.
-        blocked: None, or a bool tensor that broadcasts to (*lead, T, S), True = blocked.
-        causal: bool, True also blocks key s for query t if s > t.
-
-    Example:
-        >>> q = tf.zeros((2, 5, 4))
-        >>> tiles = AdditiveTiles(q, q, q, tf.ones((4,)), tf.constant([2]), None, False)
-        >>> [output], _ = tiles.forward(weights_wanted=False)
-        >>> output.shape.as_list()
-        [2, 5, 4]
     """
 
     def __init__(self, q, k, v, vector, lead, blocked, causal):
@@ -57,12 +43,7 @@ class AdditiveTiles:
         self.heads = Blocks(heads, even_size(heads, pairs // (keys * queries)))
 
     def forward(self, weights_wanted):
-        """Compute the output and, if wanted, the weights.
-
-        Returns:
-            `(results, sums)`: a list of the output (R, T, H_v) and the wanted weights (R, T, S);
-            a list of the maximum score and the sum of exp(score - maximum) of each row, (R, T, 1).
-        """
+        """Compute the output and, if wanted, the weights."""
         widths = [self.v.shape[-1], 1, 1, *([self.keys.length] if weights_wanted else [])]
 
         def rows(n, *arrays):
@@ -85,15 +66,7 @@ class AdditiveTiles:
         return [output, *weights], [highest, total]
 
     def backward(self, results, sums, upstream):
-        """Compute the gradients with respect to q, k, v and the vector.
-
-        Args:
-            results, sums: what `forward` returned.
-            upstream: list, the gradients with respect to `results`.
-
-        Returns:
-            list with a tensor for each.
-        """
+        """Compute the gradients with respect to q, k, v and the vector."""
         # What the softmax subtracts from the gradient of each weight, (R, T, 1).
         pairs = zip(results, upstream, strict=True)
         means = sum(tf.reduce_sum(x * up, -1, keepdims=True) for x, up in pairs)

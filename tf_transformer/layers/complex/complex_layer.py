@@ -18,10 +18,6 @@ class ComplexLayer(NotesLayer, keras.layers.Layer):
     Whatever the dtype policy, outputs are complex64 and weights float32, since TensorFlow has no
     complex type of half the precision; under "float64" they are complex128 and float64. Real inputs
     are taken as complex ones without an imaginary part.
-
-    Example:
-        >>> ComplexLayer(dtype="mixed_float16").real_dtype
-        'float32'
     """
 
     @property
@@ -43,17 +39,7 @@ class ComplexLayer(NotesLayer, keras.layers.Layer):
 
 
 def check_sizes(**sizes):
-    """Check that sizes are positive integers.
-
-    Args:
-        **sizes: each size by the name of its argument.
-
-    Raises:
-        ValueError: If one is not.
-
-    Example:
-        >>> check_sizes(vocab_size=11, d_model=8)
-    """
+    """Check that sizes are positive integers."""
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ArgumentError(name, "a positive integer", f"{size!r}")

@@ -10,18 +10,7 @@ from tf_transformer.layers.flat_dense import FlatDense
 
 
 def check_width(x_shape, d_model):
-    """Check that an input has the width needed for a residual connection.
-
-    Args:
-        x_shape: shape (B, T, D) of the layer's input.
-        d_model: int, the width of the layer.
-
-    Raises:
-        ValueError: If D is not `d_model`.
-
-    Example:
-        >>> check_width((1, 3, 8), 8)
-    """
+    """Check that an input has the width needed for a residual connection."""
     if x_shape[-1] != d_model:
         raise ArgumentError("x", f"width {d_model}, the layer's d_model", f"shape {tuple(x_shape)}")
 

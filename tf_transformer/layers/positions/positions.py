@@ -104,18 +104,7 @@ class Positions(NotesLayer, keras.layers.Layer):
 
 
 def part_config(part):
-    """Serialize a part for the config of the layer that holds and builds it.
-
-    Args:
-        part: None or a `Positions`.
-
-    Returns:
-        None or a dict.
-
-    Example:
-        >>> part_config(None) is None
-        True
-    """
+    """Serialize a part for the config of the layer that holds and builds it."""
     config = keras.saving.serialize_keras_object(part)
     if config is not None:
         config.pop("build_config", None)
@@ -123,17 +112,6 @@ def part_config(part):
 
 
 def with_part(config):
-    """Return a layer's config with its `positions` deserialized, for `from_config`.
-
-    Args:
-        config: dict; `positions` may be missing.
-
-    Returns:
-        dict.
-
-    Example:
-        >>> with_part({"units": 3})
-        {'units': 3, 'positions': None}
-    """
+    """Return a layer's config with its `positions` deserialized, for `from_config`."""
     part = keras.saving.deserialize_keras_object(config.get("positions"))
     return {**config, "positions": part}

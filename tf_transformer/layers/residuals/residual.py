@@ -36,18 +36,7 @@ class Residual:
         raise NotImplementedError
 
     def __call__(self, x, sublayer, norm, dropout, training=None, tokens=None):
-        """Join a sublayer that returns more than one value.
-
-        Args:
-            x: float tensor (B, T, D).
-            sublayer: function of (B, T, D) that returns `(output, other)`.
-            norm, dropout: Keras layers.
-            training: bool or None.
-            tokens: None, or bool tensor (B, T), False for padding.
-
-        Returns:
-            `(output, other)`: (B, T, D) and what the sublayer returned with it.
-        """
+        """Join a sublayer that returns more than one value."""
         others = []
 
         def first(x):

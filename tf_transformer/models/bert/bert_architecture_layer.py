@@ -25,29 +25,6 @@ class BertArchitectureLayer(LayerWithArchitecture):
     initialization of attention are BERT's. Feed-forward networks keep the initialization of Keras,
     whose standard deviation is 0.023 in the size of BERT-base. `hidden_act` and `layer_norm_eps` of
     the config are not used, since the parts have their own.
-
-    Args:
-        config: `BertConfig`, or its dict.
-        architecture: `Architecture`.
-        positions: the part of attention that tells the order of tokens, see `layers.positions`;
-            None for a new one of the architecture.
-        group: int, the number of the layer's weights in the stack, for its sizes.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
-
-    Raises:
-        ValueError: If the numbers of heads do not fit together, see `MultiHeadAttention`.
-
-    Example:
-        >>> from tf_transformer.layers import Architecture, PreNorm, RMSNorm
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
-        >>> from tf_transformer.models.bert.token_layout import padded_layout
-        >>> layer = BertArchitectureLayer(
-        ...     BertConfig(hidden_size=8, num_attention_heads=2, intermediate_size=9),
-        ...     architecture=Architecture(norm=RMSNorm(), residual=PreNorm()),
-        ... )
-        >>> layer.build((6, 8))
-        >>> layer.forward(tf.ones((6, 8)), padded_layout(2, 3))[0].shape.as_list()
-        [6, 8]
     """
 
     def __init__(self, config, *, architecture, positions=None, group=0, jit="auto", **kwargs):
@@ -111,18 +88,7 @@ class BertArchitectureLayer(LayerWithArchitecture):
         training=None,
         return_attention_weights=False,
     ):
-        """Compute the layer.
-
-        Args:
-            mask: None, or bool tensor (B, T), (B, T, T) or (B, 1 or N, T, T), True = may attend.
-            rows, layout, bias, training, return_attention_weights: see `BertLayer.forward`.
-
-        Returns:
-            Same as `BertLayer.forward`.
-
-        Raises:
-            ValueError: If both `bias` and the positions add to the scores.
-        """
+        """Compute the layer."""
 
         def attend(y):
             context, weights = self.attention.attend(

@@ -23,33 +23,6 @@ class BertEncoder(LayerWithArchitecture):
 
     Devlin et al. 2019, section 3; weight sharing and narrower embeddings follow Lan et al. 2020,
     "ALBERT", section 3.1.
-
-    Args:
-        config: `BertConfig`, or its dict.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
-        architecture: None, or an `Architecture`: the layers are then `BertArchitectureLayer`.
-
-    Call arguments:
-        input_tensor: float tensor (B, T, embedding width).
-        attention_mask: None, or an integer or bool tensor (B, F, T), 1 = may attend.
-        training: bool or None; dropout is only applied if true.
-        input_tensor_mask: None, or bool tensor (B, T), False for padding, which is blocked as
-            well; by default the Keras mask of `input_tensor`, which is also that of all outputs.
-
-    Returns:
-        list of L tensors (B, T, D), the outputs of all layers in order. If the architecture has a
-        final norm, the last one is normalised by it.
-
-    Raises:
-        ValueError: If the input has another width, or the mask is float.
-
-    Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
-        >>> config = BertConfig(
-        ...     hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=9
-        ... )
-        >>> len(BertEncoder(config)(tf.ones((2, 3, 8))))
-        3
     """
 
     def __init__(self, config, *, jit="auto", **kwargs):
@@ -121,17 +94,7 @@ class BertEncoder(LayerWithArchitecture):
         training=None,
         return_attention_weights=False,
     ):
-        """Compute all layers on a matrix of tokens.
-
-        Args:
-            rows: float tensor (M, embedding width).
-            layout, mask, bias, training, return_attention_weights: see `BertLayer.forward`.
-
-        Returns:
-            `(outputs, weights)`: list of L + 1 tensors (M, D), starting with the input of the first
-            layer, the last one normalised by a final norm; list of L tensors (B, N, T, T) or of
-            None.
-        """
+        """Compute all layers on a matrix of tokens."""
         outputs, weights = [self.widened(rows)], []
         for n in range(self.config.num_hidden_layers):
             rows, attention = self.forward_layer(

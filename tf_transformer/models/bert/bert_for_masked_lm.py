@@ -96,12 +96,6 @@ class BertForMaskedLM(BertWithHead):
 
 
 def split_positions(inputs):
-    """Split off `masked_lm_positions`, or None, from the inputs of `Bert`.
-
-    Example:
-        >>> inputs = {"input_ids": [[2, 4]], "masked_lm_positions": [[1]]}
-        >>> split_positions(inputs)[1].numpy()
-        array([[1]], dtype=int32)
-    """
+    """Split off `masked_lm_positions`, or None, from the inputs of `Bert`."""
     inputs = dense_inputs(inputs)
     return inputs, inputs.pop("masked_lm_positions", None)

@@ -20,19 +20,6 @@ class BertLayer(ConfiguredLayer):
 
     Devlin et al. 2019, section 3. Its variables are named as in the published checkpoints, from
     `attention/self/query/kernel` to `output/LayerNorm/beta`.
-
-    Args:
-        config: `BertConfig`, or its dict.
-        group: int, the number of the layer's weights in the stack, for its sizes.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
-
-    Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
-        >>> from tf_transformer.models.bert.token_layout import padded_layout
-        >>> layer = BertLayer(BertConfig(hidden_size=8, num_attention_heads=2, intermediate_size=9))
-        >>> layer.build((6, 8))
-        >>> layer.forward(tf.ones((6, 8)), padded_layout(2, 3))[0].shape.as_list()
-        [6, 8]
     """
 
     def __init__(self, config, *, group=0, jit="auto", **kwargs):
@@ -91,18 +78,7 @@ class BertLayer(ConfiguredLayer):
         training=None,
         return_attention_weights=False,
     ):
-        """Compute the layer.
-
-        Args:
-            rows: float tensor (M, D).
-            layout: position of each row in the batch, see `token_layout`.
-            mask, bias: see `scaled_dot_product_attention`.
-            training: bool or None; dropout is only applied if true.
-            return_attention_weights: bool.
-
-        Returns:
-            `(rows, weights)`: (M, D), and (B, N, T, T) or None.
-        """
+        """Compute the layer."""
         context, weights = self.attention.attend(
             rows, rows, layout, layout, mask, bias, training, return_attention_weights
         )

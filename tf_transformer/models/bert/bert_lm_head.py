@@ -17,22 +17,6 @@ class BertLMHead(ConfiguredLayer):
     """LayerNorm(act(x W + b)) times the table of word embeddings, plus a bias per word.
 
     Devlin et al. 2019, section 3.1, task 1, and `get_masked_lm_output` in the published code.
-
-    Args:
-        config: `BertConfig`, or its dict.
-
-    Call arguments:
-        rows: float tensor (M, D).
-        table: float tensor (V, E), the word embeddings.
-
-    Returns:
-        float32 tensor (M, V), logits.
-
-    Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
-        >>> head = BertLMHead(BertConfig(vocab_size=11, hidden_size=12))
-        >>> head(tf.ones((3, 12)), tf.ones((11, 12))).shape.as_list()
-        [3, 11]
     """
 
     def __init__(self, config, **kwargs):

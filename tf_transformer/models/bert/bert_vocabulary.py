@@ -10,25 +10,7 @@ from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 
 
 def read_bert_vocabulary(path, lowercase):
-    """Read the vocabulary of a checkpoint.
-
-    Args:
-        path: str or Path of a `vocab.txt`, a `tokenizer.json`, or a folder with either.
-        lowercase: bool, whether a `vocab.txt` given as a file is of an "uncased" model.
-
-    Returns:
-        `WordPieceTokenizer`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is invalid or of another model.
-
-    Example:
-        >>> path = Path("vocab.txt")
-        >>> _ = path.write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\nhello")
-        >>> read_bert_vocabulary(path, lowercase=True).encode(["Hello"])
-        [[5]]
-    """
+    """Read the vocabulary of a checkpoint."""
     path = Path(path)
     if path.is_dir():
         return WordPieceTokenizer(read_tokenizer_file(path))
@@ -38,19 +20,7 @@ def read_bert_vocabulary(path, lowercase):
 
 
 def write_bert_vocabulary(folder, tokenizer, max_length):
-    """Write a vocabulary as `tokenizer.json`, `vocab.txt` and `tokenizer_config.json`.
-
-    Args:
-        folder: str or Path, which must exist.
-        tokenizer: `WordPieceTokenizer`.
-        max_length: int, the number of positions of the model.
-
-    Example:
-        >>> tokenizer = WordPieceTokenizer.train(["low lower"], vocab_size=20)
-        >>> write_bert_vocabulary(".", tokenizer, max_length=512)
-        >>> sorted(path.name for path in Path().iterdir())
-        ['tokenizer.json', 'tokenizer_config.json', 'vocab.txt']
-    """
+    """Write a vocabulary as `tokenizer.json`, `vocab.txt` and `tokenizer_config.json`."""
     folder = Path(folder)
     path = folder / "tokenizer.json"
     tokenizer.save(path)

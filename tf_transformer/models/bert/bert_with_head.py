@@ -8,16 +8,7 @@ from tf_transformer.models.bert.pretrained_bert import PretrainedBert
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertWithHead(PretrainedBert):
-    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`.
-
-    Args:
-        config, unpad, jit, architecture: see `Bert`.
-
-    Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
-        >>> BertWithHead(BertConfig(hidden_size=24)).bert.config.hidden_size
-        24
-    """
+    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`."""
 
     def __init__(self, config, *, unpad=False, jit="auto", architecture=None, **kwargs):
         options = {"unpad": unpad, "jit": jit, "architecture": architecture}

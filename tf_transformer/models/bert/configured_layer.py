@@ -8,15 +8,7 @@ from tf_transformer.models.bert.bert_config import BertConfig
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ConfiguredLayer(NotesLayer, keras.layers.Layer):
-    """Base class for the parts of BERT: `self.config`, and a Keras config that contains it.
-
-    Args:
-        config: `BertConfig`, or its dict.
-
-    Example:
-        >>> ConfiguredLayer({"hidden_size": 24}).config.head_size
-        2
-    """
+    """Base class for the parts of BERT: `self.config`, and a Keras config that contains it."""
 
     def __init__(self, config, **kwargs):
         super().__init__(**kwargs)

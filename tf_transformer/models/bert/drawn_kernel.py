@@ -11,15 +11,7 @@ _drawing = contextvars.ContextVar("drawing", default=True)
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DrawnKernel(keras.initializers.TruncatedNormal):
-    """Truncated normal values, or uninitialized memory inside `without_drawing`.
-
-    Args:
-        mean, stddev, seed: see `keras.initializers.TruncatedNormal`.
-
-    Example:
-        >>> DrawnKernel(stddev=0.02)((2, 3)).shape.as_list()
-        [2, 3]
-    """
+    """Truncated normal values, or uninitialized memory inside `without_drawing`."""
 
     def __call__(self, shape, dtype=None):
         if _drawing.get():
@@ -33,11 +25,6 @@ def without_drawing():
 
     Drawing them takes longer than reading a checkpoint. Every variable with a `DrawnKernel` must
     be assigned afterwards.
-
-    Example:
-        >>> with without_drawing():
-        ...     DrawnKernel()((2, 3)).shape.as_list()
-        [2, 3]
     """
     token = _drawing.set(False)
     try:

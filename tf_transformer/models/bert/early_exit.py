@@ -25,24 +25,7 @@ class _Progress(NamedTuple):
 
 
 def early_exit(model, inputs, patience=None, entropy=0.0):
-    """Classify texts with no more layers than each needs; see `BertWithExits.exit_early`.
-
-    Args:
-        model: built `BertWithExits`.
-        inputs, patience, entropy: see there.
-
-    Returns:
-        See there.
-
-    Raises:
-        ValueError: See there.
-
-    Example:
-        >>> from tf_transformer.models.bert import BertConfig, BertWithExits
-        >>> model = BertWithExits(BertConfig(13, 8, 3, 2, 16, labels=("no", "yes")))
-        >>> early_exit(model, {"input_ids": tf.constant([[2, 7, 3]])})["layers"].numpy()
-        array([3], dtype=int32)
-    """
+    """Classify texts with no more layers than each needs; see `BertWithExits.exit_early`."""
     last = model.config.num_hidden_layers - 1
     patience, entropy = check_thresholds(model, patience, entropy)
     if not model.built:
@@ -93,22 +76,7 @@ def early_exit(model, inputs, patience=None, entropy=0.0):
 
 
 def check_thresholds(model, patience, entropy):
-    """Check thresholds, as far as they are numbers.
-
-    Args:
-        model, patience, entropy: see `early_exit`.
-
-    Returns:
-        `(patience, entropy)`, numbers or tensors; without a rule patience is L, which no text has.
-
-    Raises:
-        ValueError: If one is out of range.
-
-    Example:
-        >>> from tf_transformer.models.bert import BertConfig, BertWithExits
-        >>> check_thresholds(BertWithExits(BertConfig(labels=("no", "yes"))), None, 0.1)
-        (12, 0.1)
-    """
+    """Check thresholds, as far as they are numbers."""
     patience = model.config.num_hidden_layers if patience is None else patience
     for name, kind, least, value in (
         ("patience", Integral, 1, patience),

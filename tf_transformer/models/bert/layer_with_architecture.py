@@ -9,20 +9,7 @@ from tf_transformer.models.bert.configured_layer import ConfiguredLayer
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LayerWithArchitecture(ConfiguredLayer):
-    """Base class for the parts of BERT that depend on an `Architecture`.
-
-    Args:
-        config: `BertConfig`, or its dict.
-        architecture: None for that of BERT, or an `Architecture`.
-
-    Raises:
-        ValueError: If the architecture is anything else.
-
-    Example:
-        >>> layer = LayerWithArchitecture({}, architecture=Architecture(window=3))
-        >>> LayerWithArchitecture.from_config(layer.get_config()).architecture.window
-        3
-    """
+    """Base class for the parts of BERT that depend on an `Architecture`."""
 
     def __init__(self, config, *, architecture=None, **kwargs):
         super().__init__(config, **kwargs)

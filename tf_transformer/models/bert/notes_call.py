@@ -7,40 +7,13 @@ from tf_transformer.errors import ArgumentError
 
 
 def unique_name(name):
-    """Return an unused layer name: a Keras model requires unique names.
-
-    Args:
-        name: str, the scope in the published checkpoints, which the first layer gets.
-
-    Returns:
-        str.
-
-    Example:
-        >>> keras.utils.clear_session()
-        >>> unique_name("self"), unique_name("self")
-        ('self', 'self_1')
-    """
+    """Return an unused layer name: a Keras model requires unique names."""
     number = keras.backend.get_uid(name) - 1
     return f"{name}_{number}" if number else name
 
 
 def as_tensor(values, name="from_tensor, to_tensor"):
-    """Convert values to a float tensor; a `keras.Input` is returned unchanged.
-
-    Args:
-        values: float tensor, `keras.Input`, array or list.
-        name: str, name of the argument for error messages.
-
-    Returns:
-        A tensor, or the `keras.Input`.
-
-    Raises:
-        ValueError: If the values are not floats.
-
-    Example:
-        >>> as_tensor([[1.0]]).shape.as_list()
-        [1, 1]
-    """
+    """Convert values to a float tensor; a `keras.Input` is returned unchanged."""
     values = values if keras.backend.is_keras_tensor(values) else tf.convert_to_tensor(values)
     if not tf.as_dtype(values.dtype).is_floating:
         raise ArgumentError(name, "floats", tf.as_dtype(values.dtype).name)

@@ -14,24 +14,7 @@ from tf_transformer.models.bert.checkpoints.json_file import read_json
 
 
 def pool_tokens(states, mask, pooling):
-    """Pool the vectors of tokens.
-
-    Args:
-        states: float tensor (B, T, D).
-        mask: None, or integer or bool tensor (B, T), 0 for padding.
-        pooling: "mean" over all tokens except padding, or "cls" for the first token.
-
-    Returns:
-        float32 tensor (B, D).
-
-    Raises:
-        ValueError: If the mean is wanted, and the mask has another rank.
-
-    Example:
-        >>> states = tf.constant([[[2.0], [4.0], [9.0]]])
-        >>> pool_tokens(states, tf.constant([[1, 1, 0]]), "mean").numpy()
-        array([[3.]], dtype=float32)
-    """
+    """Pool the vectors of tokens."""
     states = tf.cast(states, tf.float32)
     if pooling == "cls":
         return states[:, 0]
@@ -49,21 +32,7 @@ def pool_tokens(states, mask, pooling):
 
 
 def write_pooling(folder, pooling, normalize, width):
-    """Write the pooling in the format of sentence-transformers (which has no pooler).
-
-    Args:
-        folder: Path of a model's folder.
-        pooling: "mean", "cls" or "pooler".
-        normalize: bool, whether vectors are scaled to length 1.
-        width: int, D.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> write_pooling(folder, "cls", False, 8)
-        >>> read_pooling(folder)
-        {'pooling': 'cls', 'normalize': False}
-    """
+    """Write the pooling in the format of sentence-transformers (which has no pooler)."""
     modules = ["Transformer", "Pooling", *["Normalize"] * normalize]
     listed = [
         {
@@ -89,21 +58,7 @@ _MODES = {
 
 
 def read_pooling(path):
-    """Read the pooling settings from the folder of a sentence-transformers model.
-
-    Args:
-        path: str or Path of a folder.
-
-    Returns:
-        dict: `pooling` and `normalize`, or empty if the folder has no settings.
-
-    Raises:
-        ValueError: If the pooling is not supported here.
-
-    Example:
-        >>> read_pooling("nowhere")
-        {}
-    """
+    """Read the pooling settings from the folder of a sentence-transformers model."""
     path = Path(path)
     if not (path / "modules.json").is_file():
         return {}

@@ -207,21 +207,6 @@ def pad_segments(tokenizer, segments):
     """Pad `[CLS] ids [SEP]`, or `[CLS] ids [SEP] ids [SEP]`, as inputs of `Bert`.
 
     Same as `text_inputs`, but for ids.
-
-    Args:
-        tokenizer: `GraphTokenizer` with the roles start, end and padding.
-        segments: list of ragged int32 tensors (B, (T)), the first and optionally the second texts.
-
-    Returns:
-        dict of int32 tensors (B, T): `input_ids`, `token_type_ids`, `attention_mask`.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
-        >>> tokenizer = read_tokenizer(folder)
-        >>> pad_segments(tokenizer, [tokenizer.encode(["a", "b a"])])["input_ids"].numpy().tolist()
-        [[2, 5, 3, 0], [2, 6, 5, 3]]
     """
     batch = segments[0].nrows()
     start, end = (

@@ -9,20 +9,7 @@ import tensorflow as tf
 
 
 def padded_layout(batch_size, length):
-    """Layout with one row per position of the batch, including padding: M = B * T.
-
-    Args:
-        batch_size, length: int or scalar int32 tensor.
-
-    Returns:
-        A layout: `to_rows(x)` turns (B, T, W) into (M, W), `to_batch(rows)` turns (M, W) into
-        (B, T, W), `to_heads(rows, num_heads)` turns (M, N * H) into (B, N, T, H), and
-        `from_heads(heads)` turns that into (M, N * H).
-
-    Example:
-        >>> padded_layout(2, 3).to_heads(tf.ones((6, 8)), 4).shape.as_list()
-        [2, 4, 3, 2]
-    """
+    """Layout with one row per position of the batch, including padding: M = B * T."""
     return _Padded(batch_size, length)
 
 
@@ -31,52 +18,19 @@ def packed_layout(keep):
 
     The model's outputs for tokens are the same as with `padded_layout`; outputs for padding are 0.
     The number of rows is only known at run time, so XLA cannot compile it.
-
-    Args:
-        keep: bool tensor (B, T), True for tokens.
-
-    Returns:
-        A layout, see `padded_layout`.
-
-    Example:
-        >>> packed_layout(tf.constant([[True, False]])).to_rows(tf.ones((1, 2, 3))).shape.as_list()
-        [1, 3]
     """
     return _Packed(keep)
 
 
 def tokens_in(mask):
-    """Tell tokens from padding by an attention mask: a token is attended to.
-
-    Args:
-        mask: None, or bool tensor (B, T), (B, T, T) or (B, 1 or N, 1 or T, T), True = may attend.
-
-    Returns:
-        None, or bool tensor (B, T), False for padding.
-
-    Example:
-        >>> tokens_in(tf.constant([[[True, True, False]] * 3])).numpy().tolist()
-        [[True, True, False]]
-    """
+    """Tell tokens from padding by an attention mask: a token is attended to."""
     if mask is None or mask.shape.rank == 2:
         return mask
     return tf.reduce_any(mask, axis=list(range(1, mask.shape.rank - 1)))
 
 
 def token_rows(mask, layout):
-    """Return `tokens_in` as one value for each row of a layout.
-
-    Args:
-        mask: see `tokens_in`.
-        layout: from `padded_layout` or `packed_layout`.
-
-    Returns:
-        None, or bool tensor (M,).
-
-    Example:
-        >>> token_rows(tf.constant([[True], [False]]), padded_layout(2, 1)).numpy().tolist()
-        [True, False]
-    """
+    """Return `tokens_in` as one value for each row of a layout."""
     tokens = tokens_in(mask)
     return None if tokens is None else layout.to_rows(tf.expand_dims(tokens, -1))[:, 0]
 

@@ -16,21 +16,6 @@ class AddedTokens(tf.Module):
     """Cuts texts at added tokens: from the left, at each position the longest.
 
     A special token is not cut out, but what it covers is no place for another token.
-
-    Args:
-        tokens: list of `AddedToken`s.
-        spellings: list of strings, what to look for: of a token with `normalized`, the normalizer's
-            output.
-
-    Raises:
-        ValueError: If a spelling is empty, or two are equal.
-
-    Example:
-        >>> from tf_transformer.tokenizers.tokenizer_file import AddedToken
-        >>> cut = AddedTokens([AddedToken("[E]", 7, special=False)], ["[E]"])
-        >>> pieces, row, after = cut(Texts.of(tf.constant(["a[E]", "b"])), [0, 1], [-1, -1])
-        >>> pieces.strings.numpy().tolist(), row.numpy().tolist(), after.numpy().tolist()
-        ([b'a', b'', b'b'], [0, 0, 1], [7, -1, -1])
     """
 
     def __init__(self, tokens, spellings):
@@ -50,16 +35,7 @@ class AddedTokens(tf.Module):
         self._spaces = CharacterTable(characters_of("white_space"))
 
     def __call__(self, texts, rows, after):
-        """Cut texts, which may be pieces of longer ones.
-
-        Args:
-            texts: `Texts` of N.
-            rows: int32 `[N]`, the number of the whole text that each is a piece of.
-            after: int32 `[N]`, the id of the added token after each piece; -1 if there is none.
-
-        Returns:
-            `(texts, rows, after)`, the same for P pieces.
-        """
+        """Cut texts, which may be pieces of longer ones."""
         codes, owner = texts.codes  # [C]
         owner, size = tf.cast(owner, tf.int32), tf.cast(texts.size, tf.int32)
         text_end = tf.cumsum(tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, size))

@@ -6,22 +6,7 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 def ids_of_bytes(vocabulary):
-    """Find the tokens `<0x00>` to `<0xFF>`.
-
-    Args:
-        vocabulary: dict of token -> id, or tuple of tokens in order of their ids.
-
-    Returns:
-        int32 array `[256]`, or None if there are no such tokens; bytes are then not used.
-
-    Raises:
-        ValueError: If only some of them exist: the reference then encodes only some characters.
-
-    Example:
-        >>> tokens = [f"<0x{byte:02X}>" for byte in range(256)]
-        >>> int(ids_of_bytes(["<unk>", *tokens])[255])
-        256
-    """
+    """Find the tokens `<0x00>` to `<0xFF>`."""
     if not isinstance(vocabulary, dict):
         vocabulary = {token: number for number, token in enumerate(vocabulary)}
     ids = [vocabulary.get(f"<0x{byte:02X}>") for byte in range(256)]

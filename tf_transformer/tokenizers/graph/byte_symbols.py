@@ -11,20 +11,7 @@ _BYTE_OF_LETTER = {letter: byte for byte, letter in enumerate(byte_alphabet())}
 
 
 class ByteSymbols:
-    """Turns words into the ids of their bytes.
-
-    Args:
-        model: dict, the part "model" of a file whose words are bytes.
-
-    Raises:
-        ValueError: If the vocabulary lacks a byte, or a setting only makes sense for characters.
-
-    Example:
-        >>> vocabulary = {letter: number for number, letter in enumerate(byte_alphabet())}
-        >>> symbols, owner = ByteSymbols({"vocab": vocabulary})(tf.constant(["ab", "c"]))
-        >>> symbols.numpy().tolist(), owner.numpy().tolist()
-        ([97, 98, 99], [0, 0, 1])
-    """
+    """Turns words into the ids of their bytes."""
 
     def __init__(self, model):
         for part in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
@@ -44,18 +31,7 @@ class ByteSymbols:
 
 
 def bytes_of_letters(text):
-    """Return the bytes that a token of a byte-level vocabulary stands for.
-
-    Args:
-        text: string.
-
-    Returns:
-        Bytes, or None if a character of the text is not in `byte_alphabet`.
-
-    Example:
-        >>> bytes_of_letters("Ġa"), bytes_of_letters("我")
-        (b' a', None)
-    """
+    """Return the bytes that a token of a byte-level vocabulary stands for."""
     if not _BYTE_OF_LETTER.keys() >= set(text):
         return None
     return bytes(map(_BYTE_OF_LETTER.get, text))

@@ -12,19 +12,7 @@ _CODES = np.arange(NUM_CODES, dtype=np.int32)
 
 
 class CharacterMap:
-    """Maps each code point independently to zero, one or several code points.
-
-    Args:
-        lengths: integer array `[0x110000]`, the number of code points each maps to, at most 31.
-        becomes: int32 array `[sum(lengths)]`, the target code points, concatenated.
-
-    Example:
-        >>> is_comma = np.arange(NUM_CODES) == ord(",")
-        >>> spaced = CharacterMap.surrounding(is_comma, ord(" "))
-        >>> codes, rows = spaced(tf.constant([0x2C, 0x42]), tf.constant([0, 1]))
-        >>> codes.numpy().tolist(), rows.numpy().tolist()
-        ([32, 44, 32, 66], [0, 0, 0, 1])
-    """
+    """Maps each code point independently to zero, one or several code points."""
 
     def __init__(self, lengths, becomes):
         self._lengths, self._becomes = lengths, becomes

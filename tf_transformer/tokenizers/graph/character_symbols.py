@@ -20,18 +20,6 @@ class CharacterSymbols:
 
     A character that the vocabulary lacks becomes its bytes, becomes the unknown token, or is
     dropped, as the model says.
-
-    Args:
-        model: dict, the part "model" of a file whose words are characters.
-
-    Raises:
-        ValueError: If a setting of the model is not supported.
-
-    Example:
-        >>> model = {"vocab": {"a": 0, "b": 1, "<unk>": 2}, "unk_token": "<unk>"}
-        >>> symbols, owner = CharacterSymbols(model)(tf.constant(["ab", "c"]))
-        >>> symbols.numpy().tolist(), owner.numpy().tolist()
-        ([0, 1, 2], [0, 0, 1])
     """
 
     def __init__(self, model):

@@ -7,16 +7,7 @@ _PAGE = 256
 
 
 class CharacterTable:
-    """One number for each code point, stored in pages; identical pages are stored once.
-
-    Args:
-        values: integer array `[0x110000]`.
-
-    Example:
-        >>> table = CharacterTable(np.arange(0x110000))
-        >>> table.look_up(tf.constant([65, 0x4E00])).numpy().tolist()
-        [65, 19968]
-    """
+    """One number for each code point, stored in pages; identical pages are stored once."""
 
     def __init__(self, values):
         numbers = {}  # of distinct pages

@@ -30,75 +30,27 @@ _CLASSES = (
 
 
 def characters_of(name):
-    """All characters of a class.
-
-    Args:
-        name: one of `_CLASSES`.
-
-    Returns:
-        bool array `[0x110000]`, indexed by code point.
-
-    Example:
-        >>> bool(characters_of("chinese")[ord("我")])
-        True
-    """
+    """All characters of a class."""
     return classes() >> _CLASSES.index(name) & 1 == 1
 
 
 def classes():
-    """All classes as bit sets.
-
-    Returns:
-        uint16 array `[0x110000]`, indexed by code point; bit i is class i of `_CLASSES`.
-
-    Example:
-        >>> int(classes()[ord("a")]) == 2 ** _CLASSES.index("letter") + 2 ** _CLASSES.index("word")
-        True
-    """
+    """All classes as bit sets."""
     return _run_lengths("classes")
 
 
 def combining_classes():
-    """The canonical combining classes, which define the order of marks; 0 for other characters.
-
-    Returns:
-        uint8 array `[0x110000]`, indexed by code point.
-
-    Example:
-        >>> int(combining_classes()[0x301])  # the acute accent
-        230
-    """
+    """The canonical combining classes, which define the order of marks; 0 for other characters."""
     return _run_lengths("combining_class")
 
 
 def compositions():
-    """The pairs of characters that compose into a single character.
-
-    Returns:
-        int32 array `[M, 3]`: first, second, composed.
-
-    Example:
-        >>> [ord("e"), 0x301, ord("é")] in compositions().tolist()
-        True
-    """
+    """The pairs of characters that compose into a single character."""
     return _read_tables()["compositions"]
 
 
 def mapping(name):
-    """A mapping of single characters.
-
-    Args:
-        name: "nfd", "nfkd" (neither reorders marks) or "lowercase".
-
-    Returns:
-        `(codes, lengths, flat)`: the code points that change, int32 `[M]`; the number of code
-        points each maps to, uint8 `[M]`; the target code points, concatenated, int32.
-
-    Example:
-        >>> codes, lengths, flat = mapping("lowercase")
-        >>> chr(codes[0]), int(lengths[0]), chr(flat[0])
-        ('A', 1, 'a')
-    """
+    """A mapping of single characters."""
     return tuple(_read_tables()[f"{name}_{part}"] for part in ("from", "lengths", "to"))
 
 

@@ -16,11 +16,6 @@ class Composition:
     Unicode Standard Annex 15, section 1.3. The standard processes a text character by character.
     Here a text is split before every character that can never combine with the preceding one, and
     the resulting spans, mostly a letter with its marks, are processed in parallel.
-
-    Example:
-        >>> codes, rows = Composition()(tf.constant([0x65, 0x301]), tf.constant([0, 0]))
-        >>> chr(codes[0])
-        'é'
     """
 
     def __init__(self):
@@ -58,15 +53,7 @@ class Composition:
         return tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
 
     def _take_next(self, classes, codes, place, end, starter, starter_code, last):
-        """Process one character of each span.
-
-        Args:
-            classes, codes: int32 `[C]`.
-            place, end: int32 `[S]`, the character to process, and the end of its span.
-            starter, starter_code: int32 `[S]`, position and current code point of the letter to
-                combine with; -1 if there is none yet.
-            last: int32 `[S]`, the class of the last mark that was kept; -1 if there is none.
-        """
+        """Process one character of each span."""
         code, its_class = tf.gather(codes, place), tf.gather(classes, place)
         pair = tf.cast(starter_code, tf.int64) * NUM_CODES + tf.cast(code, tf.int64)
         found = tf.minimum(tf.searchsorted(self._pairs, pair), len(self._pairs) - 1)

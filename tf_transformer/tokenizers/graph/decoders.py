@@ -32,26 +32,7 @@ _BYTE_TOKEN = re.compile(r"<0x(\+[0-9A-Fa-f]|[0-9A-Fa-f]{2})>", re.ASCII)
 
 
 def build_decoder(file, spelling=None):
-    """Build the decoder of a file.
-
-    Args:
-        file: a `TokenizerFile`.
-        spelling: None, or dict of added token -> string that stands for it in texts.
-
-    Returns:
-        A `Decoder`.
-
-    Raises:
-        ValueError: If a decoder type or one of its settings is not supported.
-
-    Example:
-        >>> from tf_transformer.tokenizers import TokenizerFile
-        >>> model = {"type": "WordPiece", "vocab": {"low": 0, "##er": 1}}
-        >>> part = {"type": "WordPiece", "prefix": "##", "cleanup": True}
-        >>> decoder = build_decoder(TokenizerFile.of({"model": model, "decoder": part}))
-        >>> decoder.texts(tf.constant([[0, 1, 0]])).numpy().tolist()
-        [b'lower low']
-    """
+    """Build the decoder of a file."""
     part = file.content.get("decoder")
     steps = part["decoders"] if part and part["type"] == "Sequence" else [part]
     names = [step and step.get("type") for step in steps]
@@ -74,20 +55,7 @@ def build_decoder(file, spelling=None):
 
 
 class Decoder:
-    """Joins the text of tokens.
-
-    Args:
-        pieces: array of bytes `[4, V]`, the text of each token in each position.
-        is_special: bool array `[V]`, the tokens without text.
-        is_byte: bool array `[V]`, the tokens that are one byte of a character.
-        on_texts: list of functions, string `[B]` -> string `[B]`, applied last.
-
-    Example:
-        >>> pieces = np.array([[b"", b"a", b"b"]] * 4, object)
-        >>> decoder = Decoder(pieces, np.array([True, False, False]), np.zeros(3, bool), [])
-        >>> decoder.texts(tf.constant([[1, 0, 2]])).numpy().tolist()
-        [b'ab']
-    """
+    """Joins the text of tokens."""
 
     def __init__(self, pieces, is_special, is_byte, on_texts):
         # One extra id past the vocabulary has no text; it is used as padding.

@@ -4,21 +4,7 @@ import tensorflow as tf
 
 
 def follow(start, goal, jump_at):
-    """Jump from position to position in every word until its goal.
-
-    Args:
-        start, goal: int32 `[W]`.
-        jump_at: int32 `[C]`, the length of the jump from each position; 0 for a dead end.
-
-    Returns:
-        `(is_visited, arrives)`: bool `[C]`, the positions jumped from; bool `[W]`, whether each
-        word reaches its goal.
-
-    Example:
-        >>> is_visited, arrives = follow([0], [4], [1, 3, 9, 9])
-        >>> is_visited.numpy().tolist(), arrives.numpy().tolist()
-        ([True, True, False, False], [True])
-    """
+    """Jump from position to position in every word until its goal."""
     start, goal = tf.convert_to_tensor(start), tf.convert_to_tensor(goal)
 
     def step(words, places, is_visited, arrives):

@@ -19,13 +19,7 @@ _CONTRACTIONS = ("s", "t", "re", "ve", "m", "ll", "d")
 
 
 class GPT2Words:
-    """Splits texts as GPT-2 does, into words that include the space before them.
-
-    Example:
-        >>> from tf_transformer.tokenizers.graph.texts import Texts
-        >>> GPT2Words()(Texts.of(tf.constant(["I'm  here!"]))).to_list()
-        [[b'I', b"'m", b' ', b' here', b'!']]
-    """
+    """Splits texts as GPT-2 does, into words that include the space before them."""
 
     def __init__(self):
         kinds = np.full(NUM_CODES, _OTHER)

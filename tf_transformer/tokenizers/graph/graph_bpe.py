@@ -127,13 +127,6 @@ def _merges_for_certain(merges, vocab_size):
     case. If all merges of m also rank after r, merging early does not affect merges that rank
     before r. In a trained list the second condition always holds, and the first holds for most
     merges, such as those of the bytes of one character.
-
-    Args:
-        merges: int64 `[M, 3]`, the left, right and merged ids, best rank first.
-        vocab_size: integer.
-
-    Returns:
-        bool `[M]`.
     """
     left, right, merged = merges.T
     ranks = np.arange(len(merges))

@@ -324,14 +324,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         raise NotImplementedError
 
     def _cut_words(self, words):
-        """Tokenize words with the model.
-
-        Args:
-            words: string `[W]`, none empty.
-
-        Returns:
-            `(ids, owner)`: int32 ids of all words, and the word of each id, in ascending order.
-        """
+        """Tokenize words with the model."""
         raise NotImplementedError
 
     def _words_of_tokens(self, file):
@@ -342,13 +335,6 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """Whether each token's own text, as a word, is that token alone.
 
         The model may split it differently: the merges of BPE may not lead to the token.
-
-        Args:
-            file: the `TokenizerFile`.
-            words: object array `[vocab_size]` of bytes, see `_words_of_tokens`.
-
-        Returns:
-            bool `[vocab_size]`; any value for the empty text.
         """
         ids = np.flatnonzero(words != b"")
         cut = self._cut(tf.constant(words[ids]))

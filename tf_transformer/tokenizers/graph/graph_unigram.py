@@ -80,13 +80,7 @@ class GraphUnigram(GraphTokenizer):
         return tf.boolean_mask(ids, kept), tf.boolean_mask(owner, kept)
 
     def _with_bytes(self, codes, owner, ids, is_token):
-        """Replace unknown tokens with the bytes of their characters.
-
-        Args:
-            codes, owner: int32 `[C]`, characters and their words.
-            ids: int32 `[C]`, the token that ends at each character.
-            is_token: bool `[C]`, whether that token is on the best path.
-        """
+        """Replace unknown tokens with the bytes of their characters."""
         ends = tf.cast(tf.where(is_token)[:, 0], tf.int32)  # [M], last characters
         ids, words = tf.gather(ids, ends), tf.gather(owner, ends)
         begins_run = first_of_unknown(ids == self._unknown, words)
@@ -131,15 +125,7 @@ class GraphUnigram(GraphTokenizer):
 
 
 def _viterbi(start, end, score_table):
-    """The best last token at every position of every word.
-
-    Args:
-        start, end: int32 `[W]`, where each word starts and ends.
-        score_table: float64 `[C, L]`.
-
-    Returns:
-        int32 `[C]`, the length of the last token on the best path to each position.
-    """
+    """The best last token at every position of every word."""
     longest = tf.shape(score_table)[1]
     # The scores of the best paths to the previous L positions; a word begins with 0.
     before = tf.fill([tf.size(start), longest - 1], tf.constant(-np.inf, tf.float64))

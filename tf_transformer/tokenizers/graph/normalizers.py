@@ -20,21 +20,6 @@ def build_normalizer(part):
     """Build the function that a "normalizer" describes.
 
     Adjacent steps that map characters are fused into one step.
-
-    Args:
-        part: None, or dict as in a `tokenizer.json`.
-
-    Returns:
-        Function: `Texts` -> `Texts`.
-
-    Raises:
-        ValueError: If a normalizer type or one of its settings is not supported.
-
-    Example:
-        >>> from tf_transformer.tokenizers.graph.texts import Texts
-        >>> lower = build_normalizer({"type": "Lowercase"})
-        >>> lower(Texts.of(tf.constant(["Ärger"]))).strings.numpy()[0].decode()
-        'ärger'
     """
     steps = _fused_steps(json.dumps(part))
 

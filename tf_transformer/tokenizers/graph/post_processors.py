@@ -4,21 +4,7 @@ from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 def ids_around(part):
-    """Find the special tokens that a file adds around a single text.
-
-    Args:
-        part: None, or dict as in a `tokenizer.json`, its "post_processor".
-
-    Returns:
-        `(before, after)`: lists of ids.
-
-    Raises:
-        ValueError: If a post-processor type or its template is not supported.
-
-    Example:
-        >>> ids_around({"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]})
-        ([2], [3])
-    """
+    """Find the special tokens that a file adds around a single text."""
     if part is None:
         return [], []
     maker = _MAKERS.get(part.get("type"))

@@ -26,22 +26,6 @@ def build_pre_tokenizer(part, is_start_kept=False):
     """Build the function that a "pre_tokenizer" describes.
 
     ByteLevel leaves the bytes unchanged: the model after it maps them to their letters.
-
-    Args:
-        part: None, or dict as in a `tokenizer.json`.
-        is_start_kept: bool, whether the texts still begin with their original first character.
-            Metaspace's scheme "first" requires it.
-
-    Returns:
-        Function: `Texts` of N -> ragged string `[N, (W)]` without empty words.
-
-    Raises:
-        ValueError: If a pre-tokenizer type or one of its settings is not supported.
-
-    Example:
-        >>> split = build_pre_tokenizer({"type": "BertPreTokenizer"})
-        >>> split(Texts.of(tf.constant(["Don't stop"]))).to_list()
-        [[b'Don', b"'", b't', b'stop']]
     """
     if part is None:
         return _not_empty
@@ -118,13 +102,7 @@ def _metaspace(part):
 
 
 def _by_class(removed=None, isolated=None, run=None):
-    """Split by classes of characters.
-
-    Args:
-        removed: name of the class of characters that end a word and are dropped.
-        isolated: name of the class of characters that are each a separate word.
-        run: name of the class whose runs are separated from runs of other characters.
-    """
+    """Split by classes of characters."""
     tables = [name and CharacterTable(characters_of(name)) for name in (removed, isolated, run)]
 
     def split(texts):

@@ -12,20 +12,6 @@ class Texts:
     """Texts as strings or as code points, converted on demand.
 
     A pipeline whose steps all use code points thus decodes once and encodes once.
-
-    Args:
-        size: int64, N.
-        strings: string `[N]`, or None.
-        codes, rows: int32 and int64 `[C]`, code points and the text of each; or None.
-        is_valid: bool, whether the strings are known to be valid UTF-8.
-
-    Example:
-        >>> texts = Texts.of(tf.constant(["ab", "我"]))
-        >>> codes, rows = texts.codes
-        >>> codes.numpy().tolist(), rows.numpy().tolist()
-        ([97, 98, 25105], [0, 0, 1])
-        >>> texts.with_codes(codes[1:], rows[1:]).strings.numpy().tolist()[0]
-        b'b'
     """
 
     def __init__(self, size, strings=None, codes=None, rows=None, is_valid=True):
@@ -65,42 +51,17 @@ class Texts:
 
 
 def repair_utf8(strings):
-    r"""Replace invalid bytes with U+FFFD, like Python's `decode("utf-8", errors="replace")`.
-
-    Example:
-        >>> repair_utf8(tf.constant([b"a\xff"])).numpy()[0].decode()
-        'a�'
-    """
+    r"""Replace invalid bytes with U+FFFD, like Python's `decode("utf-8", errors="replace")`."""
     return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
 
 
 def starts_where(differs, codes):
-    """Mark the first character and each that `differs` (bool `[C - 1]`) from the previous one.
-
-    Example:
-        >>> codes = tf.constant([5, 5, 7])
-        >>> starts_where(codes[1:] != codes[:-1], codes).numpy().tolist()
-        [True, False, True]
-    """
+    """Mark the first character and each that `differs` (bool `[C - 1]`) from the previous one."""
     return tf.concat([[True], differs], axis=0)[: tf.size(codes)]  # [C]
 
 
 def words_at(codes, rows, is_new, num_rows):
-    """Group code points into words.
-
-    Args:
-        codes, rows: int32 and int64 `[C]`, code points and the text of each.
-        is_new: bool `[C]`, whether a word begins; True at the first of each text.
-        num_rows: int64, N.
-
-    Returns:
-        ragged string `[N, (W)]`.
-
-    Example:
-        >>> codes, rows = Texts.of(tf.constant(["abc"])).codes
-        >>> words_at(codes, rows, tf.constant([True, False, True]), 1).to_list()
-        [[b'ab', b'c']]
-    """
+    """Group code points into words."""
     starts = tf.where(is_new)[:, 0]
     splits = tf.concat([starts, [tf.size(codes, tf.int64)]], axis=0)
     words = tf.RaggedTensor.from_row_splits(codes, splits, validate=False)
@@ -113,32 +74,12 @@ def words_at(codes, rows, is_new, num_rows):
 
 
 def literal(text):
-    r"""The RE2 regular expression that matches a text literally.
-
-    Example:
-        >>> print(literal("a.b"))
-        a\.b
-    """
+    r"""The RE2 regular expression that matches a text literally."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
 def shared_pattern(part, name):
-    r"""The RE2 regular expression of a part's "pattern", known to match as in the Rust package.
-
-    Args:
-        part: dict as in a `tokenizer.json`, with a "pattern".
-        name: string, the name of the part in the file.
-
-    Returns:
-        String.
-
-    Raises:
-        ValueError: If the pattern is neither a text to match literally nor in `SHARED_PATTERNS`.
-
-    Example:
-        >>> print(shared_pattern({"pattern": {"String": "a.b"}}, "normalizer"))
-        a\.b
-    """
+    r"""The RE2 regular expression of a part's "pattern", known to match as in the Rust package."""
     [(kind, pattern)] = part["pattern"].items()
     if kind == "String" and pattern:
         return literal(pattern)
@@ -151,48 +92,19 @@ def replaced(strings, pattern, content):
     r"""Replace all matches of a regular expression with a literal text (no group references).
 
     On an invalid reference TensorFlow would only log an error and replace nothing.
-
-    Example:
-        >>> replaced(tf.constant(["a b"]), " ", "\\1").numpy()[0] == b"a\\1b"
-        True
     """
     return tf.strings.regex_replace(strings, pattern, content.replace("\\", "\\\\"))
 
 
 def words_of_characters(words):
-    """Split words into characters.
-
-    Args:
-        words: string `[W]`.
-
-    Returns:
-        `(codes, owner, start, end)`: int32 `[C]`, code points and the word of each; int32 `[W]`,
-        the positions where each word begins and ends.
-
-    Example:
-        >>> codes, owner, start, end = words_of_characters(tf.constant(["ab", "c"]))
-        >>> owner.numpy().tolist(), start.numpy().tolist(), end.numpy().tolist()
-        ([0, 0, 1], [0, 2], [2, 3])
-    """
+    """Split words into characters."""
     codes = tf.strings.unicode_decode(words, "UTF-8")
     places = codes.value_rowids(), codes.row_starts(), codes.row_limits()
     return codes.values, *(tf.cast(part, tf.int32) for part in places)
 
 
 def bytes_of_words(words):
-    """Split words into bytes. N bytes of all words.
-
-    Args:
-        words: string `[W]`.
-
-    Returns:
-        `(values, owner)`: int32 `[N]`, the bytes and the word of each.
-
-    Example:
-        >>> values, owner = bytes_of_words(tf.constant(["é", "c"]))
-        >>> values.numpy().tolist(), owner.numpy().tolist()
-        ([195, 169, 99], [0, 0, 1])
-    """
+    """Split words into bytes. N bytes of all words."""
     values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # [N]
     owner = tf.repeat(tf.range(tf.size(words)), tf.strings.length(words))
     return tf.cast(values, tf.int32), owner

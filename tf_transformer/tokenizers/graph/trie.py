@@ -7,19 +7,7 @@ from tf_transformer.tokenizers.graph.characters import NUM_CODES
 
 
 class Trie(tf.Module):
-    """Finds the tokens that begin at each of many positions, in parallel.
-
-    Args:
-        *vocabularies: dicts of token (string) -> id; each is a separate tree, which `walk` selects
-            by number.
-
-    Example:
-        >>> trie = Trie({"a": 0, "ab": 1})
-        >>> codes = tf.constant([ord(c) for c in "aab"])
-        >>> places, lengths, ids = trie.walk(codes, end=tf.fill([3], 3), root=tf.fill([3], 0))
-        >>> list(zip(places.numpy().tolist(), lengths.numpy().tolist(), ids.numpy().tolist()))
-        [(0, 1, 0), (1, 1, 0), (1, 2, 1)]
-    """
+    """Finds the tokens that begin at each of many positions, in parallel."""
 
     def __init__(self, *vocabularies):
         super().__init__(name="trie")
@@ -46,17 +34,7 @@ class Trie(tf.Module):
         )
 
     def walk(self, codes, end, root):
-        """Walk down the tree from every code point.
-
-        Args:
-            codes: int32 `[C]`.
-            end: int32 `[C]`, where the word of each code point ends.
-            root: int32 `[C]`, the number of the vocabulary to search.
-
-        Returns:
-            `(places, lengths, ids)`, int32 `[M]`: start, length and id of every token found,
-            shortest first.
-        """
+        """Walk down the tree from every code point."""
         found = tf.zeros([0, 3], tf.int32)
         state = (0, tf.range(tf.size(codes)), root, found)
         vector = tf.TensorShape([None])

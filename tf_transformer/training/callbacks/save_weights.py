@@ -13,20 +13,6 @@ def save_weights(model, path):
 
     HDF5 ends the process with a segmentation fault some time after it met a full disk. So the space
     is checked before.
-
-    Args:
-        model: `keras.Model`, built.
-        path: str or Path, ends in `.weights.h5`.
-
-    Raises:
-        OSError: If the disk is full; the old file is then unchanged.
-
-    Example:
-        >>> from pathlib import Path
-        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        >>> save_weights(model, "dense.weights.h5")
-        >>> Path("dense.weights.h5").is_file()
-        True
     """
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer else ())]
@@ -38,21 +24,7 @@ def save_weights(model, path):
 
 
 def load_weights(model, path):
-    """Read what `save_weights` wrote.
-
-    Args:
-        model: `keras.Model`, built.
-        path: str or Path, ends in `.weights.h5`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is damaged or belongs to a different model.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        >>> save_weights(model, "dense.weights.h5")
-        >>> load_weights(model, "dense.weights.h5")
-    """
+    """Read what `save_weights` wrote."""
     try:
         model.load_weights(path)
     except FileNotFoundError:

@@ -71,21 +71,7 @@ class StopOnNaN(keras.callbacks.Callback):
 
 
 def first_not_finite(model, x, y, sample_weight=None):
-    """Find the first layer whose output is not finite.
-
-    Args:
-        model: compiled `keras.Model`.
-        x, y, sample_weight: a batch.
-
-    Returns:
-        str, the end of a sentence.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, name="last")])
-        >>> model.compile(loss="mse")
-        >>> first_not_finite(model, np.array([[np.inf]]), np.ones((1, 1)))
-        'the layer sequential... / last is the first with a number that is not finite.'
-    """
+    """Find the first layer whose output is not finite."""
     found = []
 
     def watch(layer, path):

@@ -77,13 +77,7 @@ class FusedAdam(keras.optimizers.Adam):
 
 
 def reduced(optimizer, reduce):
-    """Return what pickles an optimizer; refuse a built one, whose moments Keras 3.15 would drop.
-
-    Example:
-        >>> import copy
-        >>> copy.deepcopy(FusedAdam(0.5)).learning_rate.numpy().item()
-        0.5
-    """
+    """Return what pickles an optimizer; refuse a built one, whose moments Keras 3.15 would drop."""
     if optimizer.built:
         raise ArgumentError(
             "optimizer",

@@ -6,19 +6,7 @@ from tf_transformer.distribution.workers import current_workers
 
 
 def global_gradients(grads):
-    """Add up the gradients of all replicas and take the mean over all `Workers`.
-
-    Args:
-        grads: list of float tensors, `tf.IndexedSlices` or None.
-
-    Returns:
-        list of tensors or None, the same on all of them.
-
-    Example:
-        >>> rows = tf.IndexedSlices(tf.ones((2, 1)), tf.constant([1, 1]), tf.constant([3, 1]))
-        >>> global_gradients([rows, None])[0].numpy().tolist()
-        [[0.0], [2.0], [0.0]]
-    """
+    """Add up the gradients of all replicas and take the mean over all `Workers`."""
     grads = list(grads)
     places = [n for n, grad in enumerate(grads) if grad is not None]
     # The sums over the rows of an embedding, which Keras would clip row by row.

@@ -12,32 +12,6 @@ def linear_decay_adam(
     The learning rate is that of `WarmUpLinearDecay`; beta_2 is 0.999, gradients are clipped to a
     global norm of 1, and weights decay except biases and normalization: Devlin et al. 2019,
     appendix A.2.
-
-    Args:
-        variables: list of the model's trainable variables.
-        peak_learning_rate: float, the highest learning rate.
-        warmup_share: float in [0, 1), the share of all steps used for warm-up.
-        total_steps: int, steps of the whole training.
-        weight_decay: float.
-        epsilon: float, see `keras.optimizers.Adam`.
-
-    Returns:
-        `FusedAdam`.
-
-    Raises:
-        ValueError: See `WarmUpLinearDecay`.
-
-    Example:
-        >>> optimizer = linear_decay_adam(
-        ...     [keras.Variable(np.ones(3))],
-        ...     peak_learning_rate=2.0,
-        ...     warmup_share=0.5,
-        ...     total_steps=4,
-        ...     weight_decay=0.0,
-        ...     epsilon=1e-8,
-        ... )
-        >>> float(optimizer.learning_rate)
-        1.0
     """
     schedule = WarmUpLinearDecay(peak_learning_rate, int(warmup_share * total_steps), total_steps)
     optimizer = FusedAdam(

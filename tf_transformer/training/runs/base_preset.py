@@ -10,23 +10,7 @@ _LONGEST = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class BasePreset:
-    """Settings of a training run.
-
-    Args:
-        name: str, the name of the preset.
-        epochs: int, the maximum number of passes over the data.
-        lengths: ints, the bucket lengths; the last one is the maximum text length.
-        accumulate: int, the parts in which the gradient of a batch is computed, to save memory; see
-            `accumulate_gradients`.
-
-    Raises:
-        ValueError: If a field is of another type, the number of epochs or parts is below 1 or the
-            lengths do not increase.
-
-    Example:
-        >>> BasePreset("mine", epochs=3, lengths=[8, 16]).lengths
-        (8, 16)
-    """
+    """Settings of a training run."""
 
     name: str
     epochs: int
@@ -49,17 +33,7 @@ class BasePreset:
             raise ArgumentError("lengths", f"increasing ints from 1 to {_LONGEST:,}", self.lengths)
 
     def with_changes(self, changes):
-        """A copy with some fields changed; values of None are ignored.
-
-        Args:
-            changes: dict, field name to new value or None.
-
-        Returns:
-            A preset of the same class.
-
-        Raises:
-            ValueError: Same as for the class.
-        """
+        """A copy with some fields changed; values of None are ignored."""
         changes = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(self, **changes)
 

@@ -177,42 +177,13 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
 
 
 def token_ids(tokenizer, texts, max_length):
-    """Tokenize texts once, rather than in every pass, which would copy the tables each time.
-
-    Args:
-        tokenizer: `GraphTokenizer`.
-        texts: list of B strings.
-        max_length: int, with the two special tokens, which are not added here.
-
-    Returns:
-        ragged int32 tensor (B, (T)).
-
-    Example:
-        >>> import tempfile, pathlib
-        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
-        >>> token_ids(read_tokenizer(folder), ["a b a", "b"], max_length=4).to_list()
-        [[5, 6], [6]]
-    """
+    """Tokenize texts once, rather than in every pass, which would copy the tables each time."""
     parts = [texts[first : first + AT_ONCE] for first in range(0, len(texts), AT_ONCE)]
     return tf.concat([tokenizer.encode(part)[:, : max_length - 2] for part in parts], 0)
 
 
 def fine_tuning_optimizer(settings, steps):
-    """Create AdamW with the rates of a fine-tuning.
-
-    Args:
-        settings: `FineTuning`.
-        steps: int, steps of an epoch.
-
-    Returns:
-        `LayerwiseAdamW`.
-
-    Example:
-        >>> fine_tuning_optimizer(FineTuning(), steps=9).layer_decay
-        0.95
-    """
+    """Create AdamW with the rates of a fine-tuning."""
     total = steps * settings.epochs
     warmup = min(round(settings.warmup_share * total), total - 1)
     return LayerwiseAdamW(
@@ -224,25 +195,7 @@ def fine_tuning_optimizer(settings, steps):
 
 
 def check_model(model, tokenizer, settings):
-    """Check that texts fit the model.
-
-    Args:
-        model: a BERT model.
-        tokenizer: `GraphTokenizer`.
-        settings: `FineTuning`.
-
-    Raises:
-        ValueError: If the model has fewer rows than there are tokens, or fewer positions than
-            `max_length`.
-
-    Example:
-        >>> from tf_transformer.models.bert import Bert, BertConfig
-        >>> model = Bert(BertConfig(7, 8, 1, 2, 9, max_position_embeddings=64))
-        >>> check_model(model, None, FineTuning())
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: max_length: expected at most 64, the positions of the
-        model, got 128.
-    """
+    """Check that texts fit the model."""
     most = model.config.max_position_embeddings
     if settings.max_length > most:
         raise ArgumentError(

@@ -11,24 +11,6 @@ def in_locked_folder(method):
     """Decorate a method so that it holds `self.folder` while it runs, on the chief of `Workers`.
 
     Several workers first agree on the folder and on what `self.facts()` returns.
-
-    Args:
-        method: of a class with the attribute `folder` and the method `facts`.
-
-    Returns:
-        The method, which also raises what `locked` and `Workers.agree` raise.
-
-    Example:
-        >>> from pathlib import Path
-        >>> class Run:
-        ...     folder = Path("runs/first")
-        ...     def facts(self):
-        ...         return {"data": ["one text"]}
-        ...     @in_locked_folder
-        ...     def train(self):
-        ...         return "trained"
-        >>> Run().train()
-        'trained'
     """
 
     @functools.wraps(method)

@@ -11,30 +11,7 @@ from tf_transformer.training.runs.precision import PRECISIONS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelPreset(BasePreset):
-    """Settings of a training run with the sizes of its model.
-
-    Args:
-        name, epochs, lengths: see `BasePreset`.
-        vocab_size: int, size of the vocabulary.
-        num_layers, d_model, num_heads, dff, rate: see `Transformer`.
-        architecture: None for that of the paper, or what `Architecture.to_dict` returns.
-        precision: str, one of `PRECISIONS`, the Keras dtype policy of training; the trained weights
-            are float32 in all. bfloat16 is for accelerators and processors with AMX, float16 for
-            GPUs without bfloat16: it needs a loss scale, see `GlobalLossScale`.
-
-    Raises:
-        ValueError: Same as for `BasePreset`, or if a size is not positive, or a part or the
-            precision is unknown.
-
-    Example:
-        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "dff": 16, "rate": 0.1}
-        >>> parts = {"residual": {"part": "PreNorm"}}
-        >>> preset = ModelPreset(
-        ...     name="mine", epochs=1, lengths=[8], vocab_size=300, architecture=parts, **sizes
-        ... )
-        >>> preset.architecture["residual"]
-        {'part': 'PreNorm'}
-    """
+    """Settings of a training run with the sizes of its model."""
 
     vocab_size: int
     num_layers: int | list
@@ -64,15 +41,7 @@ class ModelPreset(BasePreset):
         return (self.num_layers,) if isinstance(self.num_layers, int) else tuple(self.num_layers)
 
     def check_sizes(self, path, vocab_size):
-        """Refuse sizes far beyond the weights in a file; see `models.fewest_weights.check_sizes`.
-
-        Args:
-            path: Path of the weights, in float32.
-            vocab_size: int, V.
-
-        Raises:
-            ValueError: If the model has far more weights.
-        """
+        """Refuse sizes far beyond the weights in a file; see `fewest_weights.check_sizes`."""
         parts = self.new_architecture() or Architecture()
         layers = [(parts.num_groups or count, self.num_heads, self.dff) for count in self._layers]
         check_sizes(
@@ -86,9 +55,5 @@ class ModelPreset(BasePreset):
         )
 
     def new_architecture(self):
-        """The parts of the model.
-
-        Returns:
-            None for those of the paper, or `Architecture`.
-        """
+        """The parts of the model."""
         return None if self.architecture is None else Architecture.from_dict(self.architecture)

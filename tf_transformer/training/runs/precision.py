@@ -11,17 +11,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 @contextlib.contextmanager
 def precision_scope(precision):
-    """Build the layers in a `with` block for a precision.
-
-    Args:
-        precision: str, one of `PRECISIONS`.
-
-    Example:
-        >>> with precision_scope("mixed_bfloat16"):
-        ...     layer = keras.layers.Dense(2)
-        >>> layer.compute_dtype, layer.variable_dtype
-        ('bfloat16', 'float32')
-    """
+    """Build the layers in a `with` block for a precision."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(precision)
     try:
@@ -31,18 +21,5 @@ def precision_scope(precision):
 
 
 def with_loss_scale(optimizer, precision):
-    """Return the optimizer for a precision: float16 needs a loss scale.
-
-    Args:
-        optimizer: `FusedAdam`.
-        precision: str, one of `PRECISIONS`.
-
-    Returns:
-        The optimizer, or a `GlobalLossScale` around it.
-
-    Example:
-        >>> from tf_transformer.training import FusedAdam
-        >>> type(with_loss_scale(FusedAdam(), "mixed_float16")).__name__
-        'GlobalLossScale'
-    """
+    """Return the optimizer for a precision: float16 needs a loss scale."""
     return GlobalLossScale(optimizer) if precision == "mixed_float16" else optimizer

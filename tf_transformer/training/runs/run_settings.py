@@ -13,17 +13,7 @@ FORMAT = 1
 
 
 def write_settings(path, **settings):
-    """Write the settings of a run, with the format and package versions.
-
-    Args:
-        path: str or Path of the JSON file.
-        settings: values that JSON can represent.
-
-    Example:
-        >>> write_settings("run.json", epochs=3)
-        >>> read_settings("run.json", lambda settings: settings["epochs"])
-        3
-    """
+    """Write the settings of a run, with the format and package versions."""
     folder = str(Path(path).parent.resolve())  # where the run is now: see `found_again`
     settings = {"format": FORMAT, "version": __version__, "folder": folder, **settings}
     with replacing(path) as beside:
@@ -31,24 +21,7 @@ def write_settings(path, **settings):
 
 
 def found_again(file, settings, folder):
-    """Find a file named in the settings of a run, even if the run's folder has moved.
-
-    Args:
-        file: str, a path; a relative one is relative to the folder of the run.
-        settings: dict of the run, as `write_settings` wrote it.
-        folder: str or Path, where the run is now.
-
-    Returns:
-        str: the path if that file exists, else the file at the same place relative to the folder;
-        if neither exists, the path, so that reading it raises an error with the original name.
-
-    Example:
-        >>> Path("new").mkdir()
-        >>> Path("data.tsv").touch()
-        >>> settings = {"folder": "/gone/runs/first"}
-        >>> Path(found_again("/gone/runs/data.tsv", settings, "new")).name
-        'data.tsv'
-    """
+    """Find a file named in the settings of a run, even if the run's folder has moved."""
     folder = Path(folder).resolve()
     path = folder / file  # an absolute path stays unchanged
     # Not `path.exists()`, which raises an error for a name that no file can have.
@@ -59,24 +32,7 @@ def found_again(file, settings, folder):
 
 
 def read_settings(path, make):
-    """Create a run from the settings written by `write_settings`.
-
-    Args:
-        path: str or Path of the JSON file.
-        make: function of the dict of settings.
-
-    Returns:
-        The result of `make`.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file has another format version, is damaged, or `make` cannot read it.
-
-    Example:
-        >>> read_settings("run.json", dict)
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: .: expected the folder of a run, got no run.json.
-    """
+    """Create a run from the settings written by `write_settings`."""
     path = Path(path)
     if not path.is_file():
         got = f"no {path.name}"

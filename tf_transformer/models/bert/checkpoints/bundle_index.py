@@ -18,25 +18,7 @@ _DAMAGES = (DecodeError, IndexError, TypeError, ValueError, struct.error)
 
 
 def read_bundle_index(prefix):
-    """Read which variables a checkpoint has, and check that its data files can hold them.
-
-    Args:
-        prefix: Path, the file names without ".index" and ".data-00000-of-00001".
-
-    Returns:
-        `(shapes, dtypes)`: dicts, name to tuple of int and to str.
-
-    Raises:
-        ValueError: If the index is damaged, or an entry contradicts the data files; the message
-            says what is wrong.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> prefix = pathlib.Path(tempfile.mkdtemp()) / "model.ckpt"
-        >>> _ = tf.train.Checkpoint(table=tf.Variable(tf.ones((2, 3)))).write(prefix)
-        >>> read_bundle_index(prefix)[0]["table/.ATTRIBUTES/VARIABLE_VALUE"]
-        (2, 3)
-    """
+    """Read which variables a checkpoint has, and check that its data files can hold them."""
     try:
         entries = dict(_table(prefix.with_name(f"{prefix.name}.index").read_bytes()))
         header = tensor_bundle_pb2.BundleHeaderProto.FromString(entries.pop(b""))

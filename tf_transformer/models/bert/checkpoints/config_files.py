@@ -85,25 +85,7 @@ def read_config(path, *, ignored_fields=(), **changes):
 
 
 def read_architecture(path):
-    """Read the architecture that `config_file` wrote.
-
-    Args:
-        path: str or Path, the file.
-
-    Returns:
-        `Architecture`, or None for that of BERT.
-
-    Raises:
-        ValueError: If the file has an unknown or invalid choice, see `Architecture.from_dict`.
-
-    Example:
-        >>> import json, os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "config.json")
-        >>> with open(path, "w") as file:
-        ...     json.dump(config_file(BertConfig(), "BertModel", Architecture(window=3)), file)
-        >>> read_architecture(path).window
-        3
-    """
+    """Read the architecture that `config_file` wrote."""
     choice = read_json(Path(path)).get(_ARCHITECTURE)
     if choice is None:
         return None
@@ -113,20 +95,7 @@ def read_architecture(path):
 
 
 def config_file(config, model_name, architecture=None):
-    """Create the content of `config.json`, readable here and by Hugging Face.
-
-    Args:
-        config: `BertConfig`.
-        model_name: str, name of the class that reads the folder.
-        architecture: None, or an `Architecture`, which Hugging Face's classes cannot read.
-
-    Returns:
-        JSON-serializable dict.
-
-    Example:
-        >>> config_file(BertConfig(), "BertModel")["model_type"]
-        'bert'
-    """
+    """Create the content of `config.json`, readable here and by Hugging Face."""
     fields = {name: value for name, value in config.to_dict().items() if value is not None}
     labels = fields.pop("labels")
     if config.pooler_activation in ("tanh", None):
@@ -156,16 +125,7 @@ def config_file(config, model_name, architecture=None):
 
 
 def architecture_of(config, architecture=None):
-    """Return what names the weights of a model: "bert", "albert", or its own `model_type`.
-
-    Args:
-        config: `BertConfig`.
-        architecture: None or `Architecture`.
-
-    Example:
-        >>> architecture_of(BertConfig(embedding_size=128, num_hidden_groups=1))
-        'albert'
-    """
+    """Return what names the weights of a model: "bert", "albert", or its own `model_type`."""
     if architecture is not None:
         return _OWN
     return "albert" if config.num_hidden_groups and config.embedding_size else "bert"

@@ -10,19 +10,7 @@ from tf_transformer.errors import ArgumentError
 
 
 class Fields(NamedTuple):
-    """Fields with one meaning.
-
-    Args:
-        names: str, divided by spaces.
-        why: str, what they are used for, or why they change nothing here.
-        only: None, or tuple of the values that are understood, of fields that change what a model
-            computes; others are refused. null always means the default.
-        used: bool, whether the fields are read; otherwise they are harmless.
-
-    Example:
-        >>> Fields("hidden_size", "D", used=True).verdict
-        'used'
-    """
+    """Fields with one meaning."""
 
     names: str
     why: str
@@ -245,25 +233,7 @@ POOLING = (
 
 
 def check_fields(content, table, path, ignored_fields=()):
-    """Refuse fields that change what a model computes, or that might.
-
-    Args:
-        content: dict of a configuration file.
-        table: tuple of `Fields`.
-        path: Path of the file.
-        ignored_fields: collection of str, unknown fields that change nothing.
-
-    Raises:
-        ValueError: If a field is unknown, or has a value that is not understood; null is the
-            default.
-
-    Example:
-        >>> check_fields({"do_sample": True, "is_decoder": None}, CONFIG, "config.json")
-        >>> check_fields({"is_decoder": True}, CONFIG, "config.json")
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: is_decoder: expected False in config.json, got True.
-        Not supported: ...
-    """
+    """Refuse fields that change what a model computes, or that might."""
     rows = {name: fields for fields in table for name in fields.names.split()}
     given = {name: value for name, value in content.items() if value is not None}
     unknown = sorted(given.keys() - rows.keys() - set(ignored_fields))

@@ -16,19 +16,6 @@ class H5File:
 
     A weight `bert/tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0` is
     `bert.encoder.layer.0.output.dense.weight`, transposed.
-
-    Args:
-        path: str or Path.
-
-    Raises:
-        ValueError: If the file is damaged, takes values from another file or stores fewer bytes
-            than it declares, or has two different weights of one name.
-
-    Example:
-        >>> with h5py.File("tf_model.h5", "w") as file:
-        ...     file["bert/tf_bert_model/bert/pooler/dense/kernel:0"] = np.ones((2, 3), np.float32)
-        >>> H5File("tf_model.h5").shapes
-        {'bert.pooler.dense.weight': (3, 2)}
     """
 
     kind = "safetensors"

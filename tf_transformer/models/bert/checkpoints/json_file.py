@@ -7,26 +7,7 @@ from tf_transformer.json_text import parse_json
 
 
 def read_json(path, kind=dict):
-    """Read a JSON file.
-
-    Args:
-        path: str or Path.
-        kind: dict or list, the expected content.
-
-    Returns:
-        dict or list.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is not UTF-8, not JSON, of another kind, or has a key twice.
-
-    Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "modules.json")
-        >>> _ = Path(path).write_text("[1, 2]", "utf-8")
-        >>> read_json(path, list)
-        [1, 2]
-    """
+    """Read a JSON file."""
     path = Path(path)
     if not path.is_file():
         raise MissingFileError("path", "a JSON file", f"no file {path}")

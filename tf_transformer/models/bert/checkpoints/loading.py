@@ -21,32 +21,7 @@ from tf_transformer.models.fewest_weights import check_sizes
 
 
 def open_checkpoint(path):
-    """Find and open a checkpoint.
-
-    Args:
-        path: str or Path: a folder in Hugging Face's layout, with safetensors or, failing that, the
-            `tf_model.h5` of its TensorFlow classes; a folder in Google's layout with
-            `bert_config.json` (or `albert_config.json`) and one TensorFlow checkpoint; or the
-            prefix of such a checkpoint.
-
-    Returns:
-        `(file, config_path)`: `SafetensorsFile`, `H5File` or `TensorflowFile`, and the Path of the
-        configuration.
-
-    Raises:
-        FileNotFoundError: If there is no checkpoint, or more than one.
-        ImportError, ValueError: See `SafetensorsFile`, `H5File` and `TensorflowFile`.
-
-    Example:
-        >>> import os, tempfile
-        >>> from tf_transformer.models.bert import Bert, BertConfig
-        >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
-        >>> model.build()
-        >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
-        >>> model.save_pretrained(folder)
-        >>> open_checkpoint(folder)[0].kind
-        'safetensors'
-    """
+    """Find and open a checkpoint."""
     path = Path(path)
     if not path.is_dir() and not path.with_name(f"{path.name}.index").is_file():
         raise MissingFileError(
@@ -74,32 +49,7 @@ def open_checkpoint(path):
 
 
 def read_checkpoint(path, changes, ignored_fields=()):
-    """Open a checkpoint and read its configuration.
-
-    Args:
-        path: see `open_checkpoint`.
-        changes: dict of fields of `BertConfig` that override the file.
-        ignored_fields: see `read_config`.
-
-    Returns:
-        `(file, config, architecture, has)`: the last but one is None or an `Architecture`;
-        `has(name)` is True if the file contains the variable `name`.
-
-    Raises:
-        ValueError: If the sizes of the configuration are far beyond the weights in the file.
-        See also `open_checkpoint`, `read_config` and `read_architecture`.
-
-    Example:
-        >>> import os, tempfile
-        >>> from tf_transformer.models.bert import Bert, BertConfig
-        >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
-        >>> model.build()
-        >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
-        >>> model.save_pretrained(folder)
-        >>> file, config, _, has = read_checkpoint(folder, {"hidden_dropout_prob": 0.0})
-        >>> config.hidden_dropout_prob, has("bert/pooler/dense/kernel"), has("classifier/kernel")
-        (0.0, True, False)
-    """
+    """Open a checkpoint and read its configuration."""
     file, config_path = open_checkpoint(path)
     config = read_config(config_path, ignored_fields=ignored_fields, **changes)
     architecture = read_architecture(config_path)
@@ -130,31 +80,6 @@ def load_variables(file, variables, config, new=(), architecture=None):
 
     The checkpoint may also contain values that are not weights (an optimizer's moments, position
     numbers), copies of weights, heads of other tasks, and a pooler; they are ignored.
-
-    Args:
-        file: see `open_checkpoint`.
-        variables: dict, name to variable.
-        config: `BertConfig`.
-        new: names of variables that keep their initial values.
-        architecture: None or `Architecture`.
-
-    Raises:
-        ValueError: If names, shapes or dtypes differ: all differences are listed, and no variable
-            is changed. Or if the file proves damaged while it is read.
-
-    Example:
-        >>> import os, tempfile
-        >>> from tf_transformer.models.bert import Bert, BertConfig
-        >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
-        >>> model.build()
-        >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
-        >>> model.save_pretrained(folder)
-        >>> file, config, *_ = read_checkpoint(folder, {})
-        >>> other = Bert(config)
-        >>> other.build()
-        >>> load_variables(file, other.variables_by_name(), config)
-        >>> all(map(np.array_equal, other.get_weights(), model.get_weights()))
-        True
     """
     table = name_table(architecture_of(config, architecture), file.kind)
     bare = not any(name.startswith(table.prefix) for name in file.shapes)

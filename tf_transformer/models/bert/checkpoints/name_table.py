@@ -83,34 +83,14 @@ TIED = {
 
 
 class NameTable(NamedTuple):
-    """The variable names in one kind of file.
-
-    Args:
-        rows: tuple of pairs of str, the name here and in the file, as in the tables above.
-        prefix: str, prefix of the encoder's names in the file.
-        besides: str, regular expression for what the file may contain besides the weights.
-
-    Example:
-        >>> name_table("bert", "safetensors").there("bert/encoder/layer_3/output/dense/kernel")
-        'bert.encoder.layer.3.output.dense.weight'
-    """
+    """The variable names in one kind of file."""
 
     rows: tuple
     prefix: str
     besides: str
 
     def there(self, ours):
-        """Return the name in the file of a variable here.
-
-        Args:
-            ours: str.
-
-        Returns:
-            str.
-
-        Raises:
-            KeyError: If the table has no such variable.
-        """
+        """Return the name in the file of a variable here."""
         [number] = re.findall(r"layer_(\d+)", ours) or [""]
         general = re.sub(r"layer_\d+", "layer_{n}", ours)
         scope, leaf = general.rsplit("/", 1)
@@ -136,19 +116,7 @@ class NameTable(NamedTuple):
 
 
 def name_table(architecture, kind):
-    """Return the names of one kind of model in one kind of file.
-
-    Args:
-        architecture: "bert", "albert", or "tf_transformer_bert" for a model with an `Architecture`.
-        kind: "tensorflow" or "safetensors".
-
-    Returns:
-        `NameTable` or `OwnNames`.
-
-    Example:
-        >>> name_table("albert", "tensorflow").there("bert/pooler/dense/bias")
-        'bert/pooler/dense/bias'
-    """
+    """Return the names of one kind of model in one kind of file."""
     if architecture == "tf_transformer_bert":
         return OwnNames()
     text = {"bert": _BERT, "albert": _ALBERT}[architecture]

@@ -4,12 +4,7 @@ import re
 
 
 class OwnNames:
-    """A `NameTable` for what no other library can read: names in the file are those here.
-
-    Example:
-        >>> OwnNames().there("bert/encoder/layer_3/ffn/output/kernel")
-        'bert/encoder/layer_3/ffn/output/kernel'
-    """
+    """A `NameTable` for what no other library can read: names in the file are those here."""
 
     prefix = "bert/"
 

@@ -21,22 +21,6 @@ class SafetensorsFile:
 
     The package `safetensors` opens and checks the files. Old names in layer normalisation ("gamma",
     "beta") are replaced by the new ones.
-
-    Args:
-        folder: str or Path.
-
-    Raises:
-        FileNotFoundError: If the folder has neither file, or a part is missing.
-        ImportError: If the package is not installed.
-        ValueError: If a file is damaged, or its tensors differ from the index.
-
-    Example:
-        >>> import tempfile
-        >>> from safetensors.numpy import save_file
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> save_file({"table": np.ones((2, 3), np.float32)}, folder / "model.safetensors")
-        >>> SafetensorsFile(folder).shapes
-        {'table': (2, 3)}
     """
 
     kind = "safetensors"
@@ -54,14 +38,7 @@ class SafetensorsFile:
                 self._open(part, names)
 
     def read(self, name):
-        """Map one tensor of floats into memory; the package would copy it.
-
-        Args:
-            name: str, a key of `shapes`.
-
-        Returns:
-            NumPy array, read-only.
-        """
+        """Map one tensor of floats into memory; the package would copy it."""
         file, start, end = self._homes[name]
         return file[start:end].view(_DTYPES[self.dtypes[name]]).reshape(self.shapes[name])
 

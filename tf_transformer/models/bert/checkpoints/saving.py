@@ -9,30 +9,7 @@ from tf_transformer.models.bert.checkpoints.name_table import name_table
 
 
 def save_folder(folder, variables, config, model_name, with_prefix, architecture=None):
-    """Write `config.json` and `model.safetensors` into a folder.
-
-    Args:
-        folder: Path of an existing folder.
-        variables: dict, name to variable.
-        config: `BertConfig`.
-        model_name: str, the Hugging Face class that reads it.
-        with_prefix: bool, whether names begin with "bert." (a model with a head) or not.
-        architecture: None or `Architecture`.
-
-    Raises:
-        ImportError: If the package `safetensors` is not installed.
-        OSError: If the folder cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from tf_transformer.models.bert import BertConfig
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> bias = {"bert/pooler/dense/bias": tf.Variable(tf.zeros(8))}
-        >>> save_folder(folder, bias, BertConfig(), "BertModel", with_prefix=False)
-        >>> sorted(path.name for path in folder.iterdir())
-        ['config.json', 'model.safetensors']
-    """
+    """Write `config.json` and `model.safetensors` into a folder."""
     from safetensors.numpy import save_file
 
     table = name_table(architecture_of(config, architecture), "safetensors")

@@ -14,23 +14,7 @@ _DAMAGES = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
 class TensorflowFile:
-    """The variables of a TensorFlow 1 checkpoint.
-
-    Args:
-        prefix: str or Path, the file names without ".index" and ".data-00000-of-00001".
-
-    Raises:
-        FileNotFoundError: If there are no such files.
-        ValueError: If the files are damaged.
-
-    Example:
-        >>> import tempfile
-        >>> prefix = tf.train.Checkpoint(table=tf.Variable(tf.ones((2, 3)))).write(
-        ...     tempfile.mkdtemp() + "/model.ckpt"
-        ... )
-        >>> TensorflowFile(prefix).shapes["table/.ATTRIBUTES/VARIABLE_VALUE"]
-        (2, 3)
-    """
+    """The variables of a TensorFlow 1 checkpoint."""
 
     kind = "tensorflow"
     floats = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -47,17 +31,7 @@ class TensorflowFile:
             raise self._damaged(error) from error
 
     def read(self, name):
-        """Read one variable.
-
-        Args:
-            name: str, a key of `shapes`.
-
-        Returns:
-            NumPy array.
-
-        Raises:
-            ValueError: If the file is damaged.
-        """
+        """Read one variable."""
         try:
             with self._lock:
                 return np.asarray(self._reader.get_tensor(name))
