@@ -16,7 +16,7 @@ class Fields(NamedTuple):
         names: str, divided by spaces.
         why: str, what they are used for, or why they change nothing here.
         only: None, or tuple of the values that are understood, of fields that change what a model
-            computes; others are refused. null always means the default.
+            computes; others are refused. null means their default.
         used: bool, whether the fields are read; otherwise they are harmless.
 
     Example:
