@@ -267,6 +267,11 @@ LINES = {
         13,
     ),
     "repeated": ("\n".join([*SPECIAL, "low", "##er", "low", "l", "##er"]), [7, 9, 8, 1], 10),
+    "a name of ours": (
+        "\n".join([*SPECIAL, "", "low", "##er", "[line 6]", "l", "", ""]),
+        [6, 7, 9, 1],
+        11,
+    ),
 }
 
 

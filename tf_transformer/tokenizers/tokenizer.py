@@ -125,7 +125,8 @@ class Tokenizer(SpecialTokenRoles):
 
         Raises:
             TypeError: If `tokens` is a single string, or one of them is neither.
-            ValueError: If a token is empty, or the normalizer leaves nothing of it.
+            ValueError: If the normalizer leaves nothing of a token, or makes it equal to another
+                added token; or if it is white space with `lstrip`.
 
         Example:
             >>> from tf_transformer.tokenizers import WordPieceTokenizer

@@ -225,6 +225,17 @@ class TestH5:
 
         self.refuse(tmp_path, "expected one bert.pooler.dense.bias in .*two different", change)
 
+    def test_a_float_that_numpy_does_not_have(self, tmp_path):
+        def change(file):
+            group = file[self.POOLER].parent
+            del file[self.POOLER]
+            kind, space = h5py.h5t.IEEE_F32LE.copy(), h5py.h5s.create_simple((12,))
+            kind.set_ebias(2**30)
+            h5py.h5d.create(group.id, b"bias:0", kind, space)
+            group["bias:0"].id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.zeros(12, "f4"))
+
+        self.refuse(tmp_path, "tf_model.h5, which cannot be read", change)
+
     def test_a_damaged_file(self, tmp_path):
         shutil.copy(GOLDEN / "BertModel" / "config.json", tmp_path)
         content = (VECTORS / "bert_h5" / "BertModel.h5").read_bytes()

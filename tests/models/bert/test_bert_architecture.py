@@ -269,3 +269,15 @@ def test_ids_out_of_range():
         model(bad)
     compiled = tf.function(lambda inputs: model(inputs), jit_compile=True)
     assert np.isnan(compiled(bad)["sequence_output"]).all()
+
+
+def test_a_keras_mask_and_an_attention_mask_of_an_encoder_both_block():
+    encoder = made(CHOICES["T5, batch, grouped"]).encoder
+    x = np.random.default_rng(3).normal(size=(2, 5, encoder.config.embedding_width))
+    x, free = x.astype(np.float32), np.tril(np.ones((2, 5, 5), np.int32))
+    padding = np.array([[True, False, True, True, True], [True] * 5])
+    found = encoder(x, free, input_tensor_mask=padding)
+    expected = encoder(x, free * padding[:, np.newaxis])
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.numpy()[padding], other.numpy()[padding], atol=1e-6)
+    assert np.abs(found[-1] - encoder(x, free)[-1])[0, 2:].max() > 1e-3

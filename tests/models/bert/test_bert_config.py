@@ -183,11 +183,28 @@ def test_what_a_cross_encoder_makes_of_logits(tmp_path, activation, labels, answ
     assert bert.read_config(written(tmp_path, content)).answers == "sigmoid"
 
 
-@pytest.mark.parametrize("activation", ["torch.nn.modules.activation.Tanh", ["Sigmoid"]])
-def test_refuses_another_activation_of_a_cross_encoder(tmp_path, activation):
-    content = {**HUGGING_FACE, "sentence_transformers": {"activation_fn": activation}}
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"activation_fn": "torch.nn.modules.activation.Tanh"},
+        {"activation_fn": ["Sigmoid"]},
+        ["torch.nn.modules.linear.Identity"],
+    ],
+)
+def test_refuses_another_activation_of_a_cross_encoder(tmp_path, field):
+    path = written(tmp_path, {**HUGGING_FACE, "sentence_transformers": field})
     with pytest.raises(ValueError, match="sentence_transformers: expected an activation among"):
-        bert.read_config(written(tmp_path, content))
+        bert.read_config(path)
+    assert bert.read_config(path, problem_type="regression").answers == "linear"
+    assert bert.read_config(path, problem_type=None).problem_type is None
+
+
+def test_a_cross_encoder_with_other_labels(tmp_path):
+    """Of one score a regression, and of several classes no longer."""
+    one = {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}
+    path = written(tmp_path, {**HUGGING_FACE, **one, "id2label": {"0": "LABEL_0"}})
+    assert bert.read_config(path, labels=("relevance",)).answers == "linear"
+    assert bert.read_config(path, labels=("no", "yes")).answers == "softmax"
 
 
 def test_changes_override_the_file(tmp_path):
@@ -202,7 +219,7 @@ def test_changes_override_the_file(tmp_path):
 
 def test_a_key_twice_is_refused(tmp_path):
     path = written(tmp_path, json.dumps(GOOGLE)[:-1] + ', "hidden_size": 24}')
-    with pytest.raises(ValueError, match="in .*config.json, got it has 'hidden_size' twice"):
+    with pytest.raises(ValueError, match="in .*config.json, got 'hidden_size' twice"):
         bert.read_config(path)
 
 

@@ -206,6 +206,21 @@ class TestTokenizerOfAFolder:
         (own / "tokenizer_config.json").write_text(json.dumps(settings))
         assert self.ids(own, "Film") == [TOKENS.index("film")]
 
+    def test_null_is_the_default(self, own):
+        (own / "vocab.txt").write_text("\n".join(TOKENS))
+        names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+        (own / "tokenizer_config.json").write_text(json.dumps(dict.fromkeys(names)))
+        assert self.ids(own, "F\u00edlm\u597d") == [TOKENS.index("film"), TOKENS.index("\u597d")]
+
+    @pytest.mark.parametrize("normalizer", [[1], "BertNormalizer", 5])
+    def test_a_normalizer_of_another_type(self, own, peer, normalizer):
+        content = {**json.loads(peer.to_str()), "normalizer": normalizer}
+        (own / "tokenizer.json").write_text(json.dumps(content))
+        (own / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+        for read in (bert.read_tokenizer, lambda path: read_bert_vocabulary(path, True)):
+            with pytest.raises(ValueError, match="path: "):
+                read(own)
+
     @pytest.mark.parametrize(
         "settings, message",
         [
@@ -265,7 +280,15 @@ def test_special_tokens_beside_a_vocabulary_are_plain_text(tmp_path, content):
     assert bert.read_tokenizer(path).encode(["film [SEP]"]).to_list() == expected
 
 
-@pytest.mark.parametrize("content", [["[E1]"], {"20": {"content": "[E1]"}}, {"20": 5}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        ["[E1]"],
+        {"20": {"content": "[E1]"}},
+        {"20": 5},
+        {"20": {"content": ["[E1]"], "special": False}},
+    ],
+)
 def test_added_tokens_of_another_type_are_refused(tmp_path, content):
     path = tiny_folder(tmp_path / "bert")
     (path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": content}))

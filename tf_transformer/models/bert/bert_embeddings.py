@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import as_ids, in_vocabulary
+from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.functional.int8_product import LARGEST, to_int8
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.norms.layer_norm import LayerNorm
@@ -72,20 +72,21 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
         token_type_ids = in_vocabulary(
             token_type_ids, config.type_vocab_size, types, "type_vocab_size"
         )
-        checks = self._length_checks(input_ids)
+        input_ids = self._of_length(input_ids)
         in_range = (
             (input_ids >= 0)
             & (input_ids < config.vocab_size)
             & (token_type_ids >= 0)
             & (token_type_ids < config.type_vocab_size)
         )
+        if self.architecture is None:  # its positions would be those of other rows
+            in_range &= tf.shape(input_ids)[1] <= config.max_position_embeddings
         input_ids, token_type_ids = (tf.cast(x, tf.int32) for x in (input_ids, token_type_ids))
-        with tf.control_dependencies([check for check in checks if check is not None]):
-            words = self._words(input_ids)  # (B, T, E)
-            added, row, rows = self._added(token_type_ids)
+        words = self._words(input_ids)  # (B, T, E)
+        added, row, rows = self._added(token_type_ids)
         if self.positions is not None:
             words = self.positions.add(words)
-        # One more row, for ids out of range.
+        # One more row, the last, for what is out of range.
         nan = tf.constant(float("nan"), added.dtype)
         added = tf.concat([added, tf.fill((1, config.embedding_width), nan)], 0)
         embedded = words + tf.gather(added, tf.where(in_range, row, rows))
@@ -130,19 +131,19 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
     def _table(self, weight):
         return tf.cast(tf.convert_to_tensor(weight), self.compute_dtype)
 
-    def _length_checks(self, input_ids):
+    def _of_length(self, input_ids):
+        """The ids, which must be no more than there are positions."""
         if self.architecture is not None:
-            return []  # positions with a limit check it
-        most = self.config.max_position_embeddings
-        length = "more" if input_ids.shape[1] is None else f"length {input_ids.shape[1]}"
+            return input_ids  # positions with a limit check it
+        most, length = self.config.max_position_embeddings, input_ids.shape[1]
         error = ArgumentError(
             "input_ids",
             f"at most {most} tokens (max_position_embeddings), the model's number of positions",
-            length,
+            "more" if length is None else f"length {length}",
             "Truncate the texts.",
         )
-        if input_ids.shape[1] is None:
-            return [tf.debugging.assert_less_equal(tf.shape(input_ids)[1], most, str(error))]
-        if input_ids.shape[1] > most:
+        if length is None:
+            return asserted(input_ids, tf.shape(input_ids)[1] <= most, error)
+        if length > most:
             raise error
-        return []
+        return input_ids

@@ -12,6 +12,12 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.checkpoints.fields import POOLING, check_fields
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 
+_MODES = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_pooler": "pooler",
+}
+
 
 def pool_tokens(states, mask, pooling):
     """Pool the vectors of tokens."""
@@ -48,13 +54,6 @@ def write_pooling(folder, pooling, normalize, width):
     (folder / "1_Pooling").mkdir()
     for path, content in (("modules.json", listed), ("1_Pooling/config.json", modes)):
         (folder / path).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-
-
-_MODES = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_pooler": "pooler",
-}
 
 
 def read_pooling(path):

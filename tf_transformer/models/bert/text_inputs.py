@@ -9,7 +9,6 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, MissingFileError
-from tf_transformer.json_text import parse_json
 from tf_transformer.models.bert.checkpoints.fields import TOKENIZER, check_fields
 from tf_transformer.models.bert.checkpoints.json_file import read_json
 from tf_transformer.tokenizers import GraphTokenizer, bert_pipeline
@@ -49,12 +48,9 @@ def read_tokenizer(folder, lowercase=None):
         >>> read_tokenizer(folder).encode(["Hello"], add_special_tokens=True).to_list()
         [[2, 5, 3]]
     """
+    file = read_tokenizer_file(folder, lowercase)
     path = Path(folder) / "tokenizer.json"
-    if path.is_file():
-        tokenizer = GraphTokenizer.from_file(path)
-        _check_agreement(path)
-        return tokenizer
-    return GraphWordPiece(read_tokenizer_file(folder, lowercase))
+    return GraphTokenizer.from_file(path) if path.is_file() else GraphWordPiece(file)
 
 
 def read_tokenizer_file(folder, lowercase=None):
@@ -71,12 +67,13 @@ def read_tokenizer_file(folder, lowercase=None):
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
         file = TokenizerFile.read(folder / "tokenizer.json")
-        _check_agreement(folder / "tokenizer.json")
+        _check_agreement(file, folder)
         return file
     if not (folder / "vocab.txt").is_file():
         raise MissingFileError("folder", "tokenizer.json or vocab.txt", "neither", place=folder)
     settings = folder / "tokenizer_config.json"
     settings = read_json(settings) if settings.is_file() else {}
+    settings = {name: value for name, value in settings.items() if value is not None}
     if lowercase is None:
         lowercase = settings.get("do_lower_case", not _has_capitals(folder / "vocab.txt"))
     _check_settings(settings, folder / "tokenizer_config.json")
@@ -93,17 +90,17 @@ def read_tokenizer_file(folder, lowercase=None):
 def _refuse_added_tokens(folder, settings, file):
     """Only a `tokenizer.json` says fully how tokens beside a `vocab.txt` are found."""
     described = settings.get("added_tokens_decoder") or {}
+    further = folder / "added_tokens.json"
+    further = read_json(further) if further.is_file() else {}
     try:
         described = [(token["content"], token["special"]) for token in described.values()]
         special = {*file.special_tokens, *(token for token, is_special in described if is_special)}
+        special &= set(file.vocabulary)
+        found = [t for t in (*(token for token, _ in described), *further) if t not in special]
     except (AttributeError, KeyError, TypeError) as error:
         raise ArgumentError(
             "added_tokens_decoder", f"content and special of each token in {folder}", f"{error!r}"
         ) from error
-    found = [token for token, _ in described]
-    if (folder / "added_tokens.json").is_file():
-        found += read_json(folder / "added_tokens.json")
-    found = [token for token in found if token not in special & set(file.vocabulary)]
     if found:
         raise ArgumentError(
             "folder",
@@ -134,16 +131,16 @@ def _check_settings(settings, path):
             raise ArgumentError(name, f"true, false or null in {path}", f"{settings[name]!r}")
 
 
-def _check_agreement(path):
+def _check_agreement(file, folder):
     """Check that a tokenizer.json has the settings of `tokenizer_config.json`, if both name any:
     transformers would follow the latter."""
-    beside = path.with_name("tokenizer_config.json")
+    beside = folder / "tokenizer_config.json"
     settings = read_json(beside) if beside.is_file() else {}
     named = [name for name in _NORMALIZER if settings.get(name) is not None]
     if not named or settings.get("tokenizer_class") not in (*_BERT_CLASSES, None):
         return
-    there = parse_json(path.read_text("utf-8")).get("normalizer") or {}
-    if there.get("type") != "BertNormalizer":
+    there = file.content.get("normalizer")
+    if not isinstance(there, dict) or there.get("type") != "BertNormalizer":
         return
     if there.get("strip_accents") is None:
         there = {**there, "strip_accents": there.get("lowercase")}
@@ -151,7 +148,7 @@ def _check_agreement(path):
         if settings[name] != there.get(_NORMALIZER[name]):
             raise ArgumentError(
                 name,
-                f"{there.get(_NORMALIZER[name])!r} in {beside}, as in {path.name}",
+                f"{there.get(_NORMALIZER[name])!r} in {beside}, as in tokenizer.json",
                 f"{settings[name]!r}. transformers follows {beside.name}",
                 "Correct the file that is wrong.",
             )

@@ -68,8 +68,9 @@ def read_config(path, *, ignored_fields=(), **changes):
     content = {_OTHER_NAMES.get(key, key): value for key, value in content.items()}
     fields = {name: value for name, value in content.items() if name in _FIELDS}
     fields["labels"] = _labels(content, path)
-    if fields.get("problem_type") is None:
-        fields["problem_type"] = _problem_type(content, len(fields["labels"]), path)
+    if fields.get("problem_type") is None and "problem_type" not in changes:
+        labels = changes.get("labels", fields["labels"]) or ()
+        fields["problem_type"] = _problem_type(content, len(labels), path)
     if (
         "model_type" not in content
         and model_type == "albert"
@@ -153,9 +154,8 @@ def _labels(content, path):
 def _problem_type(content, labels, path):
     """What a cross-encoder's file says of its logits, as a `problem_type` or None."""
     newer = content.get("sentence_transformers") or {}
-    name = content.get("sbert_ce_default_activation_function")
-    if isinstance(newer, dict):
-        name = newer.get("activation_fn") or name
+    name = newer.get("activation_fn") if isinstance(newer, dict) else newer
+    name = name or content.get("sbert_ce_default_activation_function")
     if name is None:
         return None
     if name not in tuple(_ON_LOGITS):  # it may not be hashable

@@ -12,9 +12,9 @@ from tf_transformer.errors import ArgumentError
 class Fields(NamedTuple):
     """Fields with one meaning."""
 
-    names: str
-    why: str
-    only: tuple | None = None
+    names: str  # separated by spaces
+    why: str  # what they are used for, or why they change nothing here
+    only: tuple | None = None  # the values that are understood; null means the default
     used: bool = False
 
     @property
@@ -41,7 +41,7 @@ CONFIG = (
     Fields(
         "hidden_dropout_prob attention_probs_dropout_prob classifier_dropout "
         "classifier_dropout_prob",
-        "rates in training; the last is ALBERT's name of the third",
+        "rates in training; the last is ALBERT's name for the third",
         used=True,
     ),
     Fields(
@@ -91,7 +91,7 @@ CONFIG = (
     Fields("dtype torch_dtype", "weights of any float type are read and kept in float32"),
     Fields(
         "output_attentions output_hidden_states return_dict tie_last_hidden_states",
-        "what is returned is said in the call",
+        "the call says what is returned",
     ),
     Fields(
         "pad_token_id",
@@ -104,7 +104,7 @@ CONFIG = (
     ),
     Fields(
         "tokenizer_class do_lower_case",
-        "the tokenizer's files say how texts are divided into tokens",
+        "the tokenizer's files say how texts are split into tokens",
     ),
     Fields("label2id _num_labels label_names", "`id2label` has the names and their number"),
     Fields(
@@ -125,7 +125,7 @@ CONFIG = (
     Fields(
         "summary_type summary_use_proj summary_activation summary_proj_to_labels "
         "summary_first_dropout summary_last_dropout",
-        "of other families of models; BERT does not read them",
+        "for other kinds of models; BERT does not read them",
     ),
     Fields(
         "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
@@ -162,8 +162,8 @@ TOKENIZER = (
         only=("BertTokenizer", "BertTokenizerFast"),
     ),
     Fields("auto_map", "tokenizers with code of their own", only=()),
-    Fields("do_basic_tokenize", "texts that are only divided at spaces", only=(True,)),
-    Fields("clean_text", "texts with their control characters", only=(True,)),
+    Fields("do_basic_tokenize", "texts split at spaces only", only=(True,)),
+    Fields("clean_text", "texts that keep their control characters", only=(True,)),
     Fields("wordpieces_prefix", "another mark of the pieces inside a word", only=("##",)),
     *(
         Fields(f"{name.lower()}_token", "other special tokens", only=(f"[{name}]",))
@@ -174,7 +174,7 @@ TOKENIZER = (
         "further added tokens beside a vocab.txt; a tokenizer.json may have them",
         only=([], {}),
     ),
-    Fields("truncation_side", "long texts without their start", only=("right",)),
+    Fields("truncation_side", "cutting long texts at the start", only=("right",)),
     Fields(
         "model_input_names",
         "pairs of texts that are not told apart by token_type_ids",

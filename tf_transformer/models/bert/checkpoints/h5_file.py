@@ -27,7 +27,9 @@ class H5File:
         try:
             with h5py.File(self.path, "r") as file:
                 file.visititems(self._take)  # does not follow links
-        except (OSError, RuntimeError, KeyError, TypeError) as error:  # h5py's for damaged files
+        except ArgumentError:
+            raise
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:  # h5py's
             raise ArgumentError(
                 "path",
                 "the weights of a TensorFlow model of transformers",

@@ -26,6 +26,6 @@ def _once(pairs):
     content = {}
     for key, value in pairs:
         if key in content:
-            raise ValueError(f"it has {key!r} twice")
+            raise ValueError(f"{key!r} twice")
         content[key] = value
     return content
