@@ -55,7 +55,7 @@ from tf_transformer import (
 from tf_transformer.data import group_references
 from tf_transformer.export.translation.saved_translator import load_transformer
 from tf_transformer.export.translation.shipped_models import shipped_model
-from tf_transformer.functional.attention.recording import recorded_attention
+from tf_transformer.functional.attention.scaled_dot_product import recorded_attention
 from tf_transformer.training import score_translations
 
 keras.utils.set_random_seed(0)

@@ -57,7 +57,7 @@ FAULTS = [
             "layers/test_keras_masks.py",
         ),
         (
-            "layers/encoder_layer.py",
+            "layers/encoder.py",
             '"k_mask": x_mask, "v_mask": x_mask}',
             '"k_mask": None, "v_mask": None}',
             "layers/test_keras_masks.py",
@@ -82,13 +82,13 @@ FAULTS = [
             "functional/attention/test_scaled_dot_product.py",
         ),
         (
-            "functional/attention/rowwise_loops.py",
+            "functional/attention/rowwise.py",
             "dscores = tf.where(self._blocked(i, j), zero, dscores)",
             "pass",
             "functional/attention/test_every_plan.py",
         ),
         (
-            "functional/attention/rowwise_loops.py",
+            "functional/attention/rowwise.py",
             "dq = dq.write(self.number(i, j), dq_rows * self.scale)",
             "dq = dq.write(self.number(i, j), dq_rows)",
             "functional/attention/test_every_plan.py",
@@ -106,7 +106,7 @@ FAULTS = [
             "functional/attention/test_every_plan.py",
         ),
         (
-            "functional/attention/windowed_tiles.py",
+            "functional/attention/windowed.py",
             "self._outside = (distances < -window)",
             "self._outside = (distances <= -window)",
             "functional/attention/test_windowed.py",
@@ -131,7 +131,7 @@ FAULTS = [
             "functional/test_positions.py",
         ),
         (
-            "functional/rotary.py",
+            "functional/positions.py",
             "lambda g: _turn(g, cosine, -sine, pairing)",
             "lambda g: _turn(g, cosine, sine, pairing)",
             "functional/test_rotary.py",
@@ -155,13 +155,13 @@ FAULTS = [
             "functional/test_dropout.py",
         ),
         (
-            "layers/token_embedding.py",
+            "layers/embeddings.py",
             "x *= width**0.5 + nan_outside",
             "x *= 1.0 + nan_outside",
             "layers/test_layers_reference.py",
         ),
         (
-            "layers/decoder_layer.py",
+            "layers/decoder.py",
             "lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted, **other)",
             "lambda q: self.mha2(q, enc_output, enc_output, None, wanted, **other)",
             "layers/test_layers_reference.py",

@@ -39,7 +39,7 @@ def arrays(tokens):
 
 def write_own(path, queries, keys, weights):
     """Write the explorer's page."""
-    from tf_transformer.functional.attention.recording import RecordedAttention
+    from tf_transformer.functional.attention.scaled_dot_product import RecordedAttention
     from tf_transformer.visualize.attention_stack import AttentionStack
     from tf_transformer.visualize.explorer_page import explorer_page
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_transformer import Architecture
 from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
-from tf_transformer.functional.scores import additive_attention, multiplicative_attention
+from tf_transformer.functional.attention.scored import additive_attention, multiplicative_attention
 from trainings.translator import trained
 
 WIDTHS = (16, 512)

@@ -19,7 +19,7 @@ from tf_transformer import (
     stablehlo,
 )
 from tf_transformer.functional.attention.cached import cached_attention
-from tf_transformer.functional.scores import additive_tiles
+from tf_transformer.functional.attention.scored import additive_tiles
 
 T, S = 131, 149
 pytestmark = pytest.mark.one_of(2)  # of the cases of each test

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.functional.rotary import PAIRINGS, rotate
+from tf_transformer.functional.positions import PAIRINGS, rotate
 
 X, W = (np.random.default_rng(n).standard_normal((2, 3, 5, 14)) for n in (0, 1))
 V = np.random.default_rng(2).standard_normal(X.shape)

@@ -45,7 +45,7 @@ from tf_transformer.layers import (
     RMSNorm,
     RotaryPositions,
 )
-from tf_transformer.layers.feed_forwards.gated_dense import GatedDense
+from tf_transformer.layers.feed_forwards import GatedDense
 from tf_transformer.models.bert.bert_encoder import BertEncoder
 
 N, D, F, V = 7, 14, 11, 11

@@ -9,7 +9,7 @@ from random_weights import randomize
 from tf_transformer import Architecture, LanguageModel, Transformer, bert, greedy_decode
 from tf_transformer.compression import prune_heads, quantized
 from tf_transformer.layers import GatedFeedForward, RotaryPositions, ShawPositions
-from tf_transformer.layers.factorized_embedding import FactorizedEmbedding
+from tf_transformer.layers.embeddings import FactorizedEmbedding
 from tf_transformer.layers.residuals import PreNorm
 
 SHARED = Architecture(num_groups=2)

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from tf_transformer.functional.attention.recording import RecordedAttention
+from tf_transformer.functional.attention.scaled_dot_product import RecordedAttention
 from tf_transformer.visualize.attention_stack import AttentionStack
 from tf_transformer.visualize.explorer_page import explorer_page
 

@@ -6,9 +6,9 @@ import keras
 
 from tf_transformer.compression.prunable_site import PrunableSite
 from tf_transformer.errors import ArgumentError
-from tf_transformer.layers.decoder_layer import DecoderLayer
-from tf_transformer.layers.encoder_layer import EncoderLayer
-from tf_transformer.layers.feed_forwards.gated_dense import GatedDense
+from tf_transformer.layers.decoder import DecoderLayer
+from tf_transformer.layers.encoder import EncoderLayer
+from tf_transformer.layers.feed_forwards import GatedDense
 from tf_transformer.models.bert.pretrained_bert import PretrainedBert
 from tf_transformer.models.transformer import Transformer
 

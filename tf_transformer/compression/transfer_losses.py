@@ -7,7 +7,7 @@ Axes: B batch, T length, N heads, D width, C classes or vocabulary. Masks are fl
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.divergence import softened_divergence
+from tf_transformer.functional.cross_entropy import softened_divergence
 
 
 def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):

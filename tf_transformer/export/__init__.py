@@ -28,7 +28,6 @@ from tf_transformer.export.translation import (
     translate_texts,
 )
 from tf_transformer.export.warm_up import warm_up, warm_up_in_background
-from tf_transformer.moved import keep_old_paths
 
 __all__ = [
     "EarlyExitClassifier",
@@ -58,19 +57,3 @@ __all__ = [
     "write_litert",
     "write_vectors",
 ]
-
-keep_old_paths(
-    __name__,
-    {
-        "embedding": "sentences.embedding",
-        "id_translator": "translation.id_translator",
-        "in_parts": "translation.in_parts",
-        "saved_translator": "translation.saved_translator",
-        "shipped_models": "translation.shipped_models",
-        "text_classifier": "classification.text_classifier",
-        "text_encoder": "sentences.text_encoder",
-        "translate_file": "translation.translate_file",
-        "translate_texts": "translation.translate_texts",
-        "translator": "translation.translator",
-    },
-)

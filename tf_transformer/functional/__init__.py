@@ -11,12 +11,11 @@ from tf_transformer.functional.attention import (
     create_sequence_to_sequence_mask,
     scaled_dot_product_attention,
 )
-from tf_transformer.functional.scores import (
+from tf_transformer.functional.attention.scored import (
     additive_attention,
     bilinear_attention,
     multiplicative_attention,
 )
-from tf_transformer.moved import keep_old_paths
 
 __all__ = [
     "AttentionPlan",
@@ -32,20 +31,3 @@ __all__ = [
     "multiplicative_attention",
     "scaled_dot_product_attention",
 ]
-
-keep_old_paths(
-    __name__,
-    {
-        "attention_plan": "attention.plan",
-        "blocks": "attention.blocks",
-        "blockwise_attention": "attention.blockwise",
-        "cached_attention": "attention.cached",
-        "check_mask": "attention.check_mask",
-        "layer_norm": "norms",
-        "masks": "attention.masks",
-        "product": "attention.product",
-        "rows": "attention.rowwise_loops",
-        "rowwise_attention": "attention.rowwise",
-        "whole_attention": "attention.whole",
-    },
-)

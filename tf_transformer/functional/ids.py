@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.xla_context import in_xla_program
+from tf_transformer.functional.tracing import in_xla_program
 
 # Below these, a float is exactly the whole number that was meant.
 _EXACT_BELOW = {tf.float32: 2.0**24, tf.float64: 2.0**53}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.xla_context import in_xla_program
+from tf_transformer.functional.tracing import in_xla_program
 
 
 class Labels(NamedTuple):

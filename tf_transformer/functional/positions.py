@@ -1,9 +1,25 @@
-"""Sinusoidal positions, computed in float64 and stored in float32.
+"""Formulas of positions: sinusoidal, rotary, and of the distance between two positions.
 
-Axes: T position, D model width.
+Axes: B batch, N heads, T length, D model width, or distances, H head width, W frequencies.
 """
 
 import numpy as np
+import tensorflow as tf
+
+from tf_transformer.functional.tracing import in_xla_program, portable_positions
+
+
+def sines_and_cosines(positions, frequencies, dtype):
+    """Sine and cosine of position * frequency, with angles in float64.
+
+    In float32 the angle of position 16,384 would be off by 0.001.
+    """
+    if portable_positions():
+        angles = np.arange(portable_positions())[:, np.newaxis] * frequencies
+        tables = (tf.cast(function(angles), dtype) for function in (np.sin, np.cos))
+        return tuple(tf.gather(table, positions) for table in tables)
+    angles = tf.expand_dims(tf.cast(positions, tf.float64), 1) * frequencies
+    return tf.cast(tf.sin(angles), dtype), tf.cast(tf.cos(angles), dtype)
 
 
 def get_angles(position, i, d_model):
@@ -21,3 +37,85 @@ def sinusoidal_positions(length, d_model):
     angles[:, 0::2] = np.sin(angles[:, 0::2])
     angles[:, 1::2] = np.cos(angles[:, 1::2])
     return angles.astype(np.float32)
+
+
+PAIRINGS = ("interleaved", "halves")
+
+
+def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved"):
+    """Turn each pair of columns by its angle; a product of two depends on their distance alone.
+
+    (x_1, x_2) -> (x_1 cos a - x_2 sin a, x_1 sin a + x_2 cos a) with a = position / stretch /
+    base^(2i / H) for pair i, Su et al. 2021, "RoFormer", section 3.2.2. `stretch` interpolates
+    between the positions of training, Chen et al. 2023, "Extending Context Window of Large Language
+    Models via Positional Interpolation", section 2.3.
+    """
+    width = heads.shape[-1]
+    wide = tf.float64 if heads.dtype == tf.float64 else tf.float32
+    frequencies = 1 / (stretch * base ** (np.arange(0, width, 2) / width))
+    sine, cosine = sines_and_cosines(positions, frequencies, wide)  # (T, H / 2)
+    turned = _turn(tf.cast(heads, wide), cosine, sine, pairing)
+    turned.set_shape(heads.shape)
+    return tf.cast(turned, heads.dtype)
+
+
+def _turn(x, cosine, sine, pairing):
+    @tf.custom_gradient
+    def turn(x):
+        # The gradient turns back, which is faster than differentiating each step.
+        return _products(x, cosine, sine, pairing), lambda g: _turn(g, cosine, -sine, pairing)
+
+    return turn(x)
+
+
+def _products(x, cosine, sine, pairing):
+    if pairing == "halves":
+        first, second = tf.split(x, 2, axis=-1)
+        return tf.concat([first * cosine - second * sine, first * sine + second * cosine], -1)
+    pairs = tf.reshape(x, tf.concat([tf.shape(x)[:-1], [x.shape[-1] // 2, 2]], 0))
+    if in_xla_program() or portable_positions():  # which cannot read two numbers as a complex one
+        first, second = tf.unstack(pairs, axis=-1)
+        turned = tf.stack([first * cosine - second * sine, first * sine + second * cosine], -1)
+    else:  # one product instead of slices, six times as fast
+        dtype = tf.complex128 if x.dtype == tf.float64 else tf.complex64
+        turned = tf.bitcast(tf.bitcast(pairs, dtype) * tf.complex(cosine, sine), x.dtype)
+    return tf.reshape(turned, tf.shape(x))
+
+
+def t5_buckets(distances, num_buckets, max_distance, causal):
+    """The bucket of each distance: one for each short one, shared ones for longer ones.
+
+    Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+    Transformer", section 2.1: half of the buckets belong to one distance each, the others grow
+    logarithmically up to `max_distance`. Without `causal` half of all buckets are for keys after
+    the query.
+    """
+    distances = np.asarray(distances, np.int64)
+    first = 0
+    if causal:
+        distances = np.maximum(-distances, 0)
+    else:
+        num_buckets //= 2
+        first, distances = np.where(distances > 0, num_buckets, 0), np.abs(distances)
+    exact = num_buckets // 2
+    # float32, as the published models have it: where the logarithm is a whole number it matters.
+    ratio = np.log(np.maximum(distances, 1).astype(np.float32) / np.float32(exact))
+    ratio = ratio / np.float32(np.log(max_distance / exact))
+    longer = exact + (ratio * np.float32(num_buckets - exact)).astype(np.int64)
+    return first + np.where(distances < exact, distances, np.minimum(longer, num_buckets - 1))
+
+
+def alibi_slopes(num_heads):
+    """How much each head's scores fall for each position of distance.
+
+    2^(-8 n / N) for n = 1..N if N is a power of two; otherwise those of the next smaller power,
+    then every other one of twice that power. Press et al. 2022, "Train Short, Test Long", section
+    3, and the authors' code.
+    """
+    power = 2 ** int(np.log2(num_heads))
+
+    def slopes(count):
+        return 2.0 ** (-8.0 / count * np.arange(1, count + 1))
+
+    others = slopes(2 * power)[0::2][: num_heads - power]
+    return np.concatenate([slopes(power), others]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What can differ between Transformers besides their sizes."""
+"""What can differ between Transformers besides their sizes, and between the layers of a stack."""
 
 import dataclasses
 import difflib
@@ -10,13 +10,52 @@ import keras
 from tf_transformer.errors import ArgumentError
 from tf_transformer.json_text import parse_json
 from tf_transformer.layers import feed_forwards, norms, positions, residuals
-from tf_transformer.layers.feed_forwards.feed_forward import FeedForward
+from tf_transformer.layers.feed_forwards import FeedForward
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
-from tf_transformer.layers.norms.layer_norm import LayerNorm
-from tf_transformer.layers.positions.positions import Positions
-from tf_transformer.layers.positions.sinusoidal_positions import SinusoidalPositions
-from tf_transformer.layers.residuals.post_norm import PostNorm
-from tf_transformer.layers.residuals.residual import Residual
+from tf_transformer.layers.norms import LayerNorm
+from tf_transformer.layers.positions import Positions, SinusoidalPositions
+from tf_transformer.layers.residuals import PostNorm, Residual
+
+
+def check_layer_sizes(layer_sizes, num_layers, names, argument="layer_sizes"):
+    """Return the sizes of each layer of a stack as a tuple of tuples."""
+    try:
+        sizes = tuple(tuple(map(_positive, layer)) for layer in layer_sizes)
+        right = len(sizes) == num_layers and all(len(layer) == len(names) for layer in sizes)
+    except (TypeError, ValueError):
+        right = False
+    if not right:
+        raise ArgumentError(
+            argument,
+            f"({', '.join(names)}), positive ints, for each of the {num_layers} layers",
+            f"{layer_sizes!r}",
+        )
+    return sizes
+
+
+def _positive(size):
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ValueError
+    return size
+
+
+def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
+    """Create the layers of a stack; adjacent ones are the same layer.
+
+    Lan et al. 2020, "ALBERT", section 3.1, "cross-layer parameter sharing".
+    """
+    if num_groups is not None and layer_sizes is not None:
+        raise ArgumentError(
+            "layer_sizes",
+            f"None with num_groups={num_groups}, whose layers share weights",
+            layer_sizes,
+        )
+    if num_layers < 0:
+        raise ArgumentError("num_layers", "at least 0", num_layers)
+    groups = min(num_groups or num_layers, num_layers)
+    made = [make(n) for n in range(groups)]
+    return [made[n * groups // num_layers] for n in range(num_layers)]
+
 
 # Where the parts of each field are, and what they are instances of.
 _PARTS = {

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_transformer.functional.activations import gelu
 from tf_transformer.functional.bias import add_bias
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
-from tf_transformer.functional.xla_context import has_accelerator
+from tf_transformer.functional.tracing import has_accelerator
 
 # What Keras makes of names, as `int8_product` knows it.
 _PLAIN = {

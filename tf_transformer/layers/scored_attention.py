@@ -1,10 +1,19 @@
-"""What the attention layers with other scores have in common.
+"""Attention layers with other scores than the scaled dot product.
 
-Axes: T target (query) length, S source (key) length. Leading axes (batch, heads) are "...".
+Axes: T target (query) length, S source (key) length, D width of queries, D_k width of keys,
+U units. Leading axes (batch, heads) are "...".
 """
 
+import keras
+
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import with_key_masks
-from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.functional.attention.scored import (
+    additive_attention,
+    bilinear_attention,
+    multiplicative_attention,
+)
+from tf_transformer.layers.base_layer import NotesLayer
 
 
 class ScoredAttention(NotesLayer):
@@ -31,3 +40,152 @@ class ScoredAttention(NotesLayer):
             causal=causal,
             return_attention_weights=return_attention_weights,
         )
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class MultiplicativeAttention(ScoredAttention, keras.layers.Layer):
+    """Attention whose scores are dot products, without a scale; it has no weights.
+
+    score(q, k) = q . k, "dot" in Luong et al. 2015, "Effective Approaches to Attention-based Neural
+    Machine Translation", section 3.1.
+
+    Call arguments:
+        q: float tensor (..., T, D).
+        k: float tensor (..., S, D).
+        v: float tensor (..., S, D_v).
+        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
+            (..., T, S); see `functional.attention.masks.blocked_scores`.
+        return_attention_weights: False returns None instead of the weights, which are not kept.
+        causal: bool, True also blocks every key that comes after its query.
+        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
+            by default the Keras masks of `k` and `v`.
+
+    Returns:
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
+        `q` is that of the output; it blocks nothing.
+
+    Raises:
+        ValueError: If queries and keys have different widths, other sizes do not match, or the mask
+            has an integer dtype or does not broadcast.
+
+    Example:
+        >>> layer = MultiplicativeAttention()
+        >>> output, weights = layer(tf.ones((1, 3, 4)), tf.ones((1, 5, 4)), tf.ones((1, 5, 6)))
+        >>> output.shape.as_list(), weights.shape.as_list()
+        ([1, 3, 6], [1, 3, 5])
+    """
+
+    def build(self, q_shape, k_shape, v_shape):
+        pass  # no weights; Keras gives the shape of each argument
+
+    def _attend(self, q, k, v, **options):
+        return multiplicative_attention(q, k, v, **options)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BilinearAttention(ScoredAttention, keras.layers.Layer):
+    """Attention whose scores are products with a learned matrix between query and key.
+
+    score(q, k) = q^T W k, "general" in Luong et al. 2015, "Effective Approaches to Attention-based
+    Neural Machine Translation", section 3.1.
+
+    Call arguments:
+        q: float tensor (..., T, D).
+        k: float tensor (..., S, D_k).
+        v: float tensor (..., S, D_v).
+        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
+            (..., T, S); see `functional.attention.masks.blocked_scores`.
+        return_attention_weights: False returns None instead of the weights, which are not kept.
+        causal: bool, True also blocks every key that comes after its query.
+        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
+            by default the Keras masks of `k` and `v`.
+
+    Returns:
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
+        `q` is that of the output; it blocks nothing.
+
+    Raises:
+        ValueError: If inputs do not match each other or the widths the layer was built for, or the
+            mask has an integer dtype or does not broadcast.
+
+    Example:
+        >>> layer = BilinearAttention()
+        >>> output, weights = layer(tf.ones((1, 3, 8)), tf.ones((1, 5, 4)), tf.ones((1, 5, 6)))
+        >>> output.shape.as_list(), weights.shape.as_list()
+        ([1, 3, 6], [1, 3, 5])
+    """
+
+    def build(self, q_shape, k_shape, v_shape):
+        # No autocast: the scores are computed in float32 under a mixed-precision policy.
+        self.kernel = self.add_weight(
+            name="kernel", shape=(q_shape[-1], k_shape[-1]), autocast=False
+        )
+
+    def _attend(self, q, k, v, **options):
+        return bilinear_attention(q, k, v, self.kernel, **options)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class AdditiveAttention(ScoredAttention, keras.layers.Layer):
+    """Attention whose scores come from a network with one hidden layer.
+
+    score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly
+    Learning to Align and Translate", section 3.1 and appendix A.1.2.
+
+    Args:
+        units: int, the width of the hidden layer.
+
+    Call arguments:
+        q: float tensor (..., T, D).
+        k: float tensor (..., S, D_k).
+        v: float tensor (..., S, D_v).
+        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
+            (..., T, S); see `functional.attention.masks.blocked_scores`.
+        return_attention_weights: False returns None instead of the weights; then no tensor has
+            T x S elements.
+        causal: bool, True also blocks every key that comes after its query.
+        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
+            by default the Keras masks of `k` and `v`.
+
+    Returns:
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
+        `q` is that of the output; it blocks nothing.
+
+    Raises:
+        ValueError: If `units` is not a positive integer, inputs do not match each other or the
+            widths the layer was built for, or the mask has an integer dtype or does not broadcast.
+
+    Differs from `keras.layers.AdditiveAttention`, which has w but no W and U, and takes
+    `[q, v, k]`.
+
+    Example:
+        >>> layer = AdditiveAttention(units=16)
+        >>> output, weights = layer(tf.ones((1, 3, 8)), tf.ones((1, 5, 4)), tf.ones((1, 5, 6)))
+        >>> output.shape.as_list(), weights.shape.as_list()
+        ([1, 3, 6], [1, 3, 5])
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(units, int) or units < 1:
+            raise ArgumentError("units", "a positive integer", f"{units!r}")
+        self.units = units
+
+    def build(self, q_shape, k_shape, v_shape):
+        # No autocast: the scores are computed in float32 under a mixed-precision policy.
+        self.query_kernel = self.add_weight(
+            name="query_kernel", shape=(q_shape[-1], self.units), autocast=False
+        )
+        self.key_kernel = self.add_weight(
+            name="key_kernel", shape=(k_shape[-1], self.units), autocast=False
+        )
+        self.score_vector = self.add_weight(
+            name="score_vector", shape=(self.units,), autocast=False
+        )
+
+    def _attend(self, q, k, v, **options):
+        weights = self.query_kernel, self.key_kernel, self.score_vector
+        return additive_attention(q, k, v, *weights, **options)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}

@@ -3,11 +3,10 @@
 import difflib
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.layers.feed_forwards.feed_forward import FeedForward
-from tf_transformer.layers.feed_forwards.macaron_feed_forward import MacaronFeedForward
-from tf_transformer.layers.norms.layer_norm import LayerNorm
-from tf_transformer.layers.positions.learned_positions import LearnedPositions
-from tf_transformer.layers.residuals.pre_norm import PreNorm
+from tf_transformer.layers.feed_forwards import FeedForward, MacaronFeedForward
+from tf_transformer.layers.norms import LayerNorm
+from tf_transformer.layers.positions import LearnedPositions
+from tf_transformer.layers.residuals import PreNorm
 from tf_transformer.models.bert.bert import Bert
 from tf_transformer.models.bert.published_configs import published_config
 from tf_transformer.models.language_model import LanguageModel

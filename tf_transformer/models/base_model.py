@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.layers.whole_state import WholeState
+from tf_transformer.layers.base_layer import WholeState
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -1,8 +1,7 @@
 """How large a model is at least, without building it."""
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.layers.positions.shaw_positions import ShawPositions
-from tf_transformer.layers.positions.t5_positions import T5Positions
+from tf_transformer.layers.positions import ShawPositions, T5Positions
 
 _SLACK = 2**16  # numbers
 

@@ -13,11 +13,10 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.architecture import with_architecture
+from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.flat_dense import FlatDense
-from tf_transformer.layers.notes_layer import NotesLayer
-from tf_transformer.layers.takes_ids import TakesIds
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
 

@@ -1,6 +1,5 @@
 """Training: optimizers, callbacks, losses, and the runs that combine them."""
 
-from tf_transformer.moved import keep_old_paths
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks import (
     BestWeights,
@@ -84,30 +83,3 @@ __all__ = [
     "text_batches",
     "train_pairs",
 ]
-
-keep_old_paths(
-    __name__,
-    {
-        "base_preset": "runs.base_preset",
-        "best_weights": "callbacks.best_weights",
-        "fine_tuning": "runs.fine_tuning",
-        "fused_adam": "optimizers.fused_adam",
-        "interrupt": "callbacks.interrupt",
-        "last_weights": "callbacks.last_weights",
-        "layerwise_adamw": "optimizers.layerwise_adamw",
-        "linear_schedule": "optimizers.warm_up_linear_decay",
-        "loss": "losses.smoothed_crossentropy",
-        "metrics": "losses.masked_accuracy",
-        "moving_average": "callbacks.moving_average",
-        "presets": "runs.presets",
-        "pretraining_presets": "runs.pretraining_presets",
-        "pretraining_run": "runs.pretraining_run",
-        "r_drop": "losses.r_drop",
-        "resumable_fit": "runs.resumable_fit",
-        "resume_checkpoint": "callbacks.resume_checkpoint",
-        "run": "runs.training_run",
-        "run_settings": "runs.run_settings",
-        "schedule": "optimizers.inverse_square_root_schedule",
-        "scores": "runs.scores",
-    },
-)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tf_transformer.functional.attention.recording import RecordedAttention
+from tf_transformer.functional.attention.scaled_dot_product import RecordedAttention
 
 
 class AttentionStack(NamedTuple):

@@ -6,7 +6,7 @@ Axes: S source length, T target length.
 import tensorflow as tf
 
 from tf_transformer.functional.attention.masks import create_padding_mask
-from tf_transformer.functional.attention.recording import recorded_attention
+from tf_transformer.functional.attention.scaled_dot_product import recorded_attention
 from tf_transformer.models.bert.text_inputs import text_inputs
 from tf_transformer.visualize.attention_stack import AttentionStack
 from tf_transformer.visualize.token_labels import token_labels

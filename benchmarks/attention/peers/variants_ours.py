@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from benchmarks.attention.peers.plain_tensorflow import timed
 from tf_transformer import AlibiPositions, scaled_dot_product_attention
-from tf_transformer.functional.attention.grouped import grouped_attention
-from tf_transformer.functional.rotary import rotate
+from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
+from tf_transformer.functional.positions import rotate
 
 
 def rotary(q, k, v):

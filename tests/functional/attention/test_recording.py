@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer import MultiHeadAttention
-from tf_transformer.functional.attention.recording import recorded_attention
+from tf_transformer.functional.attention.scaled_dot_product import recorded_attention
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from loading import case, close, vectors
 from vector_checks import ATTENTION_CASES, LAYER_CHECKS, attention_case, check_attention
 
 from tf_transformer import scaled_dot_product_attention
-from tf_transformer.functional.attention import grouped
+from tf_transformer.functional.attention import scaled_dot_product as module
 
 JITS = (True, False, "auto")
 # Point 5 of the numerics contract, for N(0, 1) inputs.
@@ -143,7 +143,7 @@ def test_the_vectors_catch_a_wrong_core(name, mutant):
 @pytest.mark.parametrize("mutant", ["flipped_mask", "no_scale"])
 @pytest.mark.parametrize("name", [name for name in LAYER_CHECKS if name != "tied_logits"])
 def test_the_vectors_catch_a_layer_on_a_wrong_core(name, mutant, monkeypatch):
-    monkeypatch.setattr(grouped, "scaled_dot_product_attention", MUTANTS[mutant])
+    monkeypatch.setattr(module, "scaled_dot_product_attention", MUTANTS[mutant])
     with pytest.raises(AssertionError, match="Mismatched elements"):
         LAYER_CHECKS[name]()
 

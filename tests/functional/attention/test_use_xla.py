@@ -5,8 +5,8 @@ import tensorflow as tf
 from attention_plans import near, normal, some_inputs
 
 from tf_transformer import EncoderLayer, MultiHeadAttention, scaled_dot_product_attention
-from tf_transformer.functional.attention import use_xla as module
-from tf_transformer.functional.attention.use_xla import use_xla
+from tf_transformer.functional.attention import plan as module
+from tf_transformer.functional.attention.plan import use_xla
 
 
 @pytest.fixture

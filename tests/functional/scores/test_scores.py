@@ -18,7 +18,7 @@ from tf_transformer import (
     bilinear_attention,
     multiplicative_attention,
 )
-from tf_transformer.functional.scores import additive_tiles
+from tf_transformer.functional.attention.scored import additive_tiles
 
 pytestmark = pytest.mark.one_of(2)  # of the cases of each test
 

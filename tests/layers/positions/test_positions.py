@@ -26,9 +26,12 @@ from tf_transformer import (
     T5Positions,
 )
 from tf_transformer.functional.attention.plan import AttentionPlan, attention_plan
-from tf_transformer.functional.distances import alibi_slopes, t5_buckets
-from tf_transformer.functional.positions import sinusoidal_positions
-from tf_transformer.functional.rotary import rotate
+from tf_transformer.functional.positions import (
+    alibi_slopes,
+    rotate,
+    sinusoidal_positions,
+    t5_buckets,
+)
 
 B, N, D, H = 2, 4, 24, 6
 pytestmark = pytest.mark.one_of(2)  # of the cases of each test

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.plan import attention_plan
-from tf_transformer.functional.portable_context import portable
+from tf_transformer.functional.tracing import portable
 from tf_transformer.models.bert.bert_for_sequence_classification import (
     BertForSequenceClassification,
 )

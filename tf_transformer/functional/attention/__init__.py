@@ -1,8 +1,8 @@
 """Scaled dot-product attention: the entry point, its plans, and masks."""
 
-from tf_transformer.functional.attention.check_mask import check_mask
 from tf_transformer.functional.attention.masks import (
     additive_mask,
+    check_mask,
     create_look_ahead_mask,
     create_masks,
     create_padding_mask,

@@ -1,28 +1,90 @@
 """Blockwise attention: one tile of scores at a time, forward and backward.
 
-Axes: T target (query) length, S source (key) length, H head width; t and s are the lengths of a
-query block and a key block. Leading axes (batch, heads) are "...".
+Axes: T target (query) length, S source (key) length, H head width, D distances; t and s are the
+lengths of a query block and a key block. Leading axes (batch, heads) are "...".
 """
 
 import math
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.blocks import Blocks
-from tf_transformer.functional.attention.blockwise_distance_term import DistanceTile
-from tf_transformer.functional.attention.blockwise_tensor_term import TensorTile
+from tf_transformer.functional.attention.blocks import Blocks, shape_of, sum_to
 from tf_transformer.functional.attention.by_distance import (
     ByDistance,
     collect,
     shares_of_distances,
     spread,
 )
-from tf_transformer.functional.attention.product import as_factor, product
 from tf_transformer.functional.attention.whole import (
     BLOCKED_SCORE,
+    as_factor,
     attention_scores,
+    product,
 )
 from tf_transformer.functional.dropout import dropout_factors, fold_in
+
+
+class DistanceTile:
+    """The scores of `ByDistance`; see `TensorTile` for its methods."""
+
+    def __init__(self, by_distance):
+        table = tf.expand_dims(by_distance.scores, -2)  # (..., 1, D)
+        self.tensors = [table] if by_distance.has_gradient else []
+        self._constant = [] if by_distance.has_gradient else [table]
+        self.most = shape_of(table)[-1] // 2
+
+    def block(self, tiles, tensors, i, j):
+        """See `TensorTile`: the terms of one tile, (..., t, s)."""
+        (table,) = [*tensors, *self._constant]
+        return spread(table, tiles.first(i, j), tiles.queries.size, tiles.keys.size)
+
+    def start(self, tiles):
+        """See `TensorTile`: the state before the first tile."""
+        return [tf.zeros_like(x) for x in self.tensors]
+
+    def add(self, tiles, i, j, dscores, state):
+        """See `TensorTile`: add the gradient of one tile, (..., t, s)."""
+        return [
+            total + collect(sum_to(dscores, total), tiles.first(i, j), self.most, together=True)
+            for total in state
+        ]
+
+    def finish(self, tiles, state):
+        """See `TensorTile`: the gradients of `tensors`."""
+        return list(state)
+
+
+class TensorTile:
+    """A bias that is a tensor."""
+
+    def __init__(self, bias):
+        self.tensors = [bias]
+
+    def block(self, tiles, tensors, i, j):
+        """The terms of one tile, (..., t, s)."""
+        return tiles.cut(tensors[0], i, j)
+
+    def start(self, tiles):
+        """State of the gradient before the first tile: a list of tensors or TensorArrays."""
+        tile = tf.stack([tiles.queries.size, tiles.keys.size])
+        count = tiles.queries.count * tiles.keys.count
+        shape = tf.concat([[count], tf.shape(self.tensors[0])[:-2], tile], 0)
+        array = tf.TensorArray(tiles.dtype, count, clear_after_read=False)
+        return [array.unstack(tf.zeros(shape, tiles.dtype))]  # future tiles keep their zeros
+
+    def add(self, tiles, i, j, dscores, state):
+        """Add the gradient of one tile, (..., t, s)."""
+        return [state[0].write(i * tiles.keys.count + j, sum_to(dscores, self.tensors[0]))]
+
+    def finish(self, tiles, state):
+        """The gradients of `tensors`."""
+        blocks = state[0].stack()  # (count, ..., t, s)
+        shape = tf.concat([[tiles.queries.count, tiles.keys.count], tf.shape(blocks)[1:]], 0)
+        blocks = tf.reshape(blocks, shape)  # (T / t, S / s, ..., t, s)
+        rank = self.tensors[0].shape.rank
+        axes = [1, 0, *range(2, rank), rank + 1, rank]
+        rows = tiles.keys.join(tf.transpose(blocks, axes))  # (T / t, ..., S, t)
+        return [tiles.queries.join(tf.linalg.matrix_transpose(rows))]  # (..., T, S)
 
 
 def blockwise_attention(

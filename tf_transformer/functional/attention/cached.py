@@ -9,11 +9,10 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.attention.grouped import fold_heads, unfold_heads
-from tf_transformer.functional.attention.use_xla import use_xla
-from tf_transformer.functional.attention.whole import whole_attention
-from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
-from tf_transformer.functional.attention.window import check_window
+from tf_transformer.functional.attention.masks import check_window
+from tf_transformer.functional.attention.plan import use_xla
+from tf_transformer.functional.attention.scaled_dot_product import fold_heads, unfold_heads
+from tf_transformer.functional.attention.whole import whole_attention, whole_attention_by_xla
 
 
 def cached_attention(

@@ -14,7 +14,7 @@ from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.plan import choose_plan
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
 from tf_transformer.functional.complex_numbers import to_complex, to_real
-from tf_transformer.functional.xla_context import in_xla_program
+from tf_transformer.functional.tracing import in_xla_program
 
 
 def complex_attention(q, k, v, mask=None, *, return_attention_weights=True, plan="auto"):

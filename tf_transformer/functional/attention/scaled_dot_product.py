@@ -1,25 +1,59 @@
 """Scaled dot-product attention, the core of every attention in this library.
 
-Axes: B batch, N heads, T target (query) length, S source (key) length, H head width.
+Also in groups of heads that share keys and values, and recorded for figures.
+
+Axes: B batch, N heads, G heads of keys and values, T target (query) length, S source (key) length,
+H head width, W any width. Leading axes (batch, heads) are "...".
 """
 
+import contextlib
+import contextvars
 import functools
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.blockwise import blockwise_attention
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.attention.check_inputs import check_inputs
-from tf_transformer.functional.attention.masks import blocked_scores
-from tf_transformer.functional.attention.plan import choose_plan
+from tf_transformer.functional.attention.masks import (
+    blocked_or_distant,
+    blocked_scores,
+    check_window,
+)
+from tf_transformer.functional.attention.plan import choose_plan, use_xla
 from tf_transformer.functional.attention.rowwise import rowwise_attention
-from tf_transformer.functional.attention.use_xla import use_xla
-from tf_transformer.functional.attention.whole import whole_attention
-from tf_transformer.functional.attention.whole_by_xla import whole_attention_by_xla
-from tf_transformer.functional.attention.window import blocked_or_distant, check_window
+from tf_transformer.functional.attention.whole import whole_attention, whole_attention_by_xla
 from tf_transformer.functional.attention.windowed import windowed_attention
-from tf_transformer.functional.xla_context import in_xla_program
+from tf_transformer.functional.tracing import in_xla_program
+
+
+def check_inputs(q, k, v):
+    """Check that queries, keys and values belong together, whatever the scores are."""
+    if not (q.dtype.is_floating and k.dtype.is_floating and v.dtype.is_floating):
+        raise ArgumentError(
+            "q, k, v",
+            "float tensors",
+            f"{q.dtype.name}, {k.dtype.name} and {v.dtype.name}",
+            "Cast them: tf.cast(q, tf.float32).",
+        )
+    if None in (q.shape.rank, k.shape.rank, v.shape.rank):
+        raise ArgumentError("q, k, v", "tensors of known rank", "an unknown rank")
+    if not q.shape.rank == k.shape.rank == v.shape.rank >= 2:
+        raise ArgumentError(
+            "q, k, v",
+            "three tensors of the same rank, (..., length, width)",
+            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}",
+        )
+    if not k.shape[:-1].is_compatible_with(v.shape[:-1]):
+        raise ArgumentError(
+            "k, v", "one value for each key", f"k {tuple(k.shape)} and v {tuple(v.shape)}"
+        )
+    if not q.shape[:-2].is_compatible_with(k.shape[:-2]):
+        raise ArgumentError(
+            "q, k", "the same batch and head axes", f"q {tuple(q.shape)} and k {tuple(k.shape)}"
+        )
 
 
 def scaled_dot_product_attention(
@@ -209,3 +243,81 @@ def _check_dropout(rate, seed):
             "(rate, seed) with a seed of two integers",
             f"a seed of {seed.dtype.name} {tuple(seed.shape)}",
         )
+
+
+_RECORD = contextvars.ContextVar("record", default=None)
+
+
+class RecordedAttention(NamedTuple):
+    """The tensors of one call of attention."""
+
+    queries: tf.Tensor
+    keys: tf.Tensor
+    weights: tf.Tensor | None
+
+
+@contextlib.contextmanager
+def recorded_attention():
+    """Within this context, keep what each call of `grouped_attention` in this thread computes.
+
+    Run the model eagerly: a graph would record the symbolic tensors of its trace.
+    """
+    calls = []
+    token = _RECORD.set(calls)
+    try:
+        yield calls
+    finally:
+        _RECORD.reset(token)
+
+
+def record(queries, keys, weights):
+    """Keep the tensors of a call, if something records; see `RecordedAttention`."""
+    calls = _RECORD.get()
+    if calls is not None:
+        calls.append(RecordedAttention(queries, keys, weights))
+
+
+def grouped_attention(
+    q, k, v, times, mask=None, *, bias=None, causal=False, window=None, **options
+):
+    """Attention with fewer heads of keys and values than of queries.
+
+    Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
+    Checkpoints", section 2.2.
+    """
+    output, weights = _grouped(q, k, v, times, mask, bias, causal, window, **options)
+    record(q, k, weights)
+    return output, weights
+
+
+def _grouped(q, k, v, times, mask, bias, causal, window, **options):
+    options |= {"bias": bias, "causal": causal, "window": window}
+    if times == 1:
+        return scaled_dot_product_attention(q, k, v, mask, **options)
+    if bias is None and window is None and not causal and _same_for_all_queries(mask):
+        output, weights = scaled_dot_product_attention(fold_heads(q, times), k, v, mask, **options)
+        return unfold_heads(output, times), weights if weights is None else unfold_heads(
+            weights, times
+        )
+    k, v = (tf.repeat(x, times, axis=1) for x in (k, v))
+    return scaled_dot_product_attention(q, k, v, mask, **options)
+
+
+def _same_for_all_queries(mask):
+    if isinstance(mask, tuple):
+        return all(map(_same_for_all_queries, mask))
+    if mask is None or (mask.dtype == tf.bool and mask.shape.rank == 2):
+        return True
+    return mask.shape.rank in (3, 4) and set(mask.shape[1:-1]) == {1}
+
+
+def fold_heads(x, times):
+    """Put the rows of the heads that share keys one after another, so that keys are read once."""
+    *lead, heads, rows, width = shape_of(x)
+    return tf.reshape(x, (*lead, heads // times, times * rows, width))
+
+
+def unfold_heads(x, times):
+    """The inverse of `fold_heads`."""
+    *lead, heads, rows, width = shape_of(x)
+    return tf.reshape(x, (*lead, heads * times, rows // times, width))

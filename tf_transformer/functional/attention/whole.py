@@ -1,15 +1,48 @@
-"""Attention that computes all scores at once.
+"""Attention that computes all scores at once, also in the order that XLA runs fastest on a CPU.
 
-Axes: T target (query) length, S source (key) length, H head width. Leading axes (batch, heads)
-are "...".
+Axes: R heads of the whole batch, T target (query) length, S source (key) length, H head width.
+Leading axes (batch, heads) are "...".
 """
 
-import tensorflow as tf
+import functools
+import itertools
 
-from tf_transformer.functional.attention.blocks import shape_of
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+
+from tf_transformer.functional.attention.blocks import merge_leading, shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.attention.product import as_factor, product
 from tf_transformer.functional.dropout import dropout_factors
+
+
+def as_factor(x, compiled):
+    """Cast a tensor to a dtype that `product` accepts."""
+    wide = x.dtype in (tf.float32, tf.float64) or (compiled and x.dtype == tf.bfloat16)
+    return x if wide else tf.cast(x, tf.float32)
+
+
+def product(x, y, transpose_a=False, transpose_b=False):
+    """Matrix product x y; bfloat16 matrices give a float32 result.
+
+    Matrix units multiply bfloat16 and accumulate in float32. `tf.matmul` would round the sum to
+    bfloat16; the op that keeps float32 has a kernel only under XLA, and no registered gradient.
+    """
+    if tf.bfloat16 not in (x.dtype, y.dtype):
+        return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
+    x, y = (tf.cast(operand, tf.bfloat16) for operand in (x, y))
+    x = tf.linalg.matrix_transpose(x) if transpose_a else x  # XLA fuses these into the product
+    y = tf.linalg.matrix_transpose(y) if transpose_b else y
+
+    @tf.custom_gradient
+    def multiply(x, y):
+        def gradient(upstream):
+            gradients = product(upstream, y, transpose_b=True), product(x, upstream, True)
+            return [tf.cast(g, tf.bfloat16) for g in gradients]
+
+        return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=tf.float32), gradient
+
+    return multiply(x, y)
+
 
 # Value of a blocked score. In float32, exp(-1e9 - max) is exactly 0 next to any free key, and a row
 # with only blocked keys has equal scores: a uniform average, never NaN.
@@ -68,3 +101,155 @@ def attention_scores(q, k, blocked, bias):
     if blocked is not None:
         scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
     return scores
+
+
+# Longer sums than the first are made of sums of at most the second (benchmarks/attention/NOTES.md).
+_LONGEST_SUM, _ROWS = 512, 384
+
+
+def whole_attention_by_xla(
+    q, k, v, blocked=None, bias=None, *, causal=False, dropout=None, weights_wanted=True
+):
+    """`whole_attention` as two programs that XLA compiles, one forward and one backward.
+
+    In a function that XLA compiles as a whole they are parts of its program. Three things make them
+    fast on a CPU. The softmax divides at the end, T x H times instead of T x S times. The backward
+    pass starts from exp(score - maximum) and the sums of its rows, so that it has no second
+    softmax; nothing else of the forward pass is kept. And no product has a large transposed left
+    side, see `_product_over_rows`.
+    """
+    rate, seed = (0.0, None) if dropout is None else dropout
+    if isinstance(bias, ByDistance):
+        if bias.tables:
+            options = {"causal": causal, "dropout": dropout, "weights_wanted": weights_wanted}
+            return _with_tables(q, k, v, blocked, bias, **options)
+        bias = bias.tensor(q, shape_of(k)[-2])  # (..., T, S)
+    options = {"blocked": blocked, "seed": seed, "causal": causal, "rate": rate}
+
+    @tf.custom_gradient
+    def attend(*inputs):
+        *outputs, powers, sums = _forward(*inputs, **options, weights_wanted=weights_wanted)
+
+        def gradient(*upstream):
+            return _backward(outputs[0], powers, sums, upstream, *inputs, **options)
+
+        # The gradient needs the output before it is rounded.
+        return [tf.cast(x, q.dtype) for x in outputs], gradient
+
+    output, *weights = attend(*(x for x in (q, k, v, bias) if x is not None))
+    return output, weights[0] if weights_wanted else None
+
+
+# Terms of keys and values have no gradient by hand.
+_with_tables = tf.function(whole_attention, jit_compile=True, autograph=False)
+
+
+@functools.partial(tf.function, jit_compile=True, autograph=False)
+def _forward(q, k, v, bias=None, *, blocked, seed, causal, rate, weights_wanted):
+    """Output, weights if wanted, exp(score - maximum) (R, T, S), and their sums (R, T, 1)."""
+    case = _Case(q, k, v, bias, blocked, seed, causal, rate)
+    scores, steepness = product(case.q, case.k, transpose_b=True), case.scale  # (R, T, S)
+    if bias is not None or case.blocked is not None:
+        scores, steepness = scores * case.scale, tf.ones((), case.wide)
+    if bias is not None:
+        scores += case.full(tf.cast(bias, case.wide))
+    if case.blocked is not None:
+        scores = tf.where(case.blocked, tf.cast(BLOCKED_SCORE, case.wide), scores)
+    highest = tf.reduce_max(scores, -1, keepdims=True)  # (R, T, 1)
+    # Scaling the difference, not the scores, saves a pass over them.
+    powers = tf.exp((scores - highest) * steepness)
+    sums = tf.reduce_sum(powers, -1, keepdims=True)
+    powers = tf.cast(powers, case.v.dtype)  # the product would round them; half the memory
+    output = product(case.dropped(powers), case.v) / sums  # (R, T, H_v)
+    results = [tf.reshape(output, tf.concat([case.shape[:-1], tf.shape(v)[-1:]], 0))]
+    if weights_wanted:
+        results.append(tf.reshape(tf.cast(powers, case.wide) / sums, case.shape))
+    return *results, powers, sums
+
+
+@functools.partial(tf.function, jit_compile=True, autograph=False)
+def _backward(output, powers, sums, upstream, q, k, v, bias=None, **options):
+    """The gradients of q, k, v and, if there is one, bias."""
+    case = _Case(q, k, v, bias, **options)
+    up, *up_weights = (merge_leading(tf.cast(x, case.v.dtype)) for x in upstream)
+    slope = case.dropped(product(up, case.v, transpose_b=True))  # of the weights, (R, T, S)
+    mean = tf.reduce_sum(tf.cast(up, case.wide) * merge_leading(output), -1, keepdims=True)
+    wide_powers = tf.cast(powers, case.wide)
+    for more in up_weights:
+        more = tf.cast(more, case.wide)
+        slope += more
+        mean += tf.reduce_sum(more * wide_powers, -1, keepdims=True) / sums
+    dscores = wide_powers * ((slope - mean) / sums)
+    if case.blocked is not None:  # a row without a free key has nonzero weights
+        dscores = tf.where(case.blocked, tf.zeros((), case.wide), dscores)
+    dq = product(dscores, case.k) * case.scale
+    dk = _product_over_rows(dscores, case.q) * case.scale
+    up = tf.cast(tf.cast(up, case.wide) / sums, up.dtype)
+    dv = _product_over_rows(case.dropped(powers), up)
+    gradients = [
+        tf.cast(tf.reshape(g, tf.shape(x)), x.dtype)
+        for g, x in zip((dq, dk, dv), (q, k, v), strict=True)
+    ]
+    return gradients if bias is None else [*gradients, case.of_bias(dscores)]
+
+
+class _Case:
+    """What both passes make of the arguments, with all leading axes merged into one."""
+
+    def __init__(self, q, k, v, bias, blocked, seed, causal, rate):
+        self.wide = tf.float64 if q.dtype == tf.float64 else tf.float32
+        self.shape = tf.concat([tf.shape(q)[:-1], tf.shape(k)[-2:-1]], 0)  # of the scores
+        self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], self.wide))
+        self.q, self.k, self.v = (merge_leading(as_factor(x, compiled=True)) for x in (q, k, v))
+        blocked = blocked_or_future(blocked, causal, q, k)
+        self.blocked = None if blocked is None else self.full(blocked)
+        self.factors = None
+        if seed is not None:
+            self.factors = self.full(dropout_factors(self.shape, self.wide, rate, seed))
+        self.bias = bias
+
+    def full(self, x):
+        return merge_leading(tf.broadcast_to(x, self.shape))  # (R, T, S); XLA makes no copy
+
+    def dropped(self, x):
+        return x if self.factors is None else tf.cast(x, self.wide) * self.factors
+
+    def of_bias(self, dscores):
+        shape = tf.shape(self.bias)
+        axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=self.shape)
+        total = tf.reduce_sum(tf.reshape(dscores, self.shape), axes)
+        return tf.cast(tf.reshape(total, shape), self.bias.dtype)
+
+
+def _product_over_rows(x, y):
+    """x^T y, (R, S, H), of x (R, T, S) and y (R, T, H): the transpose of y^T x.
+
+    On a CPU XLA multiplies slowly if a large left side is transposed, so the smaller matrix is
+    transposed and copied first. The barriers keep XLA from turning both back into one product.
+    That product is slow again if the sum is long, so it is made of shorter ones.
+    """
+
+    def over(rows):
+        left = _barrier(tf.linalg.matrix_transpose(y[:, rows]))  # (R, H, T)
+        return tf.linalg.matrix_transpose(_barrier(product(left, x[:, rows])))
+
+    return sum(over(rows) for rows in _short_sums(x.shape[1]))
+
+
+def _short_sums(length):
+    if length is None or length <= _LONGEST_SUM:
+        return [slice(None)]
+    count = -(-length // _ROWS)
+    ends = [length * i // count for i in range(count + 1)]
+    return [slice(*pair) for pair in itertools.pairwise(ends)]
+
+
+def _barrier(x):
+    (same,) = xla.optimization_barrier(x)
+    return same
+
+
+# Registered for the operation: a gradient with a `tf.custom_gradient` inside cannot be exported.
+@tf.RegisterGradient("XlaOptimizationBarrier")
+def _gradient_of_barrier(operation, *upstream):
+    return upstream

@@ -9,8 +9,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.ids import asserted
-from tf_transformer.functional.portable_context import portable_positions
-from tf_transformer.functional.xla_context import in_xla_program
+from tf_transformer.functional.tracing import in_xla_program, portable_positions
 from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
 from tf_transformer.models.bert.bert_encoder import BertEncoder
 from tf_transformer.models.bert.pretrained_bert import PretrainedBert, dense_inputs

@@ -10,7 +10,7 @@ import keras
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.multi_head_attention import check_heads
-from tf_transformer.layers.positions.positions import part_config, with_part
+from tf_transformer.layers.positions import part_config, with_part
 from tf_transformer.models.bert.bert_attention import BertAttention
 from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 from tf_transformer.models.bert.layer_with_architecture import LayerWithArchitecture

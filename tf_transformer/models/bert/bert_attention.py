@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
-from tf_transformer.functional.attention.grouped import grouped_attention
+from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
+from tf_transformer.layers.base_layer import NotesLayer
 from tf_transformer.layers.flat_dense import FlatDense
-from tf_transformer.layers.notes_layer import NotesLayer
-from tf_transformer.layers.positions.positions import part_config, with_part
+from tf_transformer.layers.positions import part_config, with_part
 from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 
 

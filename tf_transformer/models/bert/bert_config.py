@@ -6,7 +6,7 @@ from numbers import Integral, Real
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
-from tf_transformer.layers.layer_sizes import check_layer_sizes
+from tf_transformer.layers.architecture import check_layer_sizes
 
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 _MOST_LAYERS = 10_000

@@ -9,9 +9,9 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.functional.int8_product import LARGEST, to_int8
+from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.norms.layer_norm import LayerNorm
-from tf_transformer.layers.takes_ids import TakesIds
+from tf_transformer.layers.norms import LayerNorm
 from tf_transformer.models.bert.drawn_kernel import DrawnKernel
 from tf_transformer.models.bert.layer_with_architecture import LayerWithArchitecture
 

@@ -3,7 +3,7 @@
 import keras
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.layers.norms.layer_norm import LayerNorm
+from tf_transformer.layers.norms import LayerNorm
 from tf_transformer.models.bert.bert_config import BertConfig
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.layers.flat_dense import FlatDense
-from tf_transformer.layers.norms.layer_norm import LayerNorm
+from tf_transformer.layers.norms import LayerNorm
 from tf_transformer.models.bert.configured_layer import ConfiguredLayer
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.divergence import softened_divergence
+from tf_transformer.functional.cross_entropy import softened_divergence
 from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.models.bert.bert_with_head import BertWithHead
 from tf_transformer.models.bert.classifier import classifier, classifier_dropout

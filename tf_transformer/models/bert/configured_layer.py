@@ -2,7 +2,7 @@
 
 import keras
 
-from tf_transformer.layers.notes_layer import NotesLayer
+from tf_transformer.layers.base_layer import NotesLayer
 from tf_transformer.models.bert.bert_config import BertConfig
 
 

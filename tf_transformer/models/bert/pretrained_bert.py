@@ -13,8 +13,7 @@ from tf_transformer.data.replacing import replacing
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids, dense
 from tf_transformer.layers.architecture import Architecture, with_architecture
-from tf_transformer.layers.notes_layer import NotesLayer
-from tf_transformer.layers.takes_ids import TakesIds
+from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.divergence import symmetric_divergence
+from tf_transformer.functional.cross_entropy import symmetric_divergence
 from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.models.base_model import BaseModel
 

@@ -1,0 +1,184 @@
+"""What the layers share: calls as in the notes, ids that are never cast, whole state."""
+
+import functools
+import inspect
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.ids import as_ids
+
+
+class WholeState:
+    """Mixin of a layer whose copies have all of its state.
+
+    Keras 3.15 hides two things from `tf.train.Checkpoint`: layers in lists and dicts, and the
+    states of random generators. Here it sees both. Saved as `.keras`, a layer also keeps which of
+    its sublayers are frozen, of which Keras only keeps those of functional models.
+    """
+
+    def _trackable_children(self, save_type="checkpoint", **kwargs):
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "checkpoint":  # in a SavedModel, Keras shows lists itself
+            hidden = {name: getattr(self, name) for name in self._tracked}
+            hidden["seeds"] = [generator.state for generator in self._seed_generators]
+            for path, part in keras.tree.flatten_with_path(hidden):
+                if isinstance(part, tf.__internal__.tracking.Trackable):
+                    children["-".join(map(str, path))] = part
+        return children
+
+    def get_build_config(self):
+        """See `keras.layers.Layer`; `trainable` has the sublayers that differ from their parent."""
+        config = super().get_build_config()
+        trainable = _differences(self, True)
+        return config if config is None or not trainable else {**config, "trainable": trainable}
+
+    def build_from_config(self, config):
+        """Build the layer, then freeze what was frozen."""
+        config = dict(config or {})
+        trainable = config.pop("trainable", {})
+        super().build_from_config(config)
+        for path, value in trainable.items():
+            layer = self
+            for name in filter(None, path.split("/")):
+                sublayers = _sublayers(layer)
+                if name not in sublayers:
+                    raise ArgumentError(
+                        "trainable",
+                        (f"a sublayer of {type(layer).__name__} among {', '.join(sublayers)}"),
+                        f"{path!r}",
+                    )
+                layer = sublayers[name]
+            layer.trainable = not value  # Keras does not hand on a value that is there already
+            layer.trainable = value
+
+
+def _differences(layer, inherited, path=""):
+    """Which layers are trainable other than the one they belong to: dict, path to bool."""
+    found = {path: layer.trainable} if layer.trainable != inherited else {}
+    for name, sublayer in _sublayers(layer).items():
+        below = f"{path}/{name}" if path else name
+        found |= _differences(sublayer, layer.trainable, below)
+    return found
+
+
+def _sublayers(layer):
+    """The sublayers by attribute, as in `mha` or `enc_layers.1`, or else by number."""
+    held = {id(sublayer): f"_layers.{n}" for n, sublayer in enumerate(layer._layers)}
+    attributes = {name: value for name, value in vars(layer).items() if name[0] != "_"}
+    for path, part in keras.tree.flatten_with_path(attributes):
+        if id(part) in held:
+            held[id(part)] = ".".join(map(str, path))
+    return {held[id(sublayer)]: sublayer for sublayer in layer._layers}
+
+
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+
+
+class NotesLayer(WholeState):
+    """Mixin that allows positional arguments, takes Keras masks and passes them on.
+
+    `layer(x, True, mask)` means the same as `layer.call(x, True, mask)`: Keras accepts only tensors
+    by position, so every positional argument after the first is passed by its name in `call`.
+
+    A Keras mask, for example from `Embedding(mask_zero=True)`, is False for padding. That of an
+    argument `x` is passed to `call` as `x_mask`, if `call` has such an argument and it was not
+    given. That of the first argument is also the mask of the first output. `mask` only has what
+    was passed as `mask`.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.supports_masking = True
+
+    def __call__(self, *args, **kwargs):
+        names, with_mask = _arguments(type(self).call)
+        if len(args) > len(names):
+            raise TypeError(
+                f"{type(self).__name__}: expected at most {len(names)} arguments "
+                f"({', '.join(names)}), got {len(args)}."
+            )
+        for name, value in zip(names[1:], args[1:], strict=False):
+            if name in kwargs:
+                raise TypeError(
+                    f"{type(self).__name__}: {name} was given twice, by position and by name."
+                )
+            kwargs[name] = value
+        if len(getattr(kwargs.get("training"), "shape", ())):  # `layer(x, mask)`
+            raise ArgumentError(
+                "training",
+                "a bool or None",
+                f"a tensor of shape {tuple(kwargs['training'].shape)}",
+                "Pass a mask by name: mask=...",
+            )
+        for name in with_mask:
+            tensor = args[0] if args and name == names[0] else kwargs.get(name)
+            mask = getattr(tensor, "_keras_mask", None)
+            if mask is not None and kwargs.get(f"{name}_mask") is None:
+                # Keras would fill in `mask` if there is one tensor, and record it in a functional
+                # model: the layer would then depend on the ids, not on `x` alone. It records no
+                # mask if there is any other keyword, and finds the mask again in each call.
+                is_symbolic = isinstance(mask, keras.KerasTensor)
+                kwargs[f"{name}_mask"] = None if is_symbolic else tf.cast(mask, tf.bool)
+        outputs = super().__call__(*args[:1], **kwargs)
+        return vars(self).pop("_result_with_none", outputs)
+
+    def symbolic_call(self, *args, **kwargs):
+        """Return the outputs that a functional model records: tensors only, as Keras requires.
+
+        `__call__` returns the full result. A None must come after the tensors, as in
+        `(output, None)`: Keras finds the outputs of a recorded call by position.
+        """
+        outputs = super().symbolic_call(*args, **kwargs)
+        flat = tf.nest.flatten(outputs)
+        tensors = [tensor for tensor in flat if tensor is not None]
+        if len(tensors) == len(flat):
+            return outputs
+        vars(self)["_result_with_none"] = outputs  # not by assignment, which Keras tracks
+        return tensors
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """Return the Keras mask of the first argument.
+
+        Not `previous_mask`, for which Keras takes what was passed as `mask`.
+        """
+        del previous_mask
+        return getattr(inputs, "_keras_mask", None)
+
+
+@functools.cache
+def _arguments(call):
+    """Names of the arguments that can be positional, and of those whose Keras mask `call` takes."""
+    _, *parameters = inspect.signature(call).parameters.values()  # without `self`
+    names = [parameter.name for parameter in parameters if parameter.kind != KEYWORD_ONLY]
+    every = [parameter.name for parameter in parameters]
+    return names, [name for name in every if f"{name}_mask" in every]
+
+
+class TakesIds:
+    """Mixin that keeps Keras from casting ids to the compute dtype.
+
+    In float16 the ids 2048 and 2049 are one number. Other inputs are cast by the layers that take
+    them. Ids are checked before the layer is built, and lists are taken as well.
+    """
+
+    ids_name = "ids"  # in error messages
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.autocast = False
+
+    @property
+    def input_dtype(self):
+        """str, the dtype of the inputs in signatures that Keras makes itself, to export a model."""
+        return "int32"
+
+    def __call__(self, *args, **kwargs):
+        if args:
+            args = (self.taken(args[0]), *args[1:])
+        return super().__call__(*args, **kwargs)
+
+    def taken(self, inputs):
+        """Convert the first argument of `call`; overridden where it is not one tensor of ids."""
+        return as_ids(inputs, self.ids_name)

@@ -1,0 +1,285 @@
+"""The encoder of complex embeddings.
+
+Axes: B batch, T length, N heads, D model width, H head width.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.attention.complex_attention import complex_attention
+from tf_transformer.functional.attention.masks import with_key_masks
+from tf_transformer.layers.base_layer import TakesIds
+from tf_transformer.layers.complex.layers import (
+    ComplexDense,
+    ComplexDropout,
+    ComplexEmbedding,
+    ComplexFeedForward,
+    ComplexLayer,
+    ComplexLayerNorm,
+    check_sizes,
+)
+from tf_transformer.layers.feed_forwards import check_width
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexMultiHeadAttention(ComplexLayer):
+    """N parallel attention heads with complex projections and real weights.
+
+    Concat(head_1, ..., head_N) W_O with head_n = softmax(|Q W_Q (K W_K)^H| / sqrt(H)) V W_V, Wang
+    et al. 2020, "Encoding Word Order in Complex Embeddings", equations 13 and 14; see
+    `complex_attention` for the score, and for what differs from the paper.
+
+    Args:
+        d_model: int, the width D of queries and output.
+        num_heads: int, N; must divide `d_model`.
+
+    Call arguments:
+        q, k, v: complex tensors, or real ones, (B, T, D) and twice (B, S, any width).
+        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
+            (B, N, T, S); see `functional.attention.masks.blocked_scores`.
+        return_attention_weights: False returns None instead of the weights; then long texts are
+            computed in blocks, see `choose_plan`.
+        k_mask, v_mask: see `MultiHeadAttention`.
+
+    Returns:
+        `(output, attention_weights)`: (B, T, D), complex64, and (B, N, T, S), float32, or None;
+        complex128 and float64 under the policy "float64".
+
+    Raises:
+        ValueError: If `d_model` is not divisible by `num_heads`, an input is not of rank 3, or the
+            mask has an integer dtype or does not broadcast.
+
+    Example:
+        >>> layer, x = ComplexMultiHeadAttention(8, 2), tf.ones((1, 3, 8), tf.complex64)
+        >>> output, weights = layer(x, x, x)
+        >>> output.dtype, weights.dtype, weights.shape.as_list()
+        (tf.complex64, tf.float32, [1, 2, 3, 3])
+    """
+
+    def __init__(self, d_model, num_heads, **kwargs):
+        super().__init__(**kwargs)
+        check_sizes(d_model=d_model, num_heads=num_heads)
+        if d_model % num_heads:
+            raise ArgumentError(
+                "d_model, num_heads",
+                "d_model to be a multiple of num_heads",
+                f"d_model={d_model} and num_heads={num_heads}",
+            )
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.wq = ComplexDense(d_model, name="wq", dtype=self.dtype_policy)
+        self.wk = ComplexDense(d_model, name="wk", dtype=self.dtype_policy)
+        self.wv = ComplexDense(d_model, name="wv", dtype=self.dtype_policy)
+        self.dense = ComplexDense(d_model, name="dense", dtype=self.dtype_policy)
+
+    def build(self, q_shape, k_shape, v_shape):
+        self.wq.build(q_shape)
+        self.wk.build(k_shape)
+        self.wv.build(v_shape)
+        self.dense.build((*q_shape[:-1], self.d_model))
+
+    def call(self, q, k, v, mask=None, return_attention_weights=True, *, k_mask=None, v_mask=None):
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            if len(tensor.shape) != 3:
+                raise ArgumentError(name, "(batch, length, width)", f"shape {tuple(tensor.shape)}")
+        heads, weights = complex_attention(
+            self._split_heads(self.wq(q)),
+            self._split_heads(self.wk(k)),
+            self._split_heads(self.wv(v)),
+            with_key_masks(mask, k, k_mask, v_mask),
+            return_attention_weights=return_attention_weights,
+        )
+        heads = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
+        return self.dense(tf.reshape(heads, (*_sizes(heads), self.d_model))), weights
+
+    def _split_heads(self, x):
+        x = tf.reshape(x, (*_sizes(x), self.num_heads, self.d_model // self.num_heads))
+        return tf.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+        }
+
+
+def _sizes(x):
+    """Batch size and length."""
+    return tf.unstack(tf.shape(x)[:2])
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexEncoderLayer(ComplexLayer):
+    """Complex self-attention, then a complex feed-forward network, each with "add and norm".
+
+    out = Norm(x + Dropout(Sublayer(x))) twice, as in `EncoderLayer`, with the complex sublayers of
+    Wang et al. 2020, "Encoding Word Order in Complex Embeddings", appendix B.
+
+    Args:
+        d_model: int, model width D.
+        num_heads: int, number of heads; must divide `d_model`.
+        dff: int, inner width of the feed-forward network.
+        rate: float, dropout rate on the output of each sublayer.
+        activation: Keras activation of the feed-forward network, applied to both parts separately.
+        epsilon: float, added to the variances in normalisation.
+
+    Call arguments:
+        x: complex tensor (B, T, D), or a real one.
+        training: bool or None; dropout is only applied if true.
+        mask: see `ComplexMultiHeadAttention`.
+        x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well; by default
+            the Keras mask of `x`, which is also that of the output.
+
+    Returns:
+        (B, T, D), complex64, or complex128 under the policy "float64".
+
+    Raises:
+        ValueError: If the width of `x` is not `d_model`, or `dff` is not a positive integer; see
+            also `ComplexMultiHeadAttention`.
+
+    Example:
+        >>> layer = ComplexEncoderLayer(8, 2, 32)
+        >>> layer(tf.ones((1, 3, 8), tf.complex64), False, None).shape.as_list()
+        [1, 3, 8]
+    """
+
+    def __init__(
+        self, d_model, num_heads, dff, rate=0.1, *, activation="relu", epsilon=1e-6, **kwargs
+    ):
+        super().__init__(**kwargs)
+        dtype = self.dtype_policy
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.dff = dff
+        self.rate = rate
+        self.activation = keras.activations.get(activation)
+        self.epsilon = epsilon
+        self.mha = ComplexMultiHeadAttention(d_model, num_heads, name="mha", dtype=dtype)
+        self.ffn = ComplexFeedForward(d_model, dff, self.activation, name="ffn", dtype=dtype)
+        self.layernorm1 = ComplexLayerNorm(epsilon, name="layernorm1", dtype=dtype)
+        self.layernorm2 = ComplexLayerNorm(epsilon, name="layernorm2", dtype=dtype)
+        self.dropout1 = ComplexDropout(rate, name="dropout1", dtype=dtype)
+        self.dropout2 = ComplexDropout(rate, name="dropout2", dtype=dtype)
+
+    def build(self, x_shape):
+        check_width(x_shape, self.d_model)
+        self.mha.build(x_shape, x_shape, x_shape)
+        for layer in (self.ffn, self.layernorm1, self.layernorm2, self.dropout1, self.dropout2):
+            layer.build(x_shape)
+
+    def call(self, x, training=None, mask=None, *, x_mask=None):
+        x = self.as_complex(x)
+        attn_output, _ = self.mha(x, x, x, mask, False, k_mask=x_mask, v_mask=x_mask)
+        out1 = self.layernorm1(x + self.dropout1(attn_output, training=training))
+        ffn_output = self.ffn(out1)
+        return self.layernorm2(out1 + self.dropout2(ffn_output, training=training))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dff": self.dff,
+            "rate": self.rate,
+            "activation": keras.activations.serialize(self.activation),
+            "epsilon": self.epsilon,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexEncoder(TakesIds, ComplexLayer):
+    """A stack of complex encoder layers over a complex embedding.
+
+    The Transformer encoder of Wang et al. 2020, "Encoding Word Order in Complex Embeddings",
+    appendix B. Positions are in the phases of the embedding; there is no longest text.
+
+    Args:
+        num_layers: int, number of layers.
+        d_model, num_heads, dff, rate: see `ComplexEncoderLayer`.
+        input_vocab_size: int, size of the vocabulary.
+        amplitudes, frequencies, phases: str, see `ComplexEmbedding`.
+
+    Call arguments:
+        x: integer tensor (B, S), token ids, 0 = padding.
+        training: bool or None; dropout is only applied if true.
+        mask: see `ComplexMultiHeadAttention`; usually `create_padding_mask(x)`.
+        x_mask: None, or bool tensor (B, S), False for padding, which is blocked as well; by default
+            the Keras mask of `x`, if the ids have one. It is also that of the output.
+
+    Returns:
+        (B, S, D), complex64, or complex128 under the policy "float64"; `ComplexToReal` makes real
+        numbers of it.
+
+    Raises:
+        ValueError: If `num_layers` is not a positive integer; see also
+            `ComplexEmbedding` and `ComplexEncoderLayer`.
+
+    Example:
+        >>> encoder = ComplexEncoder(2, 8, 2, 32, 11)
+        >>> encoder(tf.constant([[5, 6, 2]])).shape.as_list()
+        [1, 3, 8]
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        dff,
+        input_vocab_size,
+        rate=0.1,
+        *,
+        amplitudes="own",
+        frequencies="own",
+        phases="own",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_sizes(num_layers=num_layers, input_vocab_size=input_vocab_size)
+        dtype = self.dtype_policy
+        self.num_layers = num_layers
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.dff = dff
+        self.rate = rate
+        self.embedding = ComplexEmbedding(
+            input_vocab_size,
+            d_model,
+            amplitudes,
+            frequencies,
+            phases,
+            name="embedding",
+            dtype=dtype,
+        )
+        self.dropout = ComplexDropout(rate, name="dropout", dtype=dtype)
+        self.enc_layers = [
+            ComplexEncoderLayer(d_model, num_heads, dff, rate, name=f"layer{i}", dtype=dtype)
+            for i in range(num_layers)
+        ]
+
+    def build(self, x_shape):
+        self.embedding.build(x_shape)
+        for layer in (self.dropout, *self.enc_layers):
+            layer.build((*x_shape, self.d_model))
+
+    def call(self, x, training=None, mask=None, *, x_mask=None):
+        x = self.dropout(self.embedding(x), training=training)
+        for layer in self.enc_layers:
+            x = layer(x, training, mask, x_mask=x_mask)
+        return x
+
+    def get_config(self):
+        embedding = self.embedding.get_config()
+        schemes = ("amplitudes", "frequencies", "phases")
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dff": self.dff,
+            "input_vocab_size": embedding["vocab_size"],
+            "rate": self.rate,
+            **{name: embedding[name] for name in schemes},
+        }

@@ -1,0 +1,425 @@
+"""Layers of complex numbers: dense, dropout, norm, feed-forward, embedding, and to real ones.
+
+Axes: B batch, T length, D model width, V vocabulary.
+"""
+
+import difflib
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.complex_numbers import (
+    complex_linear,
+    complex_wave,
+    to_complex,
+    to_real,
+)
+from tf_transformer.functional.ids import as_ids, in_vocabulary, nan_outside
+from tf_transformer.functional.norms import layer_norm
+from tf_transformer.layers.base_layer import NotesLayer, TakesIds
+from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.flat_dense import FlatDense
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexLayer(NotesLayer, keras.layers.Layer):
+    """Base of the layers that return complex tensors.
+
+    Whatever the dtype policy, outputs are complex64 and weights float32, since TensorFlow has no
+    complex type of half the precision; under "float64" they are complex128 and float64. Real inputs
+    are taken as complex ones without an imaginary part.
+    """
+
+    @property
+    def real_dtype(self):
+        """str, "float32" or "float64", the dtype of weights and of each part."""
+        return "float64" if self.compute_dtype == "float64" else "float32"
+
+    def add_weight(self, **kwargs):
+        """Add a weight of `real_dtype` that no policy casts."""
+        return super().add_weight(dtype=self.real_dtype, autocast=False, **kwargs)
+
+    def as_complex(self, x):
+        """Cast an input (..., D) to complex64, or complex128 under "float64"."""
+        return tf.cast(x, tf.complex128 if self.real_dtype == "float64" else tf.complex64)
+
+    def parts(self, x):
+        """Real and imaginary parts of an input (..., D), concatenated, (..., 2 D)."""
+        return to_real(self.as_complex(x))
+
+
+def check_sizes(**sizes):
+    """Check that sizes are positive integers."""
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ArgumentError(name, "a positive integer", f"{size!r}")
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexDense(ComplexLayer):
+    """Multiply by a complex matrix, add a complex bias, activate both parts separately.
+
+    s(x A - y B + c) + i s(x B + y A + d) for the input x + i y, Wang et al. 2020, "Encoding Word
+    Order in Complex Embeddings", equation 10. The entries of A + i B start with the variance of
+    Glorot's initialization, half of it in each part (Trabelsi et al. 2018, section 3.6).
+
+    Args:
+        units: int, F.
+        activation: None or a Keras activation s, applied to the real and to the imaginary part.
+
+    Call arguments:
+        x: complex tensor (..., D), or a real one.
+
+    Returns:
+        (..., F), complex64, or complex128 under the policy "float64".
+
+    Raises:
+        ValueError: If `units` is not a positive integer.
+
+    Example:
+        >>> ComplexDense(5)(tf.ones((2, 3), tf.complex64)).dtype
+        tf.complex64
+    """
+
+    def __init__(self, units, activation=None, **kwargs):
+        super().__init__(**kwargs)
+        check_sizes(units=units)
+        self.units = units
+        self.activation = keras.activations.get(activation)
+
+    def build(self, x_shape):
+        self.input_spec = keras.layers.InputSpec(min_ndim=2, axes={-1: x_shape[-1]})
+        half = keras.initializers.VarianceScaling(0.5, "fan_avg", "uniform")
+        self.kernel_real, self.kernel_imag = (
+            self.add_weight(
+                name=f"kernel_{part}", shape=(x_shape[-1], self.units), initializer=half.clone()
+            )
+            for part in ("real", "imag")
+        )
+        self.bias_real, self.bias_imag = (
+            self.add_weight(name=f"bias_{part}", shape=(self.units,), initializer="zeros")
+            for part in ("real", "imag")
+        )
+
+    def call(self, x):
+        kernel = tf.convert_to_tensor(self.kernel_real), tf.convert_to_tensor(self.kernel_imag)
+        bias = tf.convert_to_tensor(self.bias_real), tf.convert_to_tensor(self.bias_imag)
+        outputs = complex_linear(self.parts(x), kernel, bias)  # (..., 2 F)
+        return tf.complex(*(self.activation(part) for part in tf.split(outputs, 2, axis=-1)))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "activation": keras.activations.serialize(self.activation),
+        }
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexDropout(ComplexLayer):
+    """Drop real and imaginary parts independently of each other.
+
+    As in the code published with Wang et al. 2020, "Encoding Word Order in Complex Embeddings".
+
+    Args:
+        rate, seed: see `keras.layers.Dropout`.
+
+    Call arguments:
+        x: complex tensor of any shape, or a real one.
+        training: bool or None; dropout is only applied if true.
+
+    Returns:
+        Tensor of the same shape, complex64, or complex128 under the policy "float64".
+
+    Example:
+        >>> dropped = ComplexDropout(0.5)(tf.fill((9, 11), 1 + 1j), training=True)
+        >>> sorted(set(dropped.numpy().real.ravel().tolist()))
+        [0.0, 2.0]
+    """
+
+    def __init__(self, rate, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.dropout = Dropout(rate, seed=seed, name="dropout", dtype=self.real_dtype)
+
+    def build(self, x_shape):
+        self.dropout.build((*x_shape[:-1], 2 * x_shape[-1]))
+
+    def call(self, x, training=None):
+        if not training:
+            return self.as_complex(x)
+        return to_complex(self.dropout(self.parts(x), training=True))
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.dropout.rate, "seed": self.dropout.seed}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexLayerNorm(ComplexLayer):
+    """Normalise the real and the imaginary part separately, each with its own scale and shift.
+
+    LayerNorm(Re x) + i LayerNorm(Im x), see `LayerNorm` for each.
+
+    Args:
+        epsilon: float, added to the variances.
+
+    Call arguments:
+        x: complex tensor (..., D), or a real one.
+
+    Returns:
+        (..., D), complex64, or complex128 under the policy "float64".
+
+    Differs from the paper (Wang et al. 2020, "Encoding Word Order in Complex Embeddings", appendix
+    B): it normalises the parts separately too, but over the batch. The code published with it has
+    layer normalisation, with one scale and shift for both parts.
+
+    Example:
+        >>> ComplexLayerNorm()(tf.constant([[1 + 5j, 3 + 9j]])).numpy().round(3).tolist()
+        [[(-1-1j), (1+1j)]]
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, x_shape):
+        shape = (2, x_shape[-1])
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
+
+    def call(self, x):
+        x = self.as_complex(x)
+        gammas, betas = tf.unstack(self.gamma), tf.unstack(self.beta)
+        real = layer_norm(tf.math.real(x), gammas[0], betas[0], self.epsilon)
+        return tf.complex(real, layer_norm(tf.math.imag(x), gammas[1], betas[1], self.epsilon))
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexFeedForward(ComplexLayer):
+    """Two complex dense layers with an activation in between, the same at every position.
+
+    FFN(x) = s(x W_1 + b_1) W_2 + b_2, where s acts on the real and the imaginary part separately;
+    Wang et al. 2020, "Encoding Word Order in Complex Embeddings", appendix B.
+
+    Args:
+        d_model: int, width D of input and output.
+        dff: int, width between the two layers.
+        activation: Keras activation s.
+
+    Call arguments:
+        x: complex tensor (B, T, D), or a real one.
+
+    Returns:
+        (B, T, D), complex64, or complex128 under the policy "float64".
+
+    Raises:
+        ValueError: If `d_model` or `dff` is not a positive integer.
+
+    Example:
+        >>> ComplexFeedForward(8, 32)(tf.ones((1, 3, 8), tf.complex64)).shape.as_list()
+        [1, 3, 8]
+    """
+
+    def __init__(self, d_model, dff, activation="relu", **kwargs):
+        super().__init__(**kwargs)
+        check_sizes(d_model=d_model, dff=dff)
+        self.d_model = d_model
+        self.dff = dff
+        self.hidden = ComplexDense(dff, activation, name="hidden", dtype=self.dtype_policy)
+        self.dense = ComplexDense(d_model, name="dense", dtype=self.dtype_policy)
+
+    def build(self, x_shape):
+        self.hidden.build(x_shape)
+        self.dense.build((*x_shape[:-1], self.dff))
+
+    def call(self, x):
+        return self.dense(self.hidden(x))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "dff": self.dff,
+            "activation": keras.activations.serialize(self.hidden.activation),
+        }
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexToReal(NotesLayer, keras.layers.Layer):
+    """A real dense layer over the real and imaginary parts side by side.
+
+    s([Re x, Im x] W + b) with a real matrix W (2 D, F), as in the code for text classification
+    published with Wang et al. 2020, "Encoding Word Order in Complex Embeddings". Its code for
+    translation projects the squared moduli instead, which loses the phase.
+
+    Args:
+        units: int, F.
+        activation: None or a Keras activation s.
+
+    Call arguments:
+        x: complex tensor (..., D), or a real one.
+
+    Returns:
+        float tensor (..., F), in the layer's compute dtype.
+
+    Raises:
+        ValueError: If `units` is not a positive integer.
+
+    Example:
+        >>> ComplexToReal(5)(tf.ones((2, 3, 4), tf.complex64)).shape.as_list()
+        [2, 3, 5]
+    """
+
+    def __init__(self, units, activation=None, **kwargs):
+        super().__init__(**kwargs)
+        check_sizes(units=units)
+        self.dense = FlatDense(units, activation, name="dense", dtype=self.dtype_policy)
+
+    def build(self, x_shape):
+        self.dense.build((*x_shape[:-1], 2 * x_shape[-1]))
+
+    def call(self, x):
+        return self.dense(to_real(x))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.dense.units,
+            "activation": keras.activations.serialize(self.dense.activation),
+        }
+
+
+SCHEMES = ("own", "word-sharing", "dimension-sharing", "zero")
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ComplexEmbedding(TakesIds, ComplexLayer):
+    """Represent a word at a position by D complex numbers that turn as the position grows.
+
+    f(j, pos) = r_j exp(i (w_j pos + theta_j)) for word j, Wang et al. 2020, "Encoding Word Order in
+    Complex Embeddings", equation 5. Amplitude r, frequency w and initial phase theta are learned.
+    Moving a word by n positions multiplies it by exp(i w_j n), wherever it is.
+
+    Each of the three has a scheme, which says what shares a parameter:
+
+    | scheme | parameters | table |
+    |---|---|---|
+    | "own" | V D | one for each word and dimension |
+    | "word-sharing" | D | one for each dimension, the same for all words |
+    | "dimension-sharing" | V | one for each word, the same for all its dimensions |
+    | "zero" | 0 | 0, not learned |
+
+    The experiments of the paper have `phases="zero"`: initial phases made its accuracy worse (table
+    4). `frequencies="zero"` is its "complex-vanilla", which does not know positions. With both
+    "zero" this is a plain embedding.
+
+    Args:
+        vocab_size: int, V.
+        d_model: int, D.
+        amplitudes: str, the scheme of r, not "zero"; starts from N(0, 1).
+        frequencies: str, the scheme of w, radians per position; starts from 10000^(-d / D) in
+            dimension d, the sinusoids of the Transformer of width 2 D, or 1 if dimensions share.
+        phases: str, the scheme of theta, radians; starts uniform in [-pi, pi].
+
+    Call arguments:
+        ids: integer tensor (B, T). Padding is embedded like any word: mask it in attention.
+        start: int or scalar integer tensor, the position of the first token; 1 by default, as in
+            the paper's appendix C.
+
+    Returns:
+        (B, T, D), complex64, or complex128 under the policy "float64".
+
+    Raises:
+        ValueError: If `vocab_size` or `d_model` is not a positive integer, a scheme is unknown, the
+            ids are not whole numbers, or, in eager mode, out of range; see `TokenEmbedding` for
+            graphs.
+
+    Differs from the paper: section 3.1 lists the parameters of the two ways of sharing in the other
+    order; those of table 4 are these. The paper reduces phases modulo 2 pi after each step, which
+    does not change the embedding.
+
+    Example:
+        >>> embedding = ComplexEmbedding(11, 8, frequencies="word-sharing", phases="zero")
+        >>> embedding(tf.constant([[5, 6, 5]])).shape.as_list(), embedding.count_params()
+        ([1, 3, 8], 96)
+    """
+
+    def __init__(
+        self,
+        vocab_size,
+        d_model,
+        amplitudes="own",
+        frequencies="own",
+        phases="own",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_sizes(vocab_size=vocab_size, d_model=d_model)
+        _check_scheme("amplitudes", amplitudes, SCHEMES[:-1])
+        _check_scheme("frequencies", frequencies, SCHEMES)
+        _check_scheme("phases", phases, SCHEMES)
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.amplitudes = amplitudes
+        self.frequencies = frequencies
+        self.phases = phases
+
+    def build(self, ids_shape):
+        normal = keras.initializers.RandomNormal(stddev=1.0)
+        uniform = keras.initializers.RandomUniform(-math.pi, math.pi)
+        self.amplitude = self._table("amplitude", self.amplitudes, normal)
+        self.frequency = self._table("frequency", self.frequencies, _sinusoids)
+        self.phase = self._table("phase", self.phases, uniform)
+
+    def _table(self, name, scheme, initializer):
+        if scheme == "zero":
+            return None
+        words = 1 if scheme == "word-sharing" else self.vocab_size
+        width = 1 if scheme == "dimension-sharing" else self.d_model
+        return self.add_weight(name=name, shape=(words, width), initializer=initializer)
+
+    def call(self, ids, start=1):
+        ids = in_vocabulary(as_ids(ids, self.ids_name), self.vocab_size, self.ids_name)
+        position = tf.expand_dims(start + tf.range(tf.shape(ids)[-1]), 1)  # (T, 1)
+        tables = (self.amplitude, self.frequency, self.phase)
+        amplitude, *angles = (self._rows(table, ids) for table in tables)
+        amplitude += nan_outside(ids, self.vocab_size, self.real_dtype)
+        wave = complex_wave(amplitude, *angles, position)
+        shape = tf.concat([tf.shape(ids), [self.d_model]], 0)
+        wave = tf.broadcast_to(wave, shape)  # (B, T, D), also if everything is shared
+        wave.set_shape((*ids.shape, self.d_model))
+        return wave
+
+    def _rows(self, table, ids):
+        """The parameters of each word, (B, T, D or 1), or (1, D) if words share them."""
+        if table is None:
+            return tf.zeros((1, 1), self.real_dtype)
+        return tf.gather(table, ids) if table.shape[0] > 1 else tf.convert_to_tensor(table)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "amplitudes": self.amplitudes,
+            "frequencies": self.frequencies,
+            "phases": self.phases,
+        }
+
+
+def _check_scheme(name, scheme, schemes):
+    if scheme not in schemes:
+        close = difflib.get_close_matches(str(scheme), schemes, 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ArgumentError(name, f"one of {', '.join(schemes)}", f"{scheme!r}{hint}")
+
+
+def _sinusoids(shape, dtype):
+    """10000^(-d / D), the same for all words."""
+    exponents = -np.arange(shape[1]) / shape[1]
+    return tf.cast(np.broadcast_to(10000.0**exponents, shape), dtype)

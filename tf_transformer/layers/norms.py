@@ -1,0 +1,175 @@
+"""Norms: parts of an `Architecture`, and layers of their own.
+
+Axes: B batch, T length, D width, M rows.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.functional.norms import layer_norm, rms_norm
+
+__all__ = ["BatchNorm", "LayerNorm", "NaiveBatchNorm", "RMSNorm"]
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class LayerNorm(keras.layers.Layer):
+    """Normalise each position to mean 0 and variance 1, then apply a learned scale and shift.
+
+    gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis, Ba et al. 2016, "Layer
+    Normalization", equation 4. Same result and weights as `keras.layers.LayerNormalization`, with
+    fewer passes over memory (benchmarks/NOTES.md, whole models).
+
+    Args:
+        epsilon: float, added to the variance.
+
+    Call arguments:
+        inputs: float tensor (..., D).
+        training, tokens: unused; as in `BatchNorm`.
+
+    Returns:
+        (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
+
+    Example:
+        >>> LayerNorm()(tf.constant([[1.0, 3.0]])).numpy().round(3).tolist()
+        [[-1.0, 1.0]]
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        width = input_shape[-1:]
+        # No autocast: both stay float32 under a mixed-precision policy.
+        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
+        self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
+
+    def call(self, inputs, training=None, tokens=None):
+        del training, tokens
+        dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+        x, gamma, beta = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
+        return tf.cast(layer_norm(x, gamma, beta, self.epsilon), self.compute_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class RMSNorm(keras.layers.Layer):
+    """Divide each position by its root mean square, then apply a learned scale.
+
+    gamma x / sqrt(mean(x^2) + epsilon) over the last axis, Zhang and Sennrich 2019, "Root Mean
+    Square Layer Normalization", equation 4. There is no mean to subtract and no shift.
+
+    Args:
+        epsilon: float, added to the mean square.
+
+    Call arguments:
+        inputs: float tensor (..., D).
+        training, tokens: unused; as in `BatchNorm`.
+
+    Returns:
+        (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
+
+    Example:
+        >>> RMSNorm()(tf.constant([[3.0, -3.0]])).numpy().round(3).tolist()
+        [[1.0, -1.0]]
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        # No autocast: it stays float32 under a mixed-precision policy.
+        self.gamma = self.add_weight(
+            name="gamma", shape=input_shape[-1:], initializer="ones", autocast=False
+        )
+
+    def call(self, inputs, training=None, tokens=None):
+        del training, tokens
+        dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+        x, gamma = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma))
+        return tf.cast(rms_norm(x, gamma, self.epsilon), self.compute_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BatchNorm(keras.layers.BatchNormalization):
+    """Normalise each feature by its mean and variance over the tokens of a batch.
+
+    gamma (x - mean) / sqrt(variance + epsilon) + beta for each of the D features, Ioffe and Szegedy
+    2015, "Batch Normalization", algorithm 1. Padding is left out of the statistics; with it, as in
+    `NaiveBatchNorm`, they depend on how long the texts of a batch happen to be. Outside of training
+    the moving averages of both statistics are used.
+
+    Differs from `keras.layers.BatchNormalization`: the defaults, and a batch of padding alone is an
+    error instead of statistics of nothing.
+
+    Args:
+        momentum: float, of the moving averages.
+        epsilon: float, added to the variance.
+
+    Call arguments:
+        inputs: float tensor (..., D).
+        training: bool or None; the statistics of the batch are used, and averaged, if true.
+        tokens: None, or bool tensor (...), True for tokens, False for padding.
+        mask: the same, used without `tokens`; by default the Keras mask of `inputs`.
+
+    Returns:
+        (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a batch has no token in training. XLA cannot raise
+            errors: there the mean counts as 0.
+
+    Example:
+        >>> x = tf.constant([[[1.0, 5.0], [3.0, 7.0], [99.0, 99.0]]])
+        >>> tokens = tf.constant([[True, True, False]])
+        >>> BatchNorm()(x, training=True, tokens=tokens).numpy()[0, :2].round(2).tolist()
+        [[-1.0, -1.0], [1.0, 1.0]]
+    """
+
+    def __init__(self, momentum=0.99, epsilon=1e-6, **kwargs):
+        super().__init__(momentum=momentum, epsilon=epsilon, **kwargs)
+
+    def call(self, inputs, training=None, tokens=None, mask=None):
+        tokens = mask if tokens is None else tokens
+        if training and self.trainable and tokens is not None:
+            message = "tokens: expected at least one in a batch of training, got only padding."
+            with tf.control_dependencies([tf.debugging.Assert(tf.reduce_any(tokens), [message])]):
+                tokens = tf.identity(tokens)
+        return super().call(inputs, training=training, mask=tokens)
+
+    def get_config(self):
+        config = keras.layers.Layer.get_config(self)
+        return {**config, "momentum": self.momentum, "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class NaiveBatchNorm(BatchNorm):
+    """`BatchNorm` with the padding of a batch in its statistics, to show what that costs.
+
+    Args:
+        momentum, epsilon: see `BatchNorm`.
+
+    Call arguments:
+        inputs, training: see `BatchNorm`.
+        tokens, mask: ignored.
+
+    Example:
+        >>> x = tf.constant([[[4.0, 8.0], [4.0, 8.0], [0.0, 0.0], [0.0, 0.0]]])
+        >>> tokens = tf.constant([[True, True, False, False]])
+        >>> NaiveBatchNorm()(x, training=True, tokens=tokens).numpy()[0, 0].round(3).tolist()
+        [1.0, 1.0]
+        >>> BatchNorm()(x, training=True, tokens=tokens).numpy()[0, 0].round(3).tolist()
+        [0.0, 0.0]
+    """
+
+    def call(self, inputs, training=None, tokens=None, mask=None):
+        del tokens, mask
+        return super().call(inputs, training=training)

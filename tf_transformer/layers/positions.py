@@ -1,0 +1,479 @@
+"""Ways to tell positions: parts of an `Architecture`, and the notes' `Positional_Encoding`.
+
+Axes: B batch, N heads, T queries, S keys, D model width, or distances, H head width.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.positions import (
+    PAIRINGS,
+    alibi_slopes,
+    get_angles,
+    rotate,
+    sines_and_cosines,
+    sinusoidal_positions,
+    t5_buckets,
+)
+from tf_transformer.layers.base_layer import NotesLayer
+
+__all__ = [
+    "AlibiPositions",
+    "LearnedPositions",
+    "NoPositions",
+    "Positions",
+    "RotaryPositions",
+    "ShawPositions",
+    "SinusoidalPositions",
+    "T5Positions",
+]
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Positional_Encoding(NotesLayer, keras.layers.Layer):
+    """Add a sinusoidal encoding of its position to every token.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)),
+    "Attention Is All You Need", section 3.5.
+
+    Args:
+        max_position: int, the number of positions in the table.
+
+    Call arguments:
+        x: float tensor (B, T, D).
+        start: int or scalar int32 tensor, the position of the first token of `x`: decoding with
+            a cache feeds one token at a time.
+
+    Returns:
+        (B, T, D), `x` plus the encodings of positions start..start+T-1.
+
+    Raises:
+        ValueError: If T is larger than `max_position`.
+
+    Example:
+        >>> Positional_Encoding().positional_encoding(1, 4).tolist()
+        [[[0.0, 1.0, 0.0, 1.0]]]
+    """
+
+    def __init__(self, max_position=2048, **kwargs):
+        super().__init__(**kwargs)
+        if max_position < 1:
+            raise ArgumentError("max_position", "at least 1", max_position)
+        self.max_position = max_position
+        self._table = None
+
+    def get_angles(self, position, i, d_model):
+        """Angles in radians, float64: see `functional.positions.get_angles`."""
+        return get_angles(position, i, d_model)
+
+    def positional_encoding(self, position, d_model):
+        """Return the table of encodings, a float32 array (1, position, d_model)."""
+        return sinusoidal_positions(position, d_model)[np.newaxis]
+
+    def build(self, x_shape):
+        self._table = self.positional_encoding(self.max_position, x_shape[-1])
+
+    def call(self, x, start=0):
+        with tf.control_dependencies(self._length_checks(x)):
+            codes = tf.slice(self._table, (0, start, 0), (1, tf.shape(x)[1], -1))  # (1, T, D)
+        return x + tf.cast(codes, x.dtype)
+
+    def _length_checks(self, x):
+        expected = f"at most {self.max_position} positions, those of the table"
+        remedy = "Shorten the sequence or enlarge the table (max_position, pe_input, pe_target)."
+        message = f"{self.name}: expected {expected}, got more. {remedy}"
+        if x.shape[1] is None:
+            check = tf.debugging.assert_less_equal(tf.shape(x)[1], self.max_position, message)
+            return [] if check is None else [check]  # None in eager mode
+        if x.shape[1] > self.max_position:
+            raise ArgumentError("x", expected, f"length {x.shape[1]}", remedy, place=self.name)
+        return []
+
+    def get_config(self):
+        return {**super().get_config(), "max_position": self.max_position}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Positions(NotesLayer, keras.layers.Layer):
+    """Base class of the parts that tell a model the order of its tokens.
+
+    A part overrides what it needs: `add` for codes that are added to the embeddings, `rotate` and
+    `by_distance` for what happens inside self-attention. Whatever it does not override does
+    nothing. A stack of layers has one part; attention builds it with the shape of its heads,
+    (B, N, T, H), and embeddings build one that overrides `add` with theirs, (B, T, D).
+
+    Attributes:
+        max_position: None, or an int, the number of positions that the part can tell.
+
+    Example:
+        >>> class Reversed(Positions):
+        ...     def add(self, x, start=0):
+        ...         return x[:, ::-1]
+        >>> Reversed().add(tf.constant([[1, 2]])).numpy().tolist()
+        [[2, 1]]
+    """
+
+    max_position = None
+
+    def add(self, x, start=0):
+        """Add codes to embeddings.
+
+        Args:
+            x: float tensor (B, T, D).
+            start: int or scalar int32 tensor, the position of the first token.
+
+        Returns:
+            (B, T, D).
+        """
+        del start
+        return x
+
+    def rotate(self, heads, positions):
+        """Change queries or keys by their position.
+
+        Args:
+            heads: float tensor (B, N, T, H).
+            positions: int32 tensor (T,).
+
+        Returns:
+            Tensor like `heads`.
+        """
+        del positions
+        return heads
+
+    def by_distance(self, q, keys, causal):
+        """Return what attention adds by the distance of key and query.
+
+        Args:
+            q: float tensor (B, N, T, H), the queries.
+            keys: int or scalar int32 tensor S, the number of keys; more than T while decoding.
+            causal: bool, whether keys after the query are blocked.
+
+        Returns:
+            None or `ByDistance`.
+        """
+        del q, keys, causal
+        return None
+
+    def for_layer(self):
+        """Return what attention in one more layer holds: None, this part or a new one."""
+        return self if self.in_attention else None
+
+    def copy(self, dtype=None, name=None):
+        """Return a new part with the same settings.
+
+        Args:
+            dtype: None, or the dtype policy of the copy.
+            name: None, or the name of the copy, which is in the names of its variables.
+        """
+        config = {**self.get_config(), "name": name}
+        if dtype is not None:
+            # A part without a `get_config` of its own cannot serialize a policy object.
+            policy = keras.dtype_policies.get(dtype)
+            config["dtype"] = keras.dtype_policies.serialize(policy)
+        return type(self).from_config(config)
+
+    @property
+    def in_embeddings(self):
+        """bool, whether the part adds codes to embeddings."""
+        return type(self).add is not Positions.add
+
+    @property
+    def in_attention(self):
+        """bool, whether the part acts inside self-attention."""
+        mine = type(self)
+        return mine.rotate is not Positions.rotate or mine.by_distance is not Positions.by_distance
+
+    def call(self, x, start=0):
+        return self.add(x, start)
+
+
+def part_config(part):
+    """Serialize a part for the config of the layer that holds and builds it."""
+    config = keras.saving.serialize_keras_object(part)
+    if config is not None:
+        config.pop("build_config", None)
+    return config
+
+
+def with_part(config):
+    """Return a layer's config with its `positions` deserialized, for `from_config`."""
+    part = keras.saving.deserialize_keras_object(config.get("positions"))
+    return {**config, "positions": part}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class NoPositions(Positions):
+    """Tell nothing about the order of tokens, to compare with the parts that do.
+
+    Without a mask self-attention is then blind to order: permuting the tokens permutes the outputs.
+
+    Example:
+        >>> NoPositions().add(tf.ones((1, 2, 3))).numpy().sum()
+        np.float32(6.0)
+    """
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class SinusoidalPositions(Positions):
+    """Add the sines and cosines of `Positional_Encoding`, without a longest text.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)), "Attention Is
+    All You Need", section 3.5.
+
+    Raises:
+        ValueError: If the width D is odd: sines and cosines come in pairs.
+
+    Example:
+        >>> SinusoidalPositions().add(tf.zeros((1, 1, 4))).numpy().tolist()
+        [[[0.0, 1.0, 0.0, 1.0]]]
+    """
+
+    def add(self, x, start=0):
+        """See `Positions`: sines and cosines of the positions from `start` on."""
+        width = x.shape[-1]
+        if width % 2:
+            raise ArgumentError("SinusoidalPositions", "an even model width", width)
+        frequencies = 10000.0 ** (-np.arange(0, width, 2) / width)
+        positions = start + tf.range(tf.shape(x)[1])
+        codes = tf.stack(sines_and_cosines(positions, frequencies, x.dtype), -1)  # (T, D / 2, 2)
+        return x + tf.reshape(codes, (-1, width))
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class LearnedPositions(Positions):
+    """Add a learned vector for each position, as BERT does.
+
+    Devlin et al. 2019, "BERT", section 3, figure 2.
+
+    Args:
+        max_position: int, the number of positions.
+
+    Raises:
+        ValueError: If `max_position` is below 1, or a text is longer.
+
+    Example:
+        >>> part = LearnedPositions(5)
+        >>> part.build((None, None, 4))
+        >>> part.add(tf.zeros((1, 3, 4))).shape.as_list()
+        [1, 3, 4]
+    """
+
+    def __init__(self, max_position, **kwargs):
+        super().__init__(**kwargs)
+        if max_position < 1:
+            raise ArgumentError("max_position", "at least 1", max_position)
+        self.max_position = max_position
+
+    def build(self, x_shape):
+        self.table = self.add_weight(
+            shape=(self.max_position, x_shape[-1]),
+            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            name="table",
+        )
+
+    def add(self, x, start=0):
+        """See `Positions`: the rows of the table from `start` on."""
+        with tf.control_dependencies(self._length_checks(x, start)):
+            table = tf.convert_to_tensor(self.table)
+            codes = tf.slice(table, (start, 0), (tf.shape(x)[1], -1))  # (T, D)
+        return x + tf.cast(codes, x.dtype)
+
+    def _length_checks(self, x, start):
+        expected = f"at most {self.max_position} positions, as were learned"
+        remedy = "Shorten the text, or choose a larger max_position before training."
+        message = f"{self.name}: expected {expected}, got more. {remedy}"
+        if isinstance(start, int) and x.shape[1] is not None:
+            if start + x.shape[1] > self.max_position:
+                length = f"length {start + x.shape[1]}"
+                raise ArgumentError("x", expected, length, remedy, place=self.name)
+            return []
+        end = start + tf.shape(x)[1]
+        check = tf.debugging.assert_less_equal(end, self.max_position, message)
+        return [] if check is None else [check]  # None in eager mode
+
+    def get_config(self):
+        return {**super().get_config(), "max_position": self.max_position}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class RotaryPositions(Positions):
+    """Turn queries and keys by their position, so that scores depend on the distance alone.
+
+    Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2;
+    see `functional.rotary.rotate`.
+
+    Args:
+        base: float, at least 1. For texts longer than those of training by a factor f, a base of
+            10000 f^(H / (H - 2)) keeps the fastest angles and slows the others.
+        stretch: float, above 0: positions are divided by it; f interpolates.
+        pairing: "interleaved" or "halves", which columns form a pair.
+
+    Raises:
+        ValueError: If a number is out of range, `pairing` is unknown, or the head width is odd.
+
+    Example:
+        >>> part = RotaryPositions(pairing="halves")
+        >>> part.rotate(tf.ones((1, 2, 3, 4)), tf.range(3)).shape.as_list()
+        [1, 2, 3, 4]
+    """
+
+    def __init__(self, base=10000.0, stretch=1.0, pairing="interleaved", **kwargs):
+        super().__init__(**kwargs)
+        if base < 1 or stretch <= 0:
+            raise ArgumentError("base, stretch", "at least 1 and above 0", f"{base} and {stretch}")
+        if pairing not in PAIRINGS:
+            raise ArgumentError("pairing", f"one of {', '.join(PAIRINGS)}", f"{pairing!r}")
+        self.base, self.stretch, self.pairing = base, stretch, pairing
+
+    def rotate(self, heads, positions):
+        """See `Positions`: the heads, turned."""
+        width = heads.shape[-1]
+        if width % 2:
+            raise ArgumentError(
+                "RotaryPositions",
+                "an even head width, for pairs of columns",
+                width,
+                "Choose d_model and num_heads so that d_model / num_heads is even.",
+            )
+        return rotate(heads, positions, self.base, self.stretch, self.pairing)
+
+    def get_config(self):
+        config = {"base": self.base, "stretch": self.stretch, "pairing": self.pairing}
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ShawPositions(Positions):
+    """Add a learned vector to each key and another to each value, for their distance to the query.
+
+    e_ts = q_t (k_s + a^K_{s-t}) / sqrt(H), z_t = sum_s w_ts (v_s + a^V_{s-t}), with distances
+    clipped to -m..m. Shaw et al. 2018, "Self-Attention with Relative Position Representations",
+    equations 3 to 5. The heads of a layer share the vectors; every layer has its own.
+
+    Args:
+        max_distance: int m, at least 1.
+
+    Raises:
+        ValueError: If `max_distance` is below 1.
+
+    Example:
+        >>> part = ShawPositions(max_distance=3)
+        >>> part.build((None, 2, None, 4))
+        >>> terms = part.by_distance(tf.ones((1, 2, 5, 4)), 5, causal=False)
+        >>> terms.keys.shape.as_list(), terms.values.shape.as_list()
+        ([7, 4], [7, 4])
+    """
+
+    def __init__(self, max_distance, **kwargs):
+        super().__init__(**kwargs)
+        if max_distance < 1:
+            raise ArgumentError("max_distance", "at least 1", max_distance)
+        self.max_distance = max_distance
+
+    def build(self, heads_shape):
+        shape = 2 * self.max_distance + 1, heads_shape[-1]
+        self.keys, self.values = (
+            self.add_weight(shape=shape, initializer="glorot_uniform", autocast=False, name=name)
+            for name in ("keys", "values")
+        )
+
+    def by_distance(self, q, keys, causal):
+        """See `Positions`: the vectors of keys and of values."""
+        del q, keys, causal
+        keys, values = (tf.convert_to_tensor(table) for table in (self.keys, self.values))
+        return ByDistance(keys=keys, values=values)
+
+    def for_layer(self):
+        """Return a new part of the same size: every layer has its own vectors."""
+        return self.copy(name=self.name)
+
+    def get_config(self):
+        return {**super().get_config(), "max_distance": self.max_distance}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class T5Positions(Positions):
+    """Add a learned number to a score, for the bucket of its distance and the head.
+
+    Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+    Transformer", section 2.1. All layers of a stack share the numbers.
+
+    Args:
+        num_buckets: int, even, at least 4.
+        max_distance: int, more than half of the buckets: longer distances share a bucket.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Differs from T5: attention here divides the products of queries and keys by sqrt(H), T5 does
+    not.
+
+    Example:
+        >>> part = T5Positions(num_buckets=8, max_distance=16)
+        >>> part.build((None, 2, None, 4))
+        >>> part.by_distance(tf.ones((1, 2, 3, 4)), 5, causal=True).scores.shape.as_list()
+        [2, 33]
+    """
+
+    def __init__(self, num_buckets=32, max_distance=128, **kwargs):
+        super().__init__(**kwargs)
+        if num_buckets < 4 or num_buckets % 2 or max_distance <= num_buckets // 2:
+            raise ArgumentError(
+                "num_buckets, max_distance",
+                "an even number of at least 4, and more than half of it",
+                f"{num_buckets} and {max_distance}",
+            )
+        self.num_buckets, self.max_distance = num_buckets, max_distance
+
+    def build(self, heads_shape):
+        # No autocast, here and in other parts: scores stay float32 under a mixed-precision policy.
+        self.table = self.add_weight(
+            shape=(heads_shape[1], self.num_buckets),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            autocast=False,
+            name="table",
+        )
+
+    def by_distance(self, q, keys, causal):
+        """See `Positions`: the numbers of the buckets, up to `max_distance`."""
+        del q, keys
+        distances = np.arange(-self.max_distance, self.max_distance + 1)
+        buckets = t5_buckets(distances, self.num_buckets, self.max_distance, causal)
+        table = tf.convert_to_tensor(self.table)
+        return ByDistance(tf.gather(table, buckets, axis=1))  # (N, D)
+
+    def get_config(self):
+        config = {"num_buckets": self.num_buckets, "max_distance": self.max_distance}
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class AlibiPositions(Positions):
+    """Lower a score by its distance times a slope, which differs from head to head.
+
+    -m_n |s - t|, Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases Enables
+    Input Length Extrapolation", section 3. Nothing is learned.
+
+    Differs from the paper: it has causal attention only; here keys after the query count by their
+    distance too.
+
+    Example:
+        >>> terms = AlibiPositions().by_distance(tf.ones((1, 2, 3, 4)), 3, causal=False)
+        >>> terms.scores[0].numpy().tolist()
+        [-0.125, -0.0625, -0.0, -0.0625, -0.125]
+    """
+
+    def by_distance(self, q, keys, causal):
+        """See `Positions`: a constant table, as long as the text."""
+        del causal
+        queries = tf.shape(q)[2] if q.shape[2] is None else q.shape[2]
+        either = tf.maximum if tf.is_tensor(queries) or tf.is_tensor(keys) else max
+        most = either(either(queries, keys) - 1, 1)
+        distances = tf.abs(tf.range(-most, most + 1))
+        slopes = alibi_slopes(q.shape[1])[:, None]  # (N, 1)
+        scores = -slopes * tf.cast(distances, tf.float32)  # (N, D)
+        return ByDistance(scores, has_gradient=False)
