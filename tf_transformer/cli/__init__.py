@@ -14,15 +14,10 @@ import traceback
 import tf_transformer
 from tf_transformer.cli import (
     classification,
-    compressing,
-    evaluation,
     exploring,
     exporting,
-    info,
     language_model,
     litert,
-    pairs,
-    preparing,
     pretraining,
     sentences,
     serving,
@@ -32,22 +27,22 @@ from tf_transformer.cli import (
 from tf_transformer.errors import ArgumentError, MissingPackage
 
 # In the order of `--help`.
-_GROUPS = (
-    training,
-    preparing,
-    translation,
-    evaluation,
-    exporting,
-    serving,
-    litert,
-    info,
-    exploring,
-    sentences,
-    pairs,
-    classification,
-    compressing,
-    pretraining,
-    language_model,
+_COMMANDS = (
+    training.add_train,
+    training.add_prepare,
+    translation.add_translate,
+    translation.add_evaluate,
+    exporting.add_export,
+    serving.add_commands,
+    litert.add_commands,
+    exporting.add_info,
+    exploring.add_commands,
+    sentences.add_commands,
+    training.add_train_pairs,
+    classification.add_commands,
+    exporting.add_compress,
+    pretraining.add_commands,
+    language_model.add_commands,
 )
 _POSITIONAL = {"folder", "index", "name", "query", "recipe", "text"}
 _BUG = (
@@ -128,6 +123,6 @@ def _parser():
     )
     parser.add_argument("--version", action="version", version=tf_transformer.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for group in _GROUPS:
-        group.add_commands(commands)
+    for add in _COMMANDS:
+        add(commands)
     return parser

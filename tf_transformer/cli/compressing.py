@@ -5,7 +5,7 @@ import sys
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 
-def add_commands(commands):
+def add_compress(commands):
     """Add the parser of this file."""
     compress = commands.add_parser(
         "compress", help="distil, prune and quantize a model by a recipe, and measure each step"

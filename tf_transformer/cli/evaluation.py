@@ -12,7 +12,7 @@ from tf_transformer.cli.pair_arguments import (
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 
-def add_commands(commands):
+def add_evaluate(commands):
     """Add the parser of this file."""
     evaluate = commands.add_parser(
         "evaluate", help="BLEU and chrF on the whole test split, or on a test set of your own"

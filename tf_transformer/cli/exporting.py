@@ -22,7 +22,7 @@ _RULES = ("min_length", "no_repeat_ngram", "length_limit")
 _DECODING = (*_RULES, "beam_size", "length_penalty", "n_best", "jit_compile")
 
 
-def add_commands(commands):
+def add_export(commands):
     """Add the parser of this file."""
     export = commands.add_parser(
         "export",

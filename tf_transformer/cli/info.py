@@ -8,7 +8,7 @@ from tf_transformer.cli.tensorflow_start import import_tensorflow
 from tf_transformer.errors import ArgumentError
 
 
-def add_commands(commands):
+def add_info(commands):
     """Add the parser of this file."""
     info = commands.add_parser(
         "info", help="describe a model: data, sizes, scores; or the parameters of a BERT"

@@ -18,7 +18,7 @@ _SETTINGS = {
 }
 
 
-def add_commands(commands):
+def add_train_pairs(commands):
     """Add the parser of this file."""
     pairs = commands.add_parser(
         "train-pairs", help="train a sentence encoder to find the document of a query, score it"

@@ -10,7 +10,7 @@ from tf_transformer.cli.tensorflow_start import require
 from tf_transformer.errors import ArgumentError
 
 
-def add_commands(commands):
+def add_prepare(commands):
     """Add the parser of this file."""
     prepare = commands.add_parser(
         "prepare", help="turn sentence pairs larger than memory into shards for train --prepared"

@@ -30,7 +30,7 @@ from tf_transformer.cli.tensorflow_start import require
 from tf_transformer.errors import ArgumentError
 
 
-def add_commands(commands):
+def add_train(commands):
     """Add the parser of this file."""
     train = commands.add_parser(
         "train", help="train a translator, score it, export it, translate three sentences"

@@ -11,7 +11,7 @@ from tf_transformer.data.readers import one_line
 from tf_transformer.errors import ArgumentError
 
 
-def add_commands(commands):
+def add_translate(commands):
     """Add the parser of this file."""
     translate = commands.add_parser(
         "translate", help="translate the arguments, a file, or standard input line by line"

@@ -6,7 +6,6 @@ import time
 
 import tensorflow as tf
 
-_log = logging.getLogger("tf_transformer")
 
 
 def warm_up(function, calls):

@@ -14,7 +14,7 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 _MAGIC = 0xDB4775248B80FB57  # of LevelDB's tables
 _MOST_AXES = 254  # of a TensorFlow tensor
 _FOOTER, _TRAILER = 48, 5  # bytes at the end of a table, and of a block
-_DAMAGES = (DecodeError, IndexError, TypeError, ValueError, struct.error)
+_DAMAGES_OF_INDEX = (DecodeError, IndexError, TypeError, ValueError, struct.error)
 
 
 def read_bundle_index(prefix):
@@ -29,7 +29,7 @@ def read_bundle_index(prefix):
             shapes[name], dtypes[name] = _checked(name, entry, sizes)
     except KeyError:
         raise ValueError("the index has no header") from None
-    except _DAMAGES as error:
+    except _DAMAGES_OF_INDEX as error:
         raise ValueError(f"the index is damaged, {error}") from error
     return shapes, dtypes
 
