@@ -4,15 +4,13 @@ from tf_transformer.export.chain import compress
 from tf_transformer.export.classification import EarlyExitClassifier, TextClassifier
 from tf_transformer.export.compile_for import compile_for
 from tf_transformer.export.freeze import freeze
-from tf_transformer.export.litert import write_litert
-from tf_transformer.export.sentences import (
-    TextEncoder,
-    VectorIndex,
-    embed_lines,
-    nearest,
-    write_index,
-    write_vectors,
-)
+from tf_transformer.export.litert.write_litert import write_litert
+from tf_transformer.export.sentences.text_encoder import TextEncoder
+from tf_transformer.export.sentences.vector_index import VectorIndex
+from tf_transformer.export.sentences.embedding import embed_lines
+from tf_transformer.export.sentences.embedding import nearest
+from tf_transformer.export.sentences.vector_index import write_index
+from tf_transformer.export.sentences.embedding import write_vectors
 from tf_transformer.export.stablehlo import stablehlo
 from tf_transformer.export.stored_weights import StoredWeights
 from tf_transformer.export.translation import (

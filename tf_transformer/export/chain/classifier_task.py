@@ -10,7 +10,7 @@ from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelle
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.export.chain.served import LITE, SAVED, in_batches, served
 from tf_transformer.export.classification import TextClassifier
-from tf_transformer.export.litert import write_litert
+from tf_transformer.export.litert.write_litert import write_litert
 from tf_transformer.export.litert.litert_functions import litert_functions
 from tf_transformer.export.stored_weights import stored
 from tf_transformer.litert.lite_model import import_interpreter

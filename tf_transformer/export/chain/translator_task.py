@@ -6,7 +6,7 @@ from tf_transformer.compression import distilled_pairs
 from tf_transformer.data import group_references, pairs_without
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export.chain.served import LITE, SAVED, served
-from tf_transformer.export.litert import write_litert
+from tf_transformer.export.litert.write_litert import write_litert
 from tf_transformer.export.litert.litert_functions import litert_functions
 from tf_transformer.export.stored_weights import stored
 from tf_transformer.export.translation.calibration import calibration_batches
