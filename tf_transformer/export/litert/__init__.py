@@ -1,7 +1,0 @@
-"""Files for LiteRT."""
-
-from tf_transformer.export.litert.write_litert import write_litert
-
-__all__ = [
-    "write_litert",
-]
