@@ -44,7 +44,7 @@ from tf_transformer import (
 )
 from tf_transformer.tokenizers import metaspace_pipeline
 from tf_transformer.tokenizers.training import count_words
-from tf_transformer.tokenizers.wordpiece_trainer import learn_wordpieces
+from tf_transformer.tokenizers.wordpiece import learn_wordpieces
 
 folder = Path(tempfile.mkdtemp())
 

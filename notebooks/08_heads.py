@@ -45,7 +45,7 @@ from trainings.projections import Same, attentions, heads_apart, on_itself, one_
 
 import tf_transformer
 from tf_transformer import bert, load_corpus, split_pairs
-from tf_transformer.compression.prunable import attention_sites
+from tf_transformer.compression.pruning import attention_sites
 from tf_transformer.data import group_references
 from tf_transformer.export import Translator, load_transformer, shipped_model
 from tf_transformer.training import score_translations

@@ -50,7 +50,7 @@ from tf_transformer.compression import (
     quantized,
 )
 from tf_transformer.data import TextSource
-from tf_transformer.models.bert.pooling import pool_tokens
+from tf_transformer.models.bert.sentence_encoder import pool_tokens
 
 keras.utils.set_random_seed(0)
 rng = np.random.default_rng(0)

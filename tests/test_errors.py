@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
-from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 PARTS = ("ids", "integers", "float32", "Cast them.", None)
 MESSAGE = "ids: expected integers, got float32. Cast them."

@@ -24,14 +24,11 @@ import tensorflow as tf
 from tiny_bert import tiny_folder
 
 from tf_transformer.data import PreparedPairs, load_labelled_texts
-from tf_transformer.data.array_file import map_array
-from tf_transformer.data.folder_lock import locked
-from tf_transformer.data.replacing import replacing
+from tf_transformer.data.files import locked, map_array, replacing
 from tf_transformer.export.loading import load_saved_model
 from tf_transformer.models.bert import Bert
-from tf_transformer.models.bert.checkpoints.safetensors_file import SafetensorsFile
-from tf_transformer.models.bert.checkpoints.tensorflow_file import TensorflowFile
-from tf_transformer.models.bert.pooling import read_pooling
+from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, TensorflowFile
+from tf_transformer.models.bert.sentence_encoder import read_pooling
 from tf_transformer.tokenizers import TokenizerFile, train_subwords
 from tf_transformer.training import BestWeights, ResumeCheckpoint, average_weights
 

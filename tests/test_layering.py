@@ -198,7 +198,7 @@ def test_the_documented_order_of_folders_is_that_of_the_table(page):
         ("export/sentences/a.py", "from ..translation import x", "export.translation"),
         ("layers/a.py", "from tf_transformer.training.losses import x", "training.losses"),
         (
-            "generation/greedy.py",
+            "generation/sampling.py",
             "import tf_transformer.training.losses as loss",
             "training.losses",
         ),

@@ -1,6 +1,5 @@
 """Published architectures: `from tf_transformer import architectures`."""
 
-from tf_transformer.models.architectures import PUBLISHED, get
-from tf_transformer.models.published_architecture import PublishedArchitecture
+from tf_transformer.models.architectures import PUBLISHED, PublishedArchitecture, get
 
 __all__ = ["PUBLISHED", "PublishedArchitecture", "get"]

@@ -38,7 +38,7 @@ class Training:
         import keras
 
         from tf_transformer.training import MovingAverage
-        from tf_transformer.training.runs.precision import precision_scope
+        from tf_transformer.training.runs.run_settings import precision_scope
 
         with precision_scope(run.preset.precision):
             self.model = run._compiled_model(vocab_size)

@@ -111,7 +111,7 @@ def fine_tune(student, changes, folder, split):
 
     from tf_transformer import Tokenizer
     from tf_transformer.data import BucketedBatches
-    from tf_transformer.data.replacing import replacing
+    from tf_transformer.data.files import replacing
     from tf_transformer.training import FusedAdam, SmoothedCrossentropy
 
     if folder.is_dir():

@@ -83,7 +83,7 @@ def main(folder, settings):
 
     from tf_transformer import GraphBPE, Tokenizer, Translator
     from tf_transformer.data import PairSource, group_references, split_pairs
-    from tf_transformer.data.replacing import replacing
+    from tf_transformer.data.files import replacing
     from tf_transformer.export import translate_texts
     from tf_transformer.training import TrainingRun, get_preset, score_translations
 

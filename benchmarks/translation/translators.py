@@ -21,8 +21,8 @@ def main(parser, arguments):
     options = parser.parse_args(arguments)
     from tf_transformer.data import group_references, load_corpus, split_pairs
     from tf_transformer.export import load_translator, translate_texts
-    from tf_transformer.export.chain.measuring import relative, seconds_of
-    from tf_transformer.export.translation.saved_translator import read_description
+    from tf_transformer.export.chain.tasks import relative, seconds_of
+    from tf_transformer.export.translation.translator import read_description
     from tf_transformer.training import score_translations
 
     models = {folder: load_translator(folder) for folder in options.folders}

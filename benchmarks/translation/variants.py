@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.harness.report import SCORES, write_result
 from benchmarks.translation.train_variant import LONGEST
-from tf_transformer.data.replacing import replacing
+from tf_transformer.data.files import replacing
 
 # name: (parts in which it differs from the paper, settings of the preset)
 TWO_THIRDS = 342  # of dff: three matrices instead of two

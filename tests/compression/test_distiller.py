@@ -9,7 +9,7 @@ from random_weights import randomize
 from tf_transformer import Transformer
 from tf_transformer.bert import Bert, BertConfig, BertForMaskedLM, BertForSequenceClassification
 from tf_transformer.compression import Distiller
-from tf_transformer.compression.transfer_losses import (
+from tf_transformer.compression.distiller import (
     attention_loss,
     hidden_state_loss,
     soft_target_loss,

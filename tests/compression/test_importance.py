@@ -15,7 +15,7 @@ from tf_transformer.compression import (
     prune_gradually,
     unit_importance,
 )
-from tf_transformer.compression.prunable import attention_sites, network_sites
+from tf_transformer.compression.pruning import attention_sites, network_sites
 from tf_transformer.training import SmoothedCrossentropy
 
 

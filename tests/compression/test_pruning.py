@@ -11,7 +11,7 @@ from random_weights import randomize
 from tf_transformer import Transformer
 from tf_transformer.bert import Bert, BertConfig, BertForSequenceClassification
 from tf_transformer.compression import prune_heads, pruned
-from tf_transformer.compression.prunable import attention_sites, network_sites
+from tf_transformer.compression.pruning import attention_sites, network_sites
 from tf_transformer.layers import Architecture
 from tf_transformer.layers.feed_forwards import GatedFeedForward, MacaronFeedForward
 from tf_transformer.layers.positions import (

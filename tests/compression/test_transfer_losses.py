@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.compression.transfer_losses import (
+from tf_transformer.compression.distiller import (
     attention_loss,
     hidden_state_loss,
     soft_target_loss,

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from tf_transformer.data.folder_lock import locked
+from tf_transformer.data.files import locked
 
 HOLD = """
 import sys, time
-from tf_transformer.data.folder_lock import locked
+from tf_transformer.data.files import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)

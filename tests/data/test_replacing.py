@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tf_transformer.data.replacing import replacing
+from tf_transformer.data.files import replacing
 
 
 def names(folder):

@@ -7,13 +7,13 @@ import tensorflow as tf
 from tiny_bert import tiny_folder
 
 from tf_transformer import TextEncoder, count_compilations
-from tf_transformer.export.buckets import in_bucket
-from tf_transformer.export.saving import save_module
-from tf_transformer.export.warm_up_requests import (
+from tf_transformer.export.compile_for import (
     REQUESTS,
+    in_bucket,
     warm_up_texts,
     write_warm_up_requests,
 )
+from tf_transformer.export.saving import save_module
 
 VECTOR = Path(__file__).parents[1] / "vectors" / "warm_up_requests.tfrecord"
 BATCHES = [["Hello!"], ["", "中文 " * 99, "a\x00b"]]

@@ -46,7 +46,7 @@ from tf_transformer.layers import (
     RotaryPositions,
 )
 from tf_transformer.layers.feed_forwards import GatedDense
-from tf_transformer.models.bert.bert_encoder import BertEncoder
+from tf_transformer.models.bert.encoder import BertEncoder
 
 N, D, F, V = 7, 14, 11, 11
 SHORT = np.array([[5, 3]], np.int32)

@@ -52,7 +52,7 @@ def test_weights_of_encoders(name, exact):
 
 
 def bert_without_drawing():
-    from tf_transformer.models.bert.drawn_kernel import without_drawing
+    from tf_transformer.models.bert.layers import without_drawing
 
     return without_drawing()
 

@@ -104,7 +104,7 @@ def test_health_counters_and_description(client):
 
 
 def test_a_body_in_many_pieces_is_refused_early():
-    from tf_transformer.serving.body_limit import BodyLimit
+    from tf_transformer.serving.app import BodyLimit
 
     async def main():
         async def receive():

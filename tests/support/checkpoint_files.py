@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from tf_transformer.models.bert.checkpoints.name_table import name_table
+from tf_transformer.models.bert.checkpoints.loading import name_table
 
 
 def changed(folder, change):

@@ -38,15 +38,13 @@ from tf_transformer.data import (
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export import VectorIndex, write_index
 from tf_transformer.export.loading import load_saved_model
-from tf_transformer.export.sentences.text_encoder import read_text_settings
-from tf_transformer.export.translation.saved_translator import read_description
+from tf_transformer.export.text_encoder import read_text_settings
+from tf_transformer.export.translation.translator import read_description
 from tf_transformer.layers import Architecture
-from tf_transformer.litert.lite_model import read_description as read_lite_description
+from tf_transformer.litert.lite_models import read_description as read_lite_description
 from tf_transformer.models.bert.checkpoints.config_files import read_architecture, read_config
-from tf_transformer.models.bert.checkpoints.h5_file import H5File
-from tf_transformer.models.bert.checkpoints.safetensors_file import SafetensorsFile
-from tf_transformer.models.bert.checkpoints.tensorflow_file import TensorflowFile
-from tf_transformer.models.bert.pooling import read_pooling, write_pooling
+from tf_transformer.models.bert.checkpoints.files import H5File, SafetensorsFile, TensorflowFile
+from tf_transformer.models.bert.sentence_encoder import read_pooling, write_pooling
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.tokenizers import GraphTokenizer, Tokenizer, train_subwords
 from tf_transformer.training import (

@@ -5,8 +5,7 @@ import tensorflow as tf
 
 from tf_transformer import count_compilations, warm_up
 from tf_transformer.data import PairSource, load_corpus
-from tf_transformer.export.translation.saved_translator import load_translator
-from tf_transformer.export.translation.shipped_models import shipped_model
+from tf_transformer.export.translation.translator import load_translator, shipped_model
 from tf_transformer.training import PRESETS, TrainingRun
 
 

@@ -15,7 +15,7 @@ from tf_transformer import (
 )
 from tf_transformer.functional.positions import sinusoidal_positions
 from tf_transformer.visualize import chinese_font
-from tf_transformer.visualize.figure_style import figure_style
+from tf_transformer.visualize.figures import figure_style
 
 pytest.importorskip("matplotlib")
 

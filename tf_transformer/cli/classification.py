@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from tf_transformer.cli.distributing import add_device_arguments, start_training
+from tf_transformer.cli.arguments import add_device_arguments, start_training
 from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.errors import ArgumentError, MissingFileError

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tf_transformer.cli.pair_arguments import model_path
+from tf_transformer.cli.arguments import model_path
 from tf_transformer.cli.tensorflow_start import import_tensorflow
 from tf_transformer.errors import ArgumentError
 

@@ -1,13 +1,86 @@
-"""The command `export`: SavedModels of training runs, and of exported models."""
+"""The commands export, compress and info."""
 
 import dataclasses
 import json
 import shlex
+import sys
 from pathlib import Path
 
-from tf_transformer.cli.evaluation import score
-from tf_transformer.cli.tensorflow_start import import_tensorflow
+from tf_transformer.cli.arguments import add_model_argument, model_path
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+from tf_transformer.cli.translation import score
 from tf_transformer.errors import ArgumentError
+
+
+def add_compress(commands):
+    """Add the parser of this file."""
+    compress = commands.add_parser(
+        "compress", help="distil, prune and quantize a model by a recipe, and measure each step"
+    )
+    compress.add_argument("recipe", metavar="RECIPE", help="a JSON file, see docs/compression.md")
+    compress.add_argument(
+        "--output",
+        metavar="FOLDER",
+        required=True,
+        help="a new folder; that of an interrupted call resumes it",
+    )
+    compress.set_defaults(run=_compress)
+
+
+def _compress(options):
+    for package in ("matplotlib", "sacrebleu", "safetensors", "tokenizers"):
+        require(package, "train")
+    import_tensorflow()
+    from tf_transformer.compression.recipes import Recipe
+    from tf_transformer.export import compress
+
+    recipe = Recipe.read(options.recipe)
+    compress(recipe, options.output, verbose=1 if sys.stdout.isatty() else 2)
+    print(f"Table: {options.output}/README.md")
+
+
+def add_info(commands):
+    """Add the parser of this file."""
+    info = commands.add_parser(
+        "info", help="describe a model: data, sizes, scores; or the parameters of a BERT"
+    )
+    info.add_argument("name", nargs="?", help="bert-base, albert-base, ..., or a folder")
+    add_model_argument(info)
+    info.set_defaults(run=_info)
+
+
+def _info(options):
+    if options.name is not None and options.model is not None:
+        raise ArgumentError("name, --model", "one of them", "both")
+    folder = options.model
+    if options.name is not None:
+        marks = ("run.json", "translator.json")
+        if not any((Path(options.name) / mark).is_file() for mark in marks):
+            _parameters(options.name)
+            return
+        folder = options.name
+    import_tensorflow()
+    from tf_transformer.export import saved_translator as saved
+
+    path = model_path(folder)
+    print(f"{path}\n{json.dumps(saved.read_description(path), indent=2, ensure_ascii=False)}")
+
+
+def _parameters(name):
+    import_tensorflow()
+    from tf_transformer.models import bert
+    from tf_transformer.models.bert.layers import without_drawing
+
+    if Path(name).exists() or Path(f"{name}.index").exists():
+        model = bert.Bert.from_pretrained(name)
+    else:
+        model = bert.Bert(bert.published_config(name))
+        with without_drawing():  # only the sizes are printed
+            model.build()
+    print(f"{name}\n{json.dumps(model.config.to_dict(), indent=2, ensure_ascii=False)}\n")
+    for part, count in bert.parameter_table(model).items():
+        print(f"{count:>13,}  {part}")
+
 
 SENTENCES = {
     "en-zh": ("I love China.", "Where is the station?", "He is reading a book."),
@@ -70,8 +143,8 @@ def add_export(commands):
 
 def _export(options):
     import_tensorflow()
-    from tf_transformer.data.replacing import check_replaceable
-    from tf_transformer.export.translation.saved_translator import DESCRIPTION
+    from tf_transformer.data.files import check_replaceable
+    from tf_transformer.export.translation.translator import DESCRIPTION
     from tf_transformer.training import TrainingRun
 
     exported = [folder for folder in options.folder if (Path(folder) / DESCRIPTION).is_file()]
@@ -100,9 +173,9 @@ def _export_again(folder, path, weights_dtype, decoding):
     """Write an exported model with other settings; keep its scores if they still hold."""
     from tf_transformer.data import PairSource
     from tf_transformer.export import Translator, load_transformer, save_translator
-    from tf_transformer.export.stored_weights import stored
-    from tf_transformer.export.translation.calibration import calibration_batches
-    from tf_transformer.export.translation.saved_translator import read_attention, read_description
+    from tf_transformer.export.saving import stored
+    from tf_transformer.export.translation.id_translator import calibration_batches
+    from tf_transformer.export.translation.translator import read_attention, read_description
 
     description = read_description(folder)
     before = description.get("decoding", {})
@@ -128,8 +201,8 @@ def _export_again(folder, path, weights_dtype, decoding):
 def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     """Export the translator of a training run, or the ensemble of several, with its scores."""
     from tf_transformer.export import Translator, save_translator
-    from tf_transformer.export.stored_weights import stored
-    from tf_transformer.export.translation.calibration import calibration_batches
+    from tf_transformer.export.saving import stored
+    from tf_transformer.export.translation.id_translator import calibration_batches
     from tf_transformer.generation import Ensemble
     from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.visualize import attention_svg, translation_attention
@@ -198,7 +271,7 @@ def translated(translator, text):
 def _command(run):
     """Return the command that repeats a run, even if it was resumed or exported separately."""
     from tf_transformer.models import architectures
-    from tf_transformer.models.published_architecture import SIZES
+    from tf_transformer.models.architectures import SIZES
     from tf_transformer.training import get_preset
 
     given = dataclasses.asdict(run.source)

@@ -2,24 +2,21 @@
 
 from pathlib import Path
 
-from tf_transformer.cli.architecture_argument import (
-    add_architecture_argument,
-    architecture_changes,
-)
-from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
-from tf_transformer.cli.distributing import (
+from tf_transformer.cli.arguments import OPTIONS as DEVICE_OPTIONS
+from tf_transformer.cli.arguments import (
     add_accumulate_argument,
+    add_architecture_argument,
     add_device_arguments,
     add_precision_argument,
-    start_training,
-)
-from tf_transformer.cli.resuming import (
     add_resume_argument,
+    add_sampling_arguments,
+    architecture_changes,
     check_new_run,
     refuse_beside_resume,
     resumable,
+    sampling_options,
+    start_training,
 )
-from tf_transformer.cli.sampling_arguments import add_sampling_arguments, sampling_options
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 # The settings of a preset that have an option.

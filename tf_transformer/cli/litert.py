@@ -38,7 +38,7 @@ def lite_model(folder, kind):
     if folder is None or not (Path(folder) / "litert.json").is_file():
         return None
     from tf_transformer import litert
-    from tf_transformer.litert.lite_model import read_description
+    from tf_transformer.litert.lite_models import read_description
 
     found = read_description(folder)["kind"]
     if found != kind:
@@ -52,9 +52,9 @@ def _litert(options):
     folder = Path(options.folder)
     examples = options.examples and _lines(options.examples)
     import_tensorflow()
-    from tf_transformer.data.replacing import check_replaceable
+    from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import write_litert
-    from tf_transformer.litert.lite_model import DESCRIPTION
+    from tf_transformer.litert.lite_models import DESCRIPTION
 
     check_replaceable(options.output, only_with=DESCRIPTION)
     if (folder / "run.json").is_file():
@@ -87,9 +87,9 @@ def _of_run(folder):
 
 def _of_bert(folder):
     """The model, its vocabulary, and what is done with texts before it."""
-    from tf_transformer.export.sentences.text_encoder import read_text_settings
+    from tf_transformer.export.text_encoder import read_text_settings
     from tf_transformer.models import bert
-    from tf_transformer.models.bert.checkpoints.json_file import read_json
+    from tf_transformer.models.bert.checkpoints.config_files import read_json
     from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 
     inside, result = folder / "model", folder / "result.json"  # of finetune

@@ -3,17 +3,15 @@
 import sys
 from pathlib import Path
 
-from tf_transformer.cli.distributing import OPTIONS as DEVICE_OPTIONS
-from tf_transformer.cli.distributing import (
+from tf_transformer.cli.arguments import OPTIONS as DEVICE_OPTIONS
+from tf_transformer.cli.arguments import (
     add_accumulate_argument,
     add_device_arguments,
-    start_training,
-)
-from tf_transformer.cli.resuming import (
     add_resume_argument,
     check_new_run,
     refuse_beside_resume,
     resumable,
+    start_training,
 )
 from tf_transformer.cli.tensorflow_start import require
 from tf_transformer.errors import ArgumentError

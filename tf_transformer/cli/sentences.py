@@ -62,8 +62,8 @@ def _add_encoder_arguments(parser):
 
 
 def _embed(options):
+    from tf_transformer.data.files import check_replaceable, replacing
     from tf_transformer.data.readers import check_plain_text, text_of_line
-    from tf_transformer.data.replacing import check_replaceable, replacing
 
     if options.vectors_dtype and not options.index:
         raise ArgumentError("--vectors-dtype", "--index as well", "none")
@@ -78,7 +78,7 @@ def _embed(options):
         check_plain_text(file, "--file")
     import_tensorflow()
     from tf_transformer.export import embed_lines, write_index, write_vectors
-    from tf_transformer.export.sentences.vector_index import DESCRIPTION
+    from tf_transformer.export.vector_index import DESCRIPTION
 
     if options.index:
         check_replaceable(options.index, only_with=DESCRIPTION)
@@ -136,7 +136,7 @@ def _search(options):
 
 def _vectors(path):
     """The memory-mapped vectors of an .npy file."""
-    from tf_transformer.data.array_file import map_array
+    from tf_transformer.data.files import map_array
 
     try:
         vectors = map_array(path)

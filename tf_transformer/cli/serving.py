@@ -1,6 +1,6 @@
 """The command `serve`: an exported model behind HTTP."""
 
-from tf_transformer.cli.pair_arguments import model_path
+from tf_transformer.cli.arguments import model_path
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 
 _LIMITS = {

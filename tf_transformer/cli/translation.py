@@ -1,14 +1,128 @@
-"""The command `translate`."""
+"""The commands translate and evaluate."""
 
 import contextlib
+import dataclasses
+import functools
+import json
 import sys
 
+from tf_transformer.cli.arguments import (
+    add_model_argument,
+    add_pair_arguments,
+    add_sampling_arguments,
+    model_path,
+    pair_source,
+    sampling_options,
+)
 from tf_transformer.cli.litert import lite_model
-from tf_transformer.cli.pair_arguments import add_model_argument, model_path
-from tf_transformer.cli.sampling_arguments import add_sampling_arguments, sampling_options
-from tf_transformer.cli.tensorflow_start import import_tensorflow
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.data.readers import one_line
 from tf_transformer.errors import ArgumentError
+from tf_transformer.export.translation.translate_texts import (
+    n_best_translations,
+    translate_file,
+    translate_texts,
+)
+
+
+def print_translations(translator, chunks, n_best, most, *, beam=False, sample=None):
+    """Print the translations of texts, and report which texts are too long for the model."""
+    done = 0
+    for texts in chunks:
+        counted = functools.partial(_warn, most, done + 1)
+        if n_best:
+            results = n_best_translations(translator, texts, counted=counted)
+            for number, found in enumerate(results, done + 1):
+                for translation, score in found:
+                    if score > -float("inf"):
+                        print(f"{number}\t{score:.4f}\t{one_line(translation)}")
+        else:
+            part = sample and dataclasses.replace(sample, seed=sample.seed + done)
+            translations = translate_texts(
+                translator, texts, beam=beam, sample=part, counted=counted
+            )
+            for translation in translations:
+                print(one_line(translation))
+        sys.stdout.flush()
+        done += len(texts)
+
+
+def translate_to_file(translator, source, target, most, *, beam=False, sample=None):
+    """Run `translate_file`, and show its progress on a terminal."""
+
+    def progress(lines, share):
+        if sys.stderr.isatty():
+            end = "\n" if share == 1 else ""
+            print(f"\r{lines:,} lines, {share:.0%}", end=end, file=sys.stderr, flush=True)
+
+    try:
+        translate_file(
+            translator,
+            source,
+            target,
+            beam=beam,
+            sample=sample,
+            progress=progress,
+            counted=functools.partial(_warn, most),
+        )
+    except KeyboardInterrupt:
+        print("\nThe translations so far are kept. Resume with the same command.", file=sys.stderr)
+        raise
+
+
+def _warn(most, first, counts):
+    for number, length in enumerate(counts, start=first):
+        if length > most:
+            print(
+                f"tf-transformer: text {number} has {length} tokens; the model reads {most}, "
+                f"so the rest is left out. Split it into sentences.",
+                file=sys.stderr,
+            )
+
+
+def add_evaluate(commands):
+    """Add the parser of this file."""
+    evaluate = commands.add_parser(
+        "evaluate", help="BLEU and chrF on the whole test split, or on a test set of your own"
+    )
+    evaluate.add_argument("--beam", action="store_true", help="use beam search (default: greedy)")
+    add_model_argument(evaluate)
+    add_pair_arguments(evaluate, "the model's own", "all sentences of a test set of your own")
+    evaluate.set_defaults(run=_evaluate)
+
+
+def _evaluate(options):
+    from tf_transformer.data import PairSource, split_pairs
+
+    require("sacrebleu", "train")
+    import_tensorflow()
+    from tf_transformer.export.translation import saved_translator as saved
+
+    path = model_path(options.model)
+    trained_on = PairSource(**saved.read_description(path)["source"])
+    source = pair_source(options) or trained_on
+    pairs = source.load()
+    if source.corpus or source == trained_on:
+        pairs = split_pairs(pairs).test
+    scores = score(saved.load_translator(path), pairs, source.target_language, options.beam)
+    print(json.dumps(scores, indent=2))
+
+
+def score(translator, pairs, language, beam=False):
+    """Translate the distinct sources of pairs, and score the translations."""
+    from tf_transformer.data import group_references
+    from tf_transformer.export import translate_texts
+    from tf_transformer.training import score_translations
+
+    sources, references = group_references(pairs)
+
+    def progress(done):
+        if sys.stderr.isatty():
+            end = "\n" if done == len(sources) else ""
+            print(f"\rtranslating {done}/{len(sources)}", end=end, file=sys.stderr, flush=True)
+
+    translations = translate_texts(translator, sources, beam=beam, progress=progress)
+    return score_translations(translations, references, language)
 
 
 def add_translate(commands):
@@ -54,7 +168,7 @@ def _translate(options):
         _translate_by_litert(lite, options)
         return
     import_tensorflow(optimize_graphs=file is not None, share_operations=False)
-    from tf_transformer.cli.translating import print_translations, translate_to_file
+    from tf_transformer.cli.translation import print_translations, translate_to_file
     from tf_transformer.export import Sampling
     from tf_transformer.export.translation import saved_translator as saved
 

@@ -1,14 +1,16 @@
 """Smaller and faster models."""
 
-from tf_transformer.compression.choosing import least_important
-from tf_transformer.compression.confidence import head_confidence
-from tf_transformer.compression.distiller import Distiller
+from tf_transformer.compression.distiller import Distiller, distilled_pairs
 from tf_transformer.compression.exit_points import ExitPoint, choose_exit, exit_points
-from tf_transformer.compression.gradual_pruning import prune_gradually
-from tf_transformer.compression.importance import head_importance, unit_importance
+from tf_transformer.compression.importance import (
+    head_confidence,
+    head_importance,
+    least_important,
+    prune_gradually,
+    unit_importance,
+)
 from tf_transformer.compression.pruning import prune_heads, pruned
 from tf_transformer.compression.quantization import quantized
-from tf_transformer.compression.sequence_distillation import distilled_pairs
 
 __all__ = [
     "Distiller",

@@ -1,24 +1,138 @@
-"""Trains a student to imitate a teacher, with `fit`.
+"""Distillation: a student learns from the predictions or layers of a teacher.
 
-Axes: B batch, T length, D width, C classes or vocabulary.
+Axes: B batch, T length, N heads, D width, C classes or vocabulary.
 """
+
+import json
+from pathlib import Path
 
 import keras
 import tensorflow as tf
 
-from tf_transformer.compression.transfer_losses import (
-    attention_loss,
-    hidden_state_loss,
-    soft_target_loss,
-)
+from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.cross_entropy import softened_divergence
 from tf_transformer.functional.labels import ignore_class_of, read_labels
+from tf_transformer.json_text import parse_json
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import Bert
-from tf_transformer.models.bert.bert_for_sequence_classification import (
-    BertForSequenceClassification,
-)
+from tf_transformer.models.bert.heads import BertForSequenceClassification
 from tf_transformer.models.bert.pretrained_bert import dense_inputs
+
+
+def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):
+    """Mean divergence of a student's softened predictions from its teacher's.
+
+    temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)), Hinton et
+    al. 2015, "Distilling the Knowledge in a Neural Network", section 2; for the tokens of a
+    translation Kim and Rush 2016, section 3.1.
+    """
+    return _mean(softened_divergence(logits, teacher_logits, temperature), mask)
+
+
+def hidden_state_loss(states, teacher_states, mask=None):
+    """Mean squared difference of hidden states.
+
+    Jiao et al. 2020, "TinyBERT", equation 8; a narrower student's states are projected first.
+    """
+    if states.shape[-1] != teacher_states.shape[-1]:
+        raise ArgumentError(
+            "states", f"the teacher's width, {teacher_states.shape[-1]}", states.shape[-1]
+        )
+    states, teacher_states = (tf.cast(x, tf.float32) for x in (states, teacher_states))
+    return _mean(tf.reduce_mean(tf.math.squared_difference(states, teacher_states), -1), mask)
+
+
+def attention_loss(weights, teacher_weights, mask=None):
+    """Mean divergence of the heads' attention from the teacher's.
+
+    KL(teacher || student) for each query and head, Wang et al. 2020, "MiniLM", equation 6.
+    TinyBERT's equation 7 compares the scores before the softmax, which the attention core does not
+    return.
+    """
+    if weights.shape[1] != teacher_weights.shape[1]:
+        raise ArgumentError(
+            "weights",
+            f"the teacher's number of heads, {teacher_weights.shape[1]}",
+            weights.shape[1],
+        )
+    weights, teacher_weights = (tf.cast(x, tf.float32) for x in (weights, teacher_weights))
+    # x log x is 0 for a blocked key, of which the student makes 0 too.
+    each = tf.math.xlogy(teacher_weights, teacher_weights)
+    each -= teacher_weights * tf.math.log(tf.maximum(weights, 1e-9))
+    return _mean(tf.reduce_mean(tf.reduce_sum(each, -1), 1), mask)
+
+
+def _mean(each, mask):
+    if mask is None:
+        return tf.reduce_mean(each)
+    mask = tf.cast(mask, tf.float32)
+    return tf.math.divide_no_nan(tf.reduce_sum(each * mask), tf.reduce_sum(mask))
+
+
+def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None):
+    """Return a teacher's translations as pairs for a student to learn, translating what is missing.
+
+    Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2: the student is trained
+    on the teacher's beam search output instead of the references. The sources may be those of the
+    training pairs, or any further text in the source language.
+
+    The translations are kept in the folder, a file for every `part_size` sources, each written
+    whole or not at all: after an interruption, the same call continues with the first missing one.
+    The folder belongs to one teacher, since nothing in it says whose translations it holds.
+
+    Args:
+        translate: function, list of str -> list of str of the same length, such as a `Translator`
+            with `translate_texts`.
+        sources: list of str.
+        folder: str or Path, made if it is missing.
+        part_size: int, sources in a file; an interruption loses the work on one file.
+        progress: None, or a function called with the number of sources done.
+
+    Returns:
+        list of `(source, translation)`; sources with an empty translation are left out.
+
+    Raises:
+        ValueError: If `part_size` is below 1, the folder holds translations of other sources, or
+            `translate` returns another number of texts.
+
+    Example:
+        >>> distilled_pairs(lambda texts: [t.upper() for t in texts], ["a", "b"], "distilled")
+        [('a', 'A'), ('b', 'B')]
+    """
+    if part_size < 1:
+        raise ArgumentError("part_size", "at least 1", part_size)
+    sources, pairs = list(sources), []
+    for first in range(0, len(sources), part_size):
+        part = sources[first : first + part_size]
+        pairs += _part(translate, part, Path(folder) / f"{first:09d}.json")
+        if progress is not None:
+            progress(first + len(part))
+    return [(source, translation) for source, translation in pairs if translation]
+
+
+def _part(translate, sources, path):
+    """The pairs of one file, which is written if it is missing."""
+    if path.is_file():
+        try:
+            pairs = parse_json(path.read_bytes())
+        except ValueError:  # damaged
+            pairs = []
+        if [source for source, _ in pairs] != sources:
+            raise ArgumentError(
+                "folder",
+                f"translations of these sources in {path}",
+                "others",
+                "Choose another folder, or delete it to translate again.",
+            )
+        return pairs
+    translations = translate(sources)
+    if len(translations) != len(sources):
+        raise ArgumentError("translate", f"{len(sources)} translations", len(translations))
+    pairs = list(zip(sources, translations, strict=True))
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(pairs, ensure_ascii=False, indent=0) + "\n", "utf-8")
+    return pairs
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.models.bert.bert_with_exits import BertWithExits
+from tf_transformer.models.bert.exits import BertWithExits
 
 MOST_LEVELS = 64  # thresholds of the entropy
 # Nats, above what another order of sums changes: other batches, another processor.

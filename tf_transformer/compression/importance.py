@@ -1,15 +1,84 @@
-"""How much a model needs each of its heads or inner units.
+"""How much heads, units and layers matter, which to remove, and removing them in steps.
 
-Axes: N heads or units of a layer, D model width.
+Axes: B batch, N heads or heads or units of a layer, T queries, S keys, D model width.
 """
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.compression.confidence import head_confidence
-from tf_transformer.compression.prunable import attention_sites, network_sites
+from tf_transformer.compression.pruning import attention_sites, network_sites, pruned
 from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.models.bert.token_layout import tokens_in
+from tf_transformer.models.transformer import Transformer
+
+
+def head_confidence(model, batches):
+    """The mean over all tokens of the largest attention weight of each head.
+
+    Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4.
+
+    Args:
+        model: built `Transformer` or BERT model.
+        batches: iterable of batches as for `fit`.
+
+    Returns:
+        dict as `head_importance` returns.
+
+    Raises:
+        ValueError: If there is no batch.
+
+    Example:
+        >>> from tf_transformer.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+        >>> one_token = {"input_ids": np.array([[5]])}
+        >>> [head.tolist() for head in head_confidence(model, [(one_token,)])["encoder"]]
+        [[1.0, 1.0], [1.0, 1.0]]
+    """
+    names = {"encoder": "encoder_layer", "decoder": "block1", "cross": "block2"}
+
+    def measured(x):
+        """The attention weights of each kind, and which of the queries are tokens."""
+        x = model.taken(x)
+        if isinstance(model, Transformer):
+            inp, tar = x
+            _, found = model(x, training=False, return_attention_weights=True)
+            padding = create_padding_mask(inp)
+            _, more = model.encoder(inp, False, padding, return_attention_weights=True)
+            found = {**found, **more}
+            queries = {"encoder": inp, "decoder": tar, "cross": tar}
+            return {
+                name: ([w for key, w in found.items() if part in key], queries[name] != 0)
+                for name, part in names.items()
+            }
+        encoder = getattr(model, "bert", model)
+        found = encoder(x, training=False, return_attentions=True)["attentions"]
+        tokens = tokens_in(x.get("attention_mask"))
+        if tokens is None:
+            tokens = tf.ones_like(x["input_ids"], tf.bool)
+        return {"encoder": (found, tokens)}
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def sums(x):
+        results = {}
+        for name, (layers, tokens) in measured(x).items():
+            tokens = tf.cast(tokens[:, tf.newaxis], tf.float32)  # (B, 1, T)
+            largest = [tf.cast(tf.reduce_max(weights, -1), tf.float32) for weights in layers]
+            results[name] = [tf.reduce_sum(each * tokens, (0, 2)) for each in largest]
+            results[name].append(tf.reduce_sum(tokens))
+        return results
+
+    totals = None
+    for batch in batches:
+        batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
+        part = tf.nest.map_structure(
+            np.asarray, sums(keras.utils.unpack_x_y_sample_weight(batch)[0])
+        )
+        totals = part if totals is None else tf.nest.map_structure(np.add, totals, part)
+    if totals is None:
+        raise ArgumentError("batches", "at least one batch", "none")
+    return {name: [layer / counts[-1] for layer in counts[:-1]] for name, counts in totals.items()}
 
 
 def head_importance(model, batches, by="gradient"):
@@ -154,3 +223,111 @@ def _some(examples):
     if not examples:
         raise ArgumentError("batches", "at least one example", "none")
     return examples
+
+
+def least_important(importance, share, *, relative=True):
+    """Choose the least important heads or units of a whole model.
+
+    Each layer keeps at least one.
+
+    Args:
+        importance: dict, name -> list with a float array (N,) for each layer, from
+            `head_importance` or `unit_importance`.
+        share: float in [0, 1), the share of all heads to choose.
+        relative: bool, True divides the numbers of each layer by their Euclidean norm first, so
+            that layers can be compared; Michel et al. 2019, section 4.1.
+
+    Returns:
+        dict, name -> {layer: list of numbers}, as `pruned` takes it.
+
+    Raises:
+        ValueError: If the share is out of range, or one head for each layer is more than is left.
+
+    Example:
+        >>> importance = {"encoder": [np.array([3.0, 1.0, 2.0]), np.array([0.3, 0.1])]}
+        >>> least_important(importance, 0.4)
+        {'encoder': {0: [1], 1: [1]}}
+    """
+    if not 0 <= share < 1:
+        raise ArgumentError("share", "a number in [0, 1)", f"{share!r}")
+    layers = {(name, n): v for name, some in importance.items() for n, v in enumerate(some)}
+    count = round(share * sum(len(values) for values in layers.values()))
+    candidates = []
+    for place, values in layers.items():
+        values = np.asarray(values, np.float64)
+        if relative:
+            values = values / (np.linalg.norm(values) or 1.0)
+        best = np.argmax(values)  # stays
+        candidates += [(value, place, n) for n, value in enumerate(values) if n != best]
+    if count > len(candidates):
+        raise ArgumentError(
+            "share",
+            (
+                f"at most {len(candidates) / sum(map(len, layers.values())):.3f}, so that "
+                "each layer keeps one"
+            ),
+            share,
+        )
+    chosen = {name: {} for name in importance}
+    for _, (name, layer), n in sorted(candidates)[:count]:
+        chosen[name].setdefault(layer, []).append(n)
+    return {
+        name: {layer: sorted(found) for layer, found in sorted(some.items())}
+        for name, some in chosen.items()
+    }
+
+
+def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by="gradient"):
+    """Remove the least important heads and inner units, a part at a time; train after each part.
+
+    Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4: the importance is
+    measured again before each step. With one step, all are removed at once.
+
+    Args:
+        model: compiled `Transformer` or BERT model; it does not change.
+        batches: batches to measure the importance, see `head_importance`. They are read again for
+            each step.
+        train: function called with each smaller model: it compiles and trains it.
+        heads, units: floats in [0, 1), the share of all heads, and of all inner units of the
+            feed-forward networks, to remove in all.
+        steps: int, how many times to remove and train.
+        by: see `head_importance`; for units "gradient" or "ablation".
+
+    Returns:
+        The smaller model after the last training.
+
+    Raises:
+        ValueError: If both shares are 0 or `steps` is below 1; see also `head_importance`,
+            `unit_importance` and `least_important`.
+
+    Example:
+        >>> from tf_transformer import Transformer
+        >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        >>> model = Transformer(1, 8, 4, 32, 11, 11, pe_input=16, pe_target=16)
+        >>> model.compile(loss=loss)
+        >>> model.build()
+        >>> data = [((np.array([[5, 6, 2]]), np.array([[1, 7]])), np.array([[7, 2]]))]
+        >>> train = lambda smaller: smaller.compile(keras.optimizers.Adam(), loss)
+        >>> smaller = prune_gradually(model, data, train, heads=0.5, units=0.25, steps=2)
+        >>> sizes = smaller.get_config()["layer_sizes"]
+        >>> sum(sizes["encoder"][0][:1] + sizes["decoder"][0][:2])
+        6
+    """
+    if steps < 1:
+        raise ArgumentError("steps", "at least 1", steps)
+    measures = {"heads": (head_importance, heads), "units": (unit_importance, units)}
+    measures = {name: (measure, share) for name, (measure, share) in measures.items() if share}
+    if not measures:
+        raise ArgumentError("heads, units", "a share above 0 of one of them", "0 of both")
+    counts = {}  # in the model that was passed
+    for step in range(1, steps + 1):
+        cuts = {}
+        for name, (measure, share) in measures.items():
+            importance = measure(model, batches, by)
+            left = sum(len(layer) for layers in importance.values() for layer in layers)
+            whole = counts.setdefault(name, left)
+            wanted = round(share * whole * step / steps) - (whole - left)
+            cuts[name] = least_important(importance, wanted / left)
+        model = pruned(model, **cuts)
+        train(model)
+    return model

@@ -11,8 +11,8 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.int8_product import LARGEST, LARGEST_WEIGHT, to_int8
 from tf_transformer.layers.embeddings import TokenEmbedding
 from tf_transformer.layers.flat_dense import FlatDense
-from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
-from tf_transformer.models.bert.bert_for_masked_lm import BertForMaskedLM
+from tf_transformer.models.bert.encoder import BertEmbeddings
+from tf_transformer.models.bert.heads import BertForMaskedLM
 
 
 def quantized(model, batches=None):

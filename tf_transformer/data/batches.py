@@ -1,13 +1,130 @@
-"""Batches of fixed shapes: every sentence padded to the length of its bucket.
+"""Batches of pairs and texts in buckets of length, as a data set.
 
 Axes: B batch, L bucket length.
 """
 
 import numpy as np
 
-from tf_transformer.data.buckets import Buckets
-from tf_transformer.data.epochs_dataset import epochs_dataset
 from tf_transformer.errors import ArgumentError
+
+
+def prefetched(dataset):
+    """Prepare the next four batches while the model processes one."""
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    # There is nothing to tune, and the tuner can delay the end of an epoch by as long as the epoch
+    # took: it sleeps 10 ms, 20 ms, 40 ms, ... and the iterator waits until it wakes up.
+    options.autotune.enabled = False
+    return dataset.prefetch(4).with_options(options)
+
+
+def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None, transform=None):
+    """The batches of consecutive epochs, starting at any step."""
+    import tensorflow as tf
+
+    def generate():
+        epoch = first_epoch
+        while epochs is None or epoch < first_epoch + epochs:
+            yield from batches.epoch(epoch, first_step if epoch == first_epoch else 0)
+            epoch += 1
+
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    if transform is not None:
+        dataset = dataset.map(transform)
+    # Keras warns at the end of a data set of unknown size.
+    size = tf.data.INFINITE_CARDINALITY
+    if epochs is not None:
+        size = epochs * batches.steps_per_epoch - first_step
+    return prefetched(dataset.apply(tf.data.experimental.assert_cardinality(size)))
+
+
+class Buckets:
+    """Base class of batches: every row is padded to the length of the first bucket that holds it.
+
+    All batches of a bucket have the same shape (B, L); the last one is filled with padding rows.
+    The number of shapes, and thus of traced or compiled programs, is the number of buckets. The
+    order of epoch e depends only on `seed` and e, so that an interrupted run can resume at any step
+    with the same batches.
+
+    Args:
+        sizes: ints, the length of each row.
+        matrices: function `(rows, length) -> arrays`: the arrays, int32 (rows, L), 0 = padding, of
+            the rows with these indices.
+        lengths: increasing ints, the bucket lengths L.
+        tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
+        seed: int, seed for shuffling.
+
+    Raises:
+        ValueError: If the bucket lengths do not increase.
+
+    Example:
+        >>> rows = [[5, 6], [7]]
+        >>> def matrices(indices, length):
+        ...     return (np.array([rows[n] + [0] * (length - len(rows[n])) for n in indices]),)
+        >>> buckets = Buckets([2, 1], matrices, lengths=(1, 3), tokens_per_batch=3)
+        >>> sorted(batch.tolist() for batch, in buckets.epoch(0))
+        [[[5, 6, 0]], [[7], [0], [0]]]
+    """
+
+    def __init__(self, sizes, matrices, *, lengths, tokens_per_batch, seed=0):
+        if not lengths or list(lengths) != sorted(set(lengths)) or lengths[0] < 1:
+            raise ArgumentError("lengths", "increasing positive ints", lengths)
+        self.seed = seed
+        home = np.searchsorted(lengths, sizes)  # (rows,), index of the first L >= size
+        self.dropped = int(np.sum(home == len(lengths)))
+        self._buckets = []
+        for i, length in enumerate(lengths):
+            rows = np.flatnonzero(home == i)
+            if len(rows):
+                batch_size = max(1, tokens_per_batch // length)
+                self._buckets.append((batch_size, rows, matrices(rows, length)))
+
+    @property
+    def shapes(self):
+        """The shapes (B, L) that occur, one for each non-empty bucket."""
+        return [(batch_size, matrices[0].shape[1]) for batch_size, _, matrices in self._buckets]
+
+    @property
+    def steps_per_epoch(self):
+        """Number of batches in an epoch."""
+        return sum(-(-len(rows) // batch_size) for batch_size, rows, _ in self._buckets)
+
+    def epoch(self, epoch, first_step=0):
+        """Yield the batches of one epoch, in the order of that epoch.
+
+        Args:
+            epoch: int, 0 for the first.
+            first_step: int, the number of batches to skip.
+
+        Yields:
+            Tuples of arrays (B, L).
+        """
+        for batch_size, _, matrices, chosen in self._batches(epoch)[first_step:]:
+            fill = ((0, batch_size - len(chosen)), (0, 0))
+            yield tuple(np.pad(matrix[chosen], fill) for matrix in matrices)
+
+    def rows(self, epoch, step):
+        """The rows of one batch.
+
+        Args:
+            epoch, step: ints, 0 for the first.
+
+        Returns:
+            int array (at most B,), indices of `sizes`.
+        """
+        _, rows, _, chosen = self._batches(epoch)[step]
+        return rows[chosen]
+
+    def _batches(self, epoch):
+        """The batches of an epoch in order: `(batch_size, rows, matrices, chosen rows)`."""
+        rng = np.random.default_rng((self.seed, epoch))
+        batches = []
+        for batch_size, rows, matrices in self._buckets:
+            order = rng.permutation(len(rows))
+            for start in range(0, len(order), batch_size):
+                batches.append((batch_size, rows, matrices, order[start : start + batch_size]))
+        return [batches[i] for i in rng.permutation(len(batches))]
 
 
 class BucketedBatches(Buckets):
@@ -93,3 +210,67 @@ class BucketedBatches(Buckets):
             target_in[row, : len(target_ids) + 1] = [self.start_id, *target_ids]
             target_out[row, : len(target_ids) + 1] = [*target_ids, self.end_id]
         return source, target_in, target_out
+
+
+class LanguageModelBatches(Buckets):
+    """Documents of token ids, cut into blocks, as a `tf.data` pipeline for `model.fit`.
+
+    A document becomes start token, its tokens, end token. It is cut into blocks of the largest
+    length, the last one shorter; the labels of a block are its tokens moved by one, so every token
+    but the start is predicted once. For batches and their order see `Buckets`.
+
+    Args:
+        documents: list of lists of int token ids, without start or end.
+        start_id, end_id: int, ids added before and after.
+        lengths: increasing ints, the bucket lengths L.
+        tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
+        seed: int, seed for shuffling.
+
+    Raises:
+        ValueError: If there are no documents or the bucket lengths do not increase.
+
+    Example:
+        >>> batches = LanguageModelBatches(
+        ...     [[5, 6, 7]], start_id=1, end_id=2, lengths=(3,), tokens_per_batch=6
+        ... )
+        >>> ids, labels = next(batches.epoch(0))
+        >>> sorted(ids.tolist()), sorted(labels.tolist())
+        ([[1, 5, 6], [7, 0, 0]], [[2, 0, 0], [5, 6, 7]])
+    """
+
+    def __init__(self, documents, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
+        if not documents:
+            raise ArgumentError("documents", "at least one", "none")
+        most = max([1, *lengths])
+        blocks = []  # with one token more than the block, its last label
+        for document in documents:
+            tokens = [start_id, *document, end_id]
+            blocks += [tokens[at : at + most + 1] for at in range(0, len(tokens) - 1, most)]
+
+        def matrices(rows, length):
+            padded = np.zeros((len(rows), length + 1), np.int32)
+            for row, block in zip(padded, (blocks[n] for n in rows), strict=True):
+                row[: len(block)] = block
+            return np.where(padded[:, 1:] > 0, padded[:, :-1], 0), padded[:, 1:]
+
+        super().__init__(
+            [len(block) - 1 for block in blocks],
+            matrices,
+            lengths=lengths,
+            tokens_per_batch=tokens_per_batch,
+            seed=seed,
+        )
+
+    def dataset(self, first_epoch=0, first_step=0, epochs=None):
+        """The same batches as a `tf.data.Dataset`, epoch after epoch.
+
+        Args:
+            first_epoch, first_step, epochs: see `epochs_dataset`.
+
+        Returns:
+            `tf.data.Dataset` of `(ids, labels)`, int32 (B, L).
+        """
+        import tensorflow as tf
+
+        ids = tf.TensorSpec((None, None), tf.int32)
+        return epochs_dataset(self, (ids, ids), first_epoch, first_step, epochs)

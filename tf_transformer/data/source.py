@@ -1,13 +1,103 @@
-"""The source of the sentence pairs of a training run."""
+"""Where texts and pairs come from: files that a user names, or the corpus."""
 
 import dataclasses
+from itertools import groupby
+from os import PathLike
 from pathlib import Path
 
-from tf_transformer.data.corpus import load_corpus
-from tf_transformer.data.readers import read_files, read_tsv
+from tf_transformer.data.readers import load_corpus, read_files, read_lines, read_tsv
 from tf_transformer.data.shards.prepared_pairs import PreparedPairs
 from tf_transformer.data.split import Split, split_pairs, split_with_validation
 from tf_transformer.errors import ArgumentError
+
+
+def read_documents(paths):
+    """Read BERT's pretraining format: one sentence per line, a blank line between documents.
+
+    Devlin et al. 2019, in the authors' `create_pretraining_data.py`. The end of a file also ends a
+    document.
+
+    Args:
+        paths: string or path of a UTF-8 text file, or an iterable of them; each may be gzipped.
+
+    Returns:
+        List of documents, each a list of stripped sentences.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If `paths` is empty, or a file is empty, damaged or not UTF-8.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "text.txt")
+        >>> with open(path, "w", encoding="utf-8") as file:
+        ...     _ = file.write("It rains.\\nTake a coat.\\n\\nCats sleep.\\n")
+        >>> read_documents(path)
+        [['It rains.', 'Take a coat.'], ['Cats sleep.']]
+    """
+    paths = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    if not paths:
+        raise ArgumentError("paths", "at least one text file", "none")
+    documents = []
+    for path in paths:
+        lines = [line.strip() for line in read_lines(path, "paths")]
+        documents += [list(group) for has_text, group in groupby(lines, key=bool) if has_text]
+    return documents
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSource:
+    """One side of an embedded corpus, or text files.
+
+    Args:
+        corpus: str or None, a name that `load_corpus` accepts: every distinct sentence of its first
+            language ("en-zh": English) is a document.
+        files: strs, text files for `read_documents`.
+
+    Raises:
+        ValueError: If not exactly one of the two is given.
+
+    Example:
+        >>> source = TextSource(corpus="en-zh")
+        >>> source.name, source.load()[0]
+        ('en', ['Hi.'])
+    """
+
+    corpus: str | None = None
+    files: tuple = ()
+
+    def __post_init__(self):
+        if isinstance(self.files, str):
+            raise ArgumentError("files", "a tuple of file names", f"{self.files!r}")
+        object.__setattr__(self, "files", tuple(map(str, self.files)))
+        if (self.corpus is None) == (not self.files):
+            raise ArgumentError(
+                "data",
+                "either a corpus or text files",
+                f"corpus {self.corpus} and {len(self.files)} files",
+            )
+
+    @property
+    def name(self):
+        """A short name, used for folders."""
+        return self.corpus.split("-")[0] if self.corpus else Path(self.files[0]).name.split(".")[0]
+
+    def load(self):
+        """Read the documents.
+
+        Returns:
+            List of lists of strings, the sentences of each document.
+
+        Raises:
+            ValueError, FileNotFoundError: See `load_corpus` and `read_documents`.
+        """
+        if self.corpus:
+            return [[text] for text in dict.fromkeys(side for side, _ in load_corpus(self.corpus))]
+        return read_documents(self.files)
+
+    def with_paths(self, change):
+        """The same source with other paths; see `PairSource.with_paths`."""
+        return dataclasses.replace(self, files=tuple(map(change, self.files)))
 
 
 @dataclasses.dataclass(frozen=True)

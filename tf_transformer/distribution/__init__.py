@@ -1,11 +1,11 @@
 """Training on several machines: each process has the whole model and a share of every batch."""
 
-from tf_transformer.distribution.start import start_distribution
 from tf_transformer.distribution.worker_share import WorkerShare, own_rows
 from tf_transformer.distribution.workers import (
     Workers,
     current_workers,
     lost_workers_named,
+    start_distribution,
     together,
 )
 

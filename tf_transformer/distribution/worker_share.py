@@ -5,7 +5,7 @@ Axes: B rows of the whole batch, W workers, R replicas of a worker.
 
 import tensorflow as tf
 
-from tf_transformer.data.prefetched import prefetched
+from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.functional.labels import exact_labels, padding_label
 

@@ -2,17 +2,10 @@
 
 from tf_transformer.export.chain import compress
 from tf_transformer.export.classification import EarlyExitClassifier, TextClassifier
-from tf_transformer.export.compile_for import compile_for
-from tf_transformer.export.freeze import freeze
-from tf_transformer.export.litert.write_litert import write_litert
-from tf_transformer.export.sentences.text_encoder import TextEncoder
-from tf_transformer.export.sentences.vector_index import VectorIndex
-from tf_transformer.export.sentences.embedding import embed_lines
-from tf_transformer.export.sentences.embedding import nearest
-from tf_transformer.export.sentences.vector_index import write_index
-from tf_transformer.export.sentences.embedding import write_vectors
+from tf_transformer.export.compile_for import compile_for, warm_up, warm_up_in_background
+from tf_transformer.export.saving import StoredWeights, freeze
 from tf_transformer.export.stablehlo import stablehlo
-from tf_transformer.export.stored_weights import StoredWeights
+from tf_transformer.export.text_encoder import TextEncoder, embed_lines, nearest, write_vectors
 from tf_transformer.export.translation import (
     IdTranslator,
     Sampling,
@@ -25,7 +18,8 @@ from tf_transformer.export.translation import (
     translate_file,
     translate_texts,
 )
-from tf_transformer.export.warm_up import warm_up, warm_up_in_background
+from tf_transformer.export.vector_index import VectorIndex, write_index
+from tf_transformer.export.write_litert import write_litert
 
 __all__ = [
     "EarlyExitClassifier",

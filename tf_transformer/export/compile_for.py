@@ -1,15 +1,237 @@
-"""Serving a function of texts of any length from a few XLA programs.
+"""Programs compiled before requests come: buckets of shapes, warm-up.
 
-Axes: B batch, T length.
+Axes: B batch, S length, T length.
 """
 
+import contextlib
 import itertools
 import logging
+import threading
+import time
+from pathlib import Path
 
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.export.warm_up import warm_up, warm_up_in_background
+
+_SHORTEST = 8
+
+
+def in_bucket(ids, longest):
+    """Pad a batch with zeros to the next bucket, so that XLA compiles few programs.
+
+    B becomes a power of two; S becomes 8, 16, 32 and so on, at most `longest`.
+    """
+    rows, length = tf.unstack(tf.shape(ids))
+    wanted = tf.minimum(tf.maximum(_power_of_two(length), _SHORTEST), tf.maximum(longest, length))
+    return tf.pad(ids, [[0, _power_of_two(rows) - rows], [0, wanted - length]])
+
+
+def lengths_of_buckets(longest):
+    """The lengths that `in_bucket` pads to."""
+    lengths = []
+    while not lengths or lengths[-1] < longest:
+        lengths.append(min(longest, _SHORTEST * 2 ** len(lengths)))
+    return lengths
+
+
+def _power_of_two(number):
+    """The smallest power of two that is at least `number`; 0 for 0."""
+    powers = 2 ** tf.range(31)
+    least = tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
+    return tf.where(number > 0, least, 0)
+
+
+# TensorFlow Serving looks for this file in the folder of a SavedModel.
+REQUESTS = Path("assets.extra", "tf_serving_warmup_requests")
+_LONGEST = 64  # a request of more tokens would delay the start
+
+
+def warm_up_texts(longest):
+    """Batches of texts, one text for each short bucket and all of them together."""
+    # Two less: with a token at one end or at both a text is still in the bucket.
+    lengths = [length for length in lengths_of_buckets(longest) if length <= _LONGEST]
+    texts = [" ".join("a" * max(1, length - 2)) for length in lengths]
+    return [*([text] for text in texts), texts]
+
+
+def write_warm_up_requests(folder, batches):
+    """Write requests to `serving_default`, a TFRecord of `tensorflow.serving.PredictionLog`."""
+    file = Path(folder) / REQUESTS
+    file.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for batch in batches:
+            writer.write(_prediction_log(batch))
+
+
+def _prediction_log(texts):
+    # By hand, as its classes are in a package of their own; all of its fields hold bytes.
+    # Numbers: tensorflow_serving/apis/{prediction_log,predict,model}.proto
+    tensor = tf.make_tensor_proto([text.encode("utf-8") for text in texts])
+    entry = _field(1, b"text") + _field(2, tensor.SerializeToString())
+    request = _field(1, _field(3, b"serving_default")) + _field(2, entry)
+    return _field(6, _field(1, request))
+
+
+def _field(number, content):
+    """A field of a protocol buffer: its number, the length of its content, the content."""
+    size, rest = [], len(content)
+    while rest > 127:
+        size.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([number << 3 | 2, *size, rest]) + content
+
+
+_ROWS = (1, 2, 4, 8)
+# The arguments of a function that compiles for a bucket.
+SIZES = tuple(tf.TensorSpec((), tf.int32, name=name) for name in ("rows", "length"))
+
+
+class SmallBatches(tf.Module):
+    """A function of ids that uses XLA for the small batches that it has compiled a program for.
+
+    `warm_up` compiles the program of a bucket: B is 1, 2, 4 or 8, and T 8, 16, 32 and so on. A
+    batch that fits is padded to its bucket; all others, and all before that, take the plain
+    function.
+    """
+
+    def __init__(self, compiled, plain, specs, longest, at_once=False, settings=()):
+        super().__init__(name="small_batches")
+        self._specs, self._settings = specs, settings
+        # Traced once, so that `warm_up` compiles the programs that serve.
+        signature = [specs, *settings]
+        self._compiled = tf.function(compiled, input_signature=signature, autograph=False)
+        self._plain, self._longest = plain, longest
+        shape = len(_ROWS), len(lengths_of_buckets(longest))
+        # 0 or 1 for each bucket, not bool: a GPU cannot read a bool from a variable by its place.
+        self._new = tf.fill(shape, tf.constant(at_once, tf.int64))
+        self._ready = tf.Variable(self._new, trainable=False, name="ready")
+        # Not a decorator, which would keep only a weak reference to the object.
+        self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
+
+    def __call__(self, inputs, *settings):
+        """Compute the function in a graph: nest (B, T) and scalars -> nest (B, ...)."""
+        padded = self._padded(inputs)
+        rows, length = tf.unstack(tf.shape(tf.nest.flatten(inputs)[0]))
+        is_small = (rows > 0) & (rows <= _ROWS[-1]) & (length > 0) & (length <= self._longest)
+        return tf.cond(
+            is_small & (tf.gather_nd(self._ready, self._bucket(padded)) > 0),
+            lambda: tf.nest.map_structure(lambda x: x[:rows], self._compiled(padded, *settings)),
+            lambda: self._plain(inputs, *settings),
+        )
+
+    def warm_up(self, rows, length):
+        """Compile the program for the bucket of a batch."""
+        shape = tf.stack([rows, length])
+        tf.debugging.Assert(
+            tf.reduce_all((shape >= 1) & (shape <= [_ROWS[-1], self._longest])),
+            [
+                f"rows, length: expected at least 1, at most {_ROWS[-1]} and {self._longest}, got",
+                shape,
+            ],
+        )
+        ones = tf.nest.map_structure(lambda spec: tf.ones(shape, spec.dtype), self._specs)
+        padded = self._padded(ones)
+        # Of its results, or TensorFlow would leave a call without side effects out.
+        settings = [tf.ones((), spec.dtype) for spec in self._settings]
+        size = tf.size(tf.nest.flatten(self._compiled(padded, *settings))[0], tf.int64)
+        ready = self._ready.scatter_nd_update([self._bucket(padded)], [tf.sign(size + 1)])
+        return tf.math.count_nonzero(ready, dtype=tf.int32)
+
+    def _padded(self, inputs):
+        return tf.nest.map_structure(lambda ids: in_bucket(ids, self._longest), inputs)
+
+    def _bucket(self, padded):
+        rows, length = tf.unstack(tf.shape(tf.nest.flatten(padded)[0]))
+        return tf.stack([_place(rows, _ROWS), _place(length, lengths_of_buckets(self._longest))])
+
+
+def _place(size, sizes):
+    return tf.math.count_nonzero(size > tf.constant(sizes[:-1], tf.int32), dtype=tf.int32)
+
+
+def warm_up_signature(warm_up):
+    """Turn a function that compiles for a bucket into a signature of a SavedModel."""
+    return tf.function(
+        lambda rows, length: {"programs": warm_up(rows, length)}, input_signature=SIZES
+    )
+
+
+@contextlib.contextmanager
+def as_new(module):
+    """Within this context no program of a module is ready, as in a process that loads it."""
+    parts = [part for part in module.submodules if isinstance(part, SmallBatches)]
+    ready = [part._ready.numpy() for part in parts]
+    for part in parts:
+        part._ready.assign(part._new)
+    try:
+        yield
+    finally:
+        for part, value in zip(parts, ready, strict=True):
+            part._ready.assign(value)
+
+
+def warm_up(function, calls):
+    """Call a function once with each set of arguments, so that later calls are fast.
+
+    A `tf.function` is traced, and XLA compiles, on the first call with a new kind of input; tables,
+    thread pools and oneDNN kernels are initialized then too. Call this before a server reports that
+    it is ready. One call of `Translator.translate` is enough for all batch sizes and lengths. XLA
+    compiles a program for each bucket: pass the model's own `warm_up` and the sizes of the buckets,
+    or with `jit_compile=True` one batch for each.
+
+    Args:
+        function: a callable that returns tensors: a `tf.function`, a loaded signature, a layer.
+        calls: iterable of tuples, the arguments of each call.
+
+    Returns:
+        list of float, the seconds of each call.
+
+    Example:
+        >>> double = tf.function(lambda x: x + x, jit_compile=True)
+        >>> len(warm_up(double, [(tf.ones((1,)),), (tf.ones((8,)),)]))
+        2
+    """
+    seconds = []
+    for arguments in calls:
+        start = time.perf_counter()
+        for tensor in tf.nest.flatten(function(*arguments)):
+            tensor.numpy()  # wait for the result
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def warm_up_in_background(function, calls):
+    """Run `warm_up` in a thread, while the process does other work.
+
+    The thread ends early, after the call that it is in, when the main thread ends.
+
+    Args:
+        function, calls: see `warm_up`. An error of a call is logged and ends the thread.
+
+    Returns:
+        `threading.Thread`, which runs; `join` waits for it.
+
+    Example:
+        >>> double = tf.function(lambda x: x + x, jit_compile=True)
+        >>> thread = warm_up_in_background(double, [(tf.ones((1,)),)])
+        >>> thread.join()
+    """
+
+    def run():
+        try:
+            for arguments in calls:
+                if not threading.main_thread().is_alive():
+                    return
+                warm_up(function, [arguments])
+        except Exception as error:  # what serves goes on
+            _log.warning("warm_up: a call failed, those after it are left out: %s", error)
+
+    # Not a daemon: a process must not end in the middle of a compilation.
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
 
 _log = logging.getLogger("tf_transformer")
 # Of the largest output: padding changes the last bits, a missing mask changes far more.

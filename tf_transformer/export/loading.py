@@ -1,11 +1,18 @@
-"""Loading SavedModels."""
+"""SavedModels loaded, and the cores they use."""
 
+import os
 from pathlib import Path
 
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.models.bert.checkpoints.bundle_index import read_bundle_index
+from tf_transformer.models.bert.checkpoints.files import read_bundle_index
+
+
+def cores():
+    """Count the cores of a machine that computes on its CPU."""
+    return 1 if tf.config.list_physical_devices("GPU") else os.cpu_count() or 1
+
 
 # What TensorFlow raises for a damaged one; AssertionError for a variable that is not in its file.
 _DAMAGES = (

@@ -1,12 +1,19 @@
-"""Writing SavedModels."""
+"""SavedModels: frozen, written with their weights in 16 bits, and their model cards."""
 
+import json
+import uuid
+
+import keras
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
-from tf_transformer.data.replacing import replacing
-from tf_transformer.export.small_batches import as_new
-from tf_transformer.export.warm_up_requests import write_warm_up_requests
+from tf_transformer.compression.quantization import quantized
+from tf_transformer.data.files import replacing
+from tf_transformer.errors import ArgumentError
+from tf_transformer.export.compile_for import as_new, write_warm_up_requests
+from tf_transformer.generation.ensemble import Ensemble
 
 
 def save_module(module, path, signatures, warm_up=()):
@@ -31,3 +38,249 @@ def _forget_custom_gradients(file):
         for node in function.node_def:
             node.attr.pop("_gradient_op_type", None)
     file.write_bytes(saved.SerializeToString(deterministic=True))
+
+
+def freeze(function, *specs):
+    """Trace a function as a plain graph, with the values of its variables as constants.
+
+    oneDNN packs a constant matrix once, and a variable in each call. That pays for bfloat16 on a
+    processor with AMX, where packing takes about as long as multiplying: BERT-base's encoder takes
+    0.7 of the time for 8 texts of 128 tokens, half for one of 16 (benchmarks/models/NOTES.md). The
+    constants are copies, and so are the packed matrices; later changes of the variables have no
+    effect.
+
+    Args:
+        function: maps tensors to a nest of tensors, for example a layer or a loaded signature.
+        *specs: a `tf.TensorSpec` for each argument; sizes that vary are None.
+
+    Returns:
+        A function of the same arguments, given by position as tensors or arrays.
+
+    Raises:
+        ValueError: If a spec is not a `tf.TensorSpec`, or a call has another number of arguments.
+
+    Example:
+        >>> layer = keras.layers.Dense(3)
+        >>> layer.build((None, 2))
+        >>> frozen = freeze(layer, tf.TensorSpec((None, 2)))
+        >>> frozen(tf.ones((5, 2))).shape.as_list()
+        [5, 3]
+    """
+    for spec in specs:
+        if not isinstance(spec, tf.TensorSpec):
+            raise ArgumentError(
+                "specs", "a tf.TensorSpec(shape, dtype) for each argument", f"{spec!r}"
+            )
+    traced = tf.function(function, autograph=False).get_concrete_function(*specs)
+    frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
+    # What is not a variable, such as a vocabulary's table, stays an input.
+    kept = {x.name for x in frozen.inputs[len(specs) :]}
+    others = [x for x, inside in traced.graph.captures if inside.name in kept]
+
+    def call(*inputs):
+        if len(inputs) != len(specs):
+            raise ArgumentError("inputs", f"{len(specs)} arguments, one for each spec", len(inputs))
+        inputs = [
+            tf.convert_to_tensor(x, spec.dtype) for x, spec in zip(inputs, specs, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(traced.structured_outputs, frozen(*inputs, *others))
+
+    return call
+
+
+_LICENCES = {
+    "embedded": (
+        "Trained on sentence pairs of [Tatoeba](https://tatoeba.org), collected by "
+        "manythings.org/anki, CC-BY 2.0 France; the authors of every sentence are named in "
+        "`tf_transformer/data/corpora/`. The weights are under Apache-2.0."
+    ),
+    "own": "Trained on the user's own files; their licence applies.",
+}
+
+
+def model_card(description):
+    """Write the model card of an exported translator."""
+    source = {key: value for key, value in description["source"].items() if value}
+    preset = {k: v for k, v in description["preset"].items() if k != "architecture"}
+    preset = ", ".join(f"{key} {value}" for key, value in preset.items())
+    parts = description["preset"].get("architecture")
+    parts = f"`{json.dumps(parts)}`" if parts else "the paper's"
+    pairs = ", ".join(f"{key} {value:,}" for key, value in description["pairs"].items())
+    licence = _LICENCES["embedded" if "corpus" in source else "own"]
+    licence = f"{licence} {description.get('credit', '')}".strip()
+    scores = description["scores"]
+    # A bar would end the table cell.
+    bleu, chrf = (scores[f"{name}_signature"].replace("|", r"\|") for name in ("bleu", "chrf"))
+    return f"""# {description["name"]}
+
+A Transformer translator as a TensorFlow SavedModel: strings in, strings out. It needs
+only TensorFlow.
+
+```python
+import tensorflow as tf
+
+model = tf.saved_model.load("{description["name"]}")
+model.translate(tf.constant(["..."]))
+```
+
+| | |
+|---|---|
+| data | {", ".join(f"{key} {value}" for key, value in source.items())} |
+| sentence pairs | {pairs} |
+| licence | {licence} |
+| weights | {description["weights"]:,} ({description.get("weights_dtype", "float32")}) |
+| sizes | {preset} |
+| architecture | {parts} |
+| BLEU on the whole test split | {scores["bleu"]} ({bleu}) |
+| chrF | {scores["chrf"]} ({chrf}) |
+| test sentences | {scores["sentences"]:,} |
+| made by | tf_transformer {description["version"]}, `{description["command"]}` |
+
+Signatures: `translate` and `serving_default` (`text` string -> `translation` string), greedily;
+`translate_beam` (`text` -> `translations`, `scores`); `translate_sample` (`text`, `seed`,
+`temperature`, `top_k`, `top_p` -> `translation`); `encode` (`text` -> `ids`, `vectors`); `warm_up`
+and `warm_up_beam` (`rows`, `length` -> `programs`), which compile small batches of these sizes with
+XLA. A source longer than the model's position table is truncated; unknown characters are read byte
+by byte.
+
+It was trained on the sentences above; expect poor translations of other kinds of text, and do not
+rely on it where mistakes are costly.
+{_judged(description.get("phrases", []))}"""
+
+
+def _judged(phrases):
+    """A section with the phrases and what a reader thought of their translations."""
+    if not phrases:
+        return ""
+    rows = "\n".join(
+        f"| {one['text']} | {one['translation']} | {'yes' if one['accepted'] else 'no'} "
+        f"| {one['remark']} |"
+        for one in phrases
+    )
+    return f"""
+## Everyday phrases
+
+Chosen before training, translated greedily, and judged by reading them. A speaker would accept
+{sum(one["accepted"] for one in phrases)} of {len(phrases)} translations.
+
+| text | translation | acceptable | remark |
+|---|---|---|---|
+{rows}
+"""
+
+
+DTYPES = ("float16", "bfloat16")
+# What the exporters use of a model.
+_WITHOUT_WEIGHTS = ("config", "get_config", "reorder", "resize")
+_WITH_WEIGHTS = ("encoder", "start", "step", "exit_early")
+
+
+class StoredWeights:
+    """A model whose SavedModel stores 16 bits a weight and computes in float32.
+
+    Each weight is rounded once. Loading makes float32 weights from the rounded ones, so a step
+    takes as long as without it; the files are half as large, and the weights take half more memory.
+    `Translator`, and the classifiers and encoders of texts, take it in place of their model.
+
+    Args:
+        model: a built `Transformer` or BERT model in float32, or an `Ensemble` of several. Later
+            changes of its weights have no effect.
+        dtype: "float16" with 11 significant bits, or "bfloat16" with 8.
+
+    Raises:
+        ValueError: If the dtype is another one, or a weight is not float32, not finite or too large
+            for it.
+
+    Example:
+        >>> from tf_transformer import Transformer
+        >>> model = Transformer(1, 8, 2, 16, 11, 11, pe_input=16, pe_target=16)
+        >>> model.build()
+        >>> stored = StoredWeights(model, "float16")
+        >>> stored.weights[0].dtype
+        'float16'
+    """
+
+    def __init__(self, model, dtype):
+        if dtype not in DTYPES:
+            raise ArgumentError("dtype", f"one of {', '.join(DTYPES)}", f"{dtype!r}")
+        self.resources = [_InFloat32(weight, dtype) for weight in model.weights]
+        self.weights = [resource.stored for resource in self.resources]
+        by_id = {id(weight): x for weight, x in zip(model.weights, self.resources, strict=True)}
+        self._call = _reading(model, by_id)
+        for name in _WITHOUT_WEIGHTS:
+            if hasattr(model, name):
+                setattr(self, name, getattr(model, name))
+        for name in _WITH_WEIGHTS:  # an ensemble has several encoders, and none of its own
+            if hasattr(model, name):
+                setattr(self, name, _reading(getattr(model, name), by_id))
+
+    def __call__(self, *arguments, **options):
+        return self._call(*arguments, **options)
+
+
+def stored(model, dtype, batches=None):
+    """The model as it is, with `StoredWeights`, or `quantized`."""
+    if dtype == "float32":
+        return model
+    if dtype != "int8":
+        return StoredWeights(model, dtype)
+    if isinstance(model, Ensemble):
+        return Ensemble([quantized(one, batches) for one in model.models])
+    return quantized(model, batches)
+
+
+class _InFloat32(tf.saved_model.experimental.TrackableResource):
+    """A float32 weight, made from its stored form here and wherever the SavedModel is loaded."""
+
+    def __init__(self, weight, dtype):
+        super().__init__()
+        value = tf.convert_to_tensor(weight)
+        if value.dtype != tf.float32:
+            raise ArgumentError("model", "float32", f"{value.dtype.name} in {weight.path}")
+        rounded = tf.cast(value, dtype)
+        if not tf.reduce_all(tf.math.is_finite(rounded)):
+            raise ArgumentError(
+                "dtype",
+                "one that can represent every weight",
+                (
+                    f"{dtype}, in which {weight.path} is not finite: its largest absolute "
+                    f"value is {float(tf.reduce_max(tf.abs(value))):g}"
+                ),
+            )
+        self.stored = keras.Variable(rounded, dtype=dtype, trainable=False, name=weight.name)
+        # Found by name in a session, as TensorFlow Serving runs one.
+        self._name = f"{weight.name}_{uuid.uuid4()}"
+        self._initialize()
+
+    def _create_resource(self):
+        return tf.raw_ops.VarHandleOp(
+            dtype=tf.float32, shape=self.stored.shape, shared_name=self._name
+        )
+
+    def _initialize(self):
+        value = tf.cast(self.stored, tf.float32)
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=value)
+
+    def read(self):
+        value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.float32)
+        return tf.ensure_shape(value, self.stored.shape)
+
+
+class _Scope(keras.StatelessScope):
+    """Within it, variables of Keras have other values, read when they are used."""
+
+    def __init__(self, by_id):
+        super().__init__()
+        self._by_id = by_id
+
+    def get_current_value(self, variable):
+        found = self._by_id.get(id(variable))
+        return super().get_current_value(variable) if found is None else found.read()
+
+
+def _reading(function, by_id):
+    def call(*arguments, **options):
+        with _Scope(by_id):
+            return function(*arguments, **options)
+
+    return call

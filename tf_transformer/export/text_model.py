@@ -8,12 +8,15 @@ import functools
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.export.buckets import in_bucket
+from tf_transformer.export.compile_for import (
+    SmallBatches,
+    in_bucket,
+    warm_up_signature,
+    warm_up_texts,
+)
 from tf_transformer.export.saving import save_module
-from tf_transformer.export.small_batches import SmallBatches, warm_up_signature
-from tf_transformer.export.warm_up_requests import warm_up_texts
 from tf_transformer.models.bert.text_inputs import text_inputs
-from tf_transformer.models.vocabulary import check_vocabulary
+from tf_transformer.models.sizes import check_vocabulary
 
 TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 _NAMES = ("input_ids", "token_type_ids", "attention_mask")

@@ -6,11 +6,14 @@ decode, V vocabulary, C = 2 K candidates, n sentences returned.
 
 import tensorflow as tf
 
-from tf_transformer.generation.allowed_tokens import IMPOSSIBLE, best_allowed
-from tf_transformer.generation.checks import check_range, refuse_broken
-from tf_transformer.generation.decode_loop import decode_loop
-from tf_transformer.generation.decoding_rules import DecodingRules
-from tf_transformer.generation.rows import check_rows, gather_rows
+from tf_transformer.generation.decode_loop import check_rows, decode_loop, gather_rows
+from tf_transformer.generation.decoding_rules import (
+    IMPOSSIBLE,
+    DecodingRules,
+    best_allowed,
+    check_range,
+    refuse_broken,
+)
 
 
 def beam_search(

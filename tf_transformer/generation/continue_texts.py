@@ -7,12 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.generation.allowed_tokens import among_tokens
 from tf_transformer.generation.beam_search import beam_search
-from tf_transformer.generation.checks import check_range
-from tf_transformer.generation.greedy import greedy_decode
-from tf_transformer.generation.sampling import sample_decode
-from tf_transformer.models.vocabulary import check_vocabulary
+from tf_transformer.generation.decoding_rules import among_tokens, check_range
+from tf_transformer.generation.sampling import greedy_decode, sample_decode
+from tf_transformer.models.sizes import check_vocabulary
 
 
 def continue_texts(

@@ -1,14 +1,120 @@
-"""Decoding by sampling.
+"""Greedy decoding and sampling: one token at a time for each sentence.
 
 Axes: B batch, L most tokens to decode, V vocabulary, C candidates.
 """
 
 import tensorflow as tf
 
-from tf_transformer.generation.allowed_tokens import IMPOSSIBLE
-from tf_transformer.generation.checks import check_range
-from tf_transformer.generation.decoding_rules import DecodingRules
-from tf_transformer.generation.token_loop import decode_tokens
+from tf_transformer.generation.decode_loop import decode_loop
+from tf_transformer.generation.decoding_rules import (
+    IMPOSSIBLE,
+    DecodingRules,
+    best_allowed,
+    check_range,
+    refuse_broken,
+    unusable,
+)
+
+
+def decode_tokens(
+    choose, candidates, step, state, batch_size, rules, resize=None, jit_compile=False
+):
+    """Feed back the chosen tokens until every sentence has ended."""
+
+    def decode_one(position, state, rows):
+        done, output = rows["done"], rows["output"]
+        logits, state = step(rows["tokens"], state)
+        logits = tf.cast(logits, tf.float32)
+        broken = tf.reduce_any(unusable(logits) & ~done)
+        logits, _, ids = best_allowed(
+            logits,
+            tf.zeros((tf.shape(logits)[0], 1)),
+            candidates,
+            output,
+            position,
+            rules,
+        )
+        tokens = choose(logits, ids, position)  # (B,)
+        nothing_left = tf.equal(logits[:, 0], IMPOSSIBLE)
+        done |= tf.equal(tokens, rules.end_id) | nothing_left
+        tokens = tf.where(done, 0, tokens)
+        here = tf.equal(tf.range(tf.shape(output)[1]), position)
+        output = tf.where(here, tf.expand_dims(tokens, 1), output)
+        done |= position + 1 >= rows["limits"]
+        return state, {**rows, "done": done, "tokens": tokens, "output": output}, broken
+
+    rows = {
+        "done": tf.fill((batch_size,), False),
+        "limits": rules.sentence_limits(batch_size),
+        "tokens": tf.fill((batch_size,), rules.start_id),
+        "output": tf.zeros((batch_size, rules.max_length), tf.int32),
+    }
+    output, broken = decode_loop(decode_one, state, rows, resize, jit_compile)
+    refuse_broken(broken)
+    return output
+
+
+def greedy_decode(
+    step,
+    state,
+    batch_size,
+    *,
+    start_id,
+    end_id,
+    max_length,
+    limits=None,
+    min_length=0,
+    no_repeat_ngram=0,
+    resize=None,
+    jit_compile=False,
+):
+    """Choose the likeliest token at each step, until every sentence has ended.
+
+    One `tf.while_loop` over fixed-size buffers; with `resize`, an outer loop around it, see
+    `decode_loop`. The padding id 0 is never chosen: it marks the end of a sentence.
+
+    Args:
+        step: function `(tokens, state) -> (logits, state)`: tokens (B,) int32, logits (B, V).
+        state: the first state for `step`, any nest of tensors whose shapes do not change; or a
+            function without arguments that makes it, which `jit_compile` compiles too.
+        batch_size: int or scalar int32 tensor, B.
+        start_id: int, the token fed first.
+        end_id: int above 0, the token that ends a sentence; with an id outside the vocabulary,
+            every sentence runs to its limit.
+        max_length: int or scalar int32 tensor, L >= 1.
+        limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
+            at L.
+        min_length: int, minimum number of tokens before the end token.
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, except where a single token is
+            possible, as in a prompt; 0 turns the rule off.
+        resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.
+            If the state has rows, pass
+            `lambda state, sentences, room: gather_rows(state, sentences)`.
+
+    Returns:
+        int32 tensor (B, L), token ids without the end token, 0 after the end.
+
+    Raises:
+        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
+        tf.errors.InvalidArgumentError: If a row of logits has NaN, infinity or no possible token.
+            XLA cannot raise errors: decoding stops there.
+
+    Example:
+        >>> def count_up(tokens, state):
+        ...     return tf.one_hot(tokens + 1, 6), state
+        >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
+        [[2, 3, 0, 0, 0]]
+    """
+    return decode_tokens(
+        lambda logits, ids, position: ids[:, 0],
+        1,
+        step,
+        state,
+        batch_size,
+        DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram),
+        resize,
+        jit_compile,
+    )
 
 
 def sample_decode(

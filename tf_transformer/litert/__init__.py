@@ -6,11 +6,11 @@
 from tf_transformer.lazy import lazy_names
 
 _EXPORTS = {
-    "LiteClassifier": "lite_classifier",
-    "LiteModel": "lite_model",
-    "LiteTextEncoder": "lite_text_encoder",
-    "LiteTranslator": "lite_translator",
-    "load": "lite_model",
+    "LiteClassifier": "lite_models",
+    "LiteModel": "lite_models",
+    "LiteTextEncoder": "lite_models",
+    "LiteTranslator": "lite_models",
+    "load": "lite_models",
 }
 
 __all__ = sorted(_EXPORTS)

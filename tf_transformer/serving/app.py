@@ -1,6 +1,8 @@
-"""The web application of a served model."""
+"""The HTTP server: its routes, limits and tasks."""
 
 import contextlib
+import dataclasses
+import json
 import time
 from typing import Annotated
 
@@ -13,10 +15,154 @@ from starlette.exceptions import HTTPException
 
 from tf_transformer import __version__
 from tf_transformer.errors import ArgumentError
+from tf_transformer.export.loading import cores, load_saved_model
+from tf_transformer.export.translation.translate_texts import n_best_translations, translate_texts
 from tf_transformer.serving.batcher import Batcher
-from tf_transformer.serving.body_limit import BodyLimit
-from tf_transformer.serving.limits import Limits
-from tf_transformer.serving.overloaded import Overloaded
+
+
+class Overloaded(Exception):
+    """More texts wait than the server accepts; try again later.
+
+    Example:
+        >>> raise Overloaded("256 texts are waiting.")
+        Traceback (most recent call last):
+        tf_transformer.serving.app.Overloaded: 256 texts are waiting.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a server accepts, and how it makes batches.
+
+    Args:
+        most_batch: int, texts that the model computes together at most.
+        most_waiting: int, texts that may wait for it; further requests are refused with 503.
+        wait: float, seconds that a text waits for others to join its batch.
+        most_texts: int, texts of a request.
+        most_characters: int, characters of a text.
+        most_bytes: int, bytes of a request.
+
+    Raises:
+        ValueError: If a number is not positive, or `most_waiting` is below `most_texts`, so that a
+            request could never be accepted.
+
+    Example:
+        >>> Limits(most_batch=8).most_waiting
+        256
+    """
+
+    most_batch: int = 32
+    most_waiting: int = 256
+    wait: float = 0.002
+    most_texts: int = 64
+    most_characters: int = 5000
+    most_bytes: int = 2**20
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if not (value > 0 or (name == "wait" and value == 0)):
+                raise ArgumentError(name, "a positive number", value)
+        if self.most_waiting < self.most_texts:
+            raise ArgumentError(
+                "most_waiting",
+                f"at least {self.most_texts}, the texts of a request",
+                self.most_waiting,
+            )
+
+
+class BodyLimit:
+    """An ASGI middleware that answers 413 when a request has more bytes than allowed."""
+
+    def __init__(self, app, most):
+        self.app = app
+        self.most = most
+
+    async def __call__(self, scope, receive, send):
+        """Answer a request; see the ASGI specification."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":  # the client has left
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self.most:
+                await self._refuse(send)
+                return
+        given = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+
+        async def again():
+            message = next(given, None)
+            return await receive() if message is None else message
+
+        await self.app(scope, again, send)
+
+    async def _refuse(self, send):
+        error = f"body: expected at most {self.most:,} bytes, got more."
+        content = json.dumps({"error": error}).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        headers.append((b"content-length", str(len(content)).encode()))
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+
+class Task:
+    """An exported model and what it does: translate, classify or embed.
+
+    Args:
+        folder: str or Path of the SavedModel of a `Translator`, `TextClassifier`,
+            `EarlyExitClassifier` or `TextEncoder`.
+        beam: bool, whether a translator searches with beams.
+
+    Attributes:
+        name: "translate", "classify" or "embed", the path of the service.
+        threads: int, batches to compute side by side.
+
+    Raises:
+        FileNotFoundError: If there is no SavedModel.
+        ValueError: If it is another kind of model, or `beam` and no translator.
+
+    Example:
+        >>> from tf_transformer.export import shipped_model
+        >>> task = Task(shipped_model("en-zh"))
+        >>> task.name, task(["Thank you."])
+        ('translate', [{'translation': '谢谢你。'}])
+    """
+
+    def __init__(self, folder, beam=False):
+        self._model = load_saved_model(folder)
+        self._beam = beam
+        kinds = {"translate": "translate", "classify": "classify", "encode": "embed"}
+        found = [name for method, name in kinds.items() if hasattr(self._model, method)]
+        if not found:
+            raise ArgumentError(
+                "model",
+                "an exported translator, classifier or sentence encoder",
+                f"another SavedModel, {folder}",
+            )
+        self.name = found[0]
+        if beam and self.name != "translate":
+            raise ArgumentError("beam", "a translator", f"a model to {self.name}")
+        self.threads = cores()
+
+    def __call__(self, texts):
+        """Compute the results of some texts."""
+        if self.name == "translate":
+            if self._beam:
+                found = [best[0][0] for best in n_best_translations(self._model, texts)]
+            else:
+                found = translate_texts(self._model, texts)
+            return [{"translation": text} for text in found]
+        if self.name == "classify":
+            found = self._model.classify(texts)
+            labels = [label.decode("utf-8") for label in found["label"].numpy()]
+            [kind] = found.keys() & {"probabilities", "values"}
+            rows = zip(labels, found[kind].numpy().tolist(), strict=True)
+            return [{"label": label, kind: row} for label, row in rows]
+        return [{"vector": row} for row in self._model.encode(texts).numpy().tolist()]
 
 
 def create_app(task, limits=None):
@@ -37,7 +183,7 @@ def create_app(task, limits=None):
 
     Example:
         >>> from tf_transformer.export import shipped_model
-        >>> from tf_transformer.serving.task import Task
+        >>> from tf_transformer.serving.app import Task
         >>> app = create_app(Task(shipped_model("en-zh")))
         >>> sorted(app.openapi()["paths"])
         ['/healthz', '/metrics', '/translate']

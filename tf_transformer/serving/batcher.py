@@ -4,7 +4,7 @@ import asyncio
 import collections
 import concurrent.futures
 
-from tf_transformer.serving.overloaded import Overloaded
+from tf_transformer.serving.app import Overloaded
 
 
 class Batcher:
@@ -16,7 +16,7 @@ class Batcher:
         threads: int, batches computed side by side.
 
     Example:
-        >>> from tf_transformer.serving.limits import Limits
+        >>> from tf_transformer.serving.app import Limits
         >>> async def main():
         ...     batcher = Batcher(lambda texts: [text.upper() for text in texts], Limits())
         ...     found = await asyncio.gather(batcher(["a", "b"]), batcher(["c"]))

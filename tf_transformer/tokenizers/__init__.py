@@ -8,10 +8,10 @@ from tf_transformer.lazy import lazy_names
 
 _EXPORTS = {
     "BPETokenizer": "bpe",
-    "GraphBPE": "graph.graph_bpe",
+    "GraphBPE": "graph.models",
     "GraphTokenizer": "graph.graph_tokenizer",
-    "GraphUnigram": "graph.graph_unigram",
-    "GraphWordPiece": "graph.graph_wordpiece",
+    "GraphUnigram": "graph.models",
+    "GraphWordPiece": "graph.models",
     "Tokenizer": "tokenizer",
     "TokenizerFile": "tokenizer_file",
     "UnigramTokenizer": "unigram",

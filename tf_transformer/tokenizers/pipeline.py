@@ -1,23 +1,66 @@
-r"""Pipelines that split texts into words, described in the format of a `tokenizer.json`.
-
-The Rust package `tokenizers` runs a pipeline during training (regular expressions: Oniguruma); the
-graph tokenizers run it in TensorFlow (RE2). Classes such as `\s` or `\p{L}` follow the Unicode
-version each engine was built with, so the same file could produce different ids in training and in
-serving. Every class here is therefore a list of code points, in the `\x{...}` notation that both
-engines interpret identically.
-
-`byte_level_pipeline` and `metaspace_pipeline` split alike and only lose the kind of whitespace:
-
-1. each run of control characters and whitespace becomes one space; the ends are stripped;
-2. the text is split into words, each including the space before it. The token itself thus marks
-   the start of a word, and decoding needs no rule for inserting spaces; Chinese, which has no
-   spaces, is unaffected. A word has at most 24 letters, 3 digits or 4 punctuation marks, which
-   bounds the work per word regardless of the length of the line.
-
-`bert_pipeline` is the one BERT was trained with: it loses case, accents and spaces.
-"""
+"""What happens to a text before and after the model, and the special tokens."""
 
 from dataclasses import dataclass
+
+from tf_transformer.errors import ArgumentError
+
+_NAMES = {
+    "pad": ("<pad>", "[PAD]"),
+    "start": ("<s>", "[CLS]", "<bos>", "<|endoftext|>"),
+    "end": ("</s>", "[SEP]", "<eos>", "<|endoftext|>"),
+    "unknown": ("<unk>", "[UNK]"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+class SpecialTokenRoles:
+    """Ids of special tokens by their role, for classes with a dict `special_tokens`."""
+
+    @property
+    def pad_id(self):
+        """Integer, the padding id."""
+        return self._id_of_role("pad")
+
+    @property
+    def start_id(self):
+        """Integer, the id that starts a text."""
+        return self._id_of_role("start")
+
+    @property
+    def end_id(self):
+        """Integer, the id that ends a text."""
+        return self._id_of_role("end")
+
+    @property
+    def unknown_id(self):
+        """Integer, the id for text the vocabulary cannot represent."""
+        return self._id_of_role("unknown")
+
+    @property
+    def mask_id(self):
+        """Integer, the id that replaces masked tokens (BERT)."""
+        return self._id_of_role("mask")
+
+    @property
+    def ids_of_roles(self):
+        """Dict of role -> integer, for the roles that have a special token."""
+        return {
+            role: self._id_of_role(role)
+            for role, names in _NAMES.items()
+            if self.special_tokens.keys() & set(names)
+        }
+
+    def _id_of_role(self, role):
+        for name in _NAMES[role]:
+            if name in self.special_tokens:
+                return self.special_tokens[name]
+        raise ArgumentError(
+            f"{role}_id",
+            f"one of the special tokens {_NAMES[role]}",
+            list(self.special_tokens),
+            "Train a vocabulary that has one, or use `special_tokens`.",
+        )
+
 
 BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -6,10 +6,14 @@ from pathlib import Path
 
 from tf_transformer import tokenizers as package
 from tf_transformer.errors import ArgumentError
-from tf_transformer.tokenizers.roles import SpecialTokenRoles
-from tf_transformer.tokenizers.tokenizer_file import AddedToken, TokenizerFile, check_spellings
+from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
+from tf_transformer.tokenizers.tokenizer_file import (
+    AddedToken,
+    TokenizerFile,
+    UnsupportedPart,
+    check_spellings,
+)
 from tf_transformer.tokenizers.training import check_string, import_tokenizers
-from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
 
 
 class Tokenizer(SpecialTokenRoles):

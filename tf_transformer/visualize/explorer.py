@@ -1,23 +1,160 @@
-"""The explorer: what a model attends to, as a page to look through in a browser."""
+"""The explorer: one HTML file with the attention of a model.
 
+Axes: N heads, T queries or target length, S keys or source length, H head width.
+"""
+
+import base64
+import hashlib
+import json
 import os
+import re
+from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.replacing import check_replaceable, replacing
+from tf_transformer.data.files import check_replaceable, replacing
 from tf_transformer.errors import ArgumentError, MissingFileError
-from tf_transformer.export.translation.saved_translator import DESCRIPTION, load_transformer
-from tf_transformer.export.translation.translator import Translator
+from tf_transformer.export.translation.translator import DESCRIPTION, Translator, load_transformer
+from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.functional.attention.scaled_dot_product import (
+    RecordedAttention,
+    recorded_attention,
+)
 from tf_transformer.models.bert.bert import Bert
 from tf_transformer.models.bert.pretrained_bert import PretrainedBert
-from tf_transformer.models.bert.text_inputs import read_tokenizer
+from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
+from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.models.vocabulary import check_vocabulary
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.training import TrainingRun
-from tf_transformer.visualize.attention_stacks import bert_stacks, transformer_stacks
-from tf_transformer.visualize.explorer_page import LANGUAGES, explorer_page
+from tf_transformer.visualize.attention_svg import token_labels
+
+
+class AttentionStack(NamedTuple):
+    """The labels and the arrays of one kind of attention."""
+
+    kind: str
+    queries: list
+    keys: list
+    layers: list
+
+    @classmethod
+    def of(cls, kind, queries, keys, calls):
+        """Make a stack of the calls that `recorded_attention` kept, each of one text."""
+
+        def arrays(call):
+            queries, keys, weights = (np.asarray(part[0], np.float32) for part in call)
+            keys = np.repeat(keys, len(queries) // len(keys), axis=0)  # (N, S, H)
+            return RecordedAttention(queries, keys, weights)
+
+        return cls(kind, list(queries), list(keys), [arrays(call) for call in calls])
+
+
+def bert_stacks(model, tokenizer, texts):
+    """Run BERT on a text or a pair, and keep its attention."""
+    encoder = getattr(model, "bert", model)
+    most = encoder.config.max_position_embeddings
+    inputs = text_inputs(tokenizer, texts[:1], texts[1:] or None, most)
+    with recorded_attention() as calls:
+        encoder(inputs, training=False, return_attentions=True)
+    labels = token_labels(tokenizer, inputs["input_ids"][0])
+    return [AttentionStack.of("encoder", labels, labels, calls)]
+
+
+def transformer_stacks(model, tokenizer, source, translation):
+    """Run a translator on a text and its translation, as in training, and keep its attention."""
+    source_ids, target_ids = teacher_forcing_ids(model, tokenizer, source, translation)
+    padding = create_padding_mask(source_ids)
+    with recorded_attention() as calls:
+        encoded, _ = model.encoder(source_ids, False, padding, return_attention_weights=True)
+        depth = len(calls)
+        model.decoder(target_ids, encoded, False, None, padding, True, causal=True)
+    of_source = [*token_labels(tokenizer, source_ids[0, :-1]), "</s>"]
+    of_target = token_labels(tokenizer, target_ids[0, 1:])
+    read, predicted = ["<s>", *of_target], [*of_target, "</s>"]
+    decoder = calls[depth:]  # in turn to itself and to the encoder
+    return [
+        AttentionStack.of("encoder", of_source, of_source, calls[:depth]),
+        AttentionStack.of("decoder", read, read, decoder[0::2]),
+        AttentionStack.of("cross", predicted, of_source, decoder[1::2]),
+    ]
+
+
+def teacher_forcing_ids(model, tokenizer, source, translation):
+    """The inputs of a translator for a text and its translation."""
+    encoded = tokenizer.encode_strings(tf.constant([source, translation]))
+    config = model.get_config()
+    longest = config["pe_input"], config["pe_target"]
+    source_ids, target_ids = (
+        ids.numpy()[: most - 1] for ids, most in zip(encoded, longest, strict=True)
+    )
+    special = {role: int(number) for role, number in tokenizer.special_ids().items()}
+    inputs = [[*source_ids, special["end"]]], [[special["start"], *target_ids]]
+    return tuple(tf.constant(ids, tf.int32) for ids in inputs)
+
+
+_FOLDER = Path(__file__).parent / "page"
+_SCRIPTS = ("text", "data", "drawing", "overview", "head", "token", "layers", "app")
+LANGUAGES = {"en": "en", "zh": "zh-CN"}
+
+
+def explorer_page(stacks, title, lang="en"):
+    """Write attention as a page that needs nothing but a browser.
+
+    The page has no text but that of `title` and of the labels, which stays text: markup in it is
+    shown, not run. Its policy forbids every request and every script but its own.
+    """
+    data = {"lang": lang, "stacks": [_packed_stack(stack) for stack in stacks]}
+    scripts = "\n".join(_read(f"{name}.js") for name in _SCRIPTS)
+    style, script = _read("style.css"), f'(() => {{\n"use strict";\n{scripts}}})();\n'
+    parts = {
+        "lang": LANGUAGES[lang],
+        "title": escape(title),
+        "style": style,
+        "style_hash": _hash(style),
+        "script": script,
+        "script_hash": _hash(script),
+        # `<` could end the element, in `</script>`, or open a comment.
+        "data": json.dumps(data).replace("<", "\\u003c"),
+    }
+    # In one pass, so that nothing is replaced within what was put in.
+    return re.sub(r"@(\w+)@", lambda mark: parts[mark[1]], _read("page.html"))
+
+
+def _read(name):
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _hash(text):
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _packed_stack(stack):
+    return {
+        "kind": stack.kind,
+        "queries": stack.queries,
+        "keys": stack.keys,
+        "layers": [_packed_layer(layer) for layer in stack.layers],
+    }
+
+
+def _packed_layer(layer):
+    weights = np.rint(np.clip(layer.weights, 0, 1) * 255).astype(np.uint8)
+    packed = {"heads": len(weights), "width": layer.queries.shape[-1], "weights": _base64(weights)}
+    for name in ("queries", "keys"):
+        heads = np.asarray(getattr(layer, name))  # (N, T or S, H)
+        scale = np.maximum(np.abs(heads).max(axis=(1, 2)), 1e-30) / 32767  # (N,)
+        packed[name] = _base64(np.rint(heads / scale[:, None, None]).astype("<i2"))
+        packed[f"{name}_scale"] = [float(f"{one:.6g}") for one in scale]
+    return packed
+
+
+def _base64(array):
+    return base64.b64encode(array.tobytes()).decode()
 
 
 def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):

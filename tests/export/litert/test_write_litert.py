@@ -15,15 +15,14 @@ from tiny_bert import CONFIG, TOKENS, randomised, tiny_folder
 from tf_transformer import Architecture, Transformer, bert, greedy_decode, litert, with_vocab_size
 from tf_transformer.compression import quantized
 from tf_transformer.export import write_litert
-from tf_transformer.export.litert.convert import convert
-from tf_transformer.export.litert.litert_functions import litert_functions
+from tf_transformer.export.write_litert import convert, litert_functions
 from tf_transformer.layers import AlibiPositions, GatedFeedForward, RMSNorm, RotaryPositions
 from tf_transformer.layers.residuals import PreNorm
-from tf_transformer.litert.lite_model import padded, read_functions
+from tf_transformer.litert.lite_models import padded, read_functions
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.tokenizers import BPETokenizer, TokenizerFile
 
-writing = importlib.import_module("tf_transformer.export.litert.write_litert")
+writing = importlib.import_module("tf_transformer.export.write_litert")
 TEXTS = ["a good film", "was the plot unknown .", "bad", "电影 好 " * 20, "the film was bad"]
 LABELS = ("坏", "good", "so-so")
 PARTS = {

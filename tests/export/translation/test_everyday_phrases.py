@@ -6,7 +6,7 @@ The list was written before the training of the model that it judges.
 import tensorflow as tf
 
 from tf_transformer.export import shipped_model
-from tf_transformer.export.translation.saved_translator import read_description
+from tf_transformer.export.translation.translator import read_description
 
 PHRASES = (
     "Hello!",

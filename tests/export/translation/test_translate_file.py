@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from upper_translator import UpperTranslator
 
-from tf_transformer.export.translation.translate_file import translate_file
+from tf_transformer.export.translation.translate_texts import translate_file
 
 LINES = [" ".join("word" for _ in range(i * 7 % 5)) + f" {i}" for i in range(23)]
 EXPECTED = [line.upper() for line in LINES]

@@ -25,7 +25,7 @@ from tf_transformer import (
     additive_mask,
     bert,
 )
-from tf_transformer.models.bert.bert_architecture_layer import BertArchitectureLayer
+from tf_transformer.models.bert.layers import BertArchitectureLayer
 from tf_transformer.models.bert.token_layout import padded_layout
 
 pytestmark = pytest.mark.one_of(3)  # of the cases of each test

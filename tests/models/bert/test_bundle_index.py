@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tf_transformer.models.bert.checkpoints.bundle_index import read_bundle_index
+from tf_transformer.models.bert.checkpoints.files import read_bundle_index
 
 DTYPES = (tf.float32, tf.bfloat16, tf.float16, tf.int64, tf.bool, tf.complex64, tf.string)
 

@@ -16,7 +16,7 @@ from tf_transformer.bert import BertForSequenceClassification, BertWithExits
 from tf_transformer.data import LabelledTexts
 from tf_transformer.training import FineTuning, fine_tune
 
-exits = importlib.import_module("tf_transformer.models.bert.early_exit")
+exits = importlib.import_module("tf_transformer.models.bert.exits")
 LABELS = ("a", "b", "c")
 DEEP = dataclasses.replace(CONFIG, num_hidden_layers=5, labels=LABELS)
 

@@ -5,7 +5,7 @@ import pytest
 from tiny_bert import CONFIG
 
 from tf_transformer import bert
-from tf_transformer.models.bert.published_configs import PUBLISHED_CONFIGS
+from tf_transformer.models.bert.bert_config import PUBLISHED_CONFIGS
 
 
 def table(model):

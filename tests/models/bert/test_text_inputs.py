@@ -10,8 +10,11 @@ from tiny_bert import TOKENS, tiny_folder
 from tokenizers import AddedToken, BertWordPieceTokenizer, Tokenizer
 
 from tf_transformer import TextEncoder, WordPieceTokenizer, bert, with_vocab_size
-from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
-from tf_transformer.models.bert.text_inputs import read_tokenizer_file
+from tf_transformer.models.bert.text_inputs import (
+    read_bert_vocabulary,
+    read_tokenizer_file,
+    write_bert_vocabulary,
+)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import random
 import pytest
 
 from tf_transformer.tokenizers import BPETokenizer, GraphBPE, TokenizerFile
-from tf_transformer.tokenizers.graph.graph_bpe import _merges_for_certain
+from tf_transformer.tokenizers.graph.models import _merges_for_certain
 
 
 @pytest.fixture(scope="module")

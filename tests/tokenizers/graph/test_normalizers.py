@@ -24,7 +24,7 @@ from unicode_texts import SEEDS, all_characters, random_texts
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
 from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.pipeline import byte_level_pipeline, metaspace_pipeline
-from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 BERT = [
     BertNormalizer(clean, chinese, accents, lower)

@@ -20,7 +20,7 @@ from unicode_texts import SEEDS, all_characters, random_texts
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
 from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.pipeline import WORD_PATTERN, byte_alphabet
-from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 SPLITTERS = [
     BertPreTokenizer(),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.data.epochs_dataset import epochs_dataset
+from tf_transformer.data.batches import epochs_dataset
 from tf_transformer.distribution import workers
 from tf_transformer.training import BestWeights, resumable_fit
 from tf_transformer.training.callbacks import resume_checkpoint

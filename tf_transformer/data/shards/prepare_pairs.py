@@ -1,9 +1,11 @@
-"""Prepares sentence pairs once, however many: vocabulary, held-out sets and shards of token ids."""
+"""Pairs larger than memory, encoded into shards."""
 
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -12,15 +14,85 @@ import signal
 from pathlib import Path
 
 from tf_transformer import __version__
-from tf_transformer.data.folder_lock import locked
-from tf_transformer.data.replacing import replacing
-from tf_transformer.data.shards.encoding import encode_part, scan_part
+from tf_transformer.data.files import locked, replacing
 from tf_transformer.data.shards.part import cut_into_parts
 from tf_transformer.data.shards.prepared_pairs import FORMAT, MANIFEST, write_tsv
-from tf_transformer.data.split import comparable, pairs_without, split_pairs
+from tf_transformer.data.split import comparable, pairs_without, split_pairs, uniform
 from tf_transformer.errors import ArgumentError
-from tf_transformer.tokenizers import train_subwords
+from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.tokenizers.subwords import SUBWORDS
+
+_AT_ONCE = 1024  # pairs tokenized at once
+_FRAME = 16  # bytes of a record besides its content
+
+
+def scan_part(part, path, held_out_share, sample_share):
+    """Read a part once: check every line, draw candidates for the held-out sets and a sample."""
+    found = {"held_out": [], "sample": []}
+    for source, target in part.pairs():
+        draw = uniform(comparable(source))
+        if draw < held_out_share:
+            found["held_out"].append([draw, source, target])
+        draw = uniform(f"sample\t{source}\t{target}") if sample_share < 1 else 0.0
+        if draw < sample_share:
+            found["sample"].append([draw, source, target])
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(found), "utf-8")
+
+
+def encode_part(part, path, tokenizer_path, held_out_path, count):
+    """Write the ids of a part's pairs to a TFRecord file, sorted by shard."""
+    import tensorflow as tf
+
+    tokenizer, held_out = _tokenizer(tokenizer_path), _held_out(held_out_path)
+    records = collections.defaultdict(list)
+    sizes = collections.defaultdict(collections.Counter)
+    pairs = part.pairs()
+    while chunk := list(itertools.islice(pairs, _AT_ONCE)):
+        kept = [pair for pair in chunk if held_out.isdisjoint(map(comparable, pair))]
+        ids = [tokenizer.encode([pair[side] for pair in kept]) for side in (0, 1)]
+        for pair, source, target in zip(kept, *ids, strict=True):
+            shard = int(uniform("\t".join(pair)) * count)
+            records[shard].append(_example(source, target))
+            sizes[shard][max(len(source), len(target))] += 1
+    index = {}
+    with replacing(path) as beside, tf.io.TFRecordWriter(str(beside)) as writer:
+        for shard in sorted(records):
+            for record in records[shard]:
+                writer.write(record)
+            index[shard] = {
+                "bytes": sum(len(record) + _FRAME for record in records[shard]),
+                "pairs": len(records[shard]),
+                "sizes": dict(sorted(sizes[shard].items())),
+            }
+    with replacing(path.with_name(f"{path.name}.json")) as beside:
+        beside.write_text(json.dumps(index), "utf-8")
+
+
+def _example(source, target):
+    import tensorflow as tf
+
+    lists = {"source": source, "target": target}
+    features = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+        for name, ids in lists.items()
+    }
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    return example.SerializeToString(deterministic=True)
+
+
+# A process of the pool encodes many parts.
+
+
+@functools.cache
+def _tokenizer(path):
+    return Tokenizer.load(path)
+
+
+@functools.cache
+def _held_out(path):
+    return frozenset(json.loads(path.read_text("utf-8")))
+
 
 WORK = "unfinished"  # the folder of what can go on after a stop
 _LINES = 200_000  # of a part

@@ -1,16 +1,18 @@
 """Exported translators: strings to strings."""
 
-from tf_transformer.export.translation.id_translator import IdTranslator
-from tf_transformer.export.translation.sampling import Sampling
-from tf_transformer.export.translation.saved_translator import (
+from tf_transformer.export.translation.id_translator import IdTranslator, Sampling
+from tf_transformer.export.translation.translate_texts import (
+    n_best_translations,
+    translate_file,
+    translate_texts,
+)
+from tf_transformer.export.translation.translator import (
+    Translator,
     load_transformer,
     load_translator,
     save_translator,
+    shipped_model,
 )
-from tf_transformer.export.translation.shipped_models import shipped_model
-from tf_transformer.export.translation.translate_file import translate_file
-from tf_transformer.export.translation.translate_texts import n_best_translations, translate_texts
-from tf_transformer.export.translation.translator import Translator
 
 __all__ = [
     "IdTranslator",

@@ -1,20 +1,117 @@
-"""Decoding from ids to ids: the part of a translator that XLA can compile.
+"""A translator of ids, as it is exported.
 
-Axes: B batch, S source length, L maximum target length, n size of an n-best list.
+Axes: B batch, S source length, L maximum target length.
 """
 
+import dataclasses
 import functools
 import json
+import zlib
 
 import tensorflow as tf
 
+from tf_transformer.data import BucketedBatches
 from tf_transformer.errors import ArgumentError
-from tf_transformer.export.buckets import in_bucket
-from tf_transformer.export.small_batches import SmallBatches
-from tf_transformer.export.translation.in_parts import in_parts
+from tf_transformer.export.compile_for import SmallBatches, in_bucket
+from tf_transformer.export.loading import cores
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
-from tf_transformer.generation.allowed_tokens import among_tokens
-from tf_transformer.generation.checks import check_range
+from tf_transformer.generation.decoding_rules import among_tokens, check_range
+
+_ALL_TOKENS = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """The settings of `sample_decode` for any number of texts.
+
+    Args:
+        seed: int; the same seed and the same texts give the same translations.
+        temperature: float above 0; values below 1 favor likely tokens.
+        top_k: None, or int of at least 1: only the k most likely tokens.
+        top_p: float above 0, at most 1: only the most likely tokens with this total probability.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> Sampling(seed=1, top_k=20).temperature
+        1.0
+    """
+
+    seed: int = 0
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self):
+        check_range("seed", self.seed, 0)
+        check_range("temperature", self.temperature, 0.0, above=True)
+        check_range("top_k", self.top_k, 1)
+        check_range("top_p", self.top_p, 0.0, 1.0, above=True)
+
+    def arguments(self, first):
+        """The arguments of `translate_sample` for one batch.
+
+        Args:
+            first: int, the number of texts before this batch: each batch draws other numbers.
+
+        Returns:
+            dict of scalar tensors.
+
+        Example:
+            >>> Sampling(seed=1).arguments(0)["top_p"].numpy()
+            np.float32(1.0)
+        """
+        seed = zlib.crc32(f"{self.seed} {first}".encode()) >> 1  # below 2^31
+        return {
+            "seed": tf.constant(seed, tf.int32),
+            "temperature": tf.constant(self.temperature, tf.float32),
+            "top_k": tf.constant(self.top_k or _ALL_TOKENS, tf.int32),
+            "top_p": tf.constant(self.top_p, tf.float32),
+        }
+
+
+def calibration_batches(tokenizer, pairs, most=512):
+    """Batches of training pairs, from which int8 weights learn the ranges of activations."""
+    sides = zip(*pairs[:most], strict=True)
+    sides = [tokenizer.encode_strings(list(side)).to_list() for side in sides]
+    longest = max(len(row) for side in sides for row in side) + 1
+    ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+    lengths = (*range(8, longest, 8), longest)
+    return list(BucketedBatches(*sides, lengths=lengths, tokens_per_batch=1024, **ends).epoch(0))
+
+
+# A step with fewer rows takes almost as long.
+_LEAST_ROWS = 16
+
+
+def in_parts(decode, ids):
+    """Decode a batch in two parts on two cores, in four on four.
+
+    A decoder step consists of many small operations, with which XLA keeps little more than one core
+    busy (benchmarks/decoding/NOTES.md). Rows are assigned in turn, so that a batch sorted by
+    length gives parts that take the same time. A part has at least 16 rows. A GPU uses one part.
+    """
+    # Traced once, so that all parts share the programs that XLA compiles.
+    signature = [tf.TensorSpec((None, None), ids.dtype)]
+    decode = tf.function(decode, input_signature=signature, autograph=False)
+    counts = [count for count in (1, 2, 4) if count <= cores()]
+    enough = tf.shape(ids)[0] >= [count * _LEAST_ROWS for count in counts[1:]]
+    return tf.switch_case(
+        tf.math.count_nonzero(enough, dtype=tf.int32),
+        [functools.partial(_decode_parts, decode, ids, count) for count in counts],
+    )
+
+
+def _decode_parts(decode, ids, count):
+    parts = [decode(ids[first::count]) for first in range(count)]
+    return tf.nest.map_structure(_in_turn, *parts)
+
+
+def _in_turn(*parts):
+    rows = tf.stack(parts, axis=1)
+    return tf.reshape(rows, tf.concat([[-1], tf.shape(rows)[2:]], 0))
+
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
 # The arguments of `sample` after its sources.

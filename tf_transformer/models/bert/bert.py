@@ -1,17 +1,17 @@
-"""The BERT encoder with its embeddings and pooler.
+"""The BERT model, and where its parameters are.
 
 Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 """
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.ids import asserted
 from tf_transformer.functional.tracing import in_xla_program, portable_positions
-from tf_transformer.models.bert.bert_embeddings import BertEmbeddings
-from tf_transformer.models.bert.bert_encoder import BertEncoder
+from tf_transformer.models.bert.encoder import BertEmbeddings, BertEncoder
 from tf_transformer.models.bert.pretrained_bert import PretrainedBert, dense_inputs
 from tf_transformer.models.bert.token_layout import packed_layout, padded_layout, tokens_in
 
@@ -183,3 +183,45 @@ def _checked(inputs):
             f"shape {tuple(ids.shape)}",
         )
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)
+
+
+# In matching order: a substring of the variable's name in lower case, and its use.
+_PARTS = (
+    ("_embeddings", "embeddings: words, positions, segments"),
+    ("norm/", "layer normalisations"),
+    ("embedding_hidden_mapping_in/", "mapping of the embeddings"),
+    ("pooler/", "pooler"),
+    ("/positions/", "positions inside attention"),
+    ("/bias", "biases of attention and feed-forward"),
+    ("/attention/", "attention: matrices of q, k, v and output"),
+    ("", "feed-forward: matrices"),
+)
+
+
+def parameter_table(model):
+    """Count the parameters of a model by use.
+
+    Args:
+        model: a built `Bert`, or one with a head.
+
+    Returns:
+        dict, part to number of parameters; "head" is everything above the encoder and the pooler,
+        "all" the total.
+
+    Example:
+        >>> from tf_transformer.models.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(11, 8, 2, 2, 16, max_position_embeddings=7))
+        >>> model.build()
+        >>> table = parameter_table(model)
+        >>> table["attention: matrices of q, k, v and output"] == 2 * 4 * 8 * 8
+        True
+        >>> table["all"] == model.count_params()
+        True
+    """
+    table = {}
+    for name, variable in model.variables_by_name().items():
+        part = "head"
+        if name.startswith("bert/"):
+            part = next(part for piece, part in _PARTS if piece in name.lower())
+        table[part] = table.get(part, 0) + int(np.prod(variable.shape))
+    return {**table, "all": sum(table.values())}

@@ -9,16 +9,19 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
-from tf_transformer.data.replacing import replacing
+from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids, dense
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.checkpoints.loading import load_variables, read_checkpoint
-from tf_transformer.models.bert.checkpoints.saving import save_folder
-from tf_transformer.models.bert.drawn_kernel import without_drawing
+from tf_transformer.models.bert.checkpoints.loading import (
+    load_variables,
+    read_checkpoint,
+    save_folder,
+)
+from tf_transformer.models.bert.layers import without_drawing
 
 _TOKENIZER_FILES = (
     "tokenizer.json",

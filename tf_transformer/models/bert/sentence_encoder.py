@@ -1,18 +1,106 @@
-"""BERT for sentence embeddings.
+"""Sentence vectors: BERT with pooling, and the training of two towers.
 
-Axes: B batch, T length, D hidden size.
+Axes: B batch or pairs of a batch, T length, D hidden size, H hard negatives of a pair, N = B (1 +
+H) documents.
 """
 
 import dataclasses
+import json
+from pathlib import Path
 
 import keras
 import tensorflow as tf
 
+from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.errors import ArgumentError
+from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.bert_with_head import BertWithHead
-from tf_transformer.models.bert.pooling import pool_tokens, read_pooling, write_pooling
+from tf_transformer.models.bert.checkpoints.config_files import read_json
+from tf_transformer.models.bert.checkpoints.fields import POOLING, check_fields
+from tf_transformer.models.bert.heads import BertWithHead
 from tf_transformer.models.bert.pretrained_bert import dense_inputs
+
+_MODES = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_pooler": "pooler",
+}
+
+
+def pool_tokens(states, mask, pooling):
+    """Pool the vectors of tokens."""
+    states = tf.cast(states, tf.float32)
+    if pooling == "cls":
+        return states[:, 0]
+    if mask is None:
+        return tf.reduce_mean(states, axis=1)
+    if len(mask.shape) != 2:
+        raise ArgumentError(
+            "attention_mask",
+            "(batch, length), which marks the padding",
+            f"shape {tuple(mask.shape)}",
+        )
+    weights = tf.expand_dims(tf.cast(tf.cast(mask, tf.bool), tf.float32), -1)  # (B, T, 1)
+    total = tf.reduce_sum(states * weights, axis=1)
+    return total / tf.maximum(tf.reduce_sum(weights, axis=1), 1e-9)
+
+
+def write_pooling(folder, pooling, normalize, width):
+    """Write the pooling in the format of sentence-transformers (which has no pooler)."""
+    modules = ["Transformer", "Pooling", *["Normalize"] * normalize]
+    listed = [
+        {
+            "idx": n,
+            "name": str(n),
+            "path": f"{n}_{name}" * (name != "Transformer"),
+            "type": f"sentence_transformers.models.{name}",
+        }
+        for n, name in enumerate(modules)
+    ]
+    modes = {mode: kind == pooling for mode, kind in _MODES.items()}
+    modes["word_embedding_dimension"] = width
+    (folder / "1_Pooling").mkdir()
+    for path, content in (("modules.json", listed), ("1_Pooling/config.json", modes)):
+        (folder / path).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+
+
+def read_pooling(path):
+    """Read the pooling settings from the folder of a sentence-transformers model."""
+    path = Path(path)
+    if not (path / "modules.json").is_file():
+        return {}
+    modules = read_json(path / "modules.json", list)
+    try:
+        kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+        paths = [module["path"] for module in modules]
+        own = [m["type"] for m in modules if not m["type"].startswith("sentence_transformers.")]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArgumentError(
+            "path", f"a type and a path for each module in {path / 'modules.json'}", modules
+        ) from error
+    known = ["Transformer", "Pooling", "Normalize"]
+    if own or kinds not in (known, known[:2]) or paths[0] != "":
+        raise ArgumentError(
+            "path",
+            (
+                f"in {path / 'modules.json'} a Transformer of sentence-transformers with the "
+                'path "", then a Pooling and optionally a Normalize'
+            ),
+            f"{', '.join(own or kinds)} with the paths {paths}",
+        )
+    inside = paths[1]
+    if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
+        raise ArgumentError(
+            "path", f"a Pooling inside the folder in {path / 'modules.json'}", f"{inside!r}"
+        )
+    content = read_json(path / inside / "config.json")
+    check_fields(content, POOLING, path / inside / "config.json")
+    modes = {key: mode for key, mode in content.items() if key.startswith("pooling_mode") and mode}
+    found = [modes[key] if key == "pooling_mode" else _MODES.get(key) for key in modes]
+    if found not in ([mode] for mode in _MODES.values()):
+        raise ArgumentError("pooling", f"one of {', '.join(_MODES)} in {path}", modes)
+    return {"pooling": found[0], "normalize": kinds == known}
+
 
 POOLINGS = ("mean", "cls", "pooler")
 
@@ -86,3 +174,133 @@ class SentenceEncoder(BertWithHead):
 
     def get_config(self):
         return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}
+
+
+_BLOCKED = -1e9
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TwoTowers(BaseModel):
+    """Brings the vectors of a query and its document together, and others apart.
+
+    The loss is the cross entropy of each query's document among all documents of the batch, with
+    the scores q_i d_j / temperature: in-batch negatives, Henderson et al. 2017, "Efficient Natural
+    Language Response Suggestion for Smart Reply"; sentence-transformers'
+    MultipleNegativesRankingLoss. Differs from both: a document that equals the query's own, or
+    belongs to an equal query, is no negative; a batch of paraphrases often has some.
+
+    `compile` it without a loss and `fit` it on batches `((queries, documents),)` or `((queries,
+    documents, negatives),)`. Larger batches have more negatives and give better vectors; with
+    several devices, the negatives of a query are those on its device.
+
+    Args:
+        queries: `SentenceEncoder` with `normalize=True`.
+        documents: None for the same encoder, or another `SentenceEncoder` of the same width.
+        temperature: float above 0.
+
+    Call arguments:
+        inputs: `(queries, documents)` or `(queries, documents, negatives)`: dicts as for `Bert`,
+            with B, B and B H texts; the negatives of a pair are adjacent.
+        training: bool or None.
+
+    Returns:
+        float32 tensor (B, N), the scores; documents that are no negatives have -1e9.
+
+    Raises:
+        ValueError: If the temperature is not positive, an encoder does not normalize, or the widths
+            differ.
+
+    Example:
+        >>> from tf_transformer.bert import BertConfig, SentenceEncoder
+        >>> towers = TwoTowers(SentenceEncoder(BertConfig(13, 8, 1, 2, 16)))
+        >>> queries = {"input_ids": np.array([[2, 7, 3], [2, 5, 3]])}
+        >>> towers((queries, {"input_ids": np.array([[7], [5]])})).shape.as_list()
+        [2, 2]
+    """
+
+    def __init__(self, queries, documents=None, *, temperature=0.05, **kwargs):
+        super().__init__(**kwargs)
+        self.autocast = False  # the encoders take ids
+        if not temperature > 0:
+            raise ArgumentError("temperature", "a number above 0", temperature)
+        for encoder in (queries, documents):
+            if encoder is not None and not encoder.normalize:
+                raise ArgumentError(
+                    "queries, documents",
+                    "encoders with normalize=True, since scores are cosines",
+                    "normalize=False",
+                )
+        widths = queries.config.hidden_size, (documents or queries).config.hidden_size
+        if widths[0] != widths[1]:
+            raise ArgumentError("documents", f"an encoder of width {widths[0]}", widths)
+        self.queries, self.documents, self.temperature = queries, documents, temperature
+
+    @property
+    def input_signature(self):
+        """See `BaseModel`."""
+        return tuple(
+            {
+                name: tf.TensorSpec(spec.shape, spec.dtype, f"{side}_{name}")
+                for name, spec in self.queries.input_signature.items()
+            }
+            for side in ("queries", "documents")
+        )
+
+    def build(self, input_shape=None):
+        for encoder in (self.queries, self.documents):
+            if encoder is not None and not encoder.built:
+                encoder.build()
+
+    def call(self, inputs, training=None):
+        queries, *others = map(dense_inputs, inputs)
+        encode = self.documents or self.queries
+        left = self.queries(queries, training=training)  # (B, D)
+        right = tf.concat([encode(side, training=training) for side in others], 0)  # (N, D)
+        scores = tf.matmul(left, right, transpose_b=True) / self.temperature
+        own = tf.eye(tf.shape(scores)[0], tf.shape(scores)[1], dtype=tf.bool)
+        same = [_equal(others[0], side) for side in others]
+        same[0] |= _equal(queries, queries)
+        return tf.where(tf.concat(same, 1) & ~own, _BLOCKED, scores)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Mean cross entropy of each query's document, in nats."""
+        del x, y, sample_weight, training
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(_own(y_pred), y_pred)
+        return global_mean(loss, tf.ones_like(loss))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Metrics of classes: the class of query i is i."""
+        del y
+        return super().compute_metrics(x, _own(y_pred), y_pred, sample_weight)
+
+    def get_config(self):
+        encoders = {"queries": self.queries, "documents": self.documents}
+        return {
+            **super().get_config(),
+            **{
+                name: encoder and keras.saving.serialize_keras_object(encoder)
+                for name, encoder in encoders.items()
+            },
+            "temperature": self.temperature,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        encoders = [
+            keras.saving.deserialize_keras_object(encoder, custom_objects)
+            for encoder in (config.pop("queries"), config.pop("documents"))
+        ]
+        return cls(*encoders, **config)
+
+
+def _own(scores):
+    return tf.range(tf.shape(scores)[0])
+
+
+def _equal(documents, others):
+    """Which texts are the same: bool (B, N)."""
+    ids, other_ids = (tf.cast(side["input_ids"], tf.int64) for side in (documents, others))
+    length = tf.maximum(tf.shape(ids)[1], tf.shape(other_ids)[1])
+    ids, other_ids = (tf.pad(x, [[0, 0], [0, length - tf.shape(x)[1]]]) for x in (ids, other_ids))
+    return tf.reduce_all(tf.expand_dims(ids, 1) == other_ids, -1)

@@ -1,18 +1,20 @@
-"""Conversion of texts to inputs of BERT.
+"""Texts to the inputs of BERT; tokenizers and vocabularies of checkpoints.
 
 Axes: B batch, T length.
 """
 
+import json
 import re
 from pathlib import Path
 
 import tensorflow as tf
 
+from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.bert.checkpoints.fields import TOKENIZER, check_fields
-from tf_transformer.models.bert.checkpoints.json_file import read_json
-from tf_transformer.tokenizers import GraphTokenizer, bert_pipeline
-from tf_transformer.tokenizers.graph.graph_wordpiece import GraphWordPiece
+from tf_transformer.tokenizers import GraphTokenizer, WordPieceTokenizer, bert_pipeline
+from tf_transformer.tokenizers.graph.models import GraphWordPiece
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 
 # Fields of tokenizer_config.json -> those of a BertNormalizer in a tokenizer.json.
@@ -242,3 +244,36 @@ def _cut(rows, most):
     lengths = tf.minimum(rows.row_lengths(), tf.cast(most, tf.int64))
     places = tf.ragged.range(rows.row_starts(), rows.row_starts() + lengths)
     return tf.gather(rows.values, places)
+
+
+def read_bert_vocabulary(path, lowercase):
+    """Read the vocabulary of a checkpoint."""
+    path = Path(path)
+    if path.is_dir():
+        return WordPieceTokenizer(read_tokenizer_file(path))
+    if path.suffix == ".json":
+        return WordPieceTokenizer.load(path)
+    return WordPieceTokenizer.load_vocabulary(path, lowercase)
+
+
+def write_bert_vocabulary(folder, tokenizer, max_length):
+    """Write a vocabulary as `tokenizer.json`, `vocab.txt` and `tokenizer_config.json`."""
+    folder = Path(folder)
+    path = folder / "tokenizer.json"
+    tokenizer.save(path)
+    file = TokenizerFile.read(path)
+    normalizer = file.content.get("normalizer") or {}
+    config = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": normalizer.get("lowercase", False),
+        "strip_accents": normalizer.get("strip_accents"),
+        "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+        "model_max_length": max_length,
+    }
+    for name, text in (
+        # Without the added tokens, which only the tokenizer.json can describe.
+        ("vocab.txt", "\n".join(file.vocabulary[: len(file.model["vocab"])])),
+        ("tokenizer_config.json", json.dumps(config, indent=2)),
+    ):
+        with replacing(folder / name) as beside:
+            beside.write_text(text + "\n", encoding="utf-8")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
 from tf_transformer.functional.ids import as_ids, in_vocabulary
-from tf_transformer.models.bert.bert_for_masked_lm import BertForMaskedLM
+from tf_transformer.models.bert.heads import BertForMaskedLM
 from tf_transformer.models.bert.pretrained_bert import dense_inputs
 
 

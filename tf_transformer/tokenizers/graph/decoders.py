@@ -1,13 +1,58 @@
-"""The decoders of a `tokenizer.json`: ids to texts. B batch, T ids of one text."""
+"""Special tokens around ids, and ids back to texts."""
 
 import re
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.byte_symbols import bytes_of_letters
+from tf_transformer.tokenizers.graph.symbols import bytes_of_letters
 from tf_transformer.tokenizers.graph.texts import literal, repair_utf8, replaced
-from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+
+def ids_around(part):
+    """Find the special tokens that a file adds around a single text."""
+    if part is None:
+        return [], []
+    maker = _MAKERS.get(part.get("type"))
+    if maker is None:
+        raise UnsupportedPart.of("post_processor", sorted(_MAKERS), part.get("type"))
+    return maker(part)
+
+
+def _bert(part):
+    return [part["cls"][1]], [part["sep"][1]]
+
+
+def _sequence(part):
+    sides = [ids_around(inner) for inner in part["processors"]]
+    sides = [side for side in sides if side != ([], [])]
+    if len(sides) > 1:  # the second would apply to each token of the first
+        raise UnsupportedPart.of("post_processor", "one that adds tokens", part["processors"])
+    return sides[0] if sides else ([], [])
+
+
+def _template(part):
+    sides, names = [[], []], []
+    for piece in part["single"]:
+        [(kind, content)] = piece.items()
+        if kind == "Sequence":
+            names.append(content["id"])
+        else:
+            sides[len(names) > 0] += part["special_tokens"][content["id"]]["ids"]
+    if names != ["A"]:
+        raise UnsupportedPart.of("post_processor.single", "the text once", part["single"])
+    return tuple(sides)
+
+
+_MAKERS = {
+    "BertProcessing": _bert,
+    "ByteLevel": lambda _: ([], []),  # it changes offsets only
+    "RobertaProcessing": _bert,
+    "Sequence": _sequence,
+    "TemplateProcessing": _template,
+}
+
 
 # The replacements of WordPiece's English clean-up, in order.
 _CLEANUP = (

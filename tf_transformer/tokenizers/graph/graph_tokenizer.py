@@ -11,14 +11,12 @@ import tensorflow as tf
 from tf_transformer import tokenizers as package
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.graph.added_tokens import AddedTokens
-from tf_transformer.tokenizers.graph.decoders import build_decoder
+from tf_transformer.tokenizers.graph.decoders import build_decoder, ids_around
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
-from tf_transformer.tokenizers.graph.post_processors import ids_around
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
 from tf_transformer.tokenizers.graph.texts import Texts
-from tf_transformer.tokenizers.roles import SpecialTokenRoles
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
-from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
 
 # What Python and TensorFlow raise for a setting that is, say, a list in place of a string.
 _OF_ANOTHER_TYPE = (AttributeError, IndexError, OverflowError, TypeError, tf.errors.OpError)

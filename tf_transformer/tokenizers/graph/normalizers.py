@@ -6,12 +6,15 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.character_map import CharacterMap
-from tf_transformer.tokenizers.graph.character_table import CharacterTable
-from tf_transformer.tokenizers.graph.characters import characters_of, combining_classes
-from tf_transformer.tokenizers.graph.composition import Composition
+from tf_transformer.tokenizers.graph.characters import (
+    CharacterMap,
+    CharacterTable,
+    Composition,
+    characters_of,
+    combining_classes,
+)
 from tf_transformer.tokenizers.graph.texts import replaced, shared_pattern, starts_where
-from tf_transformer.tokenizers.unsupported_part import UnsupportedPart
+from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 _SPACE = ord(" ")
 

@@ -1,11 +1,13 @@
 """Callbacks: checkpoints, weight averaging, a clean stop on Ctrl-C."""
 
-from tf_transformer.training.callbacks.best_weights import BestWeights
-from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
-from tf_transformer.training.callbacks.last_weights import LastWeights, average_weights
-from tf_transformer.training.callbacks.moving_average import MovingAverage
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
-from tf_transformer.training.callbacks.stop_on_nan import StopOnNaN
+from tf_transformer.training.callbacks.stopping import InterruptBetweenBatches, StopOnNaN
+from tf_transformer.training.callbacks.weights import (
+    BestWeights,
+    LastWeights,
+    MovingAverage,
+    average_weights,
+)
 
 __all__ = [
     "BestWeights",

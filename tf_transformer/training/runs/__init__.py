@@ -1,21 +1,24 @@
 """Whole runs: a translator, a language model, BERT pretraining, fine-tuning, and their presets."""
 
+from tf_transformer.training.runs.bleu import score_translations
 from tf_transformer.training.runs.fine_tuning import FineTuning, fine_tune, text_batches
-from tf_transformer.training.runs.language_model_presets import (
-    LANGUAGE_MODEL_PRESETS,
-    LanguageModelPreset,
-)
 from tf_transformer.training.runs.language_model_run import LanguageModelRun
 from tf_transformer.training.runs.pair_training import (
     hard_negatives,
     retrieval_scores,
     train_pairs,
 )
-from tf_transformer.training.runs.presets import PRESETS, Preset, get_preset
-from tf_transformer.training.runs.pretraining_presets import PRETRAINING_PRESETS, PretrainingPreset
+from tf_transformer.training.runs.presets import (
+    LANGUAGE_MODEL_PRESETS,
+    PRESETS,
+    PRETRAINING_PRESETS,
+    LanguageModelPreset,
+    Preset,
+    PretrainingPreset,
+    get_preset,
+)
 from tf_transformer.training.runs.pretraining_run import PretrainingRun
 from tf_transformer.training.runs.resumable_fit import resumable_fit
-from tf_transformer.training.runs.scores import score_translations
 from tf_transformer.training.runs.training_run import TrainingRun
 
 __all__ = [

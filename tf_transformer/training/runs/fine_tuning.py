@@ -10,16 +10,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.prefetched import prefetched
+from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
 from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.text_inputs import pad_segments
-from tf_transformer.models.vocabulary import check_vocabulary
+from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
-from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy
-from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
-from tf_transformer.training.optimizers.layerwise_adamw import LayerwiseAdamW
-from tf_transformer.training.optimizers.warm_up_linear_decay import WarmUpLinearDecay
+from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy
+from tf_transformer.training.optimizers import LayerwiseAdamW, WarmUpLinearDecay
 
 AT_ONCE = 1024  # texts tokenized at once: bounds the memory
 

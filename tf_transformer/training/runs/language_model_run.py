@@ -15,15 +15,19 @@ from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
-from tf_transformer.training.callbacks.save_weights import load_weights
-from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy, TokenCrossentropy
-from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
-from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
-from tf_transformer.training.runs.language_model_presets import LanguageModelPreset
-from tf_transformer.training.runs.locked_folder import in_locked_folder
-from tf_transformer.training.runs.precision import precision_scope, with_loss_scale
+from tf_transformer.training.callbacks.weights import load_weights
+from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy, TokenCrossentropy
+from tf_transformer.training.optimizers import linear_decay_adam
+from tf_transformer.training.runs.presets import LanguageModelPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
-from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
+from tf_transformer.training.runs.run_settings import (
+    found_again,
+    in_locked_folder,
+    precision_scope,
+    read_settings,
+    with_loss_scale,
+    write_settings,
+)
 
 _KIND = "language model"  # tells run.json from that of a translator
 
@@ -49,7 +53,7 @@ class LanguageModelRun:
         ValueError: If the documents cannot be read or are too few to split.
 
     Example:
-        >>> from tf_transformer.training.runs.language_model_presets import LANGUAGE_MODEL_PRESETS
+        >>> from tf_transformer.training.runs.presets import LANGUAGE_MODEL_PRESETS
         >>> preset = LANGUAGE_MODEL_PRESETS["tiny"]
         >>> run = LanguageModelRun("runs/en", TextSource(corpus="en-zh"), preset)
         >>> len(run.validation_documents)

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.prefetched import prefetched
+from tf_transformer.data.batches import prefetched
 from tf_transformer.errors import ArgumentError
+from tf_transformer.models.bert.sentence_encoder import TwoTowers
 from tf_transformer.models.bert.text_inputs import pad_segments
-from tf_transformer.models.bert.two_towers import TwoTowers
 from tf_transformer.training.runs.fine_tuning import (
     check_model,
     fine_tuning_optimizer,

@@ -12,17 +12,20 @@ from tf_transformer.data import PretrainingBatches, TextSource, split_documents
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
-from tf_transformer.models.bert.bert_vocabulary import read_bert_vocabulary, write_bert_vocabulary
-from tf_transformer.models.vocabulary import check_vocabulary
+from tf_transformer.models.bert.text_inputs import read_bert_vocabulary, write_bert_vocabulary
+from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.tokenizers import WordPieceTokenizer, bert_pipeline
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
-from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy, TokenCrossentropy
-from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
-from tf_transformer.training.optimizers.linear_decay_adam import linear_decay_adam
-from tf_transformer.training.runs.locked_folder import in_locked_folder
-from tf_transformer.training.runs.pretraining_presets import PretrainingPreset
+from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy, TokenCrossentropy
+from tf_transformer.training.optimizers import linear_decay_adam
+from tf_transformer.training.runs.presets import PretrainingPreset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
-from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
+from tf_transformer.training.runs.run_settings import (
+    found_again,
+    in_locked_folder,
+    read_settings,
+    write_settings,
+)
 
 
 class PretrainingRun:
@@ -60,7 +63,7 @@ class PretrainingRun:
             and a start are given.
 
     Example:
-        >>> from tf_transformer.training.runs.pretraining_presets import PRETRAINING_PRESETS
+        >>> from tf_transformer.training.runs.presets import PRETRAINING_PRESETS
         >>> preset = PRETRAINING_PRESETS["tiny"]
         >>> run = PretrainingRun("runs/en", TextSource(corpus="en-zh"), preset)
         >>> len(run.validation_documents), run.next_sentence

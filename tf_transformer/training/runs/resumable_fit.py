@@ -7,16 +7,13 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from tf_transformer.data.replacing import replacing
+from tf_transformer.data.files import replacing
 from tf_transformer.distribution import WorkerShare, current_workers, lost_workers_named
 from tf_transformer.errors import ArgumentError
-from tf_transformer.training.callbacks.best_weights import BestWeights
-from tf_transformer.training.callbacks.interrupt import InterruptBetweenBatches
 from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
-from tf_transformer.training.callbacks.save_weights import load_weights
-from tf_transformer.training.callbacks.stop_on_nan import StopOnNaN
-from tf_transformer.training.optimizers.fused_adam import FusedAdam
-from tf_transformer.training.optimizers.global_loss_scale import GlobalLossScale
+from tf_transformer.training.callbacks.stopping import InterruptBetweenBatches, StopOnNaN
+from tf_transformer.training.callbacks.weights import BestWeights, load_weights
+from tf_transformer.training.optimizers import FusedAdam, GlobalLossScale
 
 
 def resumable_fit(
@@ -69,7 +66,7 @@ def resumable_fit(
             Keras would leave several workers with different weights.
 
     Example:
-        >>> from tf_transformer.data.epochs_dataset import epochs_dataset
+        >>> from tf_transformer.data.batches import epochs_dataset
         >>> class Batches:
         ...     steps_per_epoch = 1
         ...     def epoch(self, number, first_step):

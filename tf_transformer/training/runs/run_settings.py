@@ -1,13 +1,59 @@
-"""The settings of a run, stored in a file in its folder."""
+"""The settings of a run in its folder, one process at a time, and its precision."""
 
+import contextlib
+import functools
 import json
 import os
 from pathlib import Path
 
+import keras
+
 from tf_transformer import __version__
-from tf_transformer.data.replacing import replacing
+from tf_transformer.data.files import locked, replacing
+from tf_transformer.distribution.workers import current_workers, together
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
+from tf_transformer.training.optimizers import GlobalLossScale
+
+
+def in_locked_folder(method):
+    """Decorate a method so that it holds `self.folder` while it runs, on the chief of `Workers`.
+
+    Several workers first agree on the folder and on what `self.facts()` returns.
+    """
+
+    @functools.wraps(method)
+    def held(self, *args, **kwargs):
+        workers = current_workers()
+        with contextlib.ExitStack() as stack:
+            with together():
+                if workers.is_chief:
+                    stack.enter_context(locked(self.folder))
+                facts = self.facts() if workers.count > 1 else {}
+            workers.agree(self.folder, **facts)
+            return method(self, *args, **kwargs)
+
+    return held
+
+
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+
+@contextlib.contextmanager
+def precision_scope(precision):
+    """Build the layers in a `with` block for a precision."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def with_loss_scale(optimizer, precision):
+    """Return the optimizer for a precision: float16 needs a loss scale."""
+    return GlobalLossScale(optimizer) if precision == "mixed_float16" else optimizer
+
 
 FORMAT = 1
 

@@ -13,26 +13,33 @@ from tf_transformer.data import (
     PreparedPairs,
     ShardedBatches,
 )
-from tf_transformer.data.replacing import replacing
+from tf_transformer.data.files import replacing
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
-from tf_transformer.training.callbacks.moving_average import MovingAverage
-from tf_transformer.training.callbacks.save_weights import load_weights
-from tf_transformer.training.losses.masked_accuracy import MaskedAccuracy, TokenCrossentropy
-from tf_transformer.training.losses.r_drop import RDrop
-from tf_transformer.training.losses.smoothed_crossentropy import SmoothedCrossentropy
-from tf_transformer.training.optimizers.fused_adam import FusedAdam
-from tf_transformer.training.optimizers.inverse_square_root_schedule import (
+from tf_transformer.training.callbacks.weights import MovingAverage, load_weights
+from tf_transformer.training.losses import (
+    MaskedAccuracy,
+    RDrop,
+    SmoothedCrossentropy,
+    TokenCrossentropy,
+)
+from tf_transformer.training.optimizers import (
+    FusedAdam,
     InverseSquareRootSchedule,
 )
-from tf_transformer.training.runs.locked_folder import in_locked_folder
-from tf_transformer.training.runs.precision import precision_scope, with_loss_scale
 from tf_transformer.training.runs.presets import Preset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
-from tf_transformer.training.runs.run_settings import found_again, read_settings, write_settings
+from tf_transformer.training.runs.run_settings import (
+    found_again,
+    in_locked_folder,
+    precision_scope,
+    read_settings,
+    with_loss_scale,
+    write_settings,
+)
 
 _SHORT = 4  # tokens, see `Preset.short_repeats`
 

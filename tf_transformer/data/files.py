@@ -1,0 +1,192 @@
+"""Files that are written whole or not at all, and folders for one process."""
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import socket
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.errors import ArgumentError, ExistingFileError
+
+
+@contextlib.contextmanager
+def replacing(path, only_with=None, size=0):
+    """Write to a temporary path next to `path`, then replace `path` with it.
+
+    What was written is on the disk before the name changes, and the new name before the block ends.
+    A symbolic link is replaced, not followed.
+    """
+    path = Path(path)
+    check_replaceable(path, only_with)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _clear_up(path)
+    beside = path.with_name(f".{os.getpid()}.new.{path.name}")
+    retired = path.with_name(f".{os.getpid()}.old.{path.name}")
+    for left in (beside, retired):  # of an earlier process, or a link that leads elsewhere
+        _remove(left)
+    try:
+        if size:
+            _reserve(beside, size, path)
+        yield beside
+        for written in (beside, *(beside.rglob("*") if beside.is_dir() else ())):
+            _flush(written)
+        if path.is_dir():
+            # A folder cannot be replaced atomically: move the old one aside first.
+            os.rename(path, retired)
+        os.replace(beside, path)
+        _flush(path.parent)
+    except BaseException:
+        if retired.exists() and not path.exists():
+            os.rename(retired, path)
+        raise
+    finally:
+        _remove(beside)
+        _remove(retired)
+
+
+def _clear_up(path):
+    """Remove what killed processes left beside `path`, or bring back what they had moved aside."""
+    for left in path.parent.glob(f".*.{glob.escape(path.name)}"):
+        found = re.fullmatch(r"\.(\d+)\.(new|old)\.(.*)", left.name)
+        if found is None or found[3] != path.name or _is_alive(int(found[1])):
+            continue
+        if found[2] == "old" and not path.exists():
+            os.rename(left, path)
+        else:
+            _remove(left)
+
+
+def _is_alive(process):
+    if os.name != "posix":  # elsewhere asking would end the process
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's
+        pass
+    return True
+
+
+def _remove(path):
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _reserve(beside, size, path):
+    """Raise OSError unless a file of so many bytes can be written."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with open(beside, "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            reason = f"{error.strerror}, {size:,} bytes are needed"
+            raise OSError(error.errno, reason, str(path)) from None
+    beside.unlink()
+
+
+def _flush(path):
+    """Wait until a file or the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_replaceable(path, only_with=None):
+    """Refuse to overwrite a folder with unrelated content."""
+    path = Path(path)
+    if not path.is_dir():
+        return
+    if only_with is None:
+        raise IsADirectoryError(f"{path}: expected a new or existing file, got a folder.")
+    if any(path.iterdir()) and not (path / only_with).exists():
+        raise ExistingFileError(
+            "path",
+            f"a new folder, or one with {only_with} to replace",
+            "one with other content, which would be lost",
+            place=path,
+        )
+
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_NAME = ".lock"
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """Hold the folder of a run, so that a second process is refused.
+
+    The system releases the lock when the process ends, however it ends. On Windows nothing is
+    locked.
+    """
+    folder = Path(folder)
+    created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    with _acquired(folder) as path:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # one is not empty
+                path.unlink()
+                for parent in created:
+                    parent.rmdir()
+
+
+@contextlib.contextmanager
+def _acquired(folder):
+    """Yield the path of the lock file, locked."""
+    path = folder / _NAME
+    if path.is_symlink():
+        raise ArgumentError("path", "a file", "a symbolic link", "Delete it.", place=path)
+    while True:
+        with open(path, "a+", encoding="utf-8") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    file.seek(0)
+                    raise ArgumentError(
+                        "folder",
+                        "a folder that no other process uses",
+                        file.read() or "one that another process uses",
+                        "Wait until it ends, stop it, or choose another folder.",
+                        place=folder,
+                    ) from None
+            # The one before may have removed the file between our opening and locking it.
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}")
+                file.flush()
+                yield path
+                return
+
+
+def map_array(path):
+    """Map the array of an `.npy` file into memory, whatever its header says.
+
+    Pickled objects are refused, and so is an array that is larger than the file: `np.load` would
+    ask for its memory first.
+    """
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except FileNotFoundError:
+        raise
+    except (
+        Exception
+    ) as error:  # the header is parsed as Python: NumPy raises more than it documents
+        raise ArgumentError(
+            "path", "an .npy file", f"{path}, which is damaged or another kind of file: {error}"
+        ) from error

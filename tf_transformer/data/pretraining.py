@@ -1,0 +1,331 @@
+"""Examples for the pretraining of BERT, their batches, and the masking of tokens.
+
+Axes: B batch, L bucket length, P masked positions, V vocabulary.
+"""
+
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from tf_transformer.data.batches import epochs_dataset
+from tf_transformer.errors import ArgumentError
+
+
+def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
+    """Split documents into pairs of texts in which the second follows the first or is random.
+
+    Devlin et al. 2019, section 3.1, task 2, and appendix A.2. Sentences are collected up to
+    `max_tokens`, in one case of ten up to a random smaller number, and split at a random sentence
+    boundary. In half of the cases sentences of another document replace the second part, which is
+    then reused for the next pair. Pairs that are too long lose tokens of the longer part, randomly
+    at its front or back. A different state of `rng` gives different pairs.
+
+    Args:
+        documents: list of lists of lists of int token ids: documents, sentences, tokens; none
+            empty. A document of a single sentence is only used as a random second part.
+        max_tokens: int, the maximum number of tokens of a pair, at least 2.
+        rng: `numpy.random.Generator`.
+        short_probability: float in [0, 1], the share of the pairs with a smaller limit.
+
+    Yields:
+        `(first, second, label)`: two non-empty lists of ids, and 0 = follows, 1 = random.
+
+    Raises:
+        ValueError: If there are fewer than two documents or none has two sentences, or if
+            `max_tokens` is below 2.
+
+    Differs from the published code, which assumes long documents. There a sentence without a
+    successor always gets label 1; here it gets no pair, so that half of the labels are 0 for any
+    documents. There random sentences fill the limit even if the document ends long before it, so
+    that the length reveals the label; here they have as many tokens as those they replace.
+
+    Example:
+        >>> documents = [[[5], [6, 7]], [[8], [9], [8]]]
+        >>> next(sentence_pairs(documents, 8, np.random.default_rng(1)))
+        ([5], [6, 7], 0)
+    """
+    if max_tokens < 2:
+        raise ArgumentError("max_tokens", "at least 2, one for each text", max_tokens)
+    if len(documents) < 2 or max(map(len, documents)) < 2:
+        raise ArgumentError(
+            "documents",
+            "at least two, and two sentences in one of them",
+            (
+                f"{len(documents)} documents of at most {max(map(len, documents), default=0)} "
+                "sentences"
+            ),
+            "Single sentences suffice without next sentence prediction.",
+        )
+    for index, document in enumerate(documents):
+        start = 0
+        while start < len(document) - 1:
+            target = max_tokens
+            if rng.random() < short_probability:
+                target = rng.integers(2, max_tokens, endpoint=True)
+            end = max(_end(document, start, target), start + 2)
+            middle = rng.integers(start + 1, end)
+            first, second = document[start:middle], document[middle:end]
+            label = int(rng.random() < 0.5)
+            if label:
+                other = rng.integers(len(documents) - 1)
+                other = documents[other + (other >= index)]
+                size = sum(map(len, second))
+                begin = rng.integers(_last_start(other, size), endpoint=True)
+                second = other[begin : _end(other, begin, size)]
+            start = middle if label else end
+            yield *_truncated(_join(first), _join(second), max_tokens, rng), label
+
+
+def text_blocks(documents, max_tokens):
+    """Split documents into texts of whole sentences, for masked language modelling only.
+
+    Liu et al. 2019, "RoBERTa", section 4.2, "DOC-SENTENCES": as many sentences as fit, all from the
+    same document. A sentence longer than the limit is split.
+
+    Args:
+        documents: same as in `sentence_pairs`.
+        max_tokens: int, the maximum number of tokens of a text.
+
+    Yields:
+        lists of int token ids; every token occurs once.
+
+    Raises:
+        ValueError: If `max_tokens` is below 1.
+
+    Example:
+        >>> list(text_blocks([[[5], [6, 7], [8]], [[9, 9, 9, 9]]], 3))
+        [[5, 6, 7], [8], [9, 9, 9], [9]]
+    """
+    if max_tokens < 1:
+        raise ArgumentError("max_tokens", "at least 1", max_tokens)
+    for document in documents:
+        block = []
+        for sentence in document:
+            if block and len(block) + len(sentence) > max_tokens:
+                yield block
+                block = []
+            block = block + sentence
+            while len(block) > max_tokens:
+                yield block[:max_tokens]
+                block = block[max_tokens:]
+        if block:
+            yield block
+
+
+def _end(document, start, target):
+    """The end of the sentences from `start` that reach `target` tokens, or of the document."""
+    total = 0
+    for end in range(start, len(document)):
+        total += len(document[end])
+        if total >= target:
+            return end + 1
+    return len(document)
+
+
+def _last_start(document, target):
+    """The last sentence from which at least `target` tokens remain, or the first sentence."""
+    return len(document) - _end(document[::-1], 0, target)
+
+
+def _join(sentences):
+    return list(chain.from_iterable(sentences))
+
+
+def _truncated(first, second, max_tokens, rng):
+    # Removing tokens one by one from the longer text, as published, leaves both with half, or the
+    # shorter one whole.
+    most = min(len(first), max((max_tokens + 1) // 2, max_tokens - len(second)))
+    return _cut(first, most, rng), _cut(second, min(len(second), max_tokens - most), rng)
+
+
+def _cut(text, length, rng):
+    front = rng.binomial(len(text) - length, 0.5)
+    return text[front : front + length]
+
+
+class PretrainingBatches:
+    """Documents of token ids as a `tf.data` pipeline for `model.fit` of BERT with its heads.
+
+    With next sentence prediction a row is [CLS] first [SEP] second [SEP], otherwise [CLS] text
+    [SEP]; see `sentence_pairs`, `text_blocks` and, for the masks, `mask_tokens`. Each row goes into
+    the first bucket that holds it, and all batches of a bucket have the same shape. Rows left over
+    in a bucket move to the next one; the very last batch is filled by repeating its rows. Epoch e
+    depends only on `seed` and e, so that an interrupted run can resume at any step with the same
+    batches.
+
+    Args:
+        documents: list of lists of lists of int token ids: documents, sentences, tokens; none
+            empty.
+        tokenizer: `Tokenizer` with BERT's special tokens; [PAD] must have the id 0.
+        next_sentence: bool, whether to make pairs.
+        lengths: increasing ints, the bucket lengths L, including [CLS] and [SEP].
+        tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
+        continues_word: None, or bool array (V,), True for the tokens that continue a word, to mask
+            whole words.
+        rate: float, the share of the tokens to mask.
+        seed: int, seed for pairs, masks and order.
+
+    Raises:
+        ValueError: If there are no documents or none that form pairs, if the bucket lengths do not
+            increase or are too small, or if the id of [PAD] is not 0.
+
+    Example:
+        >>> from tf_transformer.tokenizers import WordPieceTokenizer
+        >>> tokenizer = WordPieceTokenizer.train(["low lower"], vocab_size=20)
+        >>> batches = PretrainingBatches(
+        ...     [tokenizer.encode(["low low low"])], tokenizer, next_sentence=False,
+        ...     lengths=(6,), tokens_per_batch=6,
+        ... )
+        >>> inputs, labels = next(iter(batches.dataset(epochs=1)))
+        >>> inputs["input_ids"].shape.as_list(), inputs["masked_lm_positions"].shape.as_list()
+        ([1, 6], [1, 1])
+    """
+
+    def __init__(
+        self,
+        documents,
+        tokenizer,
+        *,
+        next_sentence,
+        lengths,
+        tokens_per_batch,
+        continues_word=None,
+        rate=0.15,
+        seed=0,
+    ):
+        self.next_sentence = next_sentence
+        self._special = 3 if next_sentence else 2
+        if list(lengths) != sorted(set(lengths)) or not lengths or lengths[0] <= self._special:
+            raise ArgumentError(
+                "lengths",
+                f"increasing ints above {self._special}, the number of special tokens",
+                lengths,
+            )
+        if tokenizer.pad_id != 0:
+            raise ArgumentError(
+                "tokenizer",
+                "the id 0 for [PAD], since the loss ignores labels of 0",
+                tokenizer.pad_id,
+            )
+        if not documents:
+            raise ArgumentError("documents", "at least one", "none")
+        self._documents = documents
+        self._tokenizer = tokenizer
+        self._lengths = lengths
+        self._tokens_per_batch = tokens_per_batch
+        self._continues_word = continues_word
+        self._rate = rate
+        self.seed = seed
+
+    @cached_property
+    def steps_per_epoch(self):
+        """Number of batches in an epoch: that of the first one, which all others are adjusted to.
+
+        The pairs are random, and so their number would vary from epoch to epoch.
+        """
+        return len(self._plan(np.random.default_rng((self.seed, 0)))[1])
+
+    def epoch(self, epoch, first_step=0):
+        """Yield the batches of one epoch, not masked yet.
+
+        Args:
+            epoch: int, 0 for the first.
+            first_step: int, the number of batches to skip.
+
+        Yields:
+            `(ids, types, label, mask_seed)`: int32 arrays (B, L), (B, L), (B,) and (2,). Label 0
+            = the second text follows the first, 1 = it is random.
+        """
+        rng = np.random.default_rng((self.seed, epoch))
+        examples, batches = self._plan(rng)
+        order = np.resize(rng.permutation(len(batches)), self.steps_per_epoch)
+        mask_seeds = rng.integers(2**31, size=(len(order), 2), dtype=np.int32)
+        for i, mask_seed in list(zip(order, mask_seeds, strict=True))[first_step:]:
+            length, rows = batches[i]
+            ids, types = np.zeros((2, len(rows), length), np.int32)
+            for row, n in enumerate(rows):
+                text, begin, _ = examples[n]
+                ids[row, : len(text)] = text
+                types[row, begin : len(text)] = 1
+            labels = np.array([examples[n][2] for n in rows], np.int32)
+            yield ids, types, labels, mask_seed
+
+    def dataset(self, first_epoch=0, first_step=0, epochs=None):
+        """The masked batches as a `tf.data.Dataset`.
+
+        Args:
+            first_epoch, first_step, epochs: see `epochs_dataset`.
+
+        Returns:
+            `tf.data.Dataset` of `(inputs, labels)`, all int32. Inputs are a dict of `input_ids`,
+            `token_type_ids`, `attention_mask` (B, L) and `masked_lm_positions` (B, P). Labels are
+            the ids at these positions (B, P), 0 for unused slots; with next sentence prediction a
+            dict with the output names of `BertForPreTraining`, including
+            `seq_relationship_logits` (B,).
+        """
+        import tensorflow as tf
+
+        from tf_transformer.data.masking import mask_tokens
+
+        tokenizer = self._tokenizer
+        special = list(tokenizer.special_tokens.values())
+        random_ids = np.setdiff1d(np.arange(tokenizer.vocab_size, dtype=np.int32), special)
+        is_ordinary = np.isin(np.arange(tokenizer.vocab_size), random_ids)
+
+        def hide(ids, types, label, seed):
+            masked = mask_tokens(
+                ids,
+                tf.gather(is_ordinary, ids),
+                seed,
+                mask_id=tokenizer.mask_id,
+                random_ids=random_ids,
+                continues_word=(
+                    None if self._continues_word is None else tf.gather(self._continues_word, ids)
+                ),
+                rate=self._rate,
+            )
+            inputs = {
+                "input_ids": masked.input_ids,
+                "token_type_ids": types,
+                "attention_mask": tf.cast(ids != tokenizer.pad_id, tf.int32),
+                "masked_lm_positions": masked.masked_lm_positions,
+            }
+            if not self.next_sentence:
+                return inputs, masked.labels
+            return inputs, {
+                "prediction_logits": masked.labels,
+                "seq_relationship_logits": label,
+            }
+
+        shapes = ((None, None), (None, None), (None,), (2,))
+        signature = tuple(tf.TensorSpec(shape, tf.int32) for shape in shapes)
+        return epochs_dataset(self, signature, first_epoch, first_step, epochs, hide)
+
+    def _plan(self, rng):
+        """The rows of an epoch, as (ids, start of the second text, label), and its batches.
+
+        A batch is a bucket length and the indices of its rows.
+        """
+        examples = list(self._examples(rng))
+        home = np.searchsorted(self._lengths, [len(text) for text, _, _ in examples])
+        batches, left = [], np.zeros(0, int)
+        for n, length in enumerate(self._lengths):
+            rows = rng.permutation(np.concatenate([left, np.flatnonzero(home == n)]))
+            size = max(1, self._tokens_per_batch // length)
+            whole = len(rows) - len(rows) % size
+            batches += [(length, batch) for batch in rows[:whole].reshape(-1, size)]
+            left = rows[whole:]
+        if len(left):
+            batches.append((length, np.resize(left, size)))
+        return examples, batches
+
+    def _examples(self, rng):
+        start, end = self._tokenizer.start_id, self._tokenizer.end_id
+        most = self._lengths[-1] - self._special
+        if not self.next_sentence:
+            for text in text_blocks(self._documents, most):
+                yield [start, *text, end], len(text) + 2, 0
+            return
+        for first, second, label in sentence_pairs(self._documents, most, rng):
+            yield [start, *first, end, *second, end], len(first) + 2, label

@@ -1,0 +1,295 @@
+"""An index of sentence vectors, searched exactly or approximately.
+
+Axes: N texts, B queries, D width of a vector.
+"""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer import __version__
+from tf_transformer.data.files import check_replaceable, map_array, replacing
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
+from tf_transformer.export.text_encoder import check_search, nearest, write_vectors
+from tf_transformer.json_text import parse_json
+
+APPROXIMATE = ("pq", "hnsw")
+TRAINING = 65536  # vectors that set the centroids of "pq"
+CENTROIDS = 256
+
+
+class ApproximateIndex:
+    """faiss with the settings that suit vectors of sentences.
+
+    "pq": product quantization, Jégou et al. 2011: groups of numbers, four where the width allows,
+    become one byte, a sixteenth of float32, and all vectors are compared. "hnsw": a graph of
+    neighbours, Malkov and Yashunin 2018: float32 and links, and few vectors are compared. Both are
+    held in memory.
+    """
+
+    def __init__(self, kind):
+        if kind not in APPROXIMATE:
+            raise ArgumentError("kind", " or ".join(APPROXIMATE), f"{kind!r}")
+        self._kind, self._faiss, self._index = kind, _faiss(), None
+
+    @classmethod
+    def read(cls, path, kind, rows, width):
+        """Read what `write` wrote."""
+        if not path.is_file():
+            raise MissingFileError("index", f"the file {path}", "none")
+        index = cls(kind)
+        try:
+            found = index._faiss.read_index(str(path))
+        except (RuntimeError, MemoryError) as error:
+            raise ArgumentError(
+                "index", "a file of faiss", f"{path}, which is damaged: {error}"
+            ) from error
+        wanted = {"pq": index._faiss.IndexPQ, "hnsw": index._faiss.IndexHNSWFlat}[kind]
+        if type(found) is not wanted or (found.ntotal, found.d) != (rows, width):
+            raise ArgumentError(
+                "index",
+                f"{rows} vectors of width {width} for {kind} in {path}",
+                f"{found.ntotal} of width {found.d} for {type(found).__name__}",
+            )
+        index._index = found
+        return index
+
+    def write(self, path):
+        """Write the file."""
+        self._faiss.write_index(self._index, str(path))
+
+    def fill(self, parts, width):
+        """Train on the first vectors, then add all."""
+        inner = self._faiss.METRIC_INNER_PRODUCT
+        if self._kind == "hnsw":
+            self._index = self._faiss.IndexHNSWFlat(width, 32, inner)
+            self._index.hnsw.efConstruction, self._index.hnsw.efSearch = 200, 128
+        else:
+            groups = max(n for n in range(1, max(width // 4, 1) + 1) if width % n == 0)
+            self._index = self._faiss.IndexPQ(width, groups, 8, inner)
+            parts, first = iter(parts), []
+            while sum(map(len, first)) < TRAINING and (part := next(parts, None)) is not None:
+                first.append(part)
+            seen = np.concatenate([np.empty((0, width), np.float32), *first])[:TRAINING]
+            if len(seen) < CENTROIDS:
+                raise ArgumentError(
+                    "dtype", f"at least {CENTROIDS} vectors for pq", len(seen), "Use int8."
+                )
+            self._index.pq.cp.min_points_per_centroid = 1  # or faiss prints a warning
+            self._index.train(seen)
+            parts = itertools.chain(first, parts)
+        for part in parts:
+            self._index.add(np.ascontiguousarray(part, np.float32))
+        return self._index.ntotal
+
+    def search(self, vectors, top):
+        """Find the rows with the largest dot products, approximately: see `nearest`."""
+        scores, rows = self._index.search(np.ascontiguousarray(vectors), top)
+        return scores, rows
+
+
+def _faiss():
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingPackage('faiss-cpu is not installed: pip install -e ".[search]"') from error
+    return faiss
+
+
+DTYPES = ("float32", "float16", "int8", *APPROXIMATE)
+DESCRIPTION = "vector_index.json"
+# What an index keeps of its model: the vectors of these. The same model in fewer bits gives nearly
+# the same, and so does one that was trained a little further.
+PROBES = ("A man is eating a piece of bread.", "市场昨天下跌。", "42")
+CLOSE = 0.9  # cosine; in 8 bits, or trained an epoch further, it has 0.98 and more
+
+
+class VectorIndex:
+    """Stored vectors and the search in them.
+
+    Exact search is one product of matrices over memory-mapped vectors; "pq" and "hnsw" are
+    faiss's, see `ApproximateIndex`.
+
+    Args:
+        folder: str or Path, from `write_index`.
+
+    Attributes:
+        rows: int, N.
+        width: int, D.
+
+    Raises:
+        FileNotFoundError: If the folder has no index.
+        ImportError: If it needs faiss, and faiss is not installed.
+        ValueError: If a file is damaged.
+
+    Example:
+        >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
+        >>> _ = write_index("my-index", [np.eye(2, dtype=np.float32)], encode)
+        >>> scores, rows = VectorIndex("my-index").search(np.array([[0.2, 0.9]], np.float32), top=1)
+        >>> rows.tolist()
+        [[1]]
+    """
+
+    def __init__(self, folder):
+        folder = Path(folder)
+        if not (folder / DESCRIPTION).is_file():
+            raise MissingFileError(
+                "index", f"a folder with {DESCRIPTION}, from `embed --index`", folder
+            )
+        self.rows, self.width, self.dtype = _facts(folder / DESCRIPTION)
+        self._probes = _array(folder / "probes.npy", (len(PROBES), self.width))
+        self._scales = None
+        if self.dtype in APPROXIMATE:
+            self._approximate = ApproximateIndex.read(
+                folder / "vectors.faiss", self.dtype, self.rows, self.width
+            )
+        else:
+            self._vectors = _array(folder / "vectors.npy", (self.rows, self.width), self.dtype)
+            if self.dtype == "int8":
+                self._scales = _array(folder / "scales.npy", (self.rows,))
+
+    def check_model(self, encode):
+        """Raise ValueError if the vectors of a model differ from those of the index.
+
+        Args:
+            encode: function, list of strings -> float array (B, D).
+        """
+        vectors = np.asarray(encode(list(PROBES)))
+        if vectors.shape[1] != self.width:
+            raise ArgumentError(
+                "index",
+                f"vectors of width {vectors.shape[1]}, as the model produces",
+                self.width,
+                "Build the index with the same model.",
+            )
+        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(self._probes, axis=1)
+        cosine = ((vectors * self._probes).sum(1) / np.maximum(lengths, 1e-30)).min()
+        if not cosine >= CLOSE:
+            raise ArgumentError(
+                "index",
+                "one that this model made, with the same pooling",
+                f"one of another model: the cosine of a text's vectors is {cosine:.2f}",
+                "Build the index with the same model.",
+            )
+
+    def search(self, vectors, top):
+        """Find the rows with the largest dot products; see `nearest`.
+
+        Args:
+            vectors: float array (B, D).
+            top: int, number of results, at most N.
+
+        Returns:
+            `(scores, rows)`, see `nearest`. "hnsw" may find fewer: the last rows are then -1.
+
+        Raises:
+            ValueError: See `nearest`.
+        """
+        vectors = np.asarray(vectors, np.float32)
+        check_search(vectors, self.width, top)
+        if self.dtype not in APPROXIMATE:
+            return nearest(self._vectors, vectors, top, scales=self._scales)
+        top = min(top, self.rows)
+        if not top:
+            return np.empty((len(vectors), 0), np.float32), np.empty((len(vectors), 0), np.int64)
+        return self._approximate.search(vectors, top)
+
+
+def _facts(path):
+    """`rows`, `width` and `dtype` of a description."""
+    try:
+        description = parse_json(path.read_bytes())
+        rows, width, dtype = (description[name] for name in ("rows", "width", "dtype"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArgumentError("index", f"a description in {path}", f"{error!r}") from error
+    if not (type(rows) is type(width) is int and rows >= 0 < width and dtype in DTYPES):
+        raise ArgumentError(
+            "index",
+            f"numbers of rows and columns, and a dtype of {', '.join(DTYPES)}, in {path}",
+            f"{rows!r}, {width!r} and {dtype!r}",
+        )
+    return rows, width, dtype
+
+
+def _array(path, shape, dtype="float32"):
+    """An array of the index, mapped into memory."""
+    array = map_array(path)
+    if array.shape != shape or array.dtype != dtype:
+        raise ArgumentError(
+            "index",
+            f"{dtype} of shape {shape} in {path}, as the description says",
+            f"{array.dtype} of shape {array.shape}",
+            "Build the index again.",
+        )
+    return array
+
+
+def write_index(folder, parts, encode, dtype="float32"):
+    """Write an index of vectors.
+
+    Args:
+        folder: str or Path; an index there is replaced at the end.
+        parts: iterable of float32 arrays (rows, D), such as from `embed_lines`.
+        encode: function, list of strings -> float array (B, D), the model that makes the vectors;
+            the index keeps what it says of a few texts, see `VectorIndex.check_model`.
+        dtype: "float32"; "float16"; "int8", with one range for each vector; or "pq" or "hnsw", see
+            `ApproximateIndex`.
+
+    Returns:
+        dict: `rows`, `width`, `dtype`.
+
+    Raises:
+        FileExistsError: If the folder holds something else.
+        ImportError: If faiss is needed and not installed.
+        ValueError: If the dtype is unknown, there are too few vectors for it, or they have another
+            width than those of `encode`.
+
+    Example:
+        >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
+        >>> write_index("my-index", [np.eye(2, dtype=np.float32)], encode, "int8")
+        {'rows': 2, 'width': 2, 'dtype': 'int8'}
+    """
+    if dtype not in DTYPES:
+        raise ArgumentError("dtype", f"one of {', '.join(DTYPES)}", f"{dtype!r}")
+    check_replaceable(folder, only_with=DESCRIPTION)
+    approximate = ApproximateIndex(dtype) if dtype in APPROXIMATE else None
+    probes = np.asarray(encode(list(PROBES)), np.float32)
+    width = probes.shape[1]
+    parts = _of_width(parts, width)
+    with replacing(folder, only_with=DESCRIPTION) as beside:
+        beside.mkdir()
+        np.save(beside / "probes.npy", probes)
+        if approximate is not None:
+            rows = approximate.fill(parts, width)
+            approximate.write(beside / "vectors.faiss")
+        else:
+            scales = []
+            if dtype == "int8":
+                parts = _to_int8(parts, scales)
+            with open(beside / "vectors.npy", "wb") as file:
+                rows = write_vectors(file, parts, width, np.dtype(dtype).newbyteorder("<"))
+            if dtype == "int8":
+                np.save(beside / "scales.npy", np.concatenate([np.empty(0, np.float32), *scales]))
+        facts = {"rows": rows, "width": width, "dtype": dtype}
+        text = json.dumps({"version": __version__, **facts}, indent=2)
+        (beside / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+    return facts
+
+
+def _of_width(parts, width):
+    for part in parts:
+        if part.shape[1:] != (width,):
+            raise ArgumentError(
+                "parts", f"vectors of width {width}, as encode gives", f"shape {part.shape}"
+            )
+        yield part
+
+
+def _to_int8(parts, scales):
+    """Round each vector to -127..127, and append what 1 stands for to `scales`."""
+    for part in parts:
+        scale = np.maximum(abs(part).max(1), 1e-30) / 127
+        scales.append(scale.astype(np.float32))
+        yield np.rint(part / scale[:, np.newaxis]).astype(np.int8)

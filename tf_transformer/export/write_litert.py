@@ -1,0 +1,348 @@
+"""Models written in LiteRT's format.
+
+Axes: B batch, T length, S source length, V vocabulary.
+"""
+
+import contextlib
+import json
+import logging
+import re
+import tempfile
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer import __version__
+from tf_transformer.data.files import check_replaceable, replacing
+from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.attention.plan import attention_plan
+from tf_transformer.functional.tracing import portable
+from tf_transformer.litert.lite_models import (
+    DESCRIPTION,
+    MODEL,
+    TOKENIZER,
+    import_interpreter,
+    padded,
+    read_functions,
+)
+from tf_transformer.models.bert.heads import BertForSequenceClassification, answers_of
+from tf_transformer.models.bert.sentence_encoder import SentenceEncoder
+from tf_transformer.models.sizes import check_vocabulary
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.tokenizers import Tokenizer
+
+WEIGHTS_DTYPES = ("float32", "float16", "int8", "full int8")
+
+
+def convert(functions, weights, weights_dtype="float32", examples=None):
+    """Convert functions to one LiteRT file with shared weights."""
+    module = tf.Module()  # of a Keras model the converter would make NaN
+    module.weights = weights
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        tf.saved_model.save(module, folder, signatures=functions)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, [*functions])
+        if weights_dtype != "float32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if weights_dtype == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if weights_dtype == "full int8":
+            converter.representative_dataset = lambda: iter(examples)
+        try:
+            return converter.convert()
+        except Exception as error:  # the converter raises nothing narrower
+            lacking = re.search("TF Select ops: (.*)", str(error))
+            reason = f"it has no operation {lacking[1]}" if lacking else error
+            raise ArgumentError("model", "one that LiteRT can compute", reason) from error
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Without a warning for each gradient of our own, which the file does not need."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # The converter uses an interpreter that its own package calls outdated.
+            warnings.filterwarnings("ignore", ".*tf.lite.Interpreter is deprecated", UserWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+_BERT_INPUTS = {
+    name: tf.TensorSpec((None, None), tf.int32, name=name)
+    for name in ("input_ids", "token_type_ids", "attention_mask")
+}
+
+
+class LiteFunctions(NamedTuple):
+    """What a model becomes in a LiteRT file."""
+
+    kind: str
+    functions: dict
+    facts: dict[str, Any]
+
+
+def litert_functions(model):
+    """Trace the functions of a model with operations that LiteRT has.
+
+    Classifiers have `classify`, sentence encoders `encode`: ids, types and mask (B, T) in,
+    answers or vectors out. Translators have `encode(ids, length)`, whose outputs are the
+    state of decoding with room for so many tokens, and `step(token, ...)`, which takes the state
+    under the names that `encode` gave it and returns it with `logits` (B, V).
+    """
+    kinds = {
+        BertForSequenceClassification: _of_classifier,
+        SentenceEncoder: _of_text_encoder,
+        Transformer: _of_translator,
+    }
+    of_kind = kinds.get(type(model))
+    if of_kind is None:
+        raise ArgumentError(
+            "model", f"one of {', '.join(kind.__name__ for kind in kinds)}", type(model).__name__
+        )
+    if not model.built:
+        raise ArgumentError("model", "a built model", "one without weights", "Call build().")
+    if model.compute_dtype != "float32" or any(w.dtype == "int8" for w in model.weights):
+        raise ArgumentError(
+            "model",
+            "one in float32",
+            f"{model.dtype_policy.name} or int8 weights",
+            "Pass the original; weights_dtype sets the dtype in the file.",
+        )
+    return of_kind(model)
+
+
+def _of_classifier(model):
+    def classify(**inputs):
+        return answers_of(model(inputs, training=False), model.config)
+
+    facts = {"labels": model.config.labels, "answers": model.config.answers}
+    return _of_bert("classifier", classify, model, facts)
+
+
+def _of_text_encoder(model):
+    def encode(**inputs):
+        return {"vector": model(inputs, training=False)}
+
+    return _of_bert("text encoder", encode, model, {})
+
+
+def _of_bert(kind, function, model, facts):
+    most = model.config.max_position_embeddings
+    # LiteRT has no loops that write tiles, by which a window would be computed.
+    with portable(most), attention_plan("whole"):
+        traced = tf.function(function, autograph=False).get_concrete_function(**_BERT_INPUTS)
+    return LiteFunctions(kind, {function.__name__: traced}, {"max_length": most, **facts})
+
+
+def _of_translator(model):
+    config = model.get_config()
+    states = []  # what `start` returned, for its structure
+
+    def encode(ids, length):
+        states.append(model.start(ids, length))
+        return _named(states[0])
+
+    def step(token, **state):
+        names = _named(states[0])
+        state = tf.nest.pack_sequence_as(states[0], [state[name] for name in names])
+        logits, state = model.step(token, state)
+        return {"logits": logits, **_named(state)}
+
+    longest = max(config["pe_input"], config["pe_target"])
+    with portable(longest), attention_plan("whole"):
+        encode = tf.function(encode, autograph=False).get_concrete_function(
+            ids=tf.TensorSpec((None, None), tf.int32, name="ids"),
+            length=tf.TensorSpec((), tf.int32, name="length"),
+        )
+        kept = {
+            name: tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
+            for name, tensor in encode.structured_outputs.items()
+        }
+        step = tf.function(step, autograph=False).get_concrete_function(
+            token=tf.TensorSpec((None,), tf.int32, name="token"), **kept
+        )
+    facts = {"longest_source": config["pe_input"], "longest_target": config["pe_target"]}
+    return LiteFunctions("translator", {"encode": encode, "step": step}, facts)
+
+
+def _named(state):
+    return {f"state_{n:02}": tensor for n, tensor in enumerate(tf.nest.flatten(state))}
+
+
+# Largest difference from the model, relative to the largest number of an output.
+TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "int8": 0.25, "full int8": 0.5}
+COMPARED = 16  # texts
+STEPS = 3  # of a translator, in a comparison
+
+
+def write_litert(
+    model,
+    tokenizer_file,
+    folder,
+    *,
+    weights_dtype="float32",
+    examples=None,
+    max_length=None,
+    lowercase=False,
+):
+    """Write a folder that `tf_transformer.litert` runs without TensorFlow.
+
+    The file is run and compared with the model before the folder appears.
+
+    Args:
+        model: built `BertForSequenceClassification`, `SentenceEncoder` or `Transformer`.
+        tokenizer_file: its `TokenizerFile`: `TokenizerFile.read(path)` of a `tokenizer.json`, or
+            `read_tokenizer_file(folder)` of a BERT.
+        folder: str or Path; a folder with a LiteRT model is replaced at the end.
+        weights_dtype: "float32", "float16", "int8" or "full int8", see `convert`.
+        examples: list of strings; the first 16 are compared. For "full int8" all of them set the
+            ranges of what is computed, which takes a hundred or more. None compares on words of
+            the vocabulary.
+        max_length: None, or int, the maximum number of tokens of a text, for BERT.
+        lowercase: bool, whether texts are lowercased before they are tokenized.
+
+    Returns:
+        dict: `bytes`, the size of the file; `difference`, the largest from the model, relative to
+        the largest number of an output.
+
+    Raises:
+        FileExistsError: If the folder holds something else.
+        ImportError: If ai-edge-litert or tokenizers is not installed.
+        ValueError: If an argument is invalid, LiteRT cannot compute the model, or the file does not
+            give what the model gives. Nothing is written then.
+
+    Example:
+        >>> from tf_transformer.bert import BertConfig, SentenceEncoder
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer_file
+        >>> import pathlib, tempfile
+        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+        >>> vocabulary = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (vocabulary / "vocab.txt").write_text("\\n".join(words))
+        >>> model = SentenceEncoder(BertConfig(7, 8, 1, 2, 16))
+        >>> model.build()
+        >>> report = write_litert(model, read_tokenizer_file(vocabulary), "my-lite-model")
+        >>> from tf_transformer import litert
+        >>> litert.load("my-lite-model").encode(["a b", "b"]).shape
+        (2, 8)
+    """
+    if weights_dtype not in WEIGHTS_DTYPES:
+        raise ArgumentError(
+            "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", f"{weights_dtype!r}"
+        )
+    if weights_dtype == "full int8" and not examples:
+        raise ArgumentError("examples", 'texts for "full int8"', "none")
+    if examples is not None:
+        examples = [text for text in examples if text.strip()]
+        if not examples:
+            raise ArgumentError("examples", "texts that are not blank", "none")
+    if weights_dtype != "full int8" and examples:
+        examples = examples[:COMPARED]
+    check_replaceable(folder, only_with=DESCRIPTION)
+    import_interpreter()
+    tokenizer = Tokenizer(tokenizer_file)
+    _check_tokenizer(model, tokenizer)
+    kind, functions, facts = litert_functions(model)
+    facts = {**facts, **_facts(kind, model, tokenizer, max_length), "lowercase": lowercase}
+    probes = _probes(kind, functions, tokenizer, facts, examples)
+    file = convert(functions, [w.value for w in model.weights], weights_dtype, probes)
+    with replacing(folder, only_with=DESCRIPTION) as beside:
+        beside.mkdir()
+        (beside / MODEL).write_bytes(file)
+        tokenizer.save(beside / TOKENIZER)
+        difference = _difference(
+            functions, read_functions(beside / MODEL), probes[: COMPARED * (1 + STEPS)]
+        )
+        if not difference <= TOLERANCES[weights_dtype]:  # nor NaN
+            raise ArgumentError(
+                "model",
+                f"a file within {TOLERANCES[weights_dtype]} of the model",
+                f"{difference:.3g} on {weights_dtype}",
+                "Try another weights_dtype.",
+            )
+        report = {"bytes": len(file), "difference": difference}
+        description = {"version": __version__, "kind": kind, "weights_dtype": weights_dtype}
+        text = json.dumps({**description, **facts, **report}, indent=2, ensure_ascii=False)
+        (beside / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+    return report
+
+
+def _check_tokenizer(model, tokenizer):
+    """Check that the model can read the vocabulary."""
+    check_vocabulary(model, tokenizer, "tokenizer_file")
+    if isinstance(model, Transformer) and tokenizer.pad_id != 0:
+        raise ArgumentError(
+            "tokenizer_file", "the id 0 for padding, which the masks block", tokenizer.pad_id
+        )
+
+
+def _facts(kind, model, tokenizer, max_length):
+    """What `litert.json` says of the tokens."""
+    if kind == "translator":
+        ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+        return {**ends, "length_limit": (2, 10)}
+    most = model.config.max_position_embeddings
+    if max_length is not None and not 3 <= max_length <= most:
+        raise ArgumentError("max_length", f"3 to {most}", max_length)
+    return {
+        "max_length": max_length or most,
+        "pad_id": tokenizer.pad_id,
+        "cls_id": tokenizer.start_id,
+        "sep_id": tokenizer.end_id,
+    }
+
+
+def _probes(kind, functions, tokenizer, facts, examples):
+    """Inputs of the functions: a list of `(name, dict of arrays)`."""
+    if examples:
+        texts = [text.lower() for text in examples] if facts["lowercase"] else examples
+        rows = tokenizer.encode(texts)
+    else:
+        ids = np.random.default_rng(1).integers(5, tokenizer.vocab_size, (5, 17))
+        rows = [row[: 3 + 3 * n].tolist() for n, row in enumerate(ids)]
+    probes = []
+    # All of one length: the converter's calibration cannot change shapes.
+    if kind != "translator":
+        [name] = functions
+        most = facts["max_length"]
+        rows = [[facts["cls_id"], *row[: most - 2], facts["sep_id"]] for row in rows]
+        ids, mask = (array[:, :most] for array in padded(rows, facts["pad_id"]))
+        for n in range(len(rows)):
+            one = slice(n, n + 1)
+            types = np.zeros_like(ids[one])
+            inputs = {"input_ids": ids[one], "token_type_ids": types, "attention_mask": mask[one]}
+            probes.append((name, inputs))
+        return probes
+    most = facts["longest_source"]
+    ids, _ = padded([[*row[: most - 1], facts["end_id"]] for row in rows])
+    for row in ids[:, :most]:
+        slots = np.int32(min(16, facts["longest_target"]))
+        inputs = {"ids": row[np.newaxis], "length": slots}
+        probes.append(("encode", inputs))
+        state, token = _by_tensorflow(functions["encode"], inputs), facts["start_id"]
+        for _ in range(STEPS):
+            inputs = {"token": np.array([token], np.int32), **state}
+            probes.append(("step", inputs))
+            state = _by_tensorflow(functions["step"], inputs)
+            token = 1 + int(np.argmax(state.pop("logits")[0, 1:]))
+    return probes
+
+
+def _by_tensorflow(function, inputs):
+    outputs = function(**{name: tf.constant(array) for name, array in inputs.items()})
+    return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def _difference(functions, lite, probes):
+    """The largest difference, relative to the largest number of the output; NaN if one is."""
+    worst = 0.0
+    for name, inputs in probes:
+        found = lite[name](**inputs)
+        for key, expected in _by_tensorflow(functions[name], inputs).items():
+            size = np.abs(expected, dtype=np.float64).max(initial=1e-9)
+            worst = np.maximum(worst, np.abs(found[key] - expected).max(initial=0) / size)
+    return float(worst)

@@ -1,0 +1,401 @@
+"""BERT with its heads: words, next sentence, classes of texts and tokens, spans.
+
+Axes: M tokens, D hidden size, E width of the embeddings, V vocabulary, B batch, T length, P masked
+positions, C classes.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.activations import get_activation
+from tf_transformer.functional.ids import as_ids
+from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.norms import LayerNorm
+from tf_transformer.models.bert.bert import Bert
+from tf_transformer.models.bert.layers import ConfiguredLayer
+from tf_transformer.models.bert.pretrained_bert import PretrainedBert, dense_inputs
+
+
+def classifier(num_classes, name, config):
+    """Create a dense layer for logits, in float32 under any policy, since a softmax follows."""
+    return keras.layers.Dense(
+        num_classes,
+        kernel_initializer=keras.initializers.TruncatedNormal(stddev=config.initializer_range),
+        name=name,
+        dtype="float32",
+    )
+
+
+def classifier_dropout(config, dtype):
+    """Create the dropout layer before a classifier."""
+    rate = config.classifier_dropout
+    return Dropout(config.hidden_dropout_prob if rate is None else rate, dtype=dtype)
+
+
+def answers_of(logits, config):
+    """Make answers of the logits (B, C) of a text classifier, float32 (B, C)."""
+    if config.answers == "linear":
+        return {"values": logits}
+    function = tf.nn.sigmoid if config.answers == "sigmoid" else tf.nn.softmax
+    return {"probabilities": function(logits)}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertWithHead(PretrainedBert):
+    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`."""
+
+    def __init__(self, config, *, unpad=False, jit="auto", architecture=None, **kwargs):
+        options = {"unpad": unpad, "jit": jit, "architecture": architecture}
+        super().__init__(config, **options, **kwargs)
+        self.bert = Bert(self.config, **options, dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        self.bert.build()
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertLMHead(ConfiguredLayer):
+    """LayerNorm(act(x W + b)) times the table of word embeddings, plus a bias per word.
+
+    Devlin et al. 2019, section 3.1, task 1, and `get_masked_lm_output` in the published code.
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        config = self.config
+        self.dense = FlatDense(
+            config.embedding_width,
+            get_activation(config.hidden_act),
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=config.initializer_range),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=self.dtype_policy)
+
+    def build(self, rows_shape, table_shape=None):
+        with keras.name_scope("transform"):
+            self.dense.build((None, self.config.hidden_size))
+            self.norm.build((None, self.config.embedding_width))
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
+        )
+
+    def call(self, rows, table):
+        rows = self.norm(self.dense(rows))  # (M, E)
+        logits = tf.matmul(rows, tf.cast(table, rows.dtype), transpose_b=True)
+        return tf.cast(logits, tf.float32) + tf.cast(self.output_bias, tf.float32)  # (M, V)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertForMaskedLM(BertWithHead):
+    """Logits of every word at every position, or at the requested positions.
+
+    Devlin et al. 2019, section 3.1, task 1.
+
+    Args:
+        config, unpad, jit, architecture: see `Bert`.
+
+    Call arguments:
+        inputs: dict, see `Bert`; with `masked_lm_positions`, an integer tensor (B, P), logits are
+            only computed at these positions.
+        training: bool or None; dropout is only applied if true.
+
+    Returns:
+        float32 tensor (B, T, V) or (B, P, V), logits.
+
+    Raises:
+        ValueError: If the config has an output layer of its own, `tie_word_embeddings=False`.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = BertForMaskedLM(BertConfig(13, 8, 2, 2, 16))
+        >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape.as_list()
+        [1, 3, 13]
+    """
+
+    published_as = "BertForMaskedLM"
+    head_scope = "cls/predictions/"
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        if not self.config.tie_word_embeddings:
+            raise ArgumentError(
+                "tie_word_embeddings",
+                (
+                    f"True for {type(self).__name__}, whose output layer is the table of word "
+                    "embeddings"
+                ),
+                "False",
+                ("If the checkpoint has the same numbers in both, pass tie_word_embeddings=True."),
+            )
+        self.predictions = BertLMHead(self.config, name="predictions", dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        super().build()
+        with keras.name_scope("cls"):
+            self.predictions.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=None):
+        inputs, positions = split_positions(inputs)
+        outputs = self.bert(inputs, training=training)
+        return self.word_logits(outputs["sequence_output"], positions)
+
+    def word_logits(self, states, positions=None):
+        """Compute the logits of the words at some positions.
+
+        Args:
+            states: float tensor (B, T, D).
+            positions: None, or an integer tensor (B, P).
+
+        Returns:
+            float32 tensor (B, T, V) or (B, P, V); under XLA, NaN for a position out of range.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If a position is out of range, except under XLA.
+        """
+        if positions is not None:
+            positions = as_ids(positions, "masked_lm_positions")
+            inside = (positions >= 0) & (positions < tf.shape(states, positions.dtype)[1])
+            states = tf.gather(states, positions, batch_dims=1)
+            # XLA raises no errors and would clamp the position.
+            nan = tf.constant(float("nan"), states.dtype)
+            states = tf.where(tf.expand_dims(inside, -1), states, nan)
+        rows = tf.reshape(states, (-1, states.shape[-1]))
+        logits = self.predictions(rows, self.bert.embeddings.word_embeddings)
+        shape = tf.concat([tf.shape(states)[:2], [self.config.vocab_size]], 0)
+        logits = tf.reshape(logits, shape)
+        logits.set_shape((*states.shape[:2], self.config.vocab_size))
+        return logits
+
+
+def split_positions(inputs):
+    """Split off `masked_lm_positions`, or None, from the inputs of `Bert`."""
+    inputs = dense_inputs(inputs)
+    return inputs, inputs.pop("masked_lm_positions", None)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertForNextSentencePrediction(BertWithHead):
+    """Predict whether the second segment follows the first.
+
+    Devlin et al. 2019, section 3.1, task 2.
+
+    Args:
+        config, unpad, jit, architecture: see `Bert`; the config must have a pooler.
+
+    Call arguments:
+        inputs, training: see `Bert`; `token_type_ids` mark the segments.
+
+    Returns:
+        float32 tensor (B, 2), logits: 0 = it follows, 1 = it is a random segment.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = BertForNextSentencePrediction(BertConfig(13, 8, 2, 2, 16))
+        >>> ids, types = tf.constant([[2, 7, 3, 5, 3]]), tf.constant([[0, 0, 0, 1, 1]])
+        >>> model({"input_ids": ids, "token_type_ids": types}).shape.as_list()
+        [1, 2]
+    """
+
+    published_as = "BertForNextSentencePrediction"
+    head_scope = "cls/seq_relationship/"
+    pooler_use = "needed"
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.seq_relationship = classifier(2, "seq_relationship", self.config)
+
+    def build(self, input_shape=None):
+        super().build()
+        with keras.name_scope("cls"):
+            self.seq_relationship.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=None):
+        return self.seq_relationship(self.bert(inputs, training=training)["pooled_output"])
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertForPreTraining(BertForMaskedLM):
+    """Predict masked words, and whether the second segment follows the first.
+
+    Devlin et al. 2019, section 3.1, both tasks.
+
+    Args:
+        config, unpad, jit, architecture: see `Bert`; the config must have a pooler.
+
+    Call arguments:
+        inputs, training: see `BertForMaskedLM`.
+
+    Returns:
+        dict of float32 logits: `prediction_logits` (B, T, V) or (B, P, V), and
+        `seq_relationship_logits` (B, 2): 0 = it follows, 1 = it is a random segment.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = BertForPreTraining(BertConfig(13, 8, 2, 2, 16))
+        >>> logits = model({"input_ids": tf.constant([[2, 7, 3]])})
+        >>> logits["seq_relationship_logits"].shape.as_list()
+        [1, 2]
+    """
+
+    published_as = "BertForPreTraining"
+    head_scope = "cls/"
+    pooler_use = "needed"
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.seq_relationship = classifier(2, "seq_relationship", self.config)
+
+    def build(self, input_shape=None):
+        super().build()
+        with keras.name_scope("cls"):
+            self.seq_relationship.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=None):
+        inputs, positions = split_positions(inputs)
+        outputs = self.bert(inputs, training=training)
+        return {
+            "prediction_logits": self.word_logits(outputs["sequence_output"], positions),
+            "seq_relationship_logits": self.seq_relationship(outputs["pooled_output"]),
+        }
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertForQuestionAnswering(BertWithHead):
+    """Predict where an answer starts and ends in a text.
+
+    Devlin et al. 2019, section 4.2: the question is segment 0, the text segment 1.
+
+    Args:
+        config, unpad, jit, architecture: see `Bert`.
+
+    Call arguments:
+        inputs, training: see `Bert`.
+
+    Returns:
+        dict of float32 logits: `start_logits` (B, T) and `end_logits` (B, T).
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = BertForQuestionAnswering(BertConfig(13, 8, 2, 2, 16))
+        >>> model({"input_ids": tf.constant([[2, 7, 3]])})["start_logits"].shape.as_list()
+        [1, 3]
+    """
+
+    published_as = "BertForQuestionAnswering"
+    head_scope = "cls/squad/"
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.squad = classifier(2, "squad", self.config)
+
+    def build(self, input_shape=None):
+        super().build()
+        with keras.name_scope("cls"):
+            self.squad.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=None):
+        logits = self.squad(self.bert(inputs, training=training)["sequence_output"])  # (B, T, 2)
+        start, end = tf.unstack(logits, axis=-1)
+        return {"start_logits": start, "end_logits": end}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertForSequenceClassification(BertWithHead):
+    """Predict the class of a text, or of a pair of texts.
+
+    Dropout and a dense layer on the pooled output, Devlin et al. 2019, section 4.1.
+
+    Args:
+        config, unpad, jit, architecture: see `Bert`; the config must have a pooler and `labels`.
+
+    Call arguments:
+        inputs, training: see `Bert`.
+
+    Returns:
+        float32 tensor (B, C), logits in the order of `config.labels`.
+
+    Raises:
+        ValueError: If the config has no labels or no pooler; see also `Bert`.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = BertForSequenceClassification(BertConfig(13, 8, 2, 2, 16, labels=("no", "yes")))
+        >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape.as_list()
+        [1, 2]
+    """
+
+    published_as = "BertForSequenceClassification"
+    head_scope = "classifier/"
+    pooler_use = "needed"
+    has_labels = True
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.dropout = classifier_dropout(self.config, self.dtype_policy)
+        self.classifier = classifier(len(self.config.labels), "classifier", self.config)
+
+    def build(self, input_shape=None):
+        super().build()
+        self.classifier.build((None, self.config.hidden_size))
+
+    def head(self, outputs, training=None):
+        """Compute the logits (B, C) from the outputs of `self.bert`."""
+        return self.classifier(self.dropout(outputs["pooled_output"], training=training))
+
+    def call(self, inputs, training=None):
+        return self.head(self.bert(inputs, training=training), training)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertForTokenClassification(BertWithHead):
+    """Predict a class for each token, for example named entities or parts of speech.
+
+    Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.
+
+    Its labels are (B, T), from 0, and -100 where a token has none, as in Hugging Face's data:
+    special tokens, padding, and all but the first token of a word. `compile` gives -100 to losses
+    and metrics whose `ignore_class` is "auto": `SmoothedCrossentropy`, `MaskedAccuracy`. Keras's
+    loss needs `SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)`.
+
+    Args:
+        config, unpad, jit, architecture: see `Bert`; the config must have `labels`.
+
+    Call arguments:
+        inputs, training: see `Bert`.
+
+    Returns:
+        float32 tensor (B, T, C), logits in the order of `config.labels`.
+
+    Raises:
+        ValueError: If the config has no labels; see also `Bert`.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = BertForTokenClassification(BertConfig(13, 8, 2, 2, 16, labels=("no", "yes")))
+        >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape.as_list()
+        [1, 3, 2]
+    """
+
+    published_as = "BertForTokenClassification"
+    head_scope = "classifier/"
+    has_labels = True
+    ignore_class = -100
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.dropout = classifier_dropout(self.config, self.dtype_policy)
+        self.classifier = classifier(len(self.config.labels), "classifier", self.config)
+
+    def build(self, input_shape=None):
+        super().build()
+        self.classifier.build((None, self.config.hidden_size))
+
+    def head(self, outputs, training=None):
+        """Compute the logits (B, T, C) from the outputs of `self.bert`."""
+        return self.classifier(self.dropout(outputs["sequence_output"], training=training))
+
+    def call(self, inputs, training=None):
+        return self.head(self.bert(inputs, training=training), training)

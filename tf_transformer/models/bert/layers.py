@@ -1,0 +1,525 @@
+"""The layers of BERT.
+
+Axes: B batch, F length of the queries ("from"), T length of the keys ("to") or length, N heads, G
+heads of keys and values, H head width, M rows of a matrix of tokens or tokens, D hidden size.
+"""
+
+import contextlib
+import contextvars
+import functools
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.activations import get_activation
+from tf_transformer.functional.attention.masks import with_key_masks
+from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
+from tf_transformer.layers.architecture import Architecture, with_architecture
+from tf_transformer.layers.base_layer import NotesLayer
+from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.multi_head_attention import check_heads
+from tf_transformer.layers.norms import LayerNorm
+from tf_transformer.layers.positions import part_config, with_part
+from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.token_layout import padded_layout, token_rows
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ConfiguredLayer(NotesLayer, keras.layers.Layer):
+    """Base class for the parts of BERT: `self.config`, and a Keras config that contains it."""
+
+    def __init__(self, config, **kwargs):
+        super().__init__(**kwargs)
+        self.config = BertConfig.of(config)
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class LayerWithArchitecture(ConfiguredLayer):
+    """Base class for the parts of BERT that depend on an `Architecture`."""
+
+    def __init__(self, config, *, architecture=None, **kwargs):
+        super().__init__(config, **kwargs)
+        if architecture is not None and not isinstance(architecture, Architecture):
+            raise ArgumentError(
+                "architecture",
+                "None or an Architecture",
+                f"{architecture!r}",
+                "For a dict use Architecture.from_dict.",
+            )
+        self.architecture = architecture
+
+    def get_config(self):
+        choice = self.architecture
+        return {**super().get_config(), "architecture": choice and choice.to_dict()}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_architecture(config))
+
+
+_drawing = contextvars.ContextVar("drawing", default=True)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class DrawnKernel(keras.initializers.TruncatedNormal):
+    """Truncated normal values, or uninitialized memory inside `without_drawing`."""
+
+    def __call__(self, shape, dtype=None):
+        if _drawing.get():
+            return super().__call__(shape, dtype)
+        return tf.raw_ops.Empty(shape=shape, dtype=dtype or keras.backend.floatx())
+
+
+@contextlib.contextmanager
+def without_drawing():
+    """Build a model without drawing the initial weights of its encoder.
+
+    Drawing them takes longer than reading a checkpoint. Every variable with a `DrawnKernel` must
+    be assigned afterwards.
+    """
+    token = _drawing.set(False)
+    try:
+        yield
+    finally:
+        _drawing.reset(token)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BERTLayerNorm(LayerNorm):
+    """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
+
+    Ba et al. 2016, "Layer Normalization", equation 4. Same as `layers.LayerNorm`, with BERT's
+    epsilon and the width given by the config.
+
+    Args:
+        config: `BertConfig`, or its dict; `hidden_size` is used.
+        variance_epsilon: float, added to the variance.
+
+    Call arguments:
+        inputs: float tensor (..., hidden_size).
+
+    Returns:
+        Tensor of the shape of `inputs`.
+
+    Raises:
+        ValueError: If the input has another width.
+
+    Example:
+        >>> norm = BERTLayerNorm(BertConfig(hidden_size=2, num_attention_heads=1))
+        >>> norm(tf.constant([[1.0, 3.0]])).numpy().round(3).tolist()
+        [[-1.0, 1.0]]
+    """
+
+    def __init__(self, config, variance_epsilon=1e-12, **kwargs):
+        super().__init__(variance_epsilon, **kwargs)
+        self.config = BertConfig.of(config)
+
+    def build(self, input_shape):
+        if input_shape[-1] != self.config.hidden_size:
+            raise ArgumentError(
+                "inputs",
+                f"width {self.config.hidden_size} (hidden_size of the config)",
+                f"shape {tuple(input_shape)}",
+            )
+        super().build(input_shape)
+
+    def get_config(self):
+        config = super().get_config()
+        epsilon = config.pop("epsilon")
+        return {**config, "config": self.config.to_dict(), "variance_epsilon": epsilon}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertAttention(NotesLayer, keras.layers.Layer):
+    """Projections to queries, keys and values, and attention with dropout on the weights.
+
+    Devlin et al. 2019, section 3, and "Attention Is All You Need", section 3.2.2, without the
+    output projection.
+    """
+
+    def __init__(
+        self,
+        num_attention_heads,
+        size_per_head,
+        *,
+        query_act=None,
+        key_act=None,
+        value_act=None,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.02,
+        jit="auto",
+        positions=None,
+        num_key_value_heads=None,
+        share_qk=False,
+        window=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_attention_heads = num_attention_heads
+        self.size_per_head = size_per_head
+        self.activations = query_act, key_act, value_act
+        self.rate = attention_probs_dropout_prob
+        self.initializer_range = initializer_range
+        self.jit = jit
+        self.positions = positions
+        self.num_key_value_heads = num_key_value_heads or num_attention_heads
+        self.share_qk = share_qk
+        self.window = window
+        self.seed_generator = keras.random.SeedGenerator()
+        self.query = self._projection("query", num_attention_heads, query_act)
+        self.key = self.query
+        if not share_qk:
+            self.key = self._projection("key", self.num_key_value_heads, key_act)
+        self.value = self._projection("value", self.num_key_value_heads, value_act)
+
+    def _projection(self, name, heads, activation):
+        return FlatDense(
+            heads * self.size_per_head,
+            get_activation(activation),
+            kernel_initializer=DrawnKernel(stddev=self.initializer_range),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, from_tensor_shape, to_tensor_shape):
+        self.query.build(from_tensor_shape)
+        if not self.share_qk:
+            self.key.build(to_tensor_shape)
+        self.value.build(to_tensor_shape)
+        if self.positions is not None and not self.positions.built:
+            self.positions.build((None, self.num_attention_heads, None, self.size_per_head))
+
+    def attend(
+        self,
+        from_rows,
+        to_rows,
+        from_layout,
+        to_layout,
+        mask=None,
+        bias=None,
+        training=None,
+        return_attention_weights=False,
+    ):
+        """Attend from the tokens of one matrix to those of another."""
+        dropout = None
+        if training and self.rate:
+            dropout = self.rate, tf.cast(self.seed_generator.next(), tf.int64)
+        queries = from_layout.to_heads(self.query(from_rows), self.num_attention_heads)
+        keys, values = (
+            to_layout.to_heads(project(to_rows), self.num_key_value_heads)
+            for project in (self.key, self.value)
+        )
+        if self.positions is not None:
+            queries, keys = (
+                self.positions.rotate(x, tf.range(tf.shape(x)[2])) for x in (queries, keys)
+            )
+            bias = self._bias(queries, keys, bias)
+        heads, weights = grouped_attention(
+            queries,
+            keys,
+            values,
+            self.num_attention_heads // self.num_key_value_heads,
+            mask,
+            bias=bias,
+            window=self.window,
+            dropout=dropout,
+            return_attention_weights=return_attention_weights,
+            jit=self.jit,
+        )
+        return from_layout.from_heads(heads), weights
+
+    def _bias(self, queries, keys, bias):
+        length = tf.shape(keys)[2] if keys.shape[2] is None else keys.shape[2]
+        by_distance = self.positions.by_distance(queries, length, causal=False)
+        if by_distance is None:
+            return bias
+        if bias is not None:
+            raise ArgumentError(
+                "bias",
+                f"None, since {type(self.positions).__name__} adds its own to the scores",
+                remedy="Pass a mask instead of an additive one.",
+            )
+        return by_distance
+
+    def get_config(self):
+        names = ("query_act", "key_act", "value_act")
+        return {
+            **super().get_config(),
+            "num_attention_heads": self.num_attention_heads,
+            "size_per_head": self.size_per_head,
+            **dict(zip(names, self.activations, strict=True)),
+            "attention_probs_dropout_prob": self.rate,
+            "initializer_range": self.initializer_range,
+            "jit": self.jit,
+            "positions": part_config(self.positions),
+            "num_key_value_heads": self.num_key_value_heads,
+            "share_qk": self.share_qk,
+            "window": self.window,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_part(config))
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BERTSelfAttention(BertAttention):
+    """Self-attention with an additive mask.
+
+    softmax(Q K^T / sqrt(H) + attention_mask) V in each head, heads concatenated; Devlin et al.
+    2019, section 3.
+
+    Args:
+        config: `BertConfig`, or its dict.
+        num_heads: None for that of the config; or int, N, with the width that the config gives.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
+
+    Call arguments:
+        hidden_states: float tensor (B, T, D).
+        attention_mask: None, or a float tensor that broadcasts to the scores (B, N, T, T) and is
+            added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
+        training: bool or None; dropout is only applied if true.
+        hidden_states_mask: None, or bool tensor (B, T), False for padding, which is blocked as
+            well; by default the Keras mask of `hidden_states`, which is also that of the output.
+
+    Returns:
+        (B, T, D).
+
+    Raises:
+        ValueError: If the input has another rank or width, or the mask is an integer or bool
+            tensor and therefore not additive.
+
+    Example:
+        >>> layer = BERTSelfAttention(BertConfig(hidden_size=8, num_attention_heads=2))
+        >>> layer(tf.ones((1, 3, 8)), tf.constant([[[[0.0, 0.0, -10000.0]]]])).shape.as_list()
+        [1, 3, 8]
+    """
+
+    def __init__(self, config, *, num_heads=None, jit="auto", **kwargs):
+        config = BertConfig.of(config)
+        super().__init__(
+            num_heads or config.num_attention_heads,
+            config.head_size,
+            attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+            initializer_range=config.initializer_range,
+            jit=jit,
+            **kwargs,
+        )
+        self.config = config
+
+    def build(self, hidden_states_shape):
+        if hidden_states_shape[-1] != self.config.hidden_size:
+            raise ArgumentError(
+                "hidden_states",
+                f"(batch, length, {self.config.hidden_size})",
+                f"shape {tuple(hidden_states_shape)}",
+            )
+        super().build(hidden_states_shape, hidden_states_shape)
+
+    def call(self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None):
+        if len(hidden_states.shape) != 3:
+            raise ArgumentError(
+                "hidden_states", "(batch, length, width)", f"shape {tuple(hidden_states.shape)}"
+            )
+        if attention_mask is not None and not attention_mask.dtype.is_floating:
+            raise ArgumentError(
+                "attention_mask",
+                "floats to add to the scores",
+                attention_mask.dtype.name,
+                "Pass additive_mask(attention_mask).",
+            )
+        layout = padded_layout(*tf.unstack(tf.shape(hidden_states)[:2]))
+        rows = layout.to_rows(hidden_states)
+        mask = with_key_masks(None, hidden_states, hidden_states_mask)
+        context, _ = self.attend(rows, rows, layout, layout, mask, attention_mask, training)
+        context = layout.to_batch(context)
+        context.set_shape(hidden_states.shape)
+        return context
+
+    def get_config(self):
+        # The config replaces the arguments of `BertAttention`.
+        config = keras.layers.Layer.get_config(self)
+        heads = self.num_attention_heads
+        return {**config, "config": self.config.to_dict(), "num_heads": heads, "jit": self.jit}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertLayer(ConfiguredLayer):
+    """Self-attention and a feed-forward network, each followed by dropout, "add and norm".
+
+    Devlin et al. 2019, section 3. Its variables are named as in the published checkpoints, from
+    `attention/self/query/kernel` to `output/LayerNorm/beta`.
+    """
+
+    def __init__(self, config, *, group=0, jit="auto", **kwargs):
+        super().__init__(config, **kwargs)
+        config = self.config
+        self.group = group
+        self.jit = jit
+        dtype = self.dtype_policy
+        kernel = DrawnKernel(stddev=config.initializer_range)
+        width, (heads, inner) = config.hidden_size, config.size_of(group)
+        self.attention = BERTSelfAttention(
+            config, num_heads=heads, jit=jit, name="self", dtype=dtype
+        )
+        self.attention_output = FlatDense(
+            width, kernel_initializer=kernel, name="dense", dtype=dtype
+        )
+        self.attention_norm = BERTLayerNorm(
+            config, config.layer_norm_eps, name="LayerNorm", dtype=dtype
+        )
+        self.intermediate = FlatDense(
+            inner,
+            get_activation(config.hidden_act),
+            kernel_initializer=kernel.clone(),
+            name="dense",
+            dtype=dtype,
+        )
+        self.output_dense = FlatDense(
+            width, kernel_initializer=kernel.clone(), name="dense", dtype=dtype
+        )
+        self.output_norm = BERTLayerNorm(
+            config, config.layer_norm_eps, name="LayerNorm", dtype=dtype
+        )
+        self.dropout1 = Dropout(config.hidden_dropout_prob, dtype=dtype)
+        self.dropout2 = Dropout(config.hidden_dropout_prob, dtype=dtype)
+
+    def build(self, rows_shape):
+        inner = (*rows_shape[:-1], self.intermediate.units)
+        heads = (*rows_shape[:-1], self.attention.query.units)
+        with keras.name_scope("attention"):
+            self.attention.build((None, *rows_shape))
+            with keras.name_scope("output"):
+                self.attention_output.build(heads)
+                self.attention_norm.build(rows_shape)
+        with keras.name_scope("intermediate"):
+            self.intermediate.build(rows_shape)
+        with keras.name_scope("output"):
+            self.output_dense.build(inner)
+            self.output_norm.build(rows_shape)
+
+    def forward(
+        self,
+        rows,
+        layout,
+        mask=None,
+        bias=None,
+        training=None,
+        return_attention_weights=False,
+    ):
+        """Compute the layer."""
+        context, weights = self.attention.attend(
+            rows, rows, layout, layout, mask, bias, training, return_attention_weights
+        )
+        attended = self.dropout1(self.attention_output(context), training=training)
+        rows = self.attention_norm(rows + attended)
+        inner = self.output_dense(self.intermediate(rows))
+        return self.output_norm(rows + self.dropout2(inner, training=training)), weights
+
+    def get_config(self):
+        return {**super().get_config(), "group": self.group, "jit": self.jit}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertArchitectureLayer(LayerWithArchitecture):
+    """`BertLayer` with the parts of an `Architecture`.
+
+    The sublayers are those of `layers.EncoderLayer`; the dropout of attention weights and the
+    initialization of attention are BERT's. Feed-forward networks keep the initialization of Keras,
+    whose standard deviation is 0.023 in the size of BERT-base. `hidden_act` and `layer_norm_eps` of
+    the config are not used, since the parts have their own.
+    """
+
+    def __init__(self, config, *, architecture, positions=None, group=0, jit="auto", **kwargs):
+        super().__init__(config, architecture=architecture, **kwargs)
+        config, dtype = self.config, self.dtype_policy
+        width, (heads, inner) = config.hidden_size, config.size_of(group)
+        groups, key_dim = architecture.num_key_value_heads, architecture.key_dim or config.head_size
+        check_heads(width, heads, key_dim, groups, architecture.share_qk)
+        if positions is None:
+            positions = architecture.positions.copy(dtype, name="positions").for_layer()
+        self.group = group
+        self.jit = jit
+        self.attention = BertAttention(
+            heads,
+            key_dim,
+            attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+            initializer_range=config.initializer_range,
+            jit=jit,
+            positions=positions,
+            num_key_value_heads=groups,
+            share_qk=architecture.share_qk,
+            window=architecture.window,
+            name="self",
+            dtype=dtype,
+        )
+        self.attention_output = FlatDense(
+            width,
+            kernel_initializer=DrawnKernel(stddev=config.initializer_range),
+            name="output",
+            dtype=dtype,
+        )
+        self.ffn_before, self.ffn = architecture.feed_forward.networks(width, inner, dtype)
+        self.attention_norm, self.ffn_norm = (
+            architecture.new_norm(name, dtype) for name in ("attention_norm", "ffn_norm")
+        )
+        self.dropout1, self.dropout2 = (
+            Dropout(config.hidden_dropout_prob, dtype=dtype) for _ in range(2)
+        )
+        if self.ffn_before is not None:
+            self.ffn_before_norm = architecture.new_norm("ffn_before_norm", dtype)
+            self.dropout0 = Dropout(config.hidden_dropout_prob, dtype=dtype)
+
+    def build(self, rows_shape):
+        attention = self.attention
+        heads_shape = (*rows_shape[:-1], attention.num_attention_heads * attention.size_per_head)
+        with keras.name_scope("attention"):
+            attention.build(rows_shape, rows_shape)
+            self.attention_output.build(heads_shape)
+        for layer in (self.attention_norm, self.ffn, self.ffn_norm):
+            layer.build(rows_shape)
+        if self.ffn_before is not None:
+            self.ffn_before.build(rows_shape)
+            self.ffn_before_norm.build(rows_shape)
+
+    def forward(
+        self,
+        rows,
+        layout,
+        mask=None,
+        bias=None,
+        training=None,
+        return_attention_weights=False,
+    ):
+        """Compute the layer."""
+
+        def attend(y):
+            context, weights = self.attention.attend(
+                y, y, layout, layout, mask, bias, training, return_attention_weights
+            )
+            return self.attention_output(context), weights
+
+        join = functools.partial(
+            self.architecture.residual, training=training, tokens=token_rows(mask, layout)
+        )
+        if self.ffn_before is not None:
+            rows, _ = join(
+                rows, lambda y: (self.ffn_before(y), None), self.ffn_before_norm, self.dropout0
+            )
+        rows, weights = join(rows, attend, self.attention_norm, self.dropout1)
+        rows, _ = join(rows, lambda y: (self.ffn(y), None), self.ffn_norm, self.dropout2)
+        return rows, weights
+
+    def get_config(self):
+        positions = part_config(self.attention.positions)
+        config = {"positions": positions, "group": self.group, "jit": self.jit}
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(with_part(config))

@@ -1,0 +1,249 @@
+"""The functions of the notes: `attention_layer` and `transformer_model`.
+
+Axes: B batch, F length of the queries, T length of the keys or length of the keys (the same), N
+heads, H head width, D hidden size.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.activations import gelu
+from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
+from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.encoder import BertEncoder
+from tf_transformer.models.bert.layers import BertAttention
+from tf_transformer.models.bert.token_layout import padded_layout
+
+
+def unique_name(name):
+    """Return an unused layer name: a Keras model requires unique names."""
+    number = keras.backend.get_uid(name) - 1
+    return f"{name}_{number}" if number else name
+
+
+def as_tensor(values, name="from_tensor, to_tensor"):
+    """Convert values to a float tensor; a `keras.Input` is returned unchanged."""
+    values = values if keras.backend.is_keras_tensor(values) else tf.convert_to_tensor(values)
+    if not tf.as_dtype(values.dtype).is_floating:
+        raise ArgumentError(name, "floats", tf.as_dtype(values.dtype).name)
+    return values
+
+
+def attention_layer(
+    from_tensor,
+    to_tensor,
+    attention_mask=None,
+    num_attention_heads=1,
+    size_per_head=512,
+    query_act=None,
+    key_act=None,
+    value_act=None,
+    attention_probs_dropout_prob=0.0,
+    initializer_range=0.02,
+    do_return_2d_tensor=False,
+    batch_size=None,
+    from_seq_length=None,
+    to_seq_length=None,
+):
+    """Create multi-head attention and apply it from one tensor to another.
+
+    softmax(Q K^T / sqrt(H) + (1 - attention_mask) * -10000) V in each head, "Attention Is All You
+    Need", section 3.2.2, without an output projection.
+
+    Args:
+        from_tensor: float tensor (B, F, width) or (B * F, width), or `keras.Input`.
+        to_tensor: float tensor (B, T, width) or (B * T, width).
+        attention_mask: None, or an integer tensor (B, F, T), 1 = may attend.
+        num_attention_heads, size_per_head: int, N and H.
+        query_act, key_act, value_act: None, functions, or names of `functional.activations`.
+        attention_probs_dropout_prob: float in [0, 1), dropout of attention weights.
+        initializer_range: float, standard deviation of new kernels.
+        do_return_2d_tensor: bool, True returns a matrix.
+        batch_size, from_seq_length, to_seq_length: int, B, F and T; required for matrices.
+
+    Keras masks: padding of `to_tensor` is blocked, and the mask of `from_tensor` passed on.
+
+    Returns:
+        (B, F, N * H), or (B * F, N * H) with `do_return_2d_tensor`.
+
+    Raises:
+        ValueError: If the ranks of the two tensors differ or are neither 2 nor 3, lengths are
+            missing or do not match the matrices, the batch sizes differ, an input is an integer
+            tensor, or the mask is float.
+
+    Differs from the notes: dropout is only applied in training; a float mask is rejected.
+
+    Example:
+        >>> rows = attention_layer(
+        ...     tf.ones((2, 3, 8)), tf.ones((2, 5, 8)), None, 2, 4, do_return_2d_tensor=True
+        ... )
+        >>> rows.shape.as_list()
+        [6, 8]
+    """
+    from_tensor, to_tensor = as_tensor(from_tensor), as_tensor(to_tensor)
+    rank = len(from_tensor.shape)
+    if rank != len(to_tensor.shape) or rank not in (2, 3):
+        raise ArgumentError(
+            "from_tensor, to_tensor",
+            "the same rank, 2 or 3",
+            f"shapes {tuple(from_tensor.shape)} and {tuple(to_tensor.shape)}",
+        )
+    lengths = (batch_size, from_seq_length, to_seq_length)
+    if rank == 2 and None in lengths:
+        raise ArgumentError(
+            "batch_size, from_seq_length, to_seq_length",
+            "all three, since from_tensor is a matrix",
+            lengths,
+        )
+    for name, tensor, length in (
+        ("from_tensor", from_tensor, from_seq_length),
+        ("to_tensor", to_tensor, to_seq_length),
+    ):
+        rows = tensor.shape[0]
+        if rank == 2 and rows is not None and rows != batch_size * length:
+            raise ArgumentError(
+                name,
+                f"{batch_size} * {length} rows (batch_size, "
+                f"{name.removesuffix('tensor')}seq_length)",
+                f"shape {tuple(tensor.shape)}",
+            )
+    batches = (tensor.shape[0] for tensor in (from_tensor, to_tensor))
+    if rank == 3 and len({*batches} - {None}) > 1:
+        raise ArgumentError(
+            "to_tensor",
+            f"the batch size of from_tensor, {from_tensor.shape[0]}",
+            f"shape {tuple(to_tensor.shape)}",
+        )
+    layer = _Attention(
+        num_attention_heads,
+        size_per_head,
+        query_act=query_act,
+        key_act=key_act,
+        value_act=value_act,
+        attention_probs_dropout_prob=attention_probs_dropout_prob,
+        initializer_range=initializer_range,
+        lengths=lengths if rank == 2 else None,
+        do_return_2d_tensor=do_return_2d_tensor,
+        name=unique_name("self"),
+    )
+    return layer(from_tensor, to_tensor, attention_mask)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class _Attention(BertAttention):
+    """The layer behind `attention_layer`, so that it can be part of a Keras model."""
+
+    def __init__(self, *args, lengths, do_return_2d_tensor, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.lengths = lengths
+        self.do_return_2d_tensor = do_return_2d_tensor
+
+    def call(
+        self, from_tensor, to_tensor, attention_mask=None, training=None, *, to_tensor_mask=None
+    ):
+        mask = with_key_masks(None, to_tensor, to_tensor_mask)  # (B, 1, T) or (1, B * T)
+        if self.lengths is None:
+            batch, queries = tf.unstack(tf.shape(from_tensor)[:2])
+            keys = tf.shape(to_tensor)[1]
+            static = from_tensor.shape[:2]
+        else:
+            batch, queries, keys = self.lengths
+            static = (batch, queries)
+            mask = mask if mask is None else tf.reshape(mask, (batch, 1, keys))
+        from_layout, to_layout = padded_layout(batch, queries), padded_layout(batch, keys)
+        rows, _ = self.attend(
+            from_layout.to_rows(from_tensor),
+            to_layout.to_rows(to_tensor),
+            from_layout,
+            to_layout,
+            mask,
+            bias=None if attention_mask is None else additive_mask(attention_mask),
+            training=training,
+        )
+        if self.do_return_2d_tensor:
+            return rows
+        output = from_layout.to_batch(rows)
+        output.set_shape((*static, rows.shape[-1]))
+        return output
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The Keras mask of `from_tensor`, if the output has its axes."""
+        if self.do_return_2d_tensor != (self.lengths is not None):
+            return None
+        return super().compute_mask(inputs, previous_mask)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "lengths": self.lengths,
+            "do_return_2d_tensor": self.do_return_2d_tensor,
+        }
+
+
+def transformer_model(
+    input_tensor,
+    attention_mask=None,
+    hidden_size=768,
+    num_hidden_layers=12,
+    num_attention_heads=12,
+    intermediate_size=3072,
+    intermediate_act_fn=gelu,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    initializer_range=0.02,
+    do_return_all_layers=False,
+):
+    """Create BERT layers and apply them to a tensor.
+
+    "Attention Is All You Need", section 3.1, with BERT's GELU, dropout and epsilon of 1e-12.
+    Computed on a matrix (B * T, D); only attention reshapes it to a batch.
+
+    Args:
+        input_tensor: float tensor (B, T, D) or `keras.Input`.
+        attention_mask: None, or an integer tensor (B, F, T): 1 = token F may attend to token T, 0 =
+            -10000.0 is added to the score.
+        hidden_size: int, D, must be a multiple of `num_attention_heads`.
+        num_hidden_layers, num_attention_heads, intermediate_size: int.
+        intermediate_act_fn: function, or a name of `functional.activations`, or None for none.
+        hidden_dropout_prob: float in [0, 1), dropout rate on the output of each sublayer.
+        attention_probs_dropout_prob: float in [0, 1), dropout rate of attention weights.
+        initializer_range: float, standard deviation for initializing kernels.
+        do_return_all_layers: bool, True returns the output of every layer.
+
+    Keras masks: padding of `input_tensor` is blocked, and its mask passed on.
+
+    Returns:
+        (B, T, D), or the list of the outputs of all layers in order.
+
+    Raises:
+        ValueError: If `hidden_size` is not a multiple of `num_attention_heads`, the input is not a
+            float tensor of rank 3 and width `hidden_size`, or the mask is float.
+
+    Differs from the notes: dropout is only applied in training (in `fit`, or if the resulting Keras
+    model is called with `training=True`); a float mask is rejected, since everywhere else in this
+    library a float 1.0 means blocked.
+
+    Example:
+        >>> x = keras.Input((20, 32))
+        >>> model = keras.Model(x, transformer_model(x, None, 32, 2, 4, 64))
+        >>> model(tf.ones((8, 20, 32))).shape.as_list()
+        [8, 20, 32]
+    """
+    input_tensor = as_tensor(input_tensor, "input_tensor")
+    if len(input_tensor.shape) != 3:
+        raise ArgumentError(
+            "input_tensor", "rank 3, (batch, length, width)", f"shape {tuple(input_tensor.shape)}"
+        )
+    config = BertConfig(
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=num_attention_heads,
+        intermediate_size=intermediate_size,
+        hidden_act="linear" if intermediate_act_fn is None else intermediate_act_fn,
+        hidden_dropout_prob=hidden_dropout_prob,
+        attention_probs_dropout_prob=attention_probs_dropout_prob,
+        initializer_range=initializer_range,
+    )
+    outputs = BertEncoder(config, name=unique_name("encoder"))(input_tensor, attention_mask)
+    return outputs if do_return_all_layers else outputs[-1]

@@ -1,0 +1,356 @@
+"""The models in a graph: words to tokens."""
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.tokenizers.graph.added_tokens import Trie
+from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
+from tf_transformer.tokenizers.graph.symbols import (
+    ByteSymbols,
+    CharacterSymbols,
+    bytes_of_letters,
+    first_of_unknown,
+    ids_of_bytes,
+)
+from tf_transformer.tokenizers.graph.texts import follow, starts_where, words_of_characters
+from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY, UnsupportedPart
+
+
+class GraphWordPiece(GraphTokenizer):
+    """Produces exactly the ids of `WordPieceTokenizer` inside a TensorFlow graph.
+
+    Devlin et al. 2019, the authors' tokenization.py: from left to right, always the longest
+    matching token; a word that cannot be split this way is unknown as a whole. The original
+    searches position by position. Here the longest token at every position of every word is found
+    first, in parallel, and the tokens are then followed from the beginning of each word.
+
+    Args:
+        file: a `TokenizerFile` of a WordPiece model.
+
+    Raises:
+        ValueError: If a part of the file is not supported; the message names the part.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.tokenizers import WordPieceTokenizer
+        >>> trained = WordPieceTokenizer.train(["low lower lowest"], vocab_size=40)
+        >>> path = os.path.join(tempfile.mkdtemp(), "tokenizer.json")
+        >>> trained.save(path)
+        >>> graph = GraphWordPiece.from_file(path)
+        >>> graph.encode(["Lower!"]).to_list() == trained.encode(["Lower!"])
+        True
+    """
+
+    model_type = "WordPiece"
+
+    def _build_model(self, file):
+        unknown = file.model["unk_token"]
+        vocabulary = dict(file.model["vocab"])
+        if unknown not in vocabulary:
+            raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
+        self._unknown = vocabulary[unknown]
+        self._longest_word = file.model["max_input_chars_per_word"]
+        prefix = file.model["continuing_subword_prefix"]
+        size = len(prefix)
+        inside = {t[size:]: number for t, number in vocabulary.items() if t.startswith(prefix)}
+        for tokens in (inside, vocabulary):
+            tokens.pop("", None)
+        self._trie = Trie(vocabulary, inside)
+
+    def _is_whole(self, file, words):
+        # The longest match at the start of a word that is a token: no need to run the model.
+        vocabulary, longest = file.model["vocab"], self._longest_word
+        return np.array([t in vocabulary and len(t) <= longest for t in file.vocabulary])
+
+    def _cut_words(self, words):
+        codes, owner, start, end = words_of_characters(words)
+        num_codes = tf.size(codes)
+        is_inside = tf.range(num_codes) != tf.gather(start, owner)
+        places, lengths, ids = self._trie.walk(
+            codes, tf.gather(end, owner), tf.cast(is_inside, tf.int32)
+        )
+        longest = tf.math.unsorted_segment_max(lengths, places, num_codes)
+        is_longest = lengths == tf.gather(longest, places)
+        places = tf.boolean_mask(places, is_longest)[:, tf.newaxis]
+        length_at = tf.scatter_nd(places, tf.boolean_mask(lengths, is_longest), [num_codes])
+        id_at = tf.scatter_nd(places, tf.boolean_mask(ids, is_longest), [num_codes])
+        is_token, reaches_end = follow(start, end, length_at)
+        fits = reaches_end & (end - start <= self._longest_word)  # [W]
+        # An unknown word keeps only its first position.
+        fits_here = tf.gather(fits, owner)
+        ids = tf.where(fits_here, id_at, self._unknown)
+        chosen = tf.where(fits_here, is_token, ~is_inside)
+        return tf.boolean_mask(ids, chosen), tf.boolean_mask(owner, chosen)
+
+
+class GraphUnigram(GraphTokenizer):
+    """Produces exactly the ids of `UnigramTokenizer` inside a TensorFlow graph.
+
+    Kudo 2018, section 3.2: the segmentation of a word with the highest total log-probability,
+    found with the Viterbi algorithm, in float64 as in the reference. Each step advances one
+    position in all words at once. Of two equal paths to a position, the one with the longest last
+    token wins; adjacent unknown characters become one id.
+
+    Args:
+        file: a `TokenizerFile` of a Unigram model.
+
+    Raises:
+        ValueError: If a part of the file is not supported; the message names the part.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.tokenizers import UnigramTokenizer
+        >>> trained = UnigramTokenizer.train(["low lower lowest"] * 9, vocab_size=30)
+        >>> path = os.path.join(tempfile.mkdtemp(), "tokenizer.json")
+        >>> trained.save(path)
+        >>> graph = GraphUnigram.from_file(path)
+        >>> graph.encode(["lowest"]).to_list() == trained.encode(["lowest"])
+        True
+    """
+
+    model_type = "Unigram"
+
+    def _build_model(self, file):
+        self._unknown = file.model.get("unk_id")
+        if self._unknown not in range(len(file.model["vocab"])):
+            raise UnsupportedPart.of("model.unk_id", "the id of a token", self._unknown)
+        self._id_of_byte = None
+        if file.model.get("byte_fallback"):
+            self._id_of_byte = ids_of_bytes(file.vocabulary)
+        tokens, scores = zip(*file.model["vocab"], strict=True)
+        self._scores = np.array(scores, np.float64)
+        if not self._scores.min() <= UNKNOWN_PENALTY:
+            # Otherwise two unknown characters could score better than a token that covers both.
+            raise UnsupportedPart.of(
+                "model.vocab", "log-probabilities", f"scores from {min(scores)}"
+            )
+        self._unknown_score = self._scores.min() - UNKNOWN_PENALTY
+        self._trie = Trie({token: i for i, token in enumerate(tokens) if token})
+
+    def _cut_words(self, words):
+        codes, owner, start, end = words_of_characters(words)
+        last, lengths, ids, scores = self._matches(codes, tf.gather(end, owner))
+        longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
+        # Column j holds the token of `longest - j` characters that ends at the row's position.
+        cells = tf.stack([last, longest - lengths], axis=1)
+        shape = tf.stack([tf.size(owner), longest])
+        no_token = tf.fill(shape, tf.constant(-np.inf, tf.float64))
+        score_table = tf.tensor_scatter_nd_update(no_token, cells, scores)  # [C, L]
+        length_at = _viterbi(start, end, score_table)  # [C], of the best token ending there
+        is_token, _ = follow(end - 1, start - 1, -length_at)
+        id_table = tf.scatter_nd(cells, ids, shape)
+        ids = tf.gather(id_table, longest - length_at, batch_dims=1)
+        if self._id_of_byte is not None:
+            return self._with_bytes(codes, owner, ids, is_token)
+        ids, owner = tf.boolean_mask(ids, is_token), tf.boolean_mask(owner, is_token)
+        kept = first_of_unknown(ids == self._unknown, owner)
+        return tf.boolean_mask(ids, kept), tf.boolean_mask(owner, kept)
+
+    def _with_bytes(self, codes, owner, ids, is_token):
+        """Replace unknown tokens with the bytes of their characters."""
+        ends = tf.cast(tf.where(is_token)[:, 0], tf.int32)  # [M], last characters
+        ids, words = tf.gather(ids, ends), tf.gather(owner, ends)
+        begins_run = first_of_unknown(ids == self._unknown, words)
+        run = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1  # [M]
+        lengths = ends - tf.concat([[-1], ends[:-1]], axis=0)[: tf.size(ends)]
+        # A run that is exactly the name of the unknown token is that token.
+        is_named = tf.math.segment_sum(tf.ones_like(run), run) == 1
+        is_named &= tf.math.segment_max(lengths, run) > 1
+        in_bytes = (ids == self._unknown) & ~tf.gather(is_named, run)
+        token = tf.cumsum(tf.cast(is_token, tf.int32), exclusive=True)  # [C]
+        char_in_bytes = tf.gather(in_bytes, token)
+        letters = tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8")
+        counts = tf.where(char_in_bytes, tf.strings.length(letters), tf.cast(is_token, tf.int32))
+        source = tf.repeat(tf.range(tf.size(codes)), counts)  # [ids written]
+        written = tf.gather(ids, tf.gather(token, source))
+        joined = tf.strings.reduce_join(tf.boolean_mask(letters, char_in_bytes))
+        raw = tf.cast(tf.io.decode_raw(joined, tf.uint8), tf.int32)
+        places = tf.where(tf.gather(char_in_bytes, source))
+        ids = tf.tensor_scatter_nd_update(written, places, tf.gather(self._id_of_byte, raw))
+        return ids, tf.gather(owner, source)
+
+    def _matches(self, codes, end):
+        """All tokens found in the words: last position, length, id and score, each `[M]`."""
+        places, lengths, ids = self._trie.walk(codes, end, tf.zeros_like(codes))
+        is_single = tf.scatter_nd(
+            places[:, tf.newaxis], tf.cast(lengths == 1, tf.int32), tf.shape(codes)
+        )
+        unknown = tf.cast(tf.where(is_single == 0)[:, 0], tf.int32)
+        ones = tf.ones_like(unknown)
+        return (
+            tf.concat([places + lengths - 1, unknown], axis=0),
+            tf.concat([lengths, ones], axis=0),
+            tf.concat([ids, self._unknown * ones], axis=0),
+            tf.concat(
+                [
+                    tf.gather(self._scores, ids),
+                    tf.fill(tf.shape(unknown), tf.constant(self._unknown_score, tf.float64)),
+                ],
+                axis=0,
+            ),
+        )
+
+
+def _viterbi(start, end, score_table):
+    """The best last token at every position of every word."""
+    longest = tf.shape(score_table)[1]
+    # The scores of the best paths to the previous L positions; a word begins with 0.
+    before = tf.fill([tf.size(start), longest - 1], tf.constant(-np.inf, tf.float64))
+    best = tf.concat([before, tf.zeros([tf.size(start), 1], tf.float64)], axis=1)  # [W, L]
+    state = (start, end, best, tf.zeros(tf.shape(score_table)[:1], tf.int32))
+    vector = tf.TensorShape([None])
+
+    def step(places, end, best, length_at):
+        candidates = best + tf.gather(score_table, places)  # [W, L]
+        chosen = tf.argmax(candidates, axis=1, output_type=tf.int32)  # the first, i.e. longest
+        length_at = tf.tensor_scatter_nd_update(length_at, places[:, tf.newaxis], longest - chosen)
+        arrived = tf.reduce_max(candidates, axis=1, keepdims=True)
+        best = tf.concat([best[:, 1:], arrived], axis=1)
+        places += 1
+        goes_on = places < end
+        places, end, best = (tf.boolean_mask(part, goes_on) for part in (places, end, best))
+        return places, end, best, length_at
+
+    *_, length_at = tf.while_loop(
+        lambda places, *_: tf.size(places) > 0,
+        step,
+        state,
+        shape_invariants=(vector, vector, tf.TensorShape([None, None]), vector),
+    )
+    return length_at
+
+
+class GraphBPE(GraphTokenizer):
+    """Produces exactly the ids of `BPETokenizer` inside a TensorFlow graph.
+
+    Sennrich et al. 2016, section 3.2, repeatedly merge the best-ranked pair of a word. Here each
+    step processes all words of the batch at once, and merges all pairs of a word that will be
+    merged regardless of their neighbours; see `_merges_for_certain`.
+
+    Args:
+        file: a `TokenizerFile` of a byte-level or character-level BPE model.
+
+    Raises:
+        ValueError: If a part of the file is not supported; the message names the part.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tf_transformer.tokenizers import BPETokenizer
+        >>> trained = BPETokenizer.train(["low lower lowest", "new newer newest"], vocab_size=300)
+        >>> path = os.path.join(tempfile.mkdtemp(), "tokenizer.json")
+        >>> trained.save(path)
+        >>> graph = GraphBPE.from_file(path)
+        >>> ids = graph.encode(["lower", ""])
+        >>> ids.to_list() == trained.encode(["lower", ""])
+        True
+        >>> graph.decode(ids).numpy().tolist()
+        [b'lower', b'']
+    """
+
+    model_type = "BPE"
+
+    def _build_model(self, file):
+        model = file.model
+        if model.get("dropout"):
+            raise UnsupportedPart.of("model.dropout", None, model["dropout"])
+        self._is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
+        symbols = ByteSymbols if self._is_byte_level else CharacterSymbols
+        self._symbols = symbols(model)
+        merges = file.merges
+        # One rank past the last means "no such pair"; it merges nothing, so its result is 0.
+        self._no_merge = len(merges)
+        self._result_of_rank = np.append(merges[:, 2], 0).astype(np.int32)
+        self._is_certain = np.append(_merges_for_certain(merges, self.vocab_size), False)
+        # TensorFlow rejects an empty table, and a bytes-only vocabulary has no merges, so the key
+        # -1, which matches no pair, is always present.
+        self._rank_of_pair = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                np.append(merges[:, 0] * self.vocab_size + merges[:, 1], -1),
+                np.arange(len(merges) + 1, dtype=np.int32),
+            ),
+            default_value=self._no_merge,
+        )
+
+    def _words_of_tokens(self, file):
+        if not self._is_byte_level:
+            return super()._words_of_tokens(file)
+        return [bytes_of_letters(token) or b"" for token in file.vocabulary]
+
+    def _is_whole(self, file, words):
+        is_whole = super()._is_whole(file, words)
+        if file.model.get("ignore_merges"):
+            is_whole |= [token in file.model["vocab"] for token in file.vocabulary]
+        return is_whole
+
+    def _cut_words(self, words):
+        num_words = tf.size(words)
+        # One flat vector of symbols instead of a padded [W, longest] matrix: it shrinks at every
+        # merge.
+        symbols, owner = self._symbols(words)
+        num_merged = tf.constant(1)
+        _, symbols, owner = tf.while_loop(
+            lambda num_merged, symbols, owner: num_merged > 0,
+            lambda num_merged, symbols, owner: self._merge(symbols, owner, num_words),
+            (num_merged, symbols, owner),
+            shape_invariants=(num_merged.shape, tf.TensorShape([None]), tf.TensorShape([None])),
+        )
+        return symbols, owner
+
+    def _merge(self, symbols, owner, num_words):
+        """Merges, in each word, the certain pairs, or if there are none its best-ranked pair.
+
+        Of the best-ranked pair only the leftmost occurrence is merged: the merge may create a pair
+        of better rank than the second occurrence, which the reference then merges first.
+        """
+        pairs = tf.cast(symbols[:-1], tf.int64) * self.vocab_size + tf.cast(symbols[1:], tf.int64)
+        owner_of_pair = owner[:-1]
+        rank = tf.where(
+            owner_of_pair == owner[1:], self._rank_of_pair.lookup(pairs), self._no_merge
+        )  # [N - 1]
+        is_certain = tf.gather(self._is_certain, rank)
+        # Certain pairs come before all others of their word.
+        order = tf.where(is_certain, -1, rank)
+        best = tf.math.unsorted_segment_min(order, owner_of_pair, num_words)  # [W]
+        is_best = (rank < self._no_merge) & (order == tf.gather(best, owner_of_pair))
+        place = tf.cast(tf.where(is_best)[:, 0], tf.int32)
+        word = tf.gather(owner, place)
+        is_leftmost = starts_where(word[1:] != word[:-1], word)
+        place = tf.boolean_mask(place, is_leftmost | tf.gather(is_certain, place))
+        merged = tf.gather(self._result_of_rank, tf.gather(rank, place))
+        symbols = tf.tensor_scatter_nd_update(symbols, place[:, tf.newaxis], merged)
+        keep = tf.tensor_scatter_nd_update(
+            tf.fill(tf.shape(symbols), True),
+            place[:, tf.newaxis] + 1,
+            tf.fill(tf.shape(place), False),
+        )
+        return tf.size(place), tf.boolean_mask(symbols, keep), tf.boolean_mask(owner, keep)
+
+
+def _merges_for_certain(merges, vocab_size):
+    """The merges whose pairs can be merged immediately, wherever they occur.
+
+    Let the pair (a, b) of rank r merge into m. Another merge can break the pair only by taking a
+    from the left or b from the right. If all such merges rank after r, the pair is merged in any
+    case. If all merges of m also rank after r, merging early does not affect merges that rank
+    before r. In a trained list the second condition always holds, and the first holds for most
+    merges, such as those of the bytes of one character.
+    """
+    left, right, merged = merges.T
+    ranks = np.arange(len(merges))
+    first_as_left, first_as_right = np.full((2, vocab_size), len(merges))
+    np.minimum.at(first_as_left, left, ranks)
+    np.minimum.at(first_as_right, right, ranks)
+    first = np.minimum(first_as_left, first_as_right)
+    breaks = np.minimum(first_as_right[left], first_as_left[right])
+    return (breaks > ranks) & (first[merged] > ranks)
+
+
+def _ends_in_bytes(pre_tokenizer):
+    """Whether ByteLevel is the last step; it is not supported anywhere else."""
+    parts = [pre_tokenizer]
+    if pre_tokenizer and pre_tokenizer["type"] == "Sequence":
+        parts = pre_tokenizer["pretokenizers"]
+    kinds = [part and part["type"] for part in parts]
+    if "ByteLevel" in kinds[:-1]:
+        raise UnsupportedPart.of("pre_tokenizer", "ByteLevel as the last step", kinds)
+    return kinds[-1:] == ["ByteLevel"]

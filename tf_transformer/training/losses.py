@@ -1,0 +1,334 @@
+"""The loss and the metrics over tokens or classes, and R-Drop.
+
+Axes: B batch, T target length, V vocabulary or classes or vocabulary.
+"""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.distribution.global_mean import global_mean, with_global_value
+from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.cross_entropy import smoothed_cross_entropy, symmetric_divergence
+from tf_transformer.functional.labels import check_ignore_class, ignore_class_of, read_labels
+from tf_transformer.models.base_model import BaseModel
+
+__all__ = [
+    "MaskedAccuracy",
+    "Perplexity",
+    "RDrop",
+    "SmoothedCrossentropy",
+    "TokenCrossentropy",
+]
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class SmoothedCrossentropy(keras.losses.Loss):
+    """Cross-entropy against (1 - smoothing) * one-hot + smoothing / V, mean over real labels.
+
+    "Attention Is All You Need", section 5.4. Labels that do not count, such as padding, are left
+    out of the sum and of the number by which it is divided.
+
+    Args:
+        label_smoothing: float in [0, 1).
+        ignore_class: the label that does not count: an int, or None if all count, as in Keras.
+            "auto" fits the task: 0, the padding, for tokens (B, T); -1 for classes (B,); -100, as
+            in Hugging Face's data, for a `BertForTokenClassification` that is compiled with this
+            loss, since 0 is a class there.
+        reduction: see `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: integer tensor (B, T) or (B, T, 1), token ids; or (B,) or (B, 1), classes. float32
+            and float64 are taken if the numbers are whole.
+        y_pred: float tensor (B, T, V) or (B, V), logits. Labels that their Keras mask blocks do not
+            count.
+        sample_weight: None, or float tensor: (B,) or (B, 1) for rows, also where B = T; or of the
+            labels' shape. As in Keras, the number by which the sum is divided does not change.
+
+    Returns:
+        Scalar: the sum over real labels divided by their number. Under a distribution strategy and
+        with several `Workers` the number is the total of all, so that two give the loss and the
+        gradients of one, however unevenly the padding is distributed. NaN for a label out of range
+        in a program that XLA compiles, which cannot raise an error.
+
+    Raises:
+        ValueError: If `label_smoothing` is outside [0, 1), `ignore_class` is of another type, the
+            shapes of labels, logits and weights do not fit, or labels are one-hot. In eager mode
+            also if a label that counts is not a whole number from 0 to V - 1.
+        tf.errors.InvalidArgumentError: The last, in a graph, as in `fit`.
+
+    Example:
+        >>> loss = SmoothedCrossentropy(label_smoothing=0.0)
+        >>> round(float(loss(tf.constant([[1, 0]]), tf.zeros((1, 2, 4)))), 4)  # log 4
+        1.3863
+    """
+
+    def __init__(
+        self, label_smoothing=0.1, name="smoothed_crossentropy", ignore_class="auto", **kwargs
+    ):
+        super().__init__(name=name, **kwargs)
+        if not 0 <= label_smoothing < 1:
+            raise ArgumentError("label_smoothing", "0 <= value < 1", label_smoothing)
+        self.label_smoothing = label_smoothing
+        self.ignore_class = check_ignore_class(ignore_class)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        # Keras would round labels to its float type, and divide by the mask's labels, not by those
+        # that are real as well.
+        with tf.name_scope(self.name):
+            labels = read_labels(y_true, y_pred, self.ignore_class, sample_weight)
+            logits = tf.cast(y_pred, tf.float32)
+            values = smoothed_cross_entropy(labels.ids, logits, self.label_smoothing)  # (B, T)
+            values = tf.math.multiply_no_nan(values, labels.weights)
+            if self.reduction in (None, "none"):
+                return values
+            if self.reduction == "sum":
+                return with_global_value(tf.reduce_sum(values) * current_workers().count)
+            by_weight = self.reduction == "mean_with_sample_weight"
+            return global_mean(values, labels.weights if by_weight else labels.real)
+
+    def get_config(self):
+        own = {"label_smoothing": self.label_smoothing, "ignore_class": self.ignore_class}
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class _MeanOverLabels(keras.metrics.Metric):
+    """Mean of a value of each label, over all batches, replicas and workers."""
+
+    def __init__(self, name, ignore_class, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.ignore_class = check_ignore_class(ignore_class)
+        self.total = self.add_variable(shape=(), initializer="zeros", name="total")
+        self.count = self.add_variable(shape=(), initializer="zeros", name="count")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        labels = read_labels(y_true, y_pred, self.ignore_class, sample_weight)
+        values = tf.math.multiply_no_nan(self._values(labels.ids, y_pred), labels.weights)
+        sums = [tf.reduce_sum(values), tf.reduce_sum(labels.weights)]
+        total, count = current_workers().sum(sums)
+        self.total.assign_add(total)
+        self.count.assign_add(count)
+
+    def get_config(self):
+        return {**super().get_config(), "ignore_class": self.ignore_class}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class MaskedAccuracy(_MeanOverLabels):
+    """Share of the real labels whose most likely prediction is correct.
+
+    Args:
+        name: str, shown in the progress bar.
+        ignore_class: the label that does not count, see `SmoothedCrossentropy`.
+
+    Call arguments:
+        y_true, y_pred, sample_weight: see `SmoothedCrossentropy`. A prediction with NaN is never
+            correct.
+
+    Returns:
+        float32 scalar in [0, 1], over all batches since the last reset, of all `Workers`; 0 before
+        the first.
+
+    Raises:
+        ValueError, tf.errors.InvalidArgumentError: See `SmoothedCrossentropy`.
+
+    Example:
+        >>> metric = MaskedAccuracy()
+        >>> float(metric(tf.constant([[1, 0]]), tf.constant([[[0.0, 1.0], [0.0, 1.0]]])))
+        1.0
+    """
+
+    def __init__(self, name="accuracy", ignore_class="auto", **kwargs):
+        super().__init__(name, ignore_class, **kwargs)
+
+    def _values(self, ids, y_pred):
+        hits = tf.equal(tf.argmax(y_pred, axis=-1, output_type=tf.int32), ids)
+        # `argmax` of NaN is 0. In a step that computes the loss, this costs nothing.
+        losses = smoothed_cross_entropy(ids, tf.cast(y_pred, tf.float32), 0.0)
+        return tf.cast(hits & ~tf.math.is_nan(losses), tf.float32)
+
+    def result(self):
+        return tf.math.divide_no_nan(self.total.value, self.count.value)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TokenCrossentropy(_MeanOverLabels):
+    """Cross-entropy per real label: each counts once, whatever the size of its batch.
+
+    Keras reports a loss as the mean of the batches' means, so that it depends on how the data are
+    batched: a token of a batch with little text counts more. In a training step this metric shares
+    the work of `SmoothedCrossentropy`.
+
+    Args:
+        label_smoothing: float in [0, 1), see `SmoothedCrossentropy`.
+        name: str, shown in the progress bar.
+        ignore_class: the label that does not count, see `SmoothedCrossentropy`.
+
+    Call arguments:
+        y_true, y_pred, sample_weight: see `SmoothedCrossentropy`; here the sum is divided by that
+            of the weights, as in the metrics of Keras.
+
+    Returns:
+        float32 scalar in nats, over all batches since the last reset, of all `Workers`; NaN before
+        the first label.
+
+    Raises:
+        ValueError, tf.errors.InvalidArgumentError: See `SmoothedCrossentropy`.
+
+    Example:
+        >>> metric = TokenCrossentropy()
+        >>> metric.update_state([[1, 2, 3]], tf.zeros((1, 3, 4)))
+        >>> metric.update_state([[1, 0, 0]], tf.constant([[[0.0, 9.0, 0.0, 0.0]] * 3]))
+        >>> round(float(metric.result()), 4)  # 3 / 4 log 4: the last of the four tokens is certain
+        1.0398
+    """
+
+    def __init__(self, label_smoothing=0.0, name="token_loss", ignore_class="auto", **kwargs):
+        super().__init__(name, ignore_class, **kwargs)
+        if not 0 <= label_smoothing < 1:
+            raise ArgumentError("label_smoothing", "0 <= value < 1", label_smoothing)
+        self.label_smoothing = label_smoothing
+
+    def _values(self, ids, y_pred):
+        return smoothed_cross_entropy(ids, tf.cast(y_pred, tf.float32), self.label_smoothing)
+
+    def result(self):
+        count = self.count.value
+        return tf.where(count > 0, tf.math.divide_no_nan(self.total.value, count), math.nan)
+
+    def get_config(self):
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Perplexity(TokenCrossentropy):
+    """exp of the cross-entropy per real token, over all tokens, however they were batched.
+
+    The mean of the batches' perplexities, or exp of Keras's loss, is another number, and depends
+    on the batches.
+
+    Args:
+        name: str, shown in the progress bar.
+        ignore_class: the label that does not count, see `SmoothedCrossentropy`.
+
+    Call arguments:
+        y_true, y_pred, sample_weight: see `TokenCrossentropy`.
+
+    Returns:
+        float32 scalar, at least 1, over all batches since the last reset, of all `Workers`; NaN
+        before the first label.
+
+    Raises:
+        ValueError, tf.errors.InvalidArgumentError: See `SmoothedCrossentropy`.
+
+    Example:
+        >>> metric = Perplexity()
+        >>> round(float(metric([[1, 2, 0]], tf.zeros((1, 3, 4)))), 4)
+        4.0
+    """
+
+    def __init__(self, name="perplexity", ignore_class="auto", **kwargs):
+        super().__init__(0.0, name, ignore_class, **kwargs)
+
+    def result(self):
+        return tf.exp(super().result())
+
+    def get_config(self):
+        config = super().get_config()
+        del config["label_smoothing"]
+        return config
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class RDrop(BaseModel):
+    """Trains a model on two dropout passes per batch and on their agreement.
+
+    loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
+    for Neural Networks", equations 2 to 4, divided by 2: P1 and P2 are the predictions for the same
+    row with different dropout, `loss` is the mean over both, and the divergences are averaged over
+    the labels that count for the loss, see `SmoothedCrossentropy`. A step takes twice the time;
+    validation, prediction and weight files are those of the inner model, so that training can be
+    resumed with or without R-Drop.
+
+    Args:
+        model: a `keras.Model` that returns logits (B, T, V) or (B, V).
+        alpha: float >= 0; the paper uses 5 for translation.
+
+    Raises:
+        ValueError: If `alpha` is below 0.
+
+    Example:
+        >>> inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+        >>> model = RDrop(inner, alpha=5.0)
+        >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        >>> history = model.fit(np.ones((4, 2)), np.ones((4,), "int32"), verbose=0)
+        >>> model.predict(np.ones((4, 2)), verbose=0).shape
+        (4, 3)
+    """
+
+    def __init__(self, model, alpha=5.0, **kwargs):
+        super().__init__(**kwargs)
+        self.autocast = False  # the model may take ids
+        if not alpha >= 0:
+            raise ArgumentError("alpha", "at least 0", alpha)
+        self.model = model
+        self.alpha = alpha
+
+    @property
+    def ignore_class(self):
+        """The inner model's."""
+        return getattr(self.model, "ignore_class", "auto")
+
+    @property
+    def input_signature(self):
+        """The inner model's."""
+        return getattr(self.model, "input_signature", None)
+
+    def build(self, input_shape=None):
+        if isinstance(self.model, BaseModel) and not self.model.built:
+            self.model.build(input_shape)  # Keras builds others when it calls them
+
+    def call(self, inputs, training=None):
+        return self.model(inputs, training=training)
+
+    def export(self, *args, **kwargs):
+        self.model.export(*args, **kwargs)
+
+    @property
+    def _default_save_signature(self):
+        return self.model._default_save_signature
+
+    def save_weights(self, *args, **kwargs):
+        self.model.save_weights(*args, **kwargs)
+
+    def load_weights(self, *args, **kwargs):
+        self.model.load_weights(*args, **kwargs)
+
+    def train_step(self, data):
+        return super().train_step(tf.nest.map_structure(_twice, data))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if not training:
+            return loss
+        divergence = symmetric_divergence(tf.cast(y_pred, tf.float32))
+        labels = read_labels(y, y_pred, ignore_class_of(self.loss), sample_weight)
+        real, weights = (tf.split(x, 2)[0] for x in (labels.real, labels.weights))
+        divergence = tf.math.multiply_no_nan(divergence, weights)
+        return loss + self.alpha / 4 * global_mean(divergence, real)
+
+    def get_config(self):
+        model = keras.saving.serialize_keras_object(self.model)
+        return {**super().get_config(), "model": model, "alpha": self.alpha}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects)
+        return cls(model, **config)
+
+
+def _twice(x):
+    return None if x is None else tf.concat([x, x], 0)  # None: no sample weights

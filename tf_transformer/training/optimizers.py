@@ -1,0 +1,359 @@
+"""Optimizers in one operation for each weight, and learning rate schedules."""
+
+import functools
+import re
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.distribution.workers import current_workers
+from tf_transformer.errors import ArgumentError
+
+__all__ = [
+    "FusedAdam",
+    "GlobalLossScale",
+    "InverseSquareRootSchedule",
+    "LayerwiseAdamW",
+    "WarmUpLinearDecay",
+]
+
+
+def global_gradients(grads):
+    """Add up the gradients of all replicas and take the mean over all `Workers`."""
+    grads = list(grads)
+    places = [n for n, grad in enumerate(grads) if grad is not None]
+    # The sums over the rows of an embedding, which Keras would clip row by row.
+    known = [tf.convert_to_tensor(grads[n]) for n in places]
+    context = tf.distribute.get_replica_context()
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1 and context is not None:
+        known = context.all_reduce(tf.distribute.ReduceOp.SUM, known)
+    for n, grad in zip(places, current_workers().mean(known), strict=True):
+        grads[n] = grad
+    return grads
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class FusedAdam(keras.optimizers.Adam):
+    """`keras.optimizers.Adam` with one memory pass per weight instead of a dozen.
+
+    m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2,
+    w <- w - rate sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon)
+
+    (Kingma and Ba 2015, end of section 2; "Attention Is All You Need", section 5.3, uses b1 = 0.9,
+    b2 = 0.98, epsilon = 1e-9.) Arguments, variables, checkpoints and, except for rounding, results
+    are those of `keras.optimizers.Adam`. Keras computes m, v and w with a dozen element-wise
+    operations, each of which reads and writes as many numbers as there are weights; TensorFlow's
+    `ResourceApplyAdam` does it in one. Results differ if the gradient of an embedding contains a
+    row twice: here the two are summed before clipping and squaring, while Keras 3.15 takes each.
+    `amsgrad=True` uses the Keras implementation. With several `Workers` or replicas the gradients
+    are those of the whole batch before anything is clipped; Keras clips those of each replica.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile(FusedAdam(1e-3, 0.9, 0.98, 1e-9), "mse")
+        >>> history = model.fit(np.ones((4, 1)), np.ones((4, 1)), verbose=0)
+    """
+
+    sums_done = False  # whether the gradients that `apply` gets are those of the whole batch
+    _powers_once = None  # while `apply` runs: `_powers`, computed once for a dtype
+
+    def __reduce__(self):
+        return reduced(self, super().__reduce__)
+
+    def apply(self, grads, trainable_variables=None):
+        # Once a step: done for each weight, it would be a fourth of a small model's operations.
+        self._powers_once = functools.cache(self._powers)
+        try:
+            grads = grads if self.sums_done else global_gradients(grads)
+            super().apply(grads, trainable_variables)
+        finally:
+            self._powers_once = None
+
+    def _powers(self, dtype):
+        step = tf.cast(self.iterations + 1, dtype)
+        return [tf.cast(beta, dtype) ** step for beta in (self.beta_1, self.beta_2)]
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return grads_and_vars  # they are added up
+
+    def update_step(self, gradient, variable, learning_rate):
+        if self.amsgrad:
+            return super().update_step(gradient, variable, learning_rate)
+        index = self._get_variable_index(variable)
+        w, m, v = (
+            x.value if isinstance(x, keras.Variable) else x
+            for x in (variable, self._momentums[index], self._velocities[index])
+        )
+        beta_1_power, beta_2_power = (self._powers_once or self._powers)(w.dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=w.handle,
+            m=m.handle,
+            v=v.handle,
+            beta1_power=beta_1_power,
+            beta2_power=beta_2_power,
+            lr=tf.cast(learning_rate, w.dtype),
+            beta1=tf.cast(self.beta_1, w.dtype),
+            beta2=tf.cast(self.beta_2, w.dtype),
+            epsilon=tf.cast(self.epsilon, w.dtype),
+            grad=tf.cast(tf.convert_to_tensor(gradient), w.dtype),
+        )
+
+
+def reduced(optimizer, reduce):
+    """Return what pickles an optimizer; refuse a built one, whose moments Keras 3.15 would drop."""
+    if optimizer.built:
+        raise ArgumentError(
+            "optimizer",
+            "one that is not built to copy or pickle alone",
+            (
+                f"a built {type(optimizer).__name__}, whose state belongs to the variables of "
+                "a model"
+            ),
+            "Copy the compiled model, or use tf.train.Checkpoint.",
+        )
+    return reduce()
+
+
+# Scales and shifts are not decayed.
+_WITHOUT_DECAY = ("bias", "output_bias", "gamma", "beta")
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class LayerwiseAdamW(FusedAdam):
+    """`FusedAdam` with decoupled weight decay and lower learning rates for lower layers.
+
+    w <- w - rate_l (Adam's step + weight_decay w), rate_l = rate * layer_decay^(layers above it):
+    the head and the pooler have the full rate, the embeddings the lowest. Loshchilov and Hutter
+    2019, "Decoupled Weight Decay Regularization"; the layer-wise rates are from Howard and Ruder
+    2018, "Universal Language Model Fine-tuning", section 3.2. Biases and layer normalisation are
+    not decayed, as in BERT's published code.
+
+    Args:
+        learning_rate, beta_1, ...: same as in `keras.optimizers.Adam`.
+        weight_decay: float, applied to kernels and embeddings.
+        layer_decay: float in (0, 1]; 1 gives all layers the same rate.
+
+    Raises:
+        ValueError: If `layer_decay` is outside (0, 1].
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile(LayerwiseAdamW(1e-3, weight_decay=0.01), "mse")
+        >>> history = model.fit(np.ones((4, 1)), np.ones((4, 1)), verbose=0)
+    """
+
+    def __init__(self, learning_rate=1e-4, *, weight_decay=0.01, layer_decay=1.0, **kwargs):
+        if not 0 < layer_decay <= 1:
+            raise ArgumentError("layer_decay", "a number in (0, 1]", layer_decay)
+        super().__init__(learning_rate, **kwargs)
+        self.decay = weight_decay  # Keras's own decays before the step, at the same rate for all
+        self.layer_decay = layer_decay
+
+    def build(self, variables):
+        depths = [_layer_number(variable.path) for variable in variables]
+        top = max([depth for depth in depths if depth is not None], default=0) + 1
+        self._factors = [
+            self.layer_decay ** (0 if depth is None else top - depth) for depth in depths
+        ]
+        self._decays = [
+            0.0 if variable.path.rsplit("/", 1)[-1] in _WITHOUT_DECAY else self.decay
+            for variable in variables
+        ]
+        super().build(variables)
+
+    def update_step(self, gradient, variable, learning_rate):
+        index = self._get_variable_index(variable)
+        rate = learning_rate * self._factors[index]
+        if self._decays[index]:
+            value = variable.value if isinstance(variable, keras.Variable) else variable
+            value.assign_sub(value * tf.cast(rate * self._decays[index], value.dtype))
+        super().update_step(gradient, variable, rate)
+
+    def get_config(self):
+        config = super().get_config()
+        return {**config, "weight_decay": self.decay, "layer_decay": self.layer_decay}
+
+
+def _layer_number(path):
+    """The layer number of a variable: 0 for the embeddings, None for the pooler or a head."""
+    if "embeddings/" in path or "embedding_hidden_mapping_in" in path:
+        return 0
+    found = re.search(r"encoder/layer_(\d+)/", path)
+    return int(found[1]) + 1 if found else None
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
+    """`keras.optimizers.LossScaleOptimizer` that also works with several `Workers` or replicas.
+
+    In float16 small gradients become 0 and large ones infinite. The loss is therefore multiplied by
+    a scale, and the gradients are divided by it. A step with a gradient that is not finite is
+    skipped and halves the scale; after many steps without one the scale doubles (Micikevicius et
+    al. 2018, "Mixed Precision Training", section 3.2). Keras 3.15 asks whether the gradients of one
+    process or replica are finite, before the optimizer adds up those of all. Here they are added up
+    first, so that all of them skip a step that overflows on one.
+
+    Args:
+        inner_optimizer: `FusedAdam`.
+        initial_scale, dynamic_growth_steps: see `keras.optimizers.LossScaleOptimizer`.
+
+    Raises:
+        ValueError: If the optimizer is another one.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> optimizer = GlobalLossScale(FusedAdam(0.1), initial_scale=4.0)
+        >>> model.compile(optimizer, "mse")
+        >>> history = model.fit(np.ones((4, 1)), np.full((4, 1), np.inf), verbose=0)
+        >>> float(optimizer.dynamic_scale)
+        2.0
+    """
+
+    def __init__(self, inner_optimizer, *args, **kwargs):
+        if not isinstance(inner_optimizer, FusedAdam):
+            raise ArgumentError(
+                "inner_optimizer",
+                "a FusedAdam",
+                type(inner_optimizer).__name__,
+                "Others add up gradients themselves: use keras.optimizers.LossScaleOptimizer.",
+            )
+        super().__init__(inner_optimizer, *args, **kwargs)
+        inner_optimizer.sums_done = True
+
+    def __reduce__(self):
+        return reduced(self, super().__reduce__)
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply(global_gradients(grads), trainable_variables)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then decay with the inverse square root of the step.
+
+    scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), steps counted from 1,
+    "Attention Is All You Need", equation 3, section 5.3.
+
+    Args:
+        d_model: int, width of the model.
+        warmup_steps: int, steps until the peak.
+        scale: float, multiplies the learning rate.
+
+    Call arguments:
+        step: number of finished optimizer steps, 0 for the first.
+
+    Returns:
+        float32 scalar tensor, the learning rate.
+
+    Raises:
+        ValueError: If an argument is not positive.
+
+    Differs from the paper: Keras counts finished steps from 0, so 1 is added. The paper's step 1 is
+    step 0 in Keras, and the first update has a nonzero learning rate.
+
+    Example:
+        >>> schedule = InverseSquareRootSchedule(d_model=64, warmup_steps=100)
+        >>> round(float(schedule(99)), 6)
+        0.0125
+    """
+
+    def __init__(self, d_model, warmup_steps=4000, scale=1.0):
+        for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps), ("scale", scale)):
+            if value <= 0:
+                raise ArgumentError(name, "a positive number", value)
+        self.d_model = d_model
+        self.warmup_steps = warmup_steps
+        self.scale = scale
+
+    def __call__(self, step):
+        step = tf.cast(step, tf.float32) + 1.0
+        rising = step * self.warmup_steps**-1.5
+        return self.scale * self.d_model**-0.5 * tf.minimum(tf.math.rsqrt(step), rising)
+
+    def get_config(self):
+        return {
+            "d_model": self.d_model,
+            "warmup_steps": self.warmup_steps,
+            "scale": self.scale,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up to a peak, then linear decay to 0.
+
+    peak * min((step + 1) / warmup_steps, (total_steps - step) / (total_steps - warmup_steps)),
+    Devlin et al. 2019, appendix A.2.
+
+    Args:
+        peak: float, the highest learning rate.
+        warmup_steps: int, steps until the peak; 0 starts at the peak.
+        total_steps: int, steps of the whole training, including the warm-up.
+
+    Call arguments:
+        step: number of finished optimizer steps, 0 for the first.
+
+    Returns:
+        float32 scalar tensor, the learning rate: 0 from `total_steps` on, and positive before.
+
+    Raises:
+        ValueError: If the peak is not positive or 0 <= warm-up < total does not hold.
+
+    Differs from the published code, in which the decay starts at step 0 and the warm-up replaces
+    its beginning, so that the rate drops when the warm-up ends.
+
+    Example:
+        >>> schedule = WarmUpLinearDecay(peak=1.0, warmup_steps=2, total_steps=6)
+        >>> [float(schedule(step)) for step in range(7)]
+        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
+    """
+
+    def __init__(self, peak, warmup_steps, total_steps):
+        if not peak > 0:
+            raise ArgumentError("peak", "a positive learning rate", peak)
+        if not 0 <= warmup_steps < total_steps:
+            raise ArgumentError(
+                "warmup_steps, total_steps",
+                "0 <= warmup_steps < total_steps",
+                f"{warmup_steps} and {total_steps}",
+                "A tenth of the steps is a common warm-up.",
+            )
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.total_steps = total_steps
+
+    def __call__(self, step):
+        step = tf.cast(step, tf.float32)
+        rising = (step + 1.0) / max(self.warmup_steps, 1)
+        falling = (self.total_steps - step) / (self.total_steps - self.warmup_steps)
+        return self.peak * tf.maximum(tf.minimum(rising, falling), 0.0)
+
+    def get_config(self):
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+        }
+
+
+def linear_decay_adam(
+    variables, *, peak_learning_rate, warmup_share, total_steps, weight_decay, epsilon
+):
+    """Return a built `FusedAdam` as BERT and GPT-2 are trained with it.
+
+    The learning rate is that of `WarmUpLinearDecay`; beta_2 is 0.999, gradients are clipped to a
+    global norm of 1, and weights decay except biases and normalization: Devlin et al. 2019,
+    appendix A.2.
+    """
+    schedule = WarmUpLinearDecay(peak_learning_rate, int(warmup_share * total_steps), total_steps)
+    optimizer = FusedAdam(
+        schedule,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=epsilon,
+        weight_decay=weight_decay,
+        global_clipnorm=1.0,
+    )
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    optimizer.build(variables)
+    return optimizer
