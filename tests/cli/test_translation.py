@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from command_line import ENVIRONMENT, command, command_here
 
-from tf_transformer.export.translation import saved_translator
+from tf_transformer.export.translation import translator as saved_translator
 
 
 def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):

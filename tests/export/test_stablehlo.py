@@ -18,8 +18,8 @@ from tf_transformer import (
     scaled_dot_product_attention,
     stablehlo,
 )
+from tf_transformer.functional.attention import scored
 from tf_transformer.functional.attention.cached import cached_attention
-from tf_transformer.functional.attention.scored import additive_tiles
 
 T, S = 131, 149
 pytestmark = pytest.mark.one_of(2)  # of the cases of each test
@@ -79,8 +79,8 @@ def test_the_core_is_plain_and_blockwise_has_no_scores(dtype, run, plan, case):
 def test_additive_attention_is_plain_and_has_no_hidden_layer_of_all_pairs(
     dtype, weights_wanted, monkeypatch
 ):
-    monkeypatch.setattr(additive_tiles, "_MOST_ELEMENTS", 1024)
-    monkeypatch.setattr(additive_tiles, "_MOST_KEYS", 16)
+    monkeypatch.setattr(scored, "_MOST_ELEMENTS", 1024)
+    monkeypatch.setattr(scored, "_MOST_KEYS", 16)
 
     def both(*tensors):
         with tf.GradientTape() as tape:

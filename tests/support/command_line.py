@@ -28,7 +28,7 @@ def command_here(*arguments, stdin=b""):
     kind of command uses `command`. A translator that several commands use is loaded once.
     """
     from tf_transformer.cli import main
-    from tf_transformer.export.translation import saved_translator
+    from tf_transformer.export.translation import translator as saved_translator
 
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]

@@ -96,7 +96,7 @@ def _evaluate(options):
 
     require("sacrebleu", "train")
     import_tensorflow()
-    from tf_transformer.export.translation import saved_translator as saved
+    from tf_transformer.export.translation import translator as saved
 
     path = model_path(options.model)
     trained_on = PairSource(**saved.read_description(path)["source"])
@@ -170,7 +170,7 @@ def _translate(options):
     import_tensorflow(optimize_graphs=file is not None, share_operations=False)
     from tf_transformer.cli.translation import print_translations, translate_to_file
     from tf_transformer.export import Sampling
-    from tf_transformer.export.translation import saved_translator as saved
+    from tf_transformer.export.translation import translator as saved
 
     how = {"beam": options.beam, "sample": None if sampling is None else Sampling(**sampling)}
     path = model_path(options.model)

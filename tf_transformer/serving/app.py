@@ -17,17 +17,7 @@ from tf_transformer import __version__
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export.loading import cores, load_saved_model
 from tf_transformer.export.translation.translate_texts import n_best_translations, translate_texts
-from tf_transformer.serving.batcher import Batcher
-
-
-class Overloaded(Exception):
-    """More texts wait than the server accepts; try again later.
-
-    Example:
-        >>> raise Overloaded("256 texts are waiting.")
-        Traceback (most recent call last):
-        tf_transformer.serving.app.Overloaded: 256 texts are waiting.
-    """
+from tf_transformer.serving.batcher import Batcher, Overloaded
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,15 @@ import asyncio
 import collections
 import concurrent.futures
 
-from tf_transformer.serving.app import Overloaded
+
+class Overloaded(Exception):
+    """More texts wait than the server accepts; try again later.
+
+    Example:
+        >>> raise Overloaded("256 texts are waiting.")
+        Traceback (most recent call last):
+        tf_transformer.serving.app.Overloaded: 256 texts are waiting.
+    """
 
 
 class Batcher:

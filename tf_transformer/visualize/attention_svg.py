@@ -8,22 +8,7 @@ from html import escape
 import numpy as np
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.visualize.explorer import teacher_forcing_ids
-
-
-def token_labels(tokenizer, ids):
-    """The text of each token, without the space before a word."""
-    names = {number: name for name, number in getattr(tokenizer, "special_tokens", {}).items()}
-    pieces = tokenizer.pieces(ids).numpy()
-    return [names.get(n, _label(piece)) for n, piece in zip(ids.numpy(), pieces, strict=True)]
-
-
-def _label(piece):
-    try:
-        return piece.decode("utf-8").strip() or "\N{OPEN BOX}"
-    except UnicodeDecodeError:
-        return piece.hex()
-
+from tf_transformer.visualize.explorer import teacher_forcing_ids, token_labels
 
 _CELL = 24  # pixels, side of a square
 _LETTER = 8  # pixels, approximate width of a narrow letter; a wide one (CJK) takes two

@@ -18,7 +18,7 @@ from tf_transformer import (
     bilinear_attention,
     multiplicative_attention,
 )
-from tf_transformer.functional.attention.scored import additive_tiles
+from tf_transformer.functional.attention import scored
 
 pytestmark = pytest.mark.one_of(2)  # of the cases of each test
 
@@ -61,8 +61,8 @@ def use(monkeypatch):
         if name != "additive":
             return {"plan": PLANS[variant]}
         most, keys = TILES[variant]
-        monkeypatch.setattr(additive_tiles, "_MOST_ELEMENTS", most)
-        monkeypatch.setattr(additive_tiles, "_MOST_KEYS", keys)
+        monkeypatch.setattr(scored, "_MOST_ELEMENTS", most)
+        monkeypatch.setattr(scored, "_MOST_KEYS", keys)
         return {}
 
     return options
@@ -285,8 +285,8 @@ def every_size(graph):
 
 @pytest.mark.parametrize("weights_wanted", [False, True])
 def test_no_tensor_of_a_graph_holds_the_hidden_layer(weights_wanted, monkeypatch):
-    monkeypatch.setattr(additive_tiles, "_MOST_ELEMENTS", 1024)
-    monkeypatch.setattr(additive_tiles, "_MOST_KEYS", 16)
+    monkeypatch.setattr(scored, "_MOST_ELEMENTS", 1024)
+    monkeypatch.setattr(scored, "_MOST_KEYS", 16)
     t, s = 131, 149
     shapes = [(1, t, D), (1, s, E), (1, s, V), (D, U), (E, U), (U,), (1, 1, s)]
     function = tf.function(

@@ -9,7 +9,8 @@ from tiny_bert import TOKENS, tiny_folder
 
 from tf_transformer import bert
 from tf_transformer.data import LabelledTexts
-from tf_transformer.training import FineTuning, fine_tune, fine_tuning, text_batches
+from tf_transformer.training import FineTuning, fine_tune, text_batches
+from tf_transformer.training.runs import fine_tuning
 
 LABELS = ("bad", "good")
 SETTINGS = FineTuning(epochs=12, batch_size=7, learning_rate=5e-3, max_length=9)
