@@ -45,19 +45,23 @@ def pytest_terminal_summary(terminalreporter, config):
 def pytest_collection_modifyitems(config, items):
     """Leave out tests marked `whole`, and of those marked `one_of(n)` all but one of n cases.
 
-    The cases are drawn by the date: another day has others, so that each runs in the end.
+    `one_of(n, group)` keeps one of n files of those with the same group. All are drawn by the date:
+    another day has others, so that each runs in the end.
     """
     if config.getoption("whole") or len(items) == 1:
         return
-    cases, draw = {}, config.getoption("draw")
+    draw, drawn_from = config.getoption("draw"), {}
     for item in items:
-        if item.get_closest_marker("one_of"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        for mark in item.iter_markers("one_of"):
+            n, *group = mark.args
+            test, case = item.nodeid.partition("[")[0], item.nodeid
+            key, case = (group[0], item.path.name) if group else (test, case)
+            drawn_from.setdefault((key, n), {}).setdefault(case, []).append(item)
     left_out = {item for item in items if item.get_closest_marker("whole")}
-    for test in cases.values():
+    for (_, n), cases in drawn_from.items():
         # By a hash: every n-th case could always have the same value of one of its parameters.
-        test.sort(key=lambda item: zlib.crc32(f"{item.nodeid} {draw}".encode()))
-        left_out.update(test[-(-len(test) // test[0].get_closest_marker("one_of").args[0]) :])
+        order = sorted(cases, key=lambda case: zlib.crc32(f"{case} {draw}".encode()))
+        left_out.update(item for case in order[-(-len(order) // n) :] for item in cases[case])
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

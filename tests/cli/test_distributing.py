@@ -13,6 +13,8 @@ from tiny_bert import WORDS, tiny_folder
 
 from tf_transformer.training import TrainingRun
 
+pytestmark = pytest.mark.one_of(3, "commands")
+
 
 class Processes:
     """Two workers that run one command, or resume the training of its folder."""

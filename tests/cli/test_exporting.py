@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 from command_line import command, command_here
 
+pytestmark = pytest.mark.one_of(3, "commands")
+
 
 def test_info_evaluate_and_export(run, tmp_path):
     folder, _ = run

@@ -8,6 +8,8 @@ from command_line import command, command_here
 from tf_transformer.data import PreparedPairs
 from tf_transformer.training import TrainingRun
 
+pytestmark = pytest.mark.one_of(3, "commands")
+
 
 @pytest.fixture(scope="module")
 def prepared(pairs, tmp_path_factory):
@@ -86,7 +88,7 @@ def test_what_cannot_go_together(prepared, pairs, tmp_path):
         ),
         (
             ["train", "--prepared", folder, "--tsv", pairs],
-            "--corpus, --source-file, --tsv, --prepar",
+            "--tsv, --prepared: expected one of",
         ),
         (
             ["train", "--prepared", folder, "--validation-file", pairs],

@@ -60,7 +60,7 @@ def _info(options):
             return
         folder = options.name
     import_tensorflow()
-    from tf_transformer.export import saved_translator as saved
+    from tf_transformer.export.translation import translator as saved
 
     path = model_path(folder)
     print(f"{path}\n{json.dumps(saved.read_description(path), indent=2, ensure_ascii=False)}")
