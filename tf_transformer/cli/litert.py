@@ -97,10 +97,7 @@ def _of_bert(folder):
     if not (folder / "config.json").is_file():
         raise MissingFileError(
             "folder",
-            (
-                "a training run, the output of finetune, or a BERT checkpoint in Hugging "
-                "Face's layout"
-            ),
+            "a training run, the output of finetune, or a BERT checkpoint in Hugging Face's layout",
             folder,
         )
     names = read_json(folder / "config.json").get("architectures") or ["BertModel"]

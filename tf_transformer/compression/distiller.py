@@ -210,10 +210,8 @@ class Distiller(BaseModel):
                 raise ArgumentError(
                     "soft_targets",
                     "0 for a model whose answers are no softmax",
-                    (
-                        f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
-                        f"and labels={model.config.labels}"
-                    ),
+                    f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
+                    f"and labels={model.config.labels}",
                 )
         for model in (student, teacher):
             if not model.built:
@@ -241,10 +239,8 @@ class Distiller(BaseModel):
             if layers > most:
                 raise ArgumentError(
                     "layer_map",
-                    (
-                        f"a dict, since the student has more layers than its teacher, {layers} "
-                        f"and {most}"
-                    ),
+                    f"a dict, since the student has more layers than its teacher, {layers} "
+                    f"and {most}",
                     "None",
                 )
             layer_map = {n: round(n * most / layers) for n in range(layers + 1)}
@@ -252,10 +248,7 @@ class Distiller(BaseModel):
             if layer not in range(layers + 1) or taught_by not in range(most + 1):
                 raise ArgumentError(
                     "layer_map",
-                    (
-                        f"layers of the student from 0 to {layers} and of the teacher from 0 "
-                        f"to {most}"
-                    ),
+                    f"layers of the student from 0 to {layers} and of the teacher from 0 to {most}",
                     layer_map,
                 )
         if self.weights_of_losses[2]:
@@ -267,10 +260,8 @@ class Distiller(BaseModel):
                 if layer and taught_by and len(set(heads)) > 1:
                     raise ArgumentError(
                         "attention",
-                        (
-                            f"as many heads in the student's layer {layer} as in the "
-                            f"teacher's layer {taught_by}"
-                        ),
+                        f"as many heads in the student's layer {layer} as in the "
+                        f"teacher's layer {taught_by}",
                         "other numbers",
                         "Set attention to 0.",
                     )

@@ -262,10 +262,8 @@ def least_important(importance, share, *, relative=True):
     if count > len(candidates):
         raise ArgumentError(
             "share",
-            (
-                f"at most {len(candidates) / sum(map(len, layers.values())):.3f}, so that "
-                "each layer keeps one"
-            ),
+            f"at most {len(candidates) / sum(map(len, layers.values())):.3f}, so that "
+            "each layer keeps one",
             share,
         )
     chosen = {name: {} for name in importance}

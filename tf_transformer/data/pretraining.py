@@ -51,10 +51,8 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
         raise ArgumentError(
             "documents",
             "at least two, and two sentences in one of them",
-            (
-                f"{len(documents)} documents of at most {max(map(len, documents), default=0)} "
-                "sentences"
-            ),
+            f"{len(documents)} documents of at most {max(map(len, documents), default=0)} "
+            "sentences",
             "Single sentences suffice without next sentence prediction.",
         )
     for index, document in enumerate(documents):

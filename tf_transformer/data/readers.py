@@ -165,10 +165,7 @@ def decoded(line, argument, path, number):
         raise ArgumentError(
             argument,
             "UTF-8",
-            (
-                f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of line {number} "
-                f"of {path}"
-            ),
+            f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of line {number} of {path}",
             "Convert the file to UTF-8.",
         ) from error
 

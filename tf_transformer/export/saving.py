@@ -242,10 +242,8 @@ class _InFloat32(tf.saved_model.experimental.TrackableResource):
             raise ArgumentError(
                 "dtype",
                 "one that can represent every weight",
-                (
-                    f"{dtype}, in which {weight.path} is not finite: its largest absolute "
-                    f"value is {float(tf.reduce_max(tf.abs(value))):g}"
-                ),
+                f"{dtype}, in which {weight.path} is not finite: its largest absolute "
+                f"value is {float(tf.reduce_max(tf.abs(value))):g}",
             )
         self.stored = keras.Variable(rounded, dtype=dtype, trainable=False, name=weight.name)
         # Found by name in a session, as TensorFlow Serving runs one.

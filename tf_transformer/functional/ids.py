@@ -29,10 +29,7 @@ def as_ids(ids, name="ids"):
             name,
             "integers",
             dtype.name,
-            (
-                "Pass integers, and give inputs of Keras a dtype: keras.Input((None,), "
-                'dtype="int32").'
-            ),
+            'Pass integers, and give inputs of Keras a dtype: keras.Input((None,), dtype="int32").',
         )
     if isinstance(ids, keras.KerasTensor):
         return ids

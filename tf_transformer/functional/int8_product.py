@@ -68,10 +68,8 @@ def _check_range(kernel):
     if largest > LARGEST_WEIGHT:
         raise ArgumentError(
             "kernel",
-            (
-                f"integers within -{LARGEST_WEIGHT}..{LARGEST_WEIGHT}, whose products are "
-                "exact on every processor"
-            ),
+            f"integers within -{LARGEST_WEIGHT}..{LARGEST_WEIGHT}, whose products are "
+            "exact on every processor",
             largest,
             "Round it by to_int8 with LARGEST_WEIGHT, as compression.quantized does.",
         )

@@ -136,10 +136,8 @@ def _weights(sample_weight, labels):
     if given.rank != 0 and not (fits and all(fits)):
         raise ArgumentError(
             "sample_weight",
-            (
-                f"a weight for each row, ({labels.shape[0]},) or ({labels.shape[0]}, 1), or "
-                f"for each label, {labels.shape}"
-            ),
+            f"a weight for each row, ({labels.shape[0]},) or ({labels.shape[0]}, 1), or "
+            f"for each label, {labels.shape}",
             given,
         )
     return tf.broadcast_to(weights, tf.shape(labels))

@@ -116,10 +116,8 @@ class Architecture:
             if not isinstance(part, kind):
                 raise ArgumentError(
                     field,
-                    (
-                        f"a part of {home.__name__.removeprefix('tf_transformer.')}, such as "
-                        f"{home.__all__[0]}()"
-                    ),
+                    f"a part of {home.__name__.removeprefix('tf_transformer.')}, such as "
+                    f"{home.__all__[0]}()",
                     f"{part!r}",
                 )
         sizes = ("key_dim", "num_key_value_heads", "window", "num_groups", "embedding_size")

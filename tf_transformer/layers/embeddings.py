@@ -143,10 +143,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         if getattr(embedding, "mask_zero", False):
             raise ArgumentError(
                 "embedding",
-                (
-                    "a table with mask_zero=False, since a saved model would not mask "
-                    "padding any more"
-                ),
+                "a table with mask_zero=False, since a saved model would not mask padding any more",
                 "mask_zero=True",
                 "Pass create_padding_mask(ids) as mask.",
             )
@@ -155,10 +152,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         if positions is not None and (positions.max_position or max_position) < max_position:
             raise ArgumentError(
                 "positions",
-                (
-                    f"at least {max_position} positions, the longest text (max_position, "
-                    "pe_input, pe_target)"
-                ),
+                f"at least {max_position} positions, the longest text (max_position, "
+                "pe_input, pe_target)",
                 f"{positions.max_position} of {type(positions).__name__}",
             )
         self.max_position = max_position

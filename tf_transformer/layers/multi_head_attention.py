@@ -31,10 +31,8 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
     if groups < 1 or num_heads % groups:
         raise ArgumentError(
             "num_key_value_heads",
-            (
-                f"a divisor of num_heads={num_heads}, so that each head of keys serves the "
-                "same number of queries"
-            ),
+            f"a divisor of num_heads={num_heads}, so that each head of keys serves the "
+            "same number of queries",
             num_key_value_heads,
         )
     if share_qk and groups != num_heads:

@@ -41,10 +41,8 @@ def check_vocabulary(model, tokenizer, name="tokenizer"):
             name,
             f"at most {rows} tokens, as many as the model has rows of embeddings",
             tokenizer.vocab_size,
-            (
-                "Use the vocabulary that the model was trained with; `with_vocab_size` makes "
-                "a model for added tokens."
-            ),
+            "Use the vocabulary that the model was trained with; `with_vocab_size` makes "
+            "a model for added tokens.",
         )
 
 

@@ -78,10 +78,8 @@ def _weights(y, losses, parts):
         if ignore_class_of(loss) == "auto" and labels.shape.rank == 2 and labels.shape[-1] == 1:
             raise ArgumentError(
                 "accumulate",
-                (
-                    f"labels (B,) or an ignore_class of the loss, since {labels.shape} may be "
-                    "classes or tokens"
-                ),
+                f"labels (B,) or an ignore_class of the loss, since {labels.shape} may be "
+                "classes or tokens",
                 '"auto"',
                 "Pass None or an int.",
             )

@@ -105,10 +105,7 @@ def reduced(optimizer, reduce):
         raise ArgumentError(
             "optimizer",
             "one that is not built to copy or pickle alone",
-            (
-                f"a built {type(optimizer).__name__}, whose state belongs to the variables of "
-                "a model"
-            ),
+            f"a built {type(optimizer).__name__}, whose state belongs to the variables of a model",
             "Copy the compiled model, or use tf.train.Checkpoint.",
         )
     return reduce()

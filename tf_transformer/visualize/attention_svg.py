@@ -117,10 +117,8 @@ def check_labels(weights, queries, keys, titles):
         if len(labels) != weights.shape[axis]:
             raise ArgumentError(
                 name,
-                (
-                    f"{weights.shape[axis]} strings, one for each step of axis {axis} of "
-                    f"weights {weights.shape}"
-                ),
+                f"{weights.shape[axis]} strings, one for each step of axis {axis} of "
+                f"weights {weights.shape}",
                 len(labels),
             )
     return weights, titles

@@ -348,10 +348,8 @@ def load_transformer(path):
             "path",
             "a model with float weights",
             f"one in int8, {path}",
-            (
-                "Use the run or the model that it was exported from; `load_translator` loads "
-                "it to translate."
-            ),
+            "Use the run or the model that it was exported from; `load_translator` loads "
+            "it to translate.",
         )
     saved = load_translator(path)
     config = description["model"]

@@ -122,10 +122,8 @@ def additive_mask(attention_mask):
             "attention_mask",
             "integers (batch, from, to) or (batch, to), 1 = may attend",
             f"{mask.dtype.name} {mask.shape}",
-            (
-                "For a float mask with 1.0 = may attend pass tf.cast(mask, tf.int32); with "
-                "1.0 = blocked pass tf.cast(1 - mask, tf.int32)."
-            ),
+            "For a float mask with 1.0 = may attend pass tf.cast(mask, tf.int32); with "
+            "1.0 = blocked pass tf.cast(1 - mask, tf.int32).",
         )
     if mask.shape.rank == 2:
         mask = tf.expand_dims(mask, 1)  # (B, 1, T)
@@ -169,10 +167,8 @@ def blocked_scores(mask, scores_shape):
             "mask",
             "float (1.0 = blocked) or bool (True = may attend)",
             f"{mask.dtype.name}, whose polarity is unknown",
-            (
-                "If 1 means blocked pass tf.cast(mask, tf.float32); if 1 means may attend "
-                "pass tf.cast(mask, tf.bool)."
-            ),
+            "If 1 means blocked pass tf.cast(mask, tf.float32); if 1 means may attend "
+            "pass tf.cast(mask, tf.bool).",
         )
     _check_broadcast(mask, blocked.shape, scores_shape)
     return blocked
@@ -193,15 +189,11 @@ def _check_broadcast(mask, shape, scores_shape):
     if not fits or any(m not in (1, s) and None not in (m, s) for m, s in sizes):
         raise ArgumentError(
             "mask",
-            (
-                f"a shape that broadcasts to the scores {tuple(scores_shape)} = (batch, "
-                "heads, queries, keys)"
-            ),
+            f"a shape that broadcasts to the scores {tuple(scores_shape)} = (batch, "
+            "heads, queries, keys)",
             f"{mask.dtype.name} {tuple(mask.shape)}",
-            (
-                "A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
-                "add a head axis to a mask per sentence with tf.expand_dims(mask, 1)."
-            ),
+            "A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
+            "add a head axis to a mask per sentence with tf.expand_dims(mask, 1).",
         )
 
 

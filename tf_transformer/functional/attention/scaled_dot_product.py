@@ -194,10 +194,8 @@ def _full_bias(bias, scores_shape, q, k):
     if not fits or any(b not in (1, s) and None not in (b, s) for b, s in sizes):
         raise ArgumentError(
             "bias",
-            (
-                f"floats that broadcast to the scores {tuple(scores_shape)} = (batch, heads, "
-                "queries, keys)"
-            ),
+            f"floats that broadcast to the scores {tuple(scores_shape)} = (batch, heads, "
+            "queries, keys)",
             f"{bias.dtype.name} {bias.shape}",
         )
     while bias.shape.rank < scores_shape.rank:
@@ -215,10 +213,8 @@ def _check_by_distance(bias, scores_shape, width, value_width):
     if too_long or any(b not in (1, s) and None not in (b, s) for b, s in sizes):
         raise ArgumentError(
             "bias",
-            (
-                "ByDistance with scores (batch, heads, distances), or fewer axes, for "
-                f"{tuple(scores_shape)} = (batch, heads, queries, keys)"
-            ),
+            "ByDistance with scores (batch, heads, distances), or fewer axes, for "
+            f"{tuple(scores_shape)} = (batch, heads, queries, keys)",
             tuple(bias.scores.shape),
         )
     for name, table, needed in (

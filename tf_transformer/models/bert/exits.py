@@ -75,10 +75,8 @@ class BertWithExits(BertWithHead):
         if self.config.answers != "softmax":
             raise ArgumentError(
                 "problem_type",
-                (
-                    "single_label_classification, or None, with two labels or more, since "
-                    "exits compare classes of which one is right"
-                ),
+                "single_label_classification, or None, with two labels or more, since "
+                "exits compare classes of which one is right",
                 f"{self.config.problem_type!r} and {len(self.config.labels)}",
             )
         self.pooling = pooling

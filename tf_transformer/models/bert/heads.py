@@ -123,10 +123,8 @@ class BertForMaskedLM(BertWithHead):
         if not self.config.tie_word_embeddings:
             raise ArgumentError(
                 "tie_word_embeddings",
-                (
-                    f"True for {type(self).__name__}, whose output layer is the table of word "
-                    "embeddings"
-                ),
+                f"True for {type(self).__name__}, whose output layer is the table of word "
+                "embeddings",
                 "False",
                 ("If the checkpoint has the same numbers in both, pass tie_word_embeddings=True."),
             )

@@ -68,10 +68,8 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         ):
             raise ArgumentError(
                 "architecture",
-                (
-                    "num_groups and embedding_size to be None, since the config has "
-                    "num_hidden_groups and embedding_size"
-                ),
+                "num_groups and embedding_size to be None, since the config has "
+                "num_hidden_groups and embedding_size",
                 f"{architecture.num_groups} and {architecture.embedding_size}",
             )
         if self.has_labels and not self.config.labels:

@@ -82,10 +82,8 @@ def read_pooling(path):
     if own or kinds not in (known, known[:2]) or paths[0] != "":
         raise ArgumentError(
             "path",
-            (
-                f"in {path / 'modules.json'} a Transformer of sentence-transformers with the "
-                'path "", then a Pooling and optionally a Normalize'
-            ),
+            f"in {path / 'modules.json'} a Transformer of sentence-transformers with the "
+            'path "", then a Pooling and optionally a Normalize',
             f"{', '.join(own or kinds)} with the paths {paths}",
         )
     inside = paths[1]

@@ -64,10 +64,8 @@ class UniLM(BertForMaskedLM):
         if isinstance(max_length, int) and inp.shape[1] and inp.shape[1] + max_length > longest:
             raise ArgumentError(
                 "max_length",
-                (
-                    f"at most {longest - inp.shape[1]}, since source and output share "
-                    f"{longest} positions (max_position_embeddings)"
-                ),
+                f"at most {longest - inp.shape[1]}, since source and output share "
+                f"{longest} positions (max_position_embeddings)",
                 max_length,
             )
         ids = tf.pad(tf.cast(inp, tf.int32), ((0, 0), (0, max_length)))  # (B, T)

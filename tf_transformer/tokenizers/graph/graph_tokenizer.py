@@ -155,10 +155,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         if length is not None and (not isinstance(length, Integral) or length <= around):
             raise ArgumentError(
                 "length",
-                (
-                    f"an integer of at least {around + 1}, or None for the length of the "
-                    "longest text"
-                ),
+                f"an integer of at least {around + 1}, or None for the length of the longest text",
                 f"{length!r}",
             )
         rows = self.encode(strings)

@@ -223,10 +223,8 @@ def _check(trained, tokenizer, data, settings):
             "problem_type",
             "single_label_classification, or None, since each text of the data has one class",
             f"{model.config.problem_type!r}",
-            (
-                "Pass problem_type=None and new_head=True to from_pretrained, or compile the "
-                "model with a loss of your own."
-            ),
+            "Pass problem_type=None and new_head=True to from_pretrained, or compile the "
+            "model with a loss of your own.",
         )
     if not data.train:
         raise ArgumentError("data", "texts to train on", "none")

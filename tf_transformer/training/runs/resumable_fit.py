@@ -95,10 +95,8 @@ def resumable_fit(
     if workers.count > 1 and not isinstance(model.optimizer, FusedAdam | GlobalLossScale):
         raise ArgumentError(
             "optimizer",
-            (
-                "FusedAdam, LayerwiseAdamW or GlobalLossScale, which add up the gradients of "
-                f"all {workers.count} workers"
-            ),
+            "FusedAdam, LayerwiseAdamW or GlobalLossScale, which add up the gradients of "
+            f"all {workers.count} workers",
             type(model.optimizer).__name__,
         )
     steps = batches.steps_per_epoch
