@@ -45,18 +45,21 @@ def pytest_terminal_summary(terminalreporter, config):
 def pytest_collection_modifyitems(config, items):
     """Leave out tests marked `whole`, and of those marked `one_of(n)` all but one of n cases.
 
-    `one_of(n, group)` keeps one of n files of those with the same group. All are drawn by the date:
-    another day has others, so that each runs in the end.
+    `one_of(n, group)` keeps one of n files of those with the same group, and of the tests marked
+    `slow` one of three is kept. All are drawn by the date: another day has others, so that each
+    runs in the end.
     """
     if config.getoption("whole") or len(items) == 1:
         return
     draw, drawn_from = config.getoption("draw"), {}
     for item in items:
+        test = item.nodeid.partition("[")[0]
         for mark in item.iter_markers("one_of"):
             n, *group = mark.args
-            test, case = item.nodeid.partition("[")[0], item.nodeid
-            key, case = (group[0], item.path.name) if group else (test, case)
+            key, case = (group[0], item.path.name) if group else (test, item.nodeid)
             drawn_from.setdefault((key, n), {}).setdefault(case, []).append(item)
+        if item.get_closest_marker("slow"):
+            drawn_from.setdefault(("slow", 3), {}).setdefault(test, []).append(item)
     left_out = {item for item in items if item.get_closest_marker("whole")}
     for (_, n), cases in drawn_from.items():
         # By a hash: every n-th case could always have the same value of one of its parameters.

@@ -12,6 +12,7 @@ from command_line import ENVIRONMENT, command, command_here
 from tf_transformer.export.translation import translator as saved_translator
 
 
+@pytest.mark.slow
 def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     folder, _ = run
     lines = ["Tom", "", "Hi you"]
@@ -26,6 +27,7 @@ def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     assert by_argument.stderr == by_file.stderr == by_input.stderr == b""
 
 
+@pytest.mark.slow
 def test_output_is_utf8_whatever_the_locale(run, monkeypatch):
     """Written to a file, it once followed the console: ASCII or cp1252 cannot hold Chinese."""
     folder, _ = run
@@ -71,6 +73,7 @@ def test_samples(run, tmp_path):
     assert (tmp_path / "out.txt").read_bytes() == first
 
 
+@pytest.mark.slow
 def test_a_file_to_a_file(run, tmp_path):
     folder, _ = run
     lines = ["Tom", "", "Hi you", "Tom is here"] * 3
@@ -142,6 +145,7 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
     assert done.returncode == 2 and b"is gzipped. Unpack it: gunzip" in done.stderr
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

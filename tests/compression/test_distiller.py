@@ -36,6 +36,7 @@ def compiled(distiller, rate=0.1):
     return distiller
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [8, 6])
 def test_the_loss_of_classifiers(width):
     student, teacher = bert(2, width), bert(4)
@@ -64,6 +65,7 @@ def test_the_loss_of_classifiers(width):
     assert len(distiller.trainable_variables) == len(student.trainable_variables) + (width == 6)
 
 
+@pytest.mark.slow
 def test_a_student_becomes_its_teacher():
     student, teacher = bert(2), bert(3)
     distiller = Distiller(student, teacher, soft_targets=1.0)
@@ -74,6 +76,7 @@ def test_a_student_becomes_its_teacher():
     np.testing.assert_array_equal(distiller.predict(X, verbose=0), student.predict(X, verbose=0))
 
 
+@pytest.mark.slow
 def test_encoders_have_no_labels(tmp_path):
     student, teacher = bert(2, 6, Bert), bert(4, 8, Bert)
     distiller = Distiller(student, teacher, hidden_states=1.0, layer_map={1: 3, 2: 4})

@@ -33,6 +33,7 @@ def batches():
     return made
 
 
+@pytest.mark.slow
 def test_points_are_what_exits_give(model, batches):
     labels = np.concatenate([y for _, y in batches])
     points = exit_points(model, batches)

@@ -73,6 +73,7 @@ def rows_of(batches):
             yield tf.nest.map_structure(lambda t, n=n: tf.constant(t[n : n + 1]), (x, y))
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("make", [translator, classifier])
 @pytest.mark.parametrize("kind", ["heads", "units"])
 def test_the_gradient_is_that_of_a_gate(make, kind):
@@ -100,6 +101,7 @@ def test_the_gradient_is_that_of_a_gate(make, kind):
             assert expected.max() > 1e-3
 
 
+@pytest.mark.slow
 def test_ablation_is_the_rise_of_the_loss():
     model, batches = translator()
     found = head_importance(model, batches, by="ablation")
@@ -118,6 +120,7 @@ def test_ablation_is_the_rise_of_the_loss():
                 np.testing.assert_allclose(found[name][layer][n], without - whole, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_confidence():
     model, batches = translator()
     found = head_confidence(model, batches)
@@ -157,6 +160,7 @@ def test_the_least_important_of_all_layers():
             least_important(importance, share)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3])
 def test_several_steps(steps):
     model, batches = classifier()

@@ -76,6 +76,7 @@ def same(model, smaller, inputs):
     assert np.ptp(expected) > 1
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     ("architecture", "num_heads"), [(None, 4), (ROTARY, 4), (WIDE, 5)], ids=str
 )
@@ -98,6 +99,7 @@ def test_a_transformer(architecture, num_heads):
     same(model, smaller, pairs())
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("architecture", [None, ROTARY], ids=["BERT", "rotary"])
 @pytest.mark.parametrize("groups", [None, 2])
 def test_bert(architecture, groups):
@@ -149,6 +151,7 @@ def test_decoding_with_a_cache():
         np.testing.assert_allclose(logits, expected[:, n], atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [transformer, bert])
 def test_it_trains_and_is_saved(make, tmp_path):
     smaller = prune_heads(make(), {"encoder": {0: [1], 1: [0, 2]}})
@@ -197,6 +200,7 @@ def test_sizes_that_do_not_fit():
 LESS = {"encoder": {0: [0]}}
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     ("make", "choice", "message"),
     [

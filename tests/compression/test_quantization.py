@@ -80,6 +80,7 @@ def error(after, before):
     return np.abs(logits(after) - logits(before)).max() / np.abs(logits(before)).max()
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_quantized_model_is_small_and_near_its_original(name):
     model, inputs = built(name)
@@ -136,6 +137,7 @@ def halves():
     return [((source[:1], target[:1]), target[:1]), ((source[1:], target[1:]), target[1:])]
 
 
+@pytest.mark.slow
 def test_decoding_with_a_cache_gives_the_tokens_of_the_whole_model():
     smaller = quantized(transformer(PARTS))
     source, _ = pairs()
@@ -148,6 +150,7 @@ def test_decoding_with_a_cache_gives_the_tokens_of_the_whole_model():
         np.testing.assert_array_equal(scores.argmax(-1)[:length], row[:length])
 
 
+@pytest.mark.slow
 def test_the_saved_translator_is_small_and_multiplies_integers(tmp_path):
     BPETokenizer.train(["low lower lowest", "newest widest of all"], 270).save(tmp_path / "t.json")
     tokenizer = GraphBPE.from_file(tmp_path / "t.json")
@@ -176,6 +179,7 @@ def test_the_saved_translator_is_small_and_multiplies_integers(tmp_path):
     assert after < 0.35 * before
 
 
+@pytest.mark.slow
 def test_the_saved_classifier_is_small_and_multiplies_integers(tmp_path):
     folder = tiny_folder(tmp_path / "bert")
     model = BertForSequenceClassification(

@@ -126,6 +126,7 @@ def test_distil_keeps_layers_evenly_spaced(left, kept):
     assert len(smaller.bert.encoder.groups) == left
 
 
+@pytest.mark.slow
 def test_distil_of_a_translator():
     smaller = Distil(layers=[2, 1]).rehearse(translator())
     assert smaller.get_config()["num_layers"] == (2, 1)

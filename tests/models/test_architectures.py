@@ -71,6 +71,7 @@ def reference(choice, weights, training=False):
     return logits[TAR != 0]
 
 
+@pytest.mark.one_of(3)
 @every_choice
 def test_logits_are_those_of_the_reference(choice):
     model = made(choice, dtype="float64")
@@ -80,6 +81,7 @@ def test_logits_are_those_of_the_reference(choice):
     np.testing.assert_allclose(logits[TAR != 0], expected, atol=2e-6 * np.abs(expected).max())
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", ["batch", "Macaron, pre-norm", "multi-query", "all together"])
 def test_xla_agrees(name):
     model = made(CHOICES[name])
@@ -115,6 +117,7 @@ def test_files_and_configs_keep_the_choice(choice, tmp_path):
     assert Architecture.from_dict(again.get_config()["architecture"]) == choice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["batch", "Macaron, pre-norm"])
 def test_steps_of_fit_change_every_weight(name):
     model = made(CHOICES[name])
@@ -127,6 +130,7 @@ def test_steps_of_fit_change_every_weight(name):
     assert np.mean(changed) > 0.9
 
 
+@pytest.mark.slow
 def test_weights_of_a_choice():
     """D=24, N=6, F=11, 2 + 2 layers: what differs from the paper's model."""
     plain = made(None).count_params()

@@ -38,6 +38,7 @@ def classifier():
     return model, {"input_ids": IDS}, tf.constant([0, 1]), loss, "accuracy"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made, traces", [(translator, 1), (classifier, 2)])  # 2: a metric's name
 def test_the_step_is_traced_once(made, traces, monkeypatch):
     model, inputs, labels, loss, metric = made()
@@ -49,6 +50,7 @@ def test_the_step_is_traced_once(made, traces, monkeypatch):
     assert len(steps) == traces
 
 
+@pytest.mark.slow
 def test_training_is_that_of_a_model_made_before():
     weights = []
     for is_made_before in (False, True):
@@ -64,6 +66,7 @@ def test_training_is_that_of_a_model_made_before():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_frozen_layers_stay():
     model, inputs, labels, loss, metric = translator()
     model.build()
@@ -110,6 +113,7 @@ CALLS = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("made", CALLS)
 def test_exported_after_fit(made, tmp_path):
     model, _ = fitted(made)
@@ -118,6 +122,7 @@ def test_exported_after_fit(made, tmp_path):
     np.testing.assert_allclose(loaded.serve(CALLS[made]), model(CALLS[made]), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_exported_without_a_call(tmp_path):
     model = TwoTowers(SentenceEncoder(BertConfig(13, 8, 1, 2, 11)))
     model.export(tmp_path / "exported", verbose=False)
@@ -126,6 +131,7 @@ def test_exported_without_a_call(tmp_path):
     np.testing.assert_allclose(loaded.serve(inputs), model(inputs), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [language_model, r_drop])
 def test_exported_after_loading(made, tmp_path):
     fitted(made)[0].save(tmp_path / "model.keras")
@@ -135,6 +141,7 @@ def test_exported_after_loading(made, tmp_path):
     np.testing.assert_allclose(loaded.serve(CALLS[made]), model(CALLS[made]), atol=1e-6)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("made", [language_model, classifier, r_drop])
 def test_saved_by_tensorflow_after_fit(made, tmp_path):
     model, _ = fitted(made)
@@ -179,6 +186,7 @@ def test_a_callback_that_would_write_one_is_refused_before_the_first_step(tmp_pa
     assert not model.built
 
 
+@pytest.mark.slow
 def test_callbacks_that_write_readable_files_work(tmp_path):
     model, inputs, labels, loss, _ = translator()
     model.compile("sgd", loss, jit_compile=False)
@@ -208,6 +216,7 @@ def frozen(model):
     return [weight.trainable for weight in model.weights]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("way", ["file", "in a functional model", "in RDrop", "deepcopy"])
 def test_frozen_sublayers_stay_frozen(way, tmp_path):
     model, inputs, labels, loss = frozen_translator()
@@ -283,6 +292,7 @@ class Plain(keras.Model):
         return self.head(self.embedding(inputs[0]))
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("within", [lambda model: model, RDrop], ids=["alone", "RDrop"])
 @pytest.mark.parametrize(
     "make",
@@ -315,6 +325,7 @@ def test_weights_of_a_larger_model_are_refused(tmp_path):
     model.load_weights(tmp_path / "larger.weights.h5", skip_mismatch=True)
 
 
+@pytest.mark.slow
 def test_a_trained_models_weights_load(tmp_path):
     """Keras writes the optimizer's variables into the same file."""
     model, inputs, labels, loss, metric = translator()

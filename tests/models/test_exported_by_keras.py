@@ -157,6 +157,7 @@ def test_every_head(cls, loaded, tmp_path):
     check(loaded(tmp_path / "saved", inputs), model, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classifier", "LanguageModel"])
 def test_an_archive_and_litert(name, loaded, tmp_path):
     model, inputs = MODELS[name]("int32")
@@ -172,6 +173,7 @@ def test_an_archive_and_litert(name, loaded, tmp_path):
     check(loaded(tmp_path / "model.tflite", one), model, one, 1e-4)
 
 
+@pytest.mark.slow
 def test_a_half_precision_policy(loaded, tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:

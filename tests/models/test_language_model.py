@@ -145,6 +145,7 @@ def test_files_and_configs_keep_the_model(choice, tmp_path):
         assert other.get_config()["architecture"] == model.get_config()["architecture"]
 
 
+@pytest.mark.slow
 def test_fit_learns_a_cycle():
     """3, 4, ..., 12, 3, ... from anywhere, and what was learned can be decoded."""
     keras.utils.set_random_seed(1)

@@ -110,6 +110,7 @@ def test_cached_logits_are_the_uncached_ones():
         np.testing.assert_allclose(logits, model(ids)[:, t], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [0, 3])
 def test_prompts_of_different_lengths_equal_each_alone(beams):
     model = made(CHOICES["rotary"])
@@ -222,6 +223,7 @@ def test_any_prompt_in_one_graph():
         np.testing.assert_array_equal(graph(prompt, length), eager(prompt, length))
 
 
+@pytest.mark.slow
 def test_finished_texts_leave_and_nothing_changes():
     longest, batch = 19, 20  # the caches grow once
     model, prompts = made(CHOICES["rotary"]), np.tile(PROMPTS, (5, 1))

@@ -61,6 +61,7 @@ def test_shapes_and_steps_are_known_without_reading(pairs, batches, monkeypatch)
     assert (again.shapes, again.steps_per_epoch) == (shapes, steps)
 
 
+@pytest.mark.slow
 def test_from_any_step_and_without_the_shards_before(pairs, batches, monkeypatch):
     whole = list(batches.epoch(2))
     read, seen = pairs.read, []

@@ -50,6 +50,7 @@ def test_two_replicas_are_one_device(names, tmp_path):
         np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["finetune", "pretrain"])
 def test_the_command_trains(name, tmp_path):
     code, printed, history = results(tmp_path, name)[name]

@@ -37,6 +37,7 @@ class TestRoundTrip:
         assert len(same) >= 13
         assert {key: written[key] for key in same} == {key: published[key] for key in same}
 
+    @pytest.mark.one_of(3)
     @pytest.mark.parametrize("name", CLASSES)
     def test_googles_layout(self, tmp_path, name):
         model = CLASSES[name].from_pretrained(GOLDEN / name)

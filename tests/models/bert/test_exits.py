@@ -66,6 +66,7 @@ def test_each_exit_reads_the_tokens_of_its_layer(pooling):
 RULES = [{"patience": 1}, {"patience": 2}, {"entropy": 0.4}, {"patience": 2, "entropy": 0.1}, {}]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("options", [{}, {"unpad": True, "pooling": "mean"}], ids=str)
 def test_texts_leave_by_the_rule(rule, options):
@@ -99,6 +100,7 @@ def test_other_parts(name):
     close(found["logits"], answers)
 
 
+@pytest.mark.slow
 def test_by_xla_with_thresholds_as_inputs():
     model, inputs = made(unpad=True), texts(3)
     compiled = tf.function(model.exit_early, jit_compile=True, autograph=False)
@@ -110,6 +112,7 @@ def test_by_xla_with_thresholds_as_inputs():
     assert compiled.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unpad", [False, True])
 def test_layers_compute_only_who_is_left(unpad, monkeypatch):
     model, inputs = made(unpad=unpad), texts()
@@ -200,6 +203,7 @@ def test_in_training_lower_exits_learn_from_the_last(sample_weight):
     np.testing.assert_allclose(tape.gradient(loss, found)[:, -1], expected, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_fine_tuning_trains_every_exit(tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
@@ -216,6 +220,7 @@ def test_fine_tuning_trains_every_exit(tmp_path):
     assert model.exit_early(inputs, 1)["layers"].numpy().tolist() == [2, 2]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("config", [DEEP, dataclasses.replace(ALBERT, labels=LABELS)])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_saved_and_loaded(config, pooling, tmp_path):

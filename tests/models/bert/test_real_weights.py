@@ -77,6 +77,7 @@ class TestMiniLM:
         vectors = np.asarray(model(inputs_of(golden)), np.float64)
         np.testing.assert_allclose(vectors, golden["vectors"], atol=2e-2)
 
+    @pytest.mark.slow
     def test_texts_to_vectors_to_the_nearest(self):
         encoder = TextEncoder.from_pretrained(real_weights.minilm())
         index = encoder.encode(["The cat sleeps.", "Someone has lunch.", "Markets fell."]).numpy()

@@ -37,6 +37,7 @@ def texts(seed):
     return [" ".join(rng.choices(TOKENS[5:], k=rng.randint(0, 9))) for _ in range(97)]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("max_length", [4, 5, 8, 9, 13, 40])
 @pytest.mark.parametrize("paired", [False, True])
 def test_equals_the_peer(folder, peer, max_length, paired):
@@ -299,6 +300,7 @@ def test_added_tokens_of_another_type_are_refused(tmp_path, content):
         bert.read_tokenizer(path)
 
 
+@pytest.mark.slow
 def test_a_written_vocabulary_reads_added_tokens(tmp_path):
     path = tiny_folder(tmp_path / "bert")
     tokenizer = read_bert_vocabulary(path, lowercase=True)
