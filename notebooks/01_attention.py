@@ -167,7 +167,7 @@ def moved(length):
 shares = {length: moved(length) for length in (5, 50, 200)}
 
 
-def neighbours(model):
+def neighbors(model):
     """How often a head of the encoder looks most at the word before or after."""
     _, found = model.encoder(ids, return_attention_weights=True, mask=padding)
     rows = [row[n, :, : (ids[n] != 0).numpy().sum()] for row in found.values() for n in range(2)]
@@ -183,15 +183,15 @@ verdict(
     "holds",
     "One changed token moves {short:.0%}, {middle:.0%} and {long:.0%} of the outputs for 5, 50 and "
     "200 tokens, through an untrained layer too. Dependencies are learned, not given: a head of the "
-    "trained encoder looks most at a neighbour in {trained:.0%} of rows, of an untrained one in "
+    "trained encoder looks most at a neighbor in {trained:.0%} of rows, of an untrained one in "
     "{chance:.0%}.",
     "改变一个词元，长度 5、50、200 时分别有 {short:.0%}、{middle:.0%}、{long:.0%} 的输出改变，未训练的层也如此。"
     "依赖是训练出来的：训练后的编码器有 {trained:.0%} 的行最关注相邻词，未训练的为 {chance:.0%}。",
     short=shares[5],
     middle=shares[50],
     long=shares[200],
-    trained=neighbours(trained),
-    chance=neighbours(untrained),
+    trained=neighbors(trained),
+    chance=neighbors(untrained),
 )
 
 # %%
@@ -522,7 +522,7 @@ verdict(
     "C24",
     "does not hold",
     "A dot product is no distance: a longer vector in a similar direction scores higher than the "
-    "vector itself. Of 200 vectors of different lengths {random:.0%} have such a neighbour, of 2,000 "
+    "vector itself. Of 200 vectors of different lengths {random:.0%} have such a neighbor, of 2,000 "
     "embeddings of the translator {learned:.1%}; after normalization none.",
     "点积不是距离：方向相近而更长的向量得分高于自身。200 个长度不同的随机向量中 {random:.0%} 有这样的邻居，"
     "翻译模型的 2,000 个词向量中有 {learned:.1%}；归一化之后则没有。",

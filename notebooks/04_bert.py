@@ -264,7 +264,7 @@ for question, answer in zip(questions, tokenizer.decode(ids).numpy(), strict=Tru
 #
 # Small encoders of three layers were pretrained on 36,000 English sentences: on masked words, or on the
 # next word, seeing only the past. A linear map then looks for the word after a token in its
-# state; and each is fine-tuned on few labels: was a sentence a question, were two neighbouring
+# state; and each is fine-tuned on few labels: was a sentence a question, were two neighboring
 # words swapped?
 #
 # Interview questions 面试题：BERT 为什么要用 MLM？为什么说 BERT 是双向的？预训练有什么用？

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Residuals, normalisation and the feed-forward network
+# # Residuals, normalization and the feed-forward network
 #
 # What the notes say about the parts between the attention layers, measured on stacks of untrained
 # layers and on the published MiniLM. All verdicts: [CLAIMS.md](CLAIMS.md).
@@ -326,7 +326,7 @@ verdict(
 )
 
 # %% [markdown]
-# ## 3 · What layer norm normalises 归一化的是什么
+# ## 3 · What layer norm normalizes 归一化的是什么
 #
 # $$\text{LN}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad
 #   \mu, \sigma^2 \text{ over the width } D \text{ of one token}$$
@@ -334,7 +334,7 @@ verdict(
 # Interview questions 面试题：LN 和 BN 的区别？LN 在哪个维度上做？beta 和 gamma 是什么？为什么要加 epsilon？
 
 # %%
-sums = layout.to_batch(steps[2]["sum2"]).numpy()  # (B, T, D), what MiniLM's third layer normalises
+sums = layout.to_batch(steps[2]["sum2"]).numpy()  # (B, T, D), what MiniLM's third layer normalizes
 norm, batch_norm = LayerNorm(), BatchNorm()
 changed = sums[:64].copy()
 changed[1:] = 3 * changed[1:] + 5  # all other sentences
@@ -371,11 +371,11 @@ verdict(
 # %%
 out = norm(tf.constant(sums)).numpy().astype(np.float64)
 differences = {axes: np.abs(whitened(sums, axes) - out).max() for axes in (-1, (1, 2), 1)}
-along_text = np.abs(out.mean(1)).mean()  # 0 if the text's length were normalised
+along_text = np.abs(out.mean(1)).mean()  # 0 if the text's length were normalized
 verdict(
     "C63",
     "does not hold",
-    "It normalises each token over its width. On MiniLM's states the layer differs from statistics "
+    "It normalizes each token over its width. On MiniLM's states the layer differs from statistics "
     "over the width by {width:.0e}, over the whole sentence by {sentence:.1f}, along the length by "
     "{length:.1f}. The means along the text are {along:.2f} away from 0 on average, those of a token "
     "at most {token:.0e}.",
@@ -793,8 +793,8 @@ verdict(
 )
 
 # %%
-centred = (real - real.mean(1, keepdims=True)) / real.std(1, keepdims=True)
-skew, tails = (centred**3).mean(1), (centred**4).mean(1) - 3
+centered = (real - real.mean(1, keepdims=True)) / real.std(1, keepdims=True)
+skew, tails = (centered**3).mean(1), (centered**4).mean(1) - 3
 bell = (np.abs(skew) < 0.5) & (np.abs(tails) < 1)
 lopsided = rng.exponential(size=(20_000, 1))
 normed = BatchNorm()(tf.constant(lopsided, tf.float32), training=True).numpy()

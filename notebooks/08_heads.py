@@ -333,7 +333,7 @@ verdict(
     "does not hold",
     "The picture is about right for MiniLM: {odd} of 12 heads stand out in its six layers (half as "
     "far again from the others as the median), and two of the rest attend most to the same token in "
-    "{agree:.0%} of rows. But it says nothing of generalisation: without the oddest head of each "
+    "{agree:.0%} of rows. But it says nothing of generalization: without the oddest head of each "
     "encoder layer the translator's loss changes by {odd_known:+.2f} on pairs that it was trained on "
     "and {odd_new:+.2f} on others, without the most common ones by {common_known:+.2f} and "
     "{common_new:+.2f}.",

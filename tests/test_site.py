@@ -169,7 +169,7 @@ def check_results_and_notebooks(pages):
 
 
 def check_languages_and_search(folder, pages):
-    """Both languages are there, labelled and searched; both colour schemes are there."""
+    """Both languages are there, labelled and searched; both color schemes are there."""
     assert '<html lang="en"' in pages["masks.html"].text
     assert '<html lang="zh"' in pages["masks.zh-CN.html"].text
     assert 'data-md-color-scheme="slate"' in pages["masks.html"].text

@@ -65,7 +65,7 @@ class Encoded(keras.layers.Layer):
 
 
 class Measured(keras.layers.Layer):
-    """Words are states of length 1, three neighbours a mixture, and a text what measurements find.
+    """Words are states of length 1, three neighbors a mixture, and a text what measurements find.
 
     Li et al. 2019, "CNM: An Interpretable Complex-valued Network for Matching": the probability of
     the outcome v for the mixture of the states w with weights p is the sum of p |<v, w>|²; of all

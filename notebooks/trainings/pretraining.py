@@ -1,7 +1,7 @@
 """A small encoder, pretrained on English sentences in two ways or not at all, then probed.
 
 It is then fine-tuned on few labels for two tasks made from other sentences: was this a question
-(its last mark is gone), and were two neighbouring words swapped.
+(its last mark is gone), and were two neighboring words swapped.
 """
 
 from functools import partial
@@ -108,7 +108,7 @@ def questions(texts, rng):
 
 
 def swapped(texts, rng):
-    """Texts, and in which of them two neighbouring words, drawn at random, have changed places."""
+    """Texts, and in which of them two neighboring words, drawn at random, have changed places."""
     found, labels = [], []
     for number, text in enumerate(texts):
         words = text[:-1].lower().split()

@@ -120,14 +120,14 @@ def test_poison_and_overload_cost_nobody_else_an_answer(run, times):
             return answer
 
         for number in range(times):
-            neighbours = TEXTS[number % 7], TEXTS[(number + 3) % 7]
-            others = [clients.submit(correct, *neighbours) for _ in range(16)]
+            neighbors = TEXTS[number % 7], TEXTS[(number + 3) % 7]
+            others = [clients.submit(correct, *neighbors) for _ in range(16)]
             refused = {
                 name: clients.submit(post, address, body) for name, (body, _) in REFUSED.items()
             }
             leave_early(address)
             strange = [
-                clients.submit(correct, neighbours[0], text, neighbours[1]) for text in STRANGE
+                clients.submit(correct, neighbors[0], text, neighbors[1]) for text in STRANGE
             ]
             for name, answer in refused.items():
                 assert answer.result().status_code == REFUSED[name][1], name

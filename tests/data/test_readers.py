@@ -34,7 +34,7 @@ def test_gzip_and_byte_order_mark_are_removed(write):
     assert read_tsv(packed) == [("Hi.", "嗨。"), ("Run.", "跑。")]
 
 
-def test_gzip_is_recognised_without_its_ending(write):
+def test_gzip_is_recognized_without_its_ending(write):
     assert read_tsv(write("a.tsv", gzip.compress(b"a\tb\n"))) == [("a", "b")]
 
 

@@ -18,7 +18,7 @@ def corpus(request):
 
 
 def sides(pairs):
-    """Return all sentences, normalised to ignore small differences."""
+    """Return all sentences, normalized to ignore small differences."""
     return {side.strip().casefold() for pair in pairs for side in pair}
 
 

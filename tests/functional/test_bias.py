@@ -9,7 +9,7 @@ from tf_transformer.functional.bias import add_bias
 from tf_transformer.layers import flat_dense
 from tf_transformer.layers.flat_dense import FlatDense
 
-HALVES = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # half the distance of neighbours, relative
+HALVES = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # half the distance of neighbors, relative
 
 
 def rounded(shape, dtype, seed):

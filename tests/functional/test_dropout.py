@@ -29,7 +29,7 @@ def test_rates_at_the_ends_stay_finite(rate, kept):
     assert (0 in factors) == (rate > 1e-5)
 
 
-def test_neighbours_are_drawn_independently():
+def test_neighbors_are_drawn_independently():
     # Two factors share one 32-bit number; an odd width leaves half of one unused.
     kept = dropout_factors((2003, 7), tf.float32, 0.5, SEED).numpy() > 0
     for step in range(1, 7):

@@ -139,7 +139,7 @@ def test_vectors_of_a_half_precision_policy_are_those_of_keras(policy):
 
 
 @every_model
-def test_neighbours_above_2048_stay_apart_in_half_precision(name):
+def test_neighbors_above_2048_stay_apart_in_half_precision(name):
     keras.config.set_dtype_policy("mixed_float16")
     try:
         _, call = made(name)

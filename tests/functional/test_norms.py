@@ -1,4 +1,4 @@
-"""First and second gradients of normalisations against finite differences."""
+"""First and second gradients of normalizations against finite differences."""
 
 import numpy as np
 import pytest

@@ -179,7 +179,7 @@ class TestClassicErrors:
         np.testing.assert_allclose(value, 3 * ref.log_probabilities(model(()))[3], rtol=1e-5)
 
     def test_the_search_goes_on_while_an_open_beam_can_win(self):
-        """A short sentence finishes first; a longer one wins after length normalisation."""
+        """A short sentence finishes first; a longer one wins after length normalization."""
 
         def model(tokens):
             if len(tokens) < 4:

@@ -41,7 +41,7 @@ def test_an_encoder_layer_like_berts_matches_the_reference():
     close(layer(data["x"], False, data["mask"]), expected)
 
 
-def test_layer_normalisation_matches_the_vectors():
+def test_layer_normalization_matches_the_vectors():
     data = case("layers", "layer_norm")
     layer = EncoderLayer(D, 7, F).layernorm1
     layer.build(data["x"].shape)
@@ -49,7 +49,7 @@ def test_layer_normalisation_matches_the_vectors():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_layer_normalisation_of_half_precision_has_float32_statistics(dtype):
+def test_layer_normalization_of_half_precision_has_float32_statistics(dtype):
     # The dtype represents the inputs exactly; their mean is far from 0. Only the result is rounded.
     rng = np.random.default_rng(0)
     x = tf.cast(5 + rng.integers(-8, 9, (3, D)) / 8, dtype)

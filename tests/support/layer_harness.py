@@ -166,7 +166,7 @@ def check_gradients(case, layer=None):
     layer, arguments = layer or case.layer, case.tensors()
     rng = np.random.default_rng(13)
     with tf.GradientTape() as tape:
-        # A random weighting: the sum of a normalised row is constant, so its gradient is zero.
+        # A random weighting: the sum of a normalized row is constant, so its gradient is zero.
         loss = sum(
             tf.reduce_sum(tensor * rng.standard_normal(tensor.shape))
             for tensor in map(floats, case.apply(layer, arguments))

@@ -8,6 +8,6 @@ def randomize(model, seed):
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         values = rng.normal(0, 0.1 if weight.shape.rank == 1 else 0.7, weight.shape)
-        # Variances of about the size of what they normalise.
+        # Variances of about the size of what they normalize.
         weight.assign(values + {"gamma": 1, "moving_variance": 20}.get(weight.name, 0))
     return model

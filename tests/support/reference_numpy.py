@@ -59,7 +59,7 @@ def scaled_dot_product_attention(q, k, v, blocked=None, bias=0.0):
 
 
 def windowed_attention(q, k, v, window, causal=False, blocked=None, bias=0.0):
-    """Equation 1 restricted to a neighbourhood, section 4: one query at a time, with its keys only.
+    """Equation 1 restricted to a neighborhood, section 4: one query at a time, with its keys only.
 
     Query t has the keys from t - window to t + window, with `causal` to t, that exist and are not
     blocked; without any, the mean of all values. Returns output and weights as above.

@@ -10,7 +10,7 @@ SEEDS = [
     "\ufeffmark",
     "\ufffe\uffff\U0010ffff",  # noncharacters, which are valid
     "\ufffd",
-    "\ud7ff\ue000",  # the neighbours of the surrogates
+    "\ud7ff\ue000",  # the neighbors of the surrogates
     "<s>Tom</s><pad> <pad><unk>[CLS] [MASK]",
     "👩🏽‍🚀👨‍👩‍👧‍👦🇫🇷",
     "e\u0301\u0327\u0302\u0303" * 20,

@@ -1,4 +1,4 @@
-"""Behaviour shared by all three models, in Python."""
+"""Behavior shared by all three models, in Python."""
 
 import concurrent.futures
 import copy

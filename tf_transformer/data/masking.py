@@ -1,4 +1,4 @@
-"""Masking tokens for masked language modelling, with new masks in every epoch.
+"""Masking tokens for masked language modeling, with new masks in every epoch.
 
 Axes: B batch, T length, P masked positions. Words share the axis T: word n of a text is in column
 n, and the columns after the last word are empty.

@@ -76,7 +76,7 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
 
 
 def text_blocks(documents, max_tokens):
-    """Split documents into texts of whole sentences, for masked language modelling only.
+    """Split documents into texts of whole sentences, for masked language modeling only.
 
     Liu et al. 2019, "RoBERTa", section 4.2, "DOC-SENTENCES": as many sentences as fit, all from the
     same document. A sentence longer than the limit is split.

@@ -197,7 +197,7 @@ def _group_names(pairs):
 
 def comparable(sentence):
     """Map sentences that count as equal to the same text: without case, width and extra spaces."""
-    # Case folding can undo NFKC (and vice versa), so normalise both before and after.
+    # Case folding can undo NFKC (and vice versa), so normalize both before and after.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", sentence).casefold())
     return " ".join(folded.split())
 

@@ -25,7 +25,7 @@ class ApproximateIndex:
 
     "pq": product quantization, Jégou et al. 2011: groups of numbers, four where the width allows,
     become one byte, a sixteenth of float32, and all vectors are compared. "hnsw": a graph of
-    neighbours, Malkov and Yashunin 2018: float32 and links, and few vectors are compared. Both are
+    neighbors, Malkov and Yashunin 2018: float32 and links, and few vectors are compared. Both are
     held in memory.
     """
 

@@ -1,4 +1,4 @@
-"""Normalisation of each position.
+"""Normalization of each position.
 
 Axes: D model width; the leading axes are "...", or M when flattened.
 """
@@ -9,16 +9,16 @@ import tensorflow as tf
 def layer_norm(x, gamma, beta, epsilon):
     """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
 
-    Ba et al. 2016, "Layer Normalization", equation 4. With n the normalised x, s the denominator
+    Ba et al. 2016, "Layer Normalization", equation 4. With n the normalized x, s the denominator
     and g = gamma * upstream, the gradient with respect to x is (g - mean(g) - n mean(g n)) / s.
     It is written out because this takes fewer passes over memory than differentiating each step.
     """
 
     @tf.custom_gradient
-    def normalise(x, gamma, beta):
-        centred = x - _row_mean(x)  # (M, D)
-        scale = tf.math.rsqrt(_row_mean(tf.square(centred)) + epsilon)  # (M, 1)
-        normal = centred * scale  # (M, D)
+    def normalize(x, gamma, beta):
+        centered = x - _row_mean(x)  # (M, D)
+        scale = tf.math.rsqrt(_row_mean(tf.square(centered)) + epsilon)  # (M, 1)
+        normal = centered * scale  # (M, D)
 
         def gradient(upstream):
             g = upstream * gamma
@@ -27,19 +27,19 @@ def layer_norm(x, gamma, beta, epsilon):
 
         return normal * gamma + beta, gradient
 
-    return _by_rows(normalise, x, gamma, beta)
+    return _by_rows(normalize, x, gamma, beta)
 
 
 def rms_norm(x, gamma, epsilon):
     """gamma x / sqrt(mean(x^2) + epsilon) over the last axis.
 
     Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4. With n the
-    normalised x, s the denominator and g = gamma * upstream, the gradient with respect to x is
+    normalized x, s the denominator and g = gamma * upstream, the gradient with respect to x is
     (g - n mean(g n)) / s, written out for the same reason as in `layer_norm`.
     """
 
     @tf.custom_gradient
-    def normalise(x, gamma):
+    def normalize(x, gamma):
         scale = tf.math.rsqrt(_row_mean(tf.square(x)) + epsilon)  # (M, 1)
         normal = x * scale  # (M, D)
 
@@ -49,11 +49,11 @@ def rms_norm(x, gamma, epsilon):
 
         return normal * gamma, gradient
 
-    return _by_rows(normalise, x, gamma)
+    return _by_rows(normalize, x, gamma)
 
 
-def _by_rows(normalise, x, *weights):
-    outputs = tf.reshape(normalise(tf.reshape(x, (-1, x.shape[-1])), *weights), tf.shape(x))
+def _by_rows(normalize, x, *weights):
+    outputs = tf.reshape(normalize(tf.reshape(x, (-1, x.shape[-1])), *weights), tf.shape(x))
     outputs.set_shape(x.shape)
     return outputs
 

@@ -55,7 +55,7 @@ def beam_search(
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
             at L. A sentence that is cut there competes with its score so far; no end token is
             added or counted.
-        length_penalty: float a >= 0; 0 compares probabilities, which favours short sentences.
+        length_penalty: float a >= 0; 0 compares probabilities, which favors short sentences.
         n_best: int, 1 to K, the size of the n-best list of each source.
         min_length: int, minimum number of tokens before the end token.
         no_repeat_ngram: int n: no n-gram occurs twice in a sentence, except where a single token is

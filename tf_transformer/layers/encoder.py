@@ -39,7 +39,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
         activation: Keras activation of the feed-forward network; BERT uses "gelu".
-        epsilon: float, added to the variance in layer normalisation; BERT uses 1e-12.
+        epsilon: float, added to the variance in layer normalization; BERT uses 1e-12.
         jit: True, False or "auto", whether to compile the attention core with XLA.
         architecture: None for that of the paper, with `activation` and `epsilon`; or an
             `Architecture`, which has its own.

@@ -61,7 +61,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             serves N / G heads of queries. Ainslie et al. 2023, "GQA"; with 1, Shazeer 2019, "Fast
             Transformer Decoding" (multi-query attention). The cache of a decoder has G heads.
         share_qk: bool, True projects queries and keys with the same weights, as in Kitaev et al.
-            2020, "Reformer", section 2, without their normalisation of keys.
+            2020, "Reformer", section 2, without their normalization of keys.
         window: None, or int r: keys more than r positions away from a query are blocked, at a cost
             linear in T; "Attention Is All You Need", section 4.
 

@@ -13,7 +13,7 @@ __all__ = ["BatchNorm", "LayerNorm", "NaiveBatchNorm", "RMSNorm"]
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LayerNorm(keras.layers.Layer):
-    """Normalise each position to mean 0 and variance 1, then apply a learned scale and shift.
+    """Normalize each position to mean 0 and variance 1, then apply a learned scale and shift.
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis, Ba et al. 2016, "Layer
     Normalization", equation 4. Same result and weights as `keras.layers.LayerNormalization`, with
@@ -100,7 +100,7 @@ class RMSNorm(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BatchNorm(keras.layers.BatchNormalization):
-    """Normalise each feature by its mean and variance over the tokens of a batch.
+    """Normalize each feature by its mean and variance over the tokens of a batch.
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta for each of the D features, Ioffe and Szegedy
     2015, "Batch Normalization", algorithm 1. Padding is left out of the statistics; with it, as in

@@ -10,7 +10,7 @@ class Residual:
     """Base class: a subclass overrides `join`.
 
     Attributes:
-        final_norm: bool, whether a stack of layers ends in one more normalisation.
+        final_norm: bool, whether a stack of layers ends in one more normalization.
 
     Example:
         >>> class Doubled(Residual):
@@ -68,10 +68,10 @@ class PostNorm(Residual):
 
 @dataclasses.dataclass(frozen=True)
 class PreNorm(Residual):
-    """x + dropout(f(norm(x))), with one more normalisation at the end of the stack.
+    """x + dropout(f(norm(x))), with one more normalization at the end of the stack.
 
     Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", figure 1 (b). The
-    sum is never normalised, so gradients reach every layer: deep stacks train without a warm-up.
+    sum is never normalized, so gradients reach every layer: deep stacks train without a warm-up.
 
     Example:
         >>> PreNorm().join(3.0, lambda x: x + 1, lambda x: 10 * x, lambda x: x)

@@ -97,7 +97,7 @@ class Batcher:
         try:
             results = await loop.run_in_executor(self._pool, self._function, texts)
         except Exception as error:
-            if len(batch) > 1:  # one text must not cost its neighbours their results
+            if len(batch) > 1:  # one text must not cost its neighbors their results
                 for row in batch:
                     await self._compute([row])
                 return

@@ -19,7 +19,7 @@ class BPETokenizer(Tokenizer):
     Sennrich et al. 2016, section 3.2; by default over UTF-8 bytes rather than characters (Radford
     et al. 2019, section 2.2), so that no text has unknown symbols. The vocabulary is joint, as in
     "Attention Is All You Need", section 5.1, so source and target can share one embedding. The
-    paper starts from tokenised text; here `pipeline` splits the text into words.
+    paper starts from tokenized text; here `pipeline` splits the text into words.
 
     Args:
         file: a `TokenizerFile` of a BPE model.

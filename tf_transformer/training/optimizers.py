@@ -122,7 +122,7 @@ class LayerwiseAdamW(FusedAdam):
     w <- w - rate_l (Adam's step + weight_decay w), rate_l = rate * layer_decay^(layers above it):
     the head and the pooler have the full rate, the embeddings the lowest. Loshchilov and Hutter
     2019, "Decoupled Weight Decay Regularization"; the layer-wise rates are from Howard and Ruder
-    2018, "Universal Language Model Fine-tuning", section 3.2. Biases and layer normalisation are
+    2018, "Universal Language Model Fine-tuning", section 3.2. Biases and layer normalization are
     not decayed, as in BERT's published code.
 
     Args:

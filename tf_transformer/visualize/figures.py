@@ -14,11 +14,11 @@ import numpy as np
 from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
 from tf_transformer.visualize.attention_svg import check_labels
 
-# Okabe and Ito's colours, told apart with any kind of colour blindness; yellow, too pale on white,
+# Okabe and Ito's colors, told apart with any kind of color blindness; yellow, too pale on white,
 # and black are left out.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MARKERS = "os^Dv*"
-MAP = "cividis"  # a scale of colours that is even in grey too
+MAP = "cividis"  # a scale of colors that is even in grey too
 # Those of Windows, macOS and the packages of Linux distributions.
 _CHINESE = (
     "Noto Sans CJK SC",
@@ -67,7 +67,7 @@ def chinese_font():
 
 @contextlib.contextmanager
 def figure_style(dark=False, labels=()):
-    """Draw with the colours and fonts of this package inside a `with` block."""
+    """Draw with the colors and fonts of this package inside a `with` block."""
     _need_matplotlib()
     from cycler import cycler
     from matplotlib import rc_context
@@ -80,7 +80,7 @@ def figure_style(dark=False, labels=()):
             "example the package fonts-noto-cjk, and restart Python.",
             stacklevel=3,
         )
-    lines = cycler(color=COLOURS) + cycler(marker=list(MARKERS))
+    lines = cycler(color=COLORS) + cycler(marker=list(MARKERS))
     settings = {
         "font.family": ["sans-serif", *([font] if font else [])],
         "axes.prop_cycle": lines,
@@ -194,7 +194,7 @@ def gradients_figure(norms, *, dark=False):
 
 
 def heads_figure(weights, queries, keys, titles=None, *, dark=False):
-    """Draw one matrix per head, in up to four columns, with one scale of colours for all.
+    """Draw one matrix per head, in up to four columns, with one scale of colors for all.
 
     `attention_svg` draws the same for browsers; this one goes into papers and other figures.
 
@@ -252,7 +252,7 @@ def importance_figure(importance, *, title="importance of heads", dark=False):
 
     Returns:
         `matplotlib.figure.Figure`, the first layer of each stack at the bottom; one scale of
-        colours for all.
+        colors for all.
 
     Raises:
         ImportError: If Matplotlib is not installed.
@@ -322,7 +322,7 @@ def positions_figure(codes, *, dark=False):
         ValueError: If `codes` is not a matrix of numbers.
 
     Example:
-        >>> left, right, _ = positions_figure(np.eye(5)).axes  # the last is the colour bar
+        >>> left, right, _ = positions_figure(np.eye(5)).axes  # the last is the color bar
         >>> right.lines[0].get_ydata().tolist()  # position 1 with all others
         [0.0, 1.0, 0.0, 0.0, 0.0]
     """

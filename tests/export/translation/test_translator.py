@@ -138,7 +138,7 @@ class TestBeams:
         assert beam.numpy().tolist() == translator.translate(STRANGE).numpy().tolist()
 
     def test_scores_are_those_of_the_whole_model(self, trained):
-        """A score is log p of the sentence with its end token, length-normalised once."""
+        """A score is log p of the sentence with its end token, length-normalized once."""
         run, _ = trained
         model = run.best_model()
         translator = self.with_beams(trained, beam_size=4, n_best=3, length_penalty=0.8)

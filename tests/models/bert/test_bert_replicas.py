@@ -37,6 +37,7 @@ def results(folder, *names):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [

@@ -1,4 +1,4 @@
-"""Training-only behaviour: dropout, each rate separately, and random initialization."""
+"""Training-only behavior: dropout, each rate separately, and random initialization."""
 
 import numpy as np
 import pytest

@@ -167,7 +167,7 @@ class TestWhatIsAccepted:
         for one, other in zip(after.weights, before.weights, strict=True):
             np.testing.assert_array_equal(one, 2 * np.asarray(other))
 
-    def test_old_names_of_layer_normalisation(self, folder):
+    def test_old_names_of_layer_normalization(self, folder):
         whole = bert.Bert.from_pretrained(folder)
 
         def rename(tensors):

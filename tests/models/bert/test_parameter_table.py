@@ -22,7 +22,7 @@ def test_every_parameter_is_in_one_part():
     assert parts["mapping of the embeddings"] == 7 * 12 + 12
     assert parts["attention: matrices of q, k, v and output"] == 2 * 4 * 12 * 12
     assert parts["feed-forward: matrices"] == 2 * 2 * 12 * 17
-    assert parts["layer normalisations"] == 2 * (7 + 4 * 12)
+    assert parts["layer normalizations"] == 2 * (7 + 4 * 12)
     assert parts["biases of attention and feed-forward"] == 2 * (5 * 12 + 17)
     assert parts["pooler"] == 12 * 12 + 12
 

@@ -1,4 +1,4 @@
-"""Behaviour shared by all graph tokenizers, except exactness."""
+"""Behavior shared by all graph tokenizers, except exactness."""
 
 import json
 import subprocess

@@ -74,19 +74,19 @@ def check(normalizer, texts):
 
 
 @pytest.mark.parametrize("normalizer", BERT + OTHERS, ids=str)
-def test_random_texts_are_normalised_as_by_the_reference(normalizer, share_of):
+def test_random_texts_are_normalized_as_by_the_reference(normalizer, share_of):
     check(normalizer, SEEDS + share_of(random_texts(1000, seed=3)))
 
 
 @pytest.mark.parametrize(
     "normalizer", [BERT[0], BERT[-1], *OTHERS[:6], OTHERS[8], OTHERS[12]], ids=str
 )
-def test_every_character_is_normalised_as_by_the_reference(normalizer, share_of):
+def test_every_character_is_normalized_as_by_the_reference(normalizer, share_of):
     check(normalizer, all_characters("x") + share_of(all_characters("\u0301")))
 
 
 @pytest.mark.parametrize("pipeline", [byte_level_pipeline(), metaspace_pipeline()])
-def test_own_pipelines_are_normalised_as_by_the_reference(pipeline):
+def test_own_pipelines_are_normalized_as_by_the_reference(pipeline):
     settings = {"normalizer": pipeline.normalizer, "model": {"type": "BPE"}, "version": "1.0"}
     settings["model"] |= {"vocab": {}, "merges": []}
     check(Tokenizer.from_str(json.dumps(settings)).normalizer, SEEDS + random_texts(2000, seed=4))

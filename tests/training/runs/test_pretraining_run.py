@@ -223,7 +223,7 @@ def test_what_is_held_out_is_not_trained_on(tmp_path):
     ("documents", "expected"),
     [(["a.\nb."] * 3 + ["c."] * 5, True), (["a.\nb."] * 3 + ["c."] * 7, False)],
 )
-def test_pairs_are_made_where_most_sentences_have_a_neighbour(tmp_path, documents, expected):
+def test_pairs_are_made_where_most_sentences_have_a_neighbor(tmp_path, documents, expected):
     file = tmp_path / "text.txt"
     documents = [f"{n} {document}" for n in range(40) for document in documents]
     file.write_text("\n\n".join(documents), encoding="utf-8")

@@ -98,7 +98,7 @@ WORK = "unfinished"  # the folder of what can go on after a stop
 _LINES = 200_000  # of a part
 _PAIRS = 100_000  # of a shard: what training has in memory
 _HELD_OUT = 2000  # pairs of the test set, and of the validation set
-_SAMPLE = 1_000_000  # pairs the vocabulary is learnt from
+_SAMPLE = 1_000_000  # pairs the vocabulary is learned from
 _DRAW_MORE = 1.2  # so that a draw of a share gives enough
 
 
@@ -108,7 +108,7 @@ def prepare_pairs(
     """Turn sentence pairs into shards of token ids that `TrainingRun` reads one at a time.
 
     The memory needed does not grow with the data. Each part of the files is read twice: to check
-    every line and draw the held-out sets and a sample that the vocabulary is learnt from; and to
+    every line and draw the held-out sets and a sample that the vocabulary is learned from; and to
     write ids. The same call goes on after a stop. The result does not depend on `workers`.
 
     prepared.json       what is there, for `PreparedPairs`

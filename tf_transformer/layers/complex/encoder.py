@@ -123,7 +123,7 @@ class ComplexEncoderLayer(ComplexLayer):
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
         activation: Keras activation of the feed-forward network, applied to both parts separately.
-        epsilon: float, added to the variances in normalisation.
+        epsilon: float, added to the variances in normalization.
 
     Call arguments:
         x: complex tensor (B, T, D), or a real one.

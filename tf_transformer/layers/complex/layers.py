@@ -158,7 +158,7 @@ class ComplexDropout(ComplexLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ComplexLayerNorm(ComplexLayer):
-    """Normalise the real and the imaginary part separately, each with its own scale and shift.
+    """Normalize the real and the imaginary part separately, each with its own scale and shift.
 
     LayerNorm(Re x) + i LayerNorm(Im x), see `LayerNorm` for each.
 
@@ -172,8 +172,8 @@ class ComplexLayerNorm(ComplexLayer):
         (..., D), complex64, or complex128 under the policy "float64".
 
     Differs from the paper (Wang et al. 2020, "Encoding Word Order in Complex Embeddings", appendix
-    B): it normalises the parts separately too, but over the batch. The code published with it has
-    layer normalisation, with one scale and shift for both parts.
+    B): it normalizes the parts separately too, but over the batch. The code published with it has
+    layer normalization, with one scale and shift for both parts.
 
     Example:
         >>> ComplexLayerNorm()(tf.constant([[1 + 5j, 3 + 9j]])).numpy().round(3).tolist()

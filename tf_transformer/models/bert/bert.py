@@ -30,7 +30,7 @@ class Bert(PretrainedBert):
             compiles, whose shapes are fixed.
         jit: True, False or "auto", whether to compile the attention core with XLA.
         architecture: None for that of BERT, or an `Architecture`. Its parts replace the positions
-            of `BertEmbeddings`, all normalisations up to the last layer, and what is in a layer;
+            of `BertEmbeddings`, all normalizations up to the last layer, and what is in a layer;
             `hidden_act` and `layer_norm_eps` then only concern heads, and only positions that have
             a limit limit T.
 
@@ -49,7 +49,7 @@ class Bert(PretrainedBert):
         dict: `sequence_output` (B, T, D); `pooled_output` (B, D), tanh(first token W + b), if the
         model has a pooler; on request `hidden_states`, a list of L + 1 tensors (B, T, D)
         that starts with the input of the first layer, and `attentions`, L tensors (B, N, T, T). If
-        the architecture has a final norm (`PreNorm`), the last hidden state is normalised by it.
+        the architecture has a final norm (`PreNorm`), the last hidden state is normalized by it.
 
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
@@ -188,7 +188,7 @@ def _checked(inputs):
 # In matching order: a substring of the variable's name in lower case, and its use.
 _PARTS = (
     ("_embeddings", "embeddings: words, positions, segments"),
-    ("norm/", "layer normalisations"),
+    ("norm/", "layer normalizations"),
     ("embedding_hidden_mapping_in/", "mapping of the embeddings"),
     ("pooler/", "pooler"),
     ("/positions/", "positions inside attention"),

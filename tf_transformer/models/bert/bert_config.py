@@ -38,7 +38,7 @@ class BertConfig:
         max_position_embeddings: int, maximum sequence length in tokens.
         type_vocab_size: int, number of segments.
         initializer_range: float, standard deviation for initializing weights.
-        layer_norm_eps: float, added to the variance in layer normalisation.
+        layer_norm_eps: float, added to the variance in layer normalization.
         embedding_size: None (same as `hidden_size`), or int, the width of the embeddings, which a
             matrix then maps to D.
         num_hidden_groups: None, each layer has its own weights; or int G, the layers are divided

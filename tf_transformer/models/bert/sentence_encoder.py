@@ -151,7 +151,7 @@ class SentenceEncoder(BertWithHead):
 
     @classmethod
     def from_pretrained(cls, path, **changes):
-        """See `PretrainedBert.from_pretrained`; pooling and normalisation are read from the folder
+        """See `PretrainedBert.from_pretrained`; pooling and normalization are read from the folder
         of a sentence-transformers model, unless they are in `changes`.
         """
         return super().from_pretrained(path, **{**read_pooling(path), **changes})

@@ -1,6 +1,6 @@
 """Positions in the batch of the rows of a matrix of tokens.
 
-Dense layers and normalisations process each token independently, so they take a matrix with one
+Dense layers and normalizations process each token independently, so they take a matrix with one
 row per token; only attention needs to know which tokens belong together. Axes: B batch, T length,
 N heads, H head width, M rows of the matrix, W any width.
 """

@@ -225,7 +225,7 @@ class GraphBPE(GraphTokenizer):
 
     Sennrich et al. 2016, section 3.2, repeatedly merge the best-ranked pair of a word. Here each
     step processes all words of the batch at once, and merges all pairs of a word that will be
-    merged regardless of their neighbours; see `_merges_for_certain`.
+    merged regardless of their neighbors; see `_merges_for_certain`.
 
     Args:
         file: a `TokenizerFile` of a byte-level or character-level BPE model.

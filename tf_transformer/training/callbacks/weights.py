@@ -107,7 +107,7 @@ class BestWeights(keras.callbacks.Callback):
 
     Args:
         path: str or Path, ends in `.weights.h5`.
-        monitor: str, the quantity to minimise; the sum of several if they are joined by `+`.
+        monitor: str, the quantity to minimize; the sum of several if they are joined by `+`.
         patience: int or None, the number of epochs without improvement before training stops.
         average: None, or the `MovingAverage` of the training, to save the averaged weights.
 

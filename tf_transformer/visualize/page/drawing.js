@@ -1,4 +1,4 @@
-// Elements and colours.
+// Elements and colors.
 
 function el(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
@@ -10,7 +10,7 @@ function el(tag, properties = {}, ...children) {
   return element;
 }
 
-// [red, green, blue] of an element whose colour is that of the theme.
+// [red, green, blue] of an element whose color is that of the theme.
 function rgb(id) {
   return getComputedStyle(document.getElementById(id)).color.match(/[\d.]+/g).slice(0, 3).map(Number);
 }
@@ -18,7 +18,7 @@ function rgb(id) {
 // A number in [0, 1] as the share of the ink: the square root keeps small weights visible.
 const shade = (share) => Math.sqrt(share);
 
-// Each weight of a byte as a pixel in the colour of the ink; the bytes of a pixel are in this order.
+// Each weight of a byte as a pixel in the color of the ink; the bytes of a pixel are in this order.
 function pixels([red, green, blue]) {
   return Uint32Array.from({ length: 256 }, (_, value) => {
     const bytes = Uint8ClampedArray.of(red, green, blue, 255 * shade(value / 255));
@@ -35,15 +35,15 @@ function drawHead(canvas, weights, palette) {
   context.putImageData(image, 0, 0);
 }
 
-// A strip of signed numbers: blue is positive, orange negative, `most` is full colour.
+// A strip of signed numbers: blue is positive, orange negative, `most` is full color.
 function strip(values, most, label) {
   const canvas = el("canvas", { width: values.length, height: 1, role: "img", "aria-label": label });
   const context = canvas.getContext("2d");
   const image = context.createImageData(values.length, 1);
-  const colours = [rgb("ink"), rgb("minus")];
+  const colors = [rgb("ink"), rgb("minus")];
   values.forEach((value, i) => {
     const share = Math.min(1, Math.abs(value) / (most || 1));
-    image.data.set([...colours[value < 0 ? 1 : 0], 255 * shade(share)], 4 * i);
+    image.data.set([...colors[value < 0 ? 1 : 0], 255 * shade(share)], 4 * i);
   });
   context.putImageData(image, 0, 0);
   return canvas;

@@ -43,7 +43,7 @@ function head() {
       button.onmouseleave = () => restore();
       if (name === "queries") button.onclick = () => change({ view: "token", token: i });
       button.onkeydown = (event) => {
-        const next = neighbour(event.key, name, i);
+        const next = neighbor(event.key, name, i);
         if (!next) return;
         event.preventDefault();
         event.stopPropagation();
@@ -55,7 +55,7 @@ function head() {
   }
 
   // Up and down to the next token, across to the one with the largest weight.
-  function neighbour(key, side, i) {
+  function neighbor(key, side, i) {
     if (key === "ArrowUp") return buttons[side][i - 1];
     if (key === "ArrowDown") return buttons[side][i + 1];
     if (key === "ArrowRight" && side === "queries") return buttons.keys[largest(row(weights, i))];

@@ -10,7 +10,7 @@ const TEXT = {
     query: "query", key: "key", vector: "vector", product: "query × key, by dimension", score: "score", weight: "weight",
     to: "to", from: "from",
     about: {
-      overview: "Each square is one head: rows are the tokens that attend, columns those attended to; darker is more. The colour follows the square root of the weight.",
+      overview: "Each square is one head: rows are the tokens that attend, columns those attended to; darker is more. The color follows the square root of the weight.",
       head: "Left the tokens that attend, right those attended to. Point at a token, or move to it with the arrow keys, to see its lines alone.",
       token: "The score is the sum of the products, divided by the square root of their number. The weight is its softmax, after masks and terms of the position, which the score does not include.",
       layers: "What one token attends to, in every layer.",

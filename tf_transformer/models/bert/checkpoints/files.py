@@ -224,7 +224,7 @@ class SafetensorsFile:
     """The tensors of `model.safetensors`, or of the parts listed in
     `model.safetensors.index.json`.
 
-    The package `safetensors` opens and checks the files. Old names in layer normalisation ("gamma",
+    The package `safetensors` opens and checks the files. Old names in layer normalization ("gamma",
     "beta") are replaced by the new ones.
     """
 
