@@ -1,4 +1,4 @@
-"""Keras layers, one public class per file, with the names used in the notes."""
+"""Keras layers, with the names used in the notes; a file for each kind."""
 
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.layers.complex import (
