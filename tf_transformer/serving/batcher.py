@@ -11,7 +11,7 @@ class Overloaded(Exception):
     Example:
         >>> raise Overloaded("256 texts are waiting.")
         Traceback (most recent call last):
-        tf_transformer.serving.app.Overloaded: 256 texts are waiting.
+        tf_transformer.serving.batcher.Overloaded: 256 texts are waiting.
     """
 
 
