@@ -143,6 +143,7 @@ def numbers(name, made):
     return ITEMS[name].numbers(made)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", ITEMS)
 def test_deepcopy(name):
     made, expected = original(name)
@@ -164,6 +165,7 @@ def test_pickled_into_another_process(name, elsewhere):
     same(elsewhere["pickle"][name], expected)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", CASED)
 def test_tensorflow_checkpoint(name, tmp_path):
     made, expected = original(name)
@@ -239,6 +241,7 @@ def test_on_two_devices(name, elsewhere):
     same(elsewhere["mirrored"][name], original(name)[1], 1e-5)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", CASED)
 def test_mixed_precision(name):
     made, expected = original(name)

@@ -84,6 +84,7 @@ def test_every_example_is_run(page):
         assert not blocks(text, "python")
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize("page", ["bert.md", "bert.zh-CN.md"])
 def test_the_paraphrases_are_those_of_the_page(page, capsys, tmp_path, monkeypatch):

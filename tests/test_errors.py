@@ -108,6 +108,7 @@ def refuse(number):
     raise ArgumentError("number", "0", number)
 
 
+@pytest.mark.slow
 def test_from_another_process():
     refused = pytest.raises(ArgumentError, match=r"^number: expected 0, got 3\.$")
     with multiprocessing.get_context("spawn").Pool(1) as pool, refused as caught:

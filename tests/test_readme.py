@@ -24,6 +24,7 @@ def test_the_translator_example_runs(tmp_path, monkeypatch, capsys):
     assert "dtype=string" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_the_bert_example_prints_what_its_comment_says(tmp_path, monkeypatch, capsys):
     real_weights.minilm()  # skips if not installed

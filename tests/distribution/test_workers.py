@@ -47,6 +47,7 @@ def check_losses(kind, folder, count):
     assert alone[0] == 4.0 and 0.7 < alone[1] < 0.9  # of three steps of 0.1 one was skipped
 
 
+@pytest.mark.slow
 def test_what_differs_between_workers_ends_all_of_them_with_one_message(tmp_path):
     processes = []
     addresses = [f"localhost:{port}" for port in free_ports(2)]

@@ -67,6 +67,7 @@ def test_answers_like_the_model(options, tokenizer, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_warm_model_serves_any_threshold_from_its_program(tokenizer):
     classifier = EarlyExitClassifier(model(unpad=True), tokenizer)
     plain = [classifier.classify_early(TEXTS[:2], 1, e) for e in (0.0, 0.3)]
@@ -83,6 +84,7 @@ def test_a_warm_model_serves_any_threshold_from_its_program(tokenizer):
         np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_loads_where_there_is_only_tensorflow(tokenizer, tmp_path):
     classifier = EarlyExitClassifier(model(), tokenizer)
     classifier.save(tmp_path / "model")

@@ -79,6 +79,7 @@ def test_vectors(models):
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.one_of(3)
 def test_classes(models):
     classifier, expected = models["classifier"]
     answer = classifier.classify(TEXTS)
@@ -88,6 +89,7 @@ def test_classes(models):
     assert len(set(names)) > 1
 
 
+@pytest.mark.slow
 def test_texts_in_one_bucket_share_a_program(folder):
     encoder = TextEncoder.from_pretrained(folder, jit_compile=True)
     plain = TextEncoder.from_pretrained(folder)
@@ -102,6 +104,7 @@ def test_texts_in_one_bucket_share_a_program(folder):
     assert built.xla == 1
 
 
+@pytest.mark.slow
 def test_a_warm_model_serves_from_its_programs(folder, tmp_path):
     TextEncoder.from_pretrained(folder).save(tmp_path / "model")
     loaded = load_saved_model(tmp_path / "model")
@@ -117,6 +120,7 @@ def test_a_warm_model_serves_from_its_programs(folder, tmp_path):
         loaded.warm_up(9, 8)
 
 
+@pytest.mark.slow
 def test_nobody_has_to_hold_the_encoder(folder, whole):
     vectors = whole.encode(TEXTS)
     np.testing.assert_array_equal(vectors, TextEncoder.from_pretrained(folder).encode(TEXTS))
@@ -177,6 +181,7 @@ def test_another_vocabulary_is_refused(folder, tmp_path):
         TextEncoder(encoder, bert.read_tokenizer(tmp_path))
 
 
+@pytest.mark.slow
 def test_rows_without_a_token_change_nothing(folder, tmp_path):
     tokenizer = bert.read_tokenizer(folder)
     texts = tf.constant(["one two", "three", ""])
@@ -227,6 +232,7 @@ def test_damaged_settings_are_named(tmp_path, content):
         TextEncoder.from_pretrained(path)
 
 
+@pytest.mark.slow
 def test_lower_case_first(folder, tmp_path):
     path = tiny_folder(tmp_path / "bert")
     (path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
@@ -246,6 +252,7 @@ def test_a_prompt_is_named(tmp_path):
         TextEncoder.from_pretrained(path)
 
 
+@pytest.mark.one_of(3)
 def test_no_texts(models, saved):
     for name, (_, expected) in models.items():
         served = tf.saved_model.load(str(saved / name)).signatures["serving_default"]
@@ -256,6 +263,7 @@ def test_no_texts(models, saved):
 LOGITS = (3.0, 6.7, -7.0)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     "problem_type, logits, kind, expected",
     [

@@ -37,6 +37,7 @@ def test_one_text_for_each_short_bucket_and_all_of_them_together(longest):
         assert buckets == expected
 
 
+@pytest.mark.slow
 def test_after_them_a_text_of_any_warm_length_compiles_nothing(tmp_path):
     encoder = TextEncoder.from_pretrained(tiny_folder(tmp_path / "bert"), jit_compile=True)
     for batch in warm_up_texts(11):

@@ -155,6 +155,7 @@ def test_neighbors_above_2048_stay_apart_in_half_precision(name):
         call(IDS.astype(np.float16))
 
 
+@pytest.mark.one_of(3)
 @every_model
 def test_ids_out_of_range(name):
     _, call = made(name)
@@ -211,6 +212,7 @@ def test_ragged_ids_and_lists(name):
         np.testing.assert_allclose(graph(ragged), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LanguageModel", "Bert"])
 def test_ragged_batches_in_fit_and_predict(name):
     rows = tf.ragged.constant([[5, 2048, 7], [2049, 8], [3], [9, 10, 11, 4]])

@@ -56,6 +56,7 @@ def test_a_step_is_the_log_of_the_mean_of_probabilities(models):
     assert np.abs(alone - expected[0]).max() > 0.1  # no single model gives the mean
 
 
+@pytest.mark.slow
 def test_a_translator_of_one_model_twice_is_that_model():
     """Each model's state follows when sentences leave and caches grow or are reordered."""
     model = made(4, pe_target=41)
@@ -88,6 +89,7 @@ def test_language_models_continue_a_prompt_together():
     np.testing.assert_allclose(log_p[0], np.log(np.mean(np.exp(alone), 0)), atol=2e-6, rtol=2e-6)
 
 
+@pytest.mark.slow
 def test_texts_of_one_language_model_twice_are_those_of_the_model():
     tokenizer = BPETokenizer.train(["low lower lowest"], vocab_size=262)
     model = LanguageModel(1, 8, 2, 11, tokenizer.vocab_size, 9)

@@ -68,11 +68,13 @@ def test_a_graph_gives_the_same_tokens(graph, data):
     np.testing.assert_array_equal(graph(inp, 4), expected[:, :4])
 
 
+@pytest.mark.slow
 def test_xla_gives_the_same_tokens(model, data):
     compiled = tf.function(lambda x: decode(model, x, data), jit_compile=True, autograph=False)
     np.testing.assert_array_equal(compiled(tf.constant(data["inp"])), expected_tokens(data))
 
 
+@pytest.mark.slow
 def test_cached_decoding_gives_the_tokens_of_uncached_decoding(model, data):
     inp = tf.constant(data["inp"])
 

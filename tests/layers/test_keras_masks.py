@@ -313,6 +313,7 @@ def classifier():
     )
 
 
+@pytest.mark.slow
 def test_a_model_ignores_padding_wherever_it_runs(tmp_path):
     model = large(classifier())
     expected = np.tile(model(SHORT), (3, 1))
@@ -476,6 +477,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("whose", ["ours", "keras"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_loss_of_fit_is_the_mean_over_tokens(loss, whose):

@@ -103,6 +103,7 @@ def test_gradients_are_those_of_the_reference(choice):
     )
 
 
+@pytest.mark.one_of(3)
 @every_law
 def test_the_future_cannot_change_the_past(choice):
     model = made(choice)

@@ -195,6 +195,7 @@ def test_prompts_in_half_precision(dtype):
     assert ((ids[:, :4] == PROMPTS) | (PROMPTS == 0)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_graph_and_xla_give_the_same(compiled):
     model = made(CHOICES["modern"])

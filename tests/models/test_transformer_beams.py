@@ -108,6 +108,7 @@ def uncached(model, beams, **options):
     return search(step, repeat_rows(empty, beams), beams, **options)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_cached_is_uncached(name, beams):
@@ -149,6 +150,7 @@ def test_caches_grow_between_steps(name):
         np.testing.assert_allclose(logits[-1], expected[t], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_finished_sentences_leave_and_nothing_changes():
     longest = 41  # the caches grow twice
     model, inp = made(pe_target=longest), tf.tile(INP, (7, 1))

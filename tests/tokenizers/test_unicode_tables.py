@@ -1,9 +1,11 @@
 import numpy as np
+import pytest
 from make_unicode_tables import CLASSES, PATH, make_tables
 
 from tf_transformer.tokenizers.graph import characters
 
 
+@pytest.mark.slow
 def test_the_tables_are_what_the_installed_package_says():
     tables = make_tables()
     with np.load(PATH) as file:

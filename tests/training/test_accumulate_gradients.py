@@ -104,6 +104,7 @@ def trained(make, parts):
     return history, model.get_weights(), int(optimizer.iterations)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     "make",
     [
@@ -127,6 +128,7 @@ def test_they_are_those_of_the_whole_batch(make):
         np.testing.assert_allclose(one, other, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_more_parts_than_rows():
     np.testing.assert_allclose(
         trained(translator, ROWS + 2)[0]["loss"], trained(translator, 1)[0]["loss"], rtol=1e-5

@@ -9,6 +9,7 @@ from tf_transformer.export.translation.translator import load_translator, shippe
 from tf_transformer.training import PRESETS, TrainingRun
 
 
+@pytest.mark.slow
 def test_traces_and_xla_programs_are_counted():
     core = tf.function(lambda x: x @ x, jit_compile=True, autograph=False)
     outer = tf.function(
@@ -39,6 +40,7 @@ def test_a_second_profiler_is_refused():
         pass
 
 
+@pytest.mark.slow
 def test_training_on_the_embedded_corpus_builds_two_programs_a_bucket(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "tf_transformer.data.source.load_corpus", lambda name: load_corpus(name)[::20]
@@ -52,6 +54,7 @@ def test_training_on_the_embedded_corpus_builds_two_programs_a_bucket(tmp_path, 
     assert built.traces <= 20
 
 
+@pytest.mark.slow
 def test_translating_builds_one_graph_for_all_batches_and_lengths():
     translator = load_translator(shipped_model("en-zh"))
     with count_compilations() as first:

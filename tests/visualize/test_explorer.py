@@ -96,6 +96,7 @@ def test_a_missing_translation_is_decoded_by_the_model(tokenizer, tmp_path, monk
     assert asked == [[SENTENCES[0].encode()]]
 
 
+@pytest.mark.slow
 def test_the_page_of_a_checkpoint_has_its_attention(checkpoint, tmp_path):
     path = tmp_path / "page.html"
     texts = ["a good film", "bad unknown."]

@@ -59,6 +59,7 @@ def recipe_of(folder, *steps):
 STEPS = Distil(layers=1, epochs=2, hidden_states=0.1), Prune(heads=0.4, units=0.5)
 
 
+@pytest.mark.slow
 def test_a_classifier_step_by_step_and_resumed(trained, tmp_path, monkeypatch):
     steps = *STEPS, Quantize(runtime="litert"), Quantize(dtype="float16")
     recipe, folder = recipe_of(trained, *steps), tmp_path / "smaller"
@@ -93,6 +94,7 @@ def test_a_classifier_step_by_step_and_resumed(trained, tmp_path, monkeypatch):
     assert (folder / "results.json").stat().st_mtime_ns > unchanged
 
 
+@pytest.mark.slow
 def test_a_translator_that_was_interrupted(run, tmp_path, monkeypatch):
     recipe = Recipe(str(run.folder), (Distil(layers=[1, 1], epochs=1),))
     folder = tmp_path / "smaller"

@@ -163,6 +163,7 @@ def test_a_translator(parts, translations, tmp_path):
         assert translation == lite.tokenizer.decode(expected)[0]
 
 
+@pytest.mark.slow
 def test_a_translator_never_chooses_an_id_without_a_token(translations, tmp_path):
     tokenizer_file, texts = translations
     model = translator(270, PARTS["paper"])
@@ -190,6 +191,7 @@ def test_a_translator_in_fewer_bits(dtype, translations, tmp_path):
     assert len(litert.load(tmp_path / dtype).translate(texts)) == 3
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("dtype", ["int8", "full int8"])
 @pytest.mark.parametrize("rows", [1, 7])
 def test_products_of_the_largest_integers_are_exact(dtype, rows, tmp_path):
@@ -208,6 +210,7 @@ def test_products_of_the_largest_integers_are_exact(dtype, rows, tmp_path):
     np.testing.assert_allclose(found, x.astype(np.float64) @ signs, rtol=0, atol=0.01 + step)
 
 
+@pytest.mark.slow
 def test_the_description(tokenizer_file, tmp_path):
     write_litert(classifier(), tokenizer_file, tmp_path / "lite", max_length=9)
     description = json.loads((tmp_path / "lite" / "litert.json").read_text("utf-8"))
@@ -221,6 +224,7 @@ def test_the_description(tokenizer_file, tmp_path):
         litert.LiteClassifier(tmp_path / "lite")
 
 
+@pytest.mark.slow
 def test_a_file_that_differs_is_not_kept(tokenizer_file, tmp_path, monkeypatch):
     other = classifier()
     randomize(other, 9)
@@ -236,6 +240,7 @@ def test_a_file_that_differs_is_not_kept(tokenizer_file, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_nan_is_found(tokenizer_file, tmp_path):
     model = encoder()
     model.weights[-1].assign(model.weights[-1] * np.nan)

@@ -3,6 +3,7 @@
 The list was written before the training of the model that it judges.
 """
 
+import pytest
 import tensorflow as tf
 
 from tf_transformer.export import shipped_model
@@ -42,6 +43,7 @@ PHRASES = (
 )
 
 
+@pytest.mark.slow
 def test_the_translations_are_those_that_the_card_judges():
     path = shipped_model("en-zh")
     judged = read_description(path)["phrases"]

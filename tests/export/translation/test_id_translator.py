@@ -94,6 +94,7 @@ def batches(count, size, seed=0):
         yield tf.constant(batch[:, : (batch != 0).sum(1).max()])
 
 
+@pytest.mark.slow
 def test_xla_and_a_plain_graph_give_the_same(warm):
     plain, compiled = warm(False)[0], warm(True)[0]
     ids = tf.constant(sources(19, 11))
@@ -154,6 +155,7 @@ def test_samples(model, jit_compile):
         drawn = drawn[drawn[:, place] == best[0]]
 
 
+@pytest.mark.slow
 def test_rules_of_every_decoding(model):
     rules = {"min_length": 4, "no_repeat_ngram": 2, "length_limit": (1, 3)}
     translator = IdTranslator(model, 1, END, beam_size=3, **rules)
@@ -167,6 +169,7 @@ def test_rules_of_every_decoding(model):
             assert 4 <= len(said) <= length + 3 and len(set(pairs)) == len(pairs)
 
 
+@pytest.mark.slow
 def test_a_broken_model_is_named(model, warm):
     ids = tf.constant(sources(32, 7))
     for jit_compile in (False, True):
@@ -201,6 +204,7 @@ def test_what_fills_a_batch_up_is_over_at_once(model):
     assert bounds["limits"].numpy().tolist() == [16, 1] and bounds["max_length"] == 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_an_empty_batch(model, warm, jit_compile):
     one_best = IdTranslator(model, 1, END, jit_compile=jit_compile)

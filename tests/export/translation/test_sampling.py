@@ -11,6 +11,7 @@ def test_each_batch_draws_other_numbers_and_each_seed_too():
     assert seeds[7] == int(Sampling(seed=0).arguments(7)["seed"])
 
 
+@pytest.mark.slow
 def test_a_text_in_several_batches_gets_several_samples():
     translator = load_translator(shipped_model("en-zh"))
     texts = ["Where is the station?"] * 6

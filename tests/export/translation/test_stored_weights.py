@@ -68,6 +68,7 @@ def test_results_are_those_of_the_rounded_weights(tokenizer, tmp_path, dtype, se
     assert len(set(want[0].numpy())) > 2
 
 
+@pytest.mark.slow
 def test_the_saved_model(tokenizer, tmp_path):
     model = new_model(tokenizer, 1)
     translator = Translator(StoredWeights(model, "float16"), tokenizer)

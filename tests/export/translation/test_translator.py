@@ -82,6 +82,7 @@ def test_an_empty_batch(trained):
     assert translator.translate(tf.zeros((0,), tf.string)).shape == (0,)
 
 
+@pytest.mark.slow
 def test_nobody_has_to_hold_the_translator(trained):
     run, translator = trained
     again = Translator(run.best_model(), GraphBPE.from_file(run.tokenizer_path)).translate(STRANGE)
@@ -97,6 +98,7 @@ def test_encode_gives_the_encoders_vectors(trained):
     np.testing.assert_allclose(encoded["vectors"], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_greedy_translation_is_that_of_the_whole_model(trained):
     """Compare the cached graph loop with decoding token by token without a cache."""
     run, translator = trained
@@ -119,6 +121,7 @@ class TestBeams:
         run, _ = trained
         return Translator(run.best_model(), GraphBPE.from_file(run.tokenizer_path), **options)
 
+    @pytest.mark.slow
     def test_a_batch_equals_its_rows_one_by_one(self, trained):
         translator = self.with_beams(trained, beam_size=3, n_best=2)
         together = translator.translate_beam(STRANGE)
@@ -132,11 +135,13 @@ class TestBeams:
         assert together["translations"][1].numpy().tolist() == [b"", b""]  # blank text
         assert together["scores"][1].numpy().tolist() == [0.0, -np.inf]
 
+    @pytest.mark.slow
     def test_one_beam_is_greedy(self, trained):
         translator = self.with_beams(trained, beam_size=1)
         beam = translator.translate_beam(STRANGE)["translations"][:, 0]
         assert beam.numpy().tolist() == translator.translate(STRANGE).numpy().tolist()
 
+    @pytest.mark.slow
     def test_scores_are_those_of_the_whole_model(self, trained):
         """A score is log p of the sentence with its end token, length-normalized once."""
         run, _ = trained
@@ -153,6 +158,7 @@ class TestBeams:
             divisor = ((5 + len(target)) / 6) ** 0.8
             np.testing.assert_allclose(score, expected / divisor, rtol=1e-4)
 
+    @pytest.mark.slow
     def test_the_signature(self, trained, loaded):
         _, translator = trained
         served = loaded.signatures["translate_beam"]
@@ -161,6 +167,7 @@ class TestBeams:
         assert (answer["translations"] == expected["translations"]).numpy().all()
         np.testing.assert_allclose(answer["scores"], expected["scores"], rtol=1e-6)
 
+    @pytest.mark.slow
     def test_the_signature_of_samples(self, trained, loaded):
         _, translator = trained
         served = loaded.signatures["translate_sample"]
@@ -234,6 +241,7 @@ def test_many_threads_get_what_single_calls_give_in_the_same_memory(loaded, call
     assert held[-1] - held[2] < 16, held  # MiB
 
 
+@pytest.mark.slow
 def test_it_loads_where_there_is_only_tensorflow(trained, saved, tmp_path):
     _, translator = trained
     script = (
@@ -260,6 +268,7 @@ def test_it_loads_where_there_is_only_tensorflow(trained, saved, tmp_path):
     assert json.loads(done.stdout.splitlines()[-1]) == expected
 
 
+@pytest.mark.slow
 def test_it_loads_as_a_keras_layer(trained, saved):
     _, translator = trained
     layer = keras.layers.TFSMLayer(str(saved), call_endpoint="serving_default")
@@ -280,6 +289,7 @@ def test_it_runs_by_saved_model_cli(trained, saved, tmp_path):
     assert np.load(tmp_path / "translation.npy", allow_pickle=True).tolist() == expected
 
 
+@pytest.mark.slow
 def test_it_loads_as_a_keras_model_again(trained, saved):
     run, translator = trained
     model, tokenizer = load_transformer(saved)
@@ -353,6 +363,7 @@ def test_bad_folders(saved, tmp_path):
         load_translator(tmp_path / "graph")
 
 
+@pytest.mark.slow
 def test_more_tokens_than_rows_are_refused(trained, tmp_path):
     run, _ = trained
     tokenizer = Tokenizer.load(run.tokenizer_path)
@@ -382,6 +393,7 @@ def wide(trained):
     return wide
 
 
+@pytest.mark.slow
 def test_an_id_without_a_token_is_never_chosen(trained, wide):
     _, narrow = trained
     texts = tf.constant(["Hello.", "I know that.", ""])
@@ -396,6 +408,7 @@ def test_an_id_without_a_token_is_never_chosen(trained, wide):
     assert (sampled[0] == sampled[1]).numpy().all()
 
 
+@pytest.mark.slow
 def test_nor_after_it_was_exported_and_loaded(trained, wide, saved, tmp_path):
     _, narrow = trained
     texts = tf.constant(["Hello.", "I know that."])

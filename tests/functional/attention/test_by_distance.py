@@ -159,6 +159,7 @@ def test_every_plan_is_near_float64(plan):
     compare(run("graph", plan, -2)(*given), reference(*given, -2))
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", ["eager", "xla", "core_xla"])
 @pytest.mark.parametrize("kind", ["scores", "keys and values"])
 @every_plan
@@ -177,6 +178,7 @@ def test_masks_and_rows_without_a_free_key(plan, causal):
     compare(actual, reference(*given, 0, mask, causal))
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("plan", ["whole", "windowed 3", "windowed 64"])
 @pytest.mark.parametrize("first", [0, -2])
 @pytest.mark.parametrize("window", [1, 2, 5])  # the tables have distances up to 3
@@ -216,6 +218,7 @@ def test_constant_scores_have_no_gradient(plan):
     assert np.any(dq) and dscores is None
 
 
+@pytest.mark.slow
 def test_unknown_lengths():
     given = inputs("all")
     loose = [

@@ -1,6 +1,7 @@
 """Dropout of attention weights, with every plan."""
 
 import numpy as np
+import pytest
 import reference_numpy as ref
 import tensorflow as tf
 from attention_plans import (
@@ -15,6 +16,7 @@ from attention_plans import (
 from tf_transformer import scaled_dot_product_attention
 
 
+@pytest.mark.one_of(3)
 @every_plan
 @every_path
 def test_dropout_keeps_its_rate_and_drops_the_same_weights_backward(name, plan):
@@ -42,6 +44,7 @@ def test_dropout_keeps_its_rate_and_drops_the_same_weights_backward(name, plan):
     np.testing.assert_array_equal(again, dropped)
 
 
+@pytest.mark.one_of(3)
 @every_plan
 def test_under_causal_no_two_rows_drop_the_same_weights(plan):
     length, shared = 64, 20  # compare rows from `shared` on, in their common keys

@@ -97,6 +97,7 @@ several = functools.partial(
 )
 
 
+@pytest.mark.slow
 @several(max_examples=18)
 @given(problems(), st.sampled_from(sorted(TOLERANCE)), st.sampled_from(sorted(PLANS)))
 def test_eager_and_graph_are_near_float64(problem, dtype, plan):
@@ -104,6 +105,7 @@ def test_eager_and_graph_are_near_float64(problem, dtype, plan):
         check(problem, dtype, name, plan)
 
 
+@pytest.mark.slow
 @several(max_examples=14)
 @given(
     problems(),
@@ -283,6 +285,7 @@ def test_float64_stays_float64_next_to_a_mask(plan, name):
         )
 
 
+@pytest.mark.one_of(3)
 @every_plan
 def test_a_compiled_core_has_gradients_wherever_it_was_traced_first(plan):
     """In a graph, in a program of XLA, in eager mode: one shape after the other."""

@@ -231,6 +231,7 @@ def _in_order_of_distance(kept, window):
 # Graphs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "compiled"),
     [("auto", False), (AttentionPlan("windowed", 60, 3), False), ("auto", True)],

@@ -206,6 +206,7 @@ def test_a_row_with_every_key_blocked_is_the_plain_average(name, variant, use):
     assert not dq[0, 1].numpy().any(), "an average does not depend on the query"
 
 
+@pytest.mark.one_of(3)
 @every_variant
 def test_causal_is_the_look_ahead_mask(name, variant, use):
     options = use(name, variant)

@@ -240,6 +240,7 @@ def test_initial_weights_keep_the_variance():
 # Learning
 
 
+@pytest.mark.slow
 def test_it_learns_to_tell_two_orders_of_the_same_words():
     """Whether word 5 comes before word 7, among words that say nothing."""
     rng = np.random.default_rng(1)

@@ -90,9 +90,11 @@ class TestHarness:
         calls = tuple({"inputs": batch(*shape)} for shape in ((2, 5), (3, 7), (2, 5)))
         return harness.Case(lambda **kwargs: cls(CONFIG, **kwargs), calls)
 
+    @pytest.mark.one_of(3)
     def test_eager_is_xla(self, cls):
         harness.check_compiled(self.case(cls))
 
+    @pytest.mark.one_of(3)
     def test_eager_is_a_saved_model(self, cls, tmp_path):
         harness.check_saved_model(self.case(cls), tmp_path)
 
@@ -104,6 +106,7 @@ class TestHarness:
         if cls is not bert.SentenceEncoder:  # it averages every token, but has no pooler
             harness.check_gradients(case)
 
+    @pytest.mark.one_of(3)
     @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
     def test_policy(self, cls, policy):
         case = self.case(cls)
@@ -179,6 +182,7 @@ class TestLaws:
         np.testing.assert_array_equal(same["pooled_output"], model(inputs)["pooled_output"])
 
 
+@pytest.mark.slow
 def test_trains_under_fit():
     model = built(bert.BertForSequenceClassification)
     inputs, labels = batch(6, 7), np.arange(6) % 5

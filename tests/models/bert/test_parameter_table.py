@@ -52,6 +52,7 @@ def test_refuses_an_unknown_name():
     assert set(PUBLISHED_CONFIGS) >= {"bert-base", "bert-large", "albert-base"}
 
 
+@pytest.mark.slow
 def test_parameters_of_bert_base():
     model = bert.Bert(bert.BertConfig())
     model.build()

@@ -112,12 +112,14 @@ class TestSimBERT:
         words = ref.masked_lm(expected["hidden_states"][-1], params)
         close(bert.BertForMaskedLM.from_pretrained(simbert)(inputs), words)
 
+    @pytest.mark.slow
     def test_similar_questions_are_near(self, simbert):
         encoder = TextEncoder.from_pretrained(simbert, pooling="pooler", pooler_activation="linear")
         index = encoder.encode(["今天晚上吃什么", "北京天气好吗", "英语怎么学"]).numpy()
         _, rows = nearest(index, encoder.encode(["如何学习英语"]).numpy(), 1)
         assert rows[0, 0] == 2
 
+    @pytest.mark.slow
     def test_paraphrases(self, simbert):
         tokenizer = bert.read_tokenizer(simbert)
         model = bert.UniLM.from_pretrained(simbert)

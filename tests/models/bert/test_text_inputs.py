@@ -56,6 +56,7 @@ def test_equals_the_peer(folder, peer, max_length, paired):
         np.testing.assert_array_equal(inputs[name], [getattr(one, field) for one in expected])
 
 
+@pytest.mark.slow
 def test_works_in_a_graph(folder):
     tokenizer = bert.read_tokenizer(folder)
     spec = tf.TensorSpec((None,), tf.string)
@@ -275,6 +276,7 @@ def test_added_tokens_beside_a_vocabulary_are_refused(tmp_path, name, content):
         bert.read_tokenizer(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [described("[SEP]", True), described("film", True)])
 def test_special_tokens_beside_a_vocabulary_are_plain_text(tmp_path, content):
     path = tiny_folder(tmp_path / "bert")

@@ -65,6 +65,7 @@ def test_step_by_step_is_the_whole_at_once(model):
         np.testing.assert_allclose([one[b] for one in steps], whole, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_decodes_in_a_graph(model):
     def write(ids):
         state = model.start(ids, 5)

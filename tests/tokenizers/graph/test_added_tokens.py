@@ -68,6 +68,7 @@ def check(graph, rust, texts):
     assert decoded == rust.decode_batch(kept, skip_special_tokens=False)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("kind", TRAINED)
 @pytest.mark.parametrize("seed", range(3))
@@ -90,6 +91,7 @@ def test_random_tokens_in_random_texts(tmp_path, kind, seed):
     check(*with_tokens(kind, tokens, tmp_path / "tokenizer.json"), texts)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip"])
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
@@ -155,6 +157,7 @@ def test_invalid_bytes_beside_a_token(tmp_path):
     assert found.to_list() == [e.ids for e in rust.encode_batch(texts, add_special_tokens=False)]
 
 
+@pytest.mark.slow
 def test_a_saved_model_finds_them(tmp_path):
     tokens = [AddedToken("[E1]", normalized=False), AddedToken("É", lstrip=True)]
     graph, rust = with_tokens("wordpiece", tokens, tmp_path / "tokenizer.json")
@@ -167,6 +170,7 @@ def test_a_saved_model_finds_them(tmp_path):
     assert decoded == graph.decode(ids).numpy().tolist()
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def decoded(graph, ids):
     return [text.decode("utf-8") for text in graph.decode(ids).numpy()]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_sentence_of_the_corpora(pair_of, all_texts, kind):
     check_ids(pair_of(kind), all_texts)
@@ -86,6 +87,7 @@ def test_all_of_it_from_saved_models_where_tensorflow_is_alone(pair_of, all_text
             np.testing.assert_array_equal(ids["splits"][1:], ends)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("kind", MODELS)
 def test_texts_that_hypothesis_finds(pair_of, kind):
     @settings(deadline=None, max_examples=300)
@@ -96,12 +98,14 @@ def test_texts_that_hypothesis_finds(pair_of, kind):
     check()
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_words_of_5000_characters(pair_of, kind, share_of):
     words = WORDS_OF_5000 if kind in MODELS else [w[: len(share_of(w))] for w in WORDS_OF_5000]
     check_ids(pair_of(kind), [*words, "and a short one"])
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("separator", ["x", " ", "\u0301"])
 def test_every_character(pair_of, kind, separator):
@@ -148,6 +152,7 @@ def test_the_tokenizer_of_minilm(all_texts):
     check_ids(pair, all_texts[::5] + SEEDS + random_texts(2000, 3, all_texts))
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.real
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_sentence_of_multi30k(pair_of, multi30k, kind):

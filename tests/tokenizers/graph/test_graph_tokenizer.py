@@ -107,6 +107,7 @@ TEMPLATE = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     "post_processor",
     [
@@ -232,6 +233,7 @@ assert not {"tokenizers", "tf_transformer", "tensorflow_text"} & set(sys.modules
 """
 
 
+@pytest.mark.slow
 def test_saved_models_need_tensorflow_alone(pair_of, tmp_path, all_texts):
     moved = tmp_path / "moved"  # nothing may refer to the old path
     for kind in MODELS:
@@ -276,6 +278,7 @@ def library_of(definition):
     return {function.signature.name for function in definition.library.function}
 
 
+@pytest.mark.slow
 def test_files_are_read_without_the_training_package(file_of):
     program = (
         "import sys\n"

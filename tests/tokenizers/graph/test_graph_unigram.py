@@ -19,6 +19,7 @@ def tokens_of(file, text):
     return [file.vocabulary[i] for i in ids]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_every_short_word_under_random_scores(without_tracing, seed):
     draw = random.Random(seed)
@@ -43,6 +44,7 @@ def test_of_equal_paths_the_reference_decides(scale):
     assert GraphUnigram(file).encode(words).to_list() == UnigramTokenizer(file).encode(words)
 
 
+@pytest.mark.slow
 def test_unknown_characters_beside_each_other_are_one_id():
     file = make({"a": -1.0, "ab": -2.0})
     assert tokens_of(file, "xaxya xx") == ["?", "a", "?", "a", "?"]

@@ -65,6 +65,7 @@ def test_an_unknown_part_makes_the_word_unknown_and_no_other():
     assert tokens_of(make(["a", "##b"]), "ab axb ab") == ["a", "##b", "?", "a", "##b"]
 
 
+@pytest.mark.slow
 def test_a_word_longer_than_the_limit_is_unknown():
     file = make(["a", "##a"], longest=5)
     assert tokens_of(file, "aaaaa aaaaaa") == ["a", *["##a"] * 4, "?"]

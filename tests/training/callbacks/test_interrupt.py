@@ -11,6 +11,14 @@ import pytest
 from tf_transformer.training.callbacks.stopping import InterruptBetweenBatches
 
 
+@pytest.fixture(autouse=True)
+def as_in_the_foreground():
+    """A shell without job control starts what runs in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Press(keras.callbacks.Callback):
     """Sends Ctrl-C several times before a batch, inside a destructor, where Python ignores it."""
 

@@ -91,6 +91,7 @@ def test_an_optimizer_without_average_is_named(model, data):
         model.fit(*data, callbacks=[MovingAverage()], verbose=0)
 
 
+@pytest.mark.slow
 def test_stopped_in_a_validation_the_model_has_its_own_weights_and_the_epoch_is_repeated(tmp_path):
     class Stop(Watch):
         def on_test_batch_end(self, batch, logs=None):

@@ -171,6 +171,7 @@ def test_named_entities():
     close(TokenCrossentropy(ignore_class=-100)(ENTITIES, ENTITY_LOGITS), loss)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("wrapped", ["alone", "RDrop", "Distiller"])
 def test_a_token_classifier_leaves_out_the_labels_of_hugging_face(wrapped, tmp_path):
     """`fit` without a word about -100: class 0 counts, and all losses agree on what counts."""
@@ -237,6 +238,7 @@ def test_fit_stops_at_a_label_out_of_range():
         model.fit(np.ones((4, 3)), np.array([0, 1, 9, 2]), verbose=0)
 
 
+@pytest.mark.slow
 def test_fit_with_a_column_of_labels_and_with_class_weights():
     def losses(loss, y):
         keras.utils.set_random_seed(1)

@@ -65,6 +65,7 @@ def test_the_loss_of_a_classifier_with_a_class_0_and_a_row_of_padding():
         np.testing.assert_allclose(actual, entropy + 5 / 4 * (w[:3] * both)[real].mean(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_step_sees_the_batch_twice_and_makes_the_passes_agree():
     def disagreement(alpha):
         model = made(alpha, run_eagerly=False)

@@ -47,6 +47,7 @@ def new_model(folder, **changes):
     )
 
 
+@pytest.mark.slow
 def test_learns(folder):
     tokenizer, model = bert.read_tokenizer(folder), new_model(folder, unpad=True)
     history = fine_tune(model, tokenizer, DATA, SETTINGS, verbose=0).history
@@ -55,6 +56,7 @@ def test_learns(folder):
     assert accuracy == 1.0
 
 
+@pytest.mark.slow
 def test_repeats_itself(folder):
     tokenizer, weights = bert.read_tokenizer(folder), []
     settings = dataclasses.replace(SETTINGS, epochs=2)  # the second in a different order
@@ -141,6 +143,7 @@ def test_refuses_more_positions_than_there_are(folder):
         fine_tune(new_model(folder), bert.read_tokenizer(folder), DATA, settings)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_a_training_of_one_step_without_validation(folder, share):
     data = dataclasses.replace(DATA, train=DATA.train[:3], validation=[])

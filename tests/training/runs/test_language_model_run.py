@@ -51,6 +51,7 @@ def test_it_learns_to_count(learned):
             assert words == [WORDS[(first + n) % 7] for n in range(5)]
 
 
+@pytest.mark.slow
 def test_the_perplexity_is_that_of_float64(learned):
     """Every token of the held-out documents once, read in blocks of sixteen."""
     run, model = learned

@@ -120,6 +120,7 @@ def test_weights_decay_but_biases_and_normalization_do_not(learned):
     assert sum(found == {True} for found in smaller.values()) == 12
 
 
+@pytest.mark.slow
 def test_single_sentences_give_masked_words_alone_with_a_vocabulary_from_elsewhere(tmp_path):
     file = tmp_path / "text.txt"
     file.write_text("\n\n".join(f"lower newest {n}" for n in range(60)), encoding="utf-8")
@@ -151,6 +152,7 @@ def test_single_sentences_give_masked_words_alone_with_a_vocabulary_from_elsewhe
     assert asked[:, 1:][inside].any()
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("cls", [bert.Bert, bert.BertForMaskedLM, bert.BertForPreTraining])
 def test_a_start_gives_its_sizes_its_vocabulary_and_its_weights(tmp_path, cls):
     words = [f"{topic}{word}" for topic in "ab" for word in "klmnop"]

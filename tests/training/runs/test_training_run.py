@@ -34,6 +34,7 @@ def run(trained, tmp_path):
     return TrainingRun(tmp_path / "run", trained.source, trained.preset)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_stopped_and_resumed_equals_straight_through(tmp_path):
     folders = [str(SUPPORT.parents[1]), str(SUPPORT)]
@@ -111,6 +112,7 @@ def test_a_training_that_diverged_stops(tmp_path, loss):
     assert not best.path.exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_no_checkpoint(run, monkeypatch):
     checkpoint = newest(run)
     before, names = checkpoint.read_bytes(), set(run.folder.iterdir())
@@ -126,6 +128,7 @@ def test_a_full_disk_costs_no_checkpoint(run, monkeypatch):
     assert set(run.folder.iterdir()) == names
 
 
+@pytest.mark.slow
 def test_a_run_whose_patience_is_over_trains_no_further(run):
     class Worse(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
