@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+NOT_COPIED = (".git", ".*venv", "__pycache__", ".*_cache", "*.egg-info", ".environments", "runs")
 
 
 class Fault(NamedTuple):
@@ -385,13 +386,11 @@ def main(words):
     began, missed = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / ROOT.name
-        copied = shutil.ignore_patterns(".git", ".venv", "*cache*", "*.egg-info", "benchmarks")
-        shutil.copytree(ROOT, copy, ignore=copied)
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_COPIED))
         for fault in faults:
             path = copy / "tf_transformer" / fault.file
-            text = planted(fault, path.read_text("utf-8"))
             whole = path.read_text("utf-8")
-            path.write_text(text, "utf-8")
+            path.write_text(planted(fault, whole), "utf-8")
             by = next((tests for tests in (fault.tests, "") if notice(copy, tests)), None)
             path.write_text(whole, "utf-8")
             if by is None:
