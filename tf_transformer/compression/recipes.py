@@ -409,10 +409,10 @@ class Recipe:
                 is out of range.
 
         Example:
-            >>> Recipe.from_dict({"model": "run", "steps": [{"step": "quantize"}]})
+            >>> Recipe.from_dict({"model": "run", "steps": [{"step": "quantise"}]})
             Traceback (most recent call last):
             tf_transformer.errors.ArgumentError: steps[0]: expected one of distil, prune, quantize,
-            got 'quantize' (did you
+            got 'quantise' (did you
             mean 'quantize'?).
         """
         _check_fields("recipe", content, ("model", "steps", "data"))
