@@ -25,7 +25,14 @@ __all__ = ["Distil", "Prune", "Quantize", "Recipe"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingStep:
-    """A step of a recipe that trains a smaller model to imitate the model before the step."""
+    """A step of a recipe that trains a smaller model to imitate the model before the step.
+
+    Args:
+        epochs: int, passes over the training data.
+        learning_rate: float, the peak; None for the default of the kind of model.
+        temperature, soft_targets: see `Distiller`; with `soft_targets=0` it learns from the data
+            alone.
+    """
 
     epochs: int = 1
     learning_rate: float | None = None
@@ -33,7 +40,14 @@ class TrainingStep:
     soft_targets: float = 0.5
 
     def check(self, *conditions):
-        """Check the settings of a subclass and those of all."""
+        """Check the settings of a subclass and those of all.
+
+        Args:
+            *conditions: tuples `(name, expected, holds)`.
+
+        Raises:
+            ValueError: If one does not hold.
+        """
         rate = self.learning_rate
         for name, expected, holds in (
             *conditions,
@@ -46,7 +60,19 @@ class TrainingStep:
                 raise ArgumentError(name, expected, f"{getattr(self, name)!r}")
 
     def distiller(self, student, teacher, **losses):
-        """Return the model to train."""
+        """Return the model to train.
+
+        Args:
+            student: the smaller model.
+            teacher: the model before the step.
+            **losses: further arguments of `Distiller`.
+
+        Returns:
+            `Distiller` of both, or the student if the teacher has no say.
+
+        Raises:
+            ValueError: See `Distiller`.
+        """
         if not self.soft_targets and not any(losses.values()):
             return student
         return Distiller(

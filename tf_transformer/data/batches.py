@@ -20,7 +20,20 @@ def prefetched(dataset):
 
 
 def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None, transform=None):
-    """The batches of consecutive epochs, starting at any step."""
+    """The batches of consecutive epochs, starting at any step.
+
+    Args:
+        batches: object with `epoch(number, first_step)`, which yields the batches of an epoch from
+            that step on, and `steps_per_epoch`, their number.
+        signature: `tf.TensorSpec`s of a batch.
+        first_epoch: int, the epoch to start with.
+        first_step: int, the number of its batches to skip.
+        epochs: int or None, the number of epochs; None for an infinite data set.
+        transform: None, or a function of a batch's parts that TensorFlow can trace, applied last.
+
+    Returns:
+        `tf.data.Dataset`.
+    """
     import tensorflow as tf
 
     def generate():

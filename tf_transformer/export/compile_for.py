@@ -93,6 +93,15 @@ class SmallBatches(tf.Module):
     `warm_up` compiles the program of a bucket: B is 1, 2, 4 or 8, and T 8, 16, 32 and so on. A
     batch that fits is padded to its bucket; all others, and all before that, take the plain
     function.
+
+    Args:
+        compiled: function that calls XLA, `(nest of integer tensors (B, T), *settings) -> nest of
+            tensors (B, ...)`.
+        plain: function from and to the same for batches of any size; trailing axes may differ.
+        specs: nest of `tf.TensorSpec((None, None))`, the inputs.
+        longest: int, the largest T of a bucket.
+        at_once: bool. True compiles each bucket when the first batch falls into it.
+        settings: tuple of `tf.TensorSpec(())`, further arguments.
     """
 
     def __init__(self, compiled, plain, specs, longest, at_once=False, settings=()):
@@ -121,7 +130,18 @@ class SmallBatches(tf.Module):
         )
 
     def warm_up(self, rows, length):
-        """Compile the program for the bucket of a batch."""
+        """Compile the program for the bucket of a batch.
+
+        Args:
+            rows: scalar int32 tensor, B, 1 to 8.
+            length: scalar int32 tensor, T, at most `longest`.
+
+        Returns:
+            scalar int32 tensor, the number of programs that are ready.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If B is above 8, T above `longest`, or one of them 0.
+        """
         shape = tf.stack([rows, length])
         tf.debugging.Assert(
             tf.reduce_all((shape >= 1) & (shape <= [_ROWS[-1], self._longest])),

@@ -99,7 +99,16 @@ _LICENCES = {
 
 
 def model_card(description):
-    """Write the model card of an exported translator."""
+    """Write the model card of an exported translator.
+
+    Args:
+        description: dict, see `save_translator`. `credit`, if there is one, is a sentence about
+            further data. `phrases`, if there are any, is a list of dicts with `text`,
+            `translation`, `accepted` (bool: would a speaker accept it?) and `remark`.
+
+    Returns:
+        str, Markdown.
+    """
     source = {key: value for key, value in description["source"].items() if value}
     preset = {k: v for k, v in description["preset"].items() if k != "architecture"}
     preset = ", ".join(f"{key} {value}" for key, value in preset.items())
@@ -219,7 +228,16 @@ class StoredWeights:
 
 
 def stored(model, dtype, batches=None):
-    """The model as it is, with `StoredWeights`, or `quantized`."""
+    """The model as it is, with `StoredWeights`, or `quantized`.
+
+    Args:
+        model: see `StoredWeights`.
+        dtype: "float32", "float16", "bfloat16" or "int8".
+        batches: None, or list of batches for `quantized`.
+
+    Returns:
+        A model for the exporters.
+    """
     if dtype == "float32":
         return model
     if dtype != "int8":

@@ -30,6 +30,35 @@ class TextModel(tf.Module):
     position table are truncated. `warm_up(rows, length)` compiles it for small batches, see
     `SmallBatches.warm_up`. A subclass adds functions, and a method `signatures` that returns the
     signatures of the SavedModel.
+
+    Args:
+        model: a built model, or `StoredWeights` of one.
+        tokenizer: its `GraphTokenizer`.
+        max_length: int, maximum number of tokens; None for all positions of the model.
+        jit_compile: bool. False uses XLA for the small batches that `warm_up` compiled for. True
+            compiles the model for each bucket, when the first batch falls into it: B is padded to a
+            power of two, T to 8, 16, 32 and so on. That takes seconds; then a single text takes
+            0.65 of the time with `unpad=False`, and 0.75 of that with `unpad=True`
+            (benchmarks/bert/NOTES.md).
+        function: None for `model(inputs, training=False)`; or function `(inputs, *settings) ->
+            outputs` that uses the model's weights.
+        settings: tuple of `tf.TensorSpec(())`, the further arguments of `function` and `compute`.
+
+    Raises:
+        ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
+            position table.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from tf_transformer.models.bert import Bert, BertConfig
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> model = Bert(BertConfig(7, 8, 1, 2, 9))
+        >>> model.build()
+        >>> outputs = TextModel(model, read_tokenizer(folder)).compute(tf.constant(["a b"]))
+        >>> outputs["pooled_output"].shape.as_list()
+        [1, 8]
     """
 
     def __init__(
@@ -76,6 +105,13 @@ class TextModel(tf.Module):
     def save(self, path):
         """Write a SavedModel with the signatures of the class, `warm_up`, and requests with which
         TensorFlow Serving warms it up.
+
+        Args:
+            path: str or Path of a folder; a SavedModel there is replaced at the end.
+
+        Raises:
+            FileExistsError: If the folder holds something else.
+            OSError: If the disk is full or the folder cannot be written.
         """
         signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
         save_module(self, path, signatures, warm_up_texts(self._max_length))

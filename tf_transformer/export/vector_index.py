@@ -27,6 +27,12 @@ class ApproximateIndex:
     become one byte, a sixteenth of float32, and all vectors are compared. "hnsw": a graph of
     neighbors, Malkov and Yashunin 2018: float32 and links, and few vectors are compared. Both are
     held in memory.
+
+    Args:
+        kind: "pq" or "hnsw".
+
+    Raises:
+        ImportError: If faiss-cpu is not installed: `pip install -e ".[search]"`.
     """
 
     def __init__(self, kind):
@@ -36,7 +42,19 @@ class ApproximateIndex:
 
     @classmethod
     def read(cls, path, kind, rows, width):
-        """Read what `write` wrote."""
+        """Read what `write` wrote.
+
+        Args:
+            path: Path.
+            kind, rows, width: what the file must hold: "pq" or "hnsw", N and D.
+
+        Returns:
+            `ApproximateIndex`.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged or holds something else.
+        """
         if not path.is_file():
             raise MissingFileError("index", f"the file {path}", "none")
         index = cls(kind)
@@ -61,7 +79,18 @@ class ApproximateIndex:
         self._faiss.write_index(self._index, str(path))
 
     def fill(self, parts, width):
-        """Train on the first vectors, then add all."""
+        """Train on the first vectors, then add all.
+
+        Args:
+            parts: iterable of float32 arrays (rows, D).
+            width: int, D.
+
+        Returns:
+            int, N.
+
+        Raises:
+            ValueError: If "pq" gets fewer vectors than it has centroids.
+        """
         inner = self._faiss.METRIC_INNER_PRODUCT
         if self._kind == "hnsw":
             self._index = self._faiss.IndexHNSWFlat(width, 32, inner)

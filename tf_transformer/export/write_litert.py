@@ -37,7 +37,22 @@ WEIGHTS_DTYPES = ("float32", "float16", "int8", "full int8")
 
 
 def convert(functions, weights, weights_dtype="float32", examples=None):
-    """Convert functions to one LiteRT file with shared weights."""
+    """Convert functions to one LiteRT file with shared weights.
+
+    Args:
+        functions: dict, name -> concrete function.
+        weights: list of `tf.Variable` that they read.
+        weights_dtype: "float32"; "float16", which is widened when the file is loaded; "int8",
+            whose products round their other side when they are computed (dynamic); or "full int8",
+            also between products where LiteRT can, with ranges from examples.
+        examples: None, or for "full int8" a list of `(name, inputs)`: dict of arrays.
+
+    Returns:
+        bytes, the file.
+
+    Raises:
+        ValueError: If the functions have operations that LiteRT lacks.
+    """
     module = tf.Module()  # of a Keras model the converter would make NaN
     module.weights = weights
     with tempfile.TemporaryDirectory() as folder, _quiet():

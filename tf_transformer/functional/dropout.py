@@ -10,6 +10,15 @@ def dropout_factors(shape, dtype, rate, seed):
     without XLA: the generator is explicit, since "auto_select" picks another one under XLA. Each
     factor uses 16 random bits, which halves the work of 32: `rate` is rounded to the nearest
     k / 65536 with k < 65536, and a nonzero factor is 1 / (1 - k / 65536), so the mean is 1.
+
+    Args:
+        shape: int tensor, shape of the factors, with at least one axis.
+        dtype: float dtype.
+        rate: float in [0, 1).
+        seed: integer tensor (2,).
+
+    Returns:
+        Tensor of `shape` and `dtype`.
     """
     shape = tf.convert_to_tensor(shape)
     outer, width = shape[:-1], shape[-1]

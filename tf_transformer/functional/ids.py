@@ -19,6 +19,20 @@ def as_ids(ids, name="ids"):
 
     Whole floats are taken since Keras makes ids float32 where an input has no dtype. Floats of 16
     bits are not: float16 cannot tell 2048 from 2049, and bfloat16 not 256 from 257.
+
+    Args:
+        ids: integers of any width, or whole numbers in float32 or float64: tensor, array or nested
+            list (B, T), or ragged tensor (B, (T)), which is padded with 0.
+        name: str, the argument in error messages.
+
+    Returns:
+        int32 tensor (B, T), or int64 for what int32 may not hold; a symbolic Keras tensor
+        unchanged. In a graph, a float that is no whole number fails an assertion; in a program
+        that XLA compiles, which cannot fail, it becomes -1, which is out of every range.
+
+    Raises:
+        ValueError: If the ids have another dtype, rows of a list differ in length, the tensor is
+            sparse, or in eager mode a float is no whole number.
     """
     if isinstance(ids, tf.Tensor) and ids.dtype in (tf.int32, tf.int64):
         return ids

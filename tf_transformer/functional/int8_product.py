@@ -28,6 +28,24 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
     oneDNN operation, which uses VNNI or AMX where the processor has them. It packs the kernel at
     the first call and keeps it: later changes of a variable have no effect there. Elsewhere (eager
     mode, XLA, a GPU, a build without oneDNN) the same integers are multiplied in float32.
+
+    Args:
+        x: float tensor (M, K).
+        kernel: int8 tensor or tf.Variable (K, N), or (N, K) with `transposed`, from `to_int8` with
+            `LARGEST_WEIGHT`. Beyond it a graph is wrong on processors without VNNI.
+        ranges: float32 tensor (N,), see `to_int8`.
+        bias: None, or float tensor (N,).
+        activation: None, or a function of one tensor.
+        most: float, the absolute value of x that 127 stands for; larger ones are cut off. None:
+            the largest one of each row, which takes more time.
+        transposed: bool.
+
+    Returns:
+        (M, N), in the dtype of `x`, computed in float32.
+
+    Raises:
+        ValueError: If a graph is traced, and a value of `kernel` is beyond `LARGEST_WEIGHT`; those
+            of an argument of the graph are not known.
     """
     _check_range(kernel)
     dtype, x = x.dtype, tf.cast(x, tf.float32)

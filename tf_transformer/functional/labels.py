@@ -21,7 +21,27 @@ class Labels(NamedTuple):
 
 
 def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
-    """Check labels and sample weights, and tell which labels count."""
+    """Check labels and sample weights, and tell which labels count.
+
+    Args:
+        y_true: integer tensor of class numbers, or float32 or float64 with whole numbers, as some
+            pipelines make them. The shape is that of the logits without V; one more axis, of 1, is
+            taken too, as Keras does.
+        y_pred: float tensor (B, V) or (B, T, V), logits. Labels that their Keras mask blocks do not
+            count.
+        ignore_class: the label that does not count, an int; None if all count; "auto" for what
+            `real_labels` says.
+        sample_weight: None, or float tensor: (B,) or (B, 1) for rows, or of the labels' shape.
+
+    Returns:
+        `Labels`.
+
+    Raises:
+        ValueError: If the shapes do not fit, or labels are one-hot or of another type; in eager
+            mode also if a label that counts is not a whole number from 0 to V - 1.
+        tf.errors.InvalidArgumentError: The last, in a graph. An XLA program cannot raise: there the
+            id is -1, of which `smoothed_cross_entropy` makes NaN.
+    """
     labels, logits = exact_labels(y_true), tf.convert_to_tensor(y_pred)
     labels = _of_shape(labels, logits, "y_true")
     ignore_class = _fitting(ignore_class, labels)

@@ -26,6 +26,14 @@ def get_angles(position, i, d_model):
     """Angle of column i at a position: position / 10000^(2 (i // 2) / d_model).
 
     "Attention Is All You Need", section 3.5.
+
+    Args:
+        position: array (T, 1) of positions, 0 for the first token.
+        i: array (1, D) of column numbers.
+        d_model: int, the width D.
+
+    Returns:
+        float64 array (T, D), in radians.
     """
     exponent = 2 * (np.asarray(i, np.int64) // 2) / np.float64(d_model)
     return np.asarray(position, np.float64) / np.power(10000.0, exponent)
@@ -49,6 +57,17 @@ def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved"):
     base^(2i / H) for pair i, Su et al. 2021, "RoFormer", section 3.2.2. `stretch` interpolates
     between the positions of training, Chen et al. 2023, "Extending Context Window of Large Language
     Models via Positional Interpolation", section 2.3.
+
+    Args:
+        heads: float tensor (..., T, H), H even: queries or keys.
+        positions: int tensor (T,).
+        base: float; a larger one makes all angles but the first smaller.
+        stretch: float, at least 1 for texts longer than those of training.
+        pairing: "interleaved" pairs columns 2i and 2i + 1, as the paper; "halves" pairs i and
+            i + H / 2, as GPT-NeoX and LLaMA.
+
+    Returns:
+        Tensor like `heads`; angles are computed in float64, products in float32 or wider.
     """
     width = heads.shape[-1]
     wide = tf.float64 if heads.dtype == tf.float64 else tf.float32

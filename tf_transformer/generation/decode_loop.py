@@ -88,6 +88,20 @@ def decode_loop(extend, state, rows, resize=None, jit_compile=False):
     `jit_compile` it compiles the inner one, once for every size. Without `resize` it compiles the
     first state and the loop as one program, which starts faster. Outside of a `tf.function`, every
     call traces and compiles again.
+
+    Args:
+        extend: function `(position, state, rows) -> (state, rows, broken)`: one step, and whether
+            its logits were unusable.
+        state: nest of tensors, passed to `extend`; or a function without arguments that makes it.
+        rows: dict of nests of tensors (B, ...): `done`, bool (B,); `output`, the result of each
+            sentence; and whatever else `extend` needs. Finished sentences do not change.
+        resize: None, or function `(state, sentences, room) -> state` that keeps the sentences at
+            these indices, int32 (B',), with room for `room` tokens each, a scalar int32 tensor. It
+            is also called before the first step.
+        jit_compile: bool.
+
+    Returns:
+        `(output, broken)`: the results of all sentences, and scalar int32, the failed step or -1.
     """
 
     def made():

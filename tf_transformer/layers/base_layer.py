@@ -16,6 +16,25 @@ class WholeState:
     Keras 3.15 hides two things from `tf.train.Checkpoint`: layers in lists and dicts, and the
     states of random generators. Here it sees both. Saved as `.keras`, a layer also keeps which of
     its sublayers are frozen, of which Keras only keeps those of functional models.
+
+    Example:
+        >>> import os, tempfile
+        >>> class Stack(WholeState, keras.layers.Layer):
+        ...     def __init__(self, **kwargs):
+        ...         super().__init__(**kwargs)
+        ...         self.parts = [keras.layers.Dense(3), keras.layers.Dense(3)]
+        ...
+        ...     def build(self, input_shape):
+        ...         for part in self.parts:
+        ...             part.build(input_shape)
+        >>> stack = Stack()
+        >>> stack.build((None, 3))
+        >>> path = tf.train.Checkpoint(stack).write(os.path.join(tempfile.mkdtemp(), "stack"))
+        >>> sum("parts" in name for name, _ in tf.train.list_variables(path))
+        4
+        >>> stack.parts[1].trainable = False
+        >>> stack.get_build_config()["trainable"]
+        {'parts.1': False}
     """
 
     def _trackable_children(self, save_type="checkpoint", **kwargs):
@@ -86,6 +105,17 @@ class NotesLayer(WholeState):
     argument `x` is passed to `call` as `x_mask`, if `call` has such an argument and it was not
     given. That of the first argument is also the mask of the first output. `mask` only has what
     was passed as `mask`.
+
+    Raises:
+        TypeError: If there are more positional arguments than `call` takes, or an argument is given
+            twice.
+
+    Example:
+        >>> class Scale(NotesLayer, keras.layers.Layer):
+        ...     def call(self, x, factor=1.0):
+        ...         return x * factor
+        >>> float(Scale()(tf.ones(()), 3.0))
+        3.0
     """
 
     def __init__(self, *args, **kwargs):
@@ -161,6 +191,13 @@ class TakesIds:
 
     In float16 the ids 2048 and 2049 are one number. Other inputs are cast by the layers that take
     them. Ids are checked before the layer is built, and lists are taken as well.
+
+    Example:
+        >>> class Count(TakesIds, keras.layers.Layer):
+        ...     def call(self, ids):
+        ...         return tf.reduce_sum(tf.cast(ids != 0, tf.int32))
+        >>> int(Count(dtype="mixed_float16")([[7, 2049, 0]]))
+        2
     """
 
     ids_name = "ids"  # in error messages

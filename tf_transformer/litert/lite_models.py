@@ -140,10 +140,34 @@ BATCH = 16  # texts of similar length at once
 
 
 class LiteBert(LiteModel):
-    """A BERT model in LiteRT's format, with one function of texts."""
+    """A BERT model in LiteRT's format, with one function of texts.
+
+    Args:
+        folder, threads: see `LiteModel`.
+
+    Raises:
+        See `LiteModel`.
+
+    Example:
+        >>> LiteBert("nowhere")
+        Traceback (most recent call last):
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
+    """
 
     def run(self, texts):
-        """Run the model on texts, in batches of similar length."""
+        """Run the model on texts, in batches of similar length.
+
+        Args:
+            texts: list of N strings; those that are too long are truncated.
+
+        Returns:
+            float32 array (N, ...), its output.
+
+        Raises:
+            TypeError: If `texts` is one string.
+            ValueError: If there is no text.
+        """
         facts = self.description
         most = facts["max_length"]
         rows = self.rows(texts, most - 2)

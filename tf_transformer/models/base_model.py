@@ -20,6 +20,33 @@ class BaseModel(WholeState, keras.Model):
     variable adds conditionals to the first trace: for a Transformer of 2 + 2 layers, this is half
     of the time before training begins. Metrics given by name (`metrics=["accuracy"]`) still create
     variables in the first step; metric objects do not.
+
+    Attributes:
+        input_signature: what `export` traces the model with: `tf.TensorSpec`s in the structure of
+            `inputs`. A subclass defines it. None: not known; Keras then builds what is not built
+            in the first step.
+        ignore_class: the label that does not count in the model's task, see
+            `SmoothedCrossentropy`.
+
+    Example:
+        >>> class Line(BaseModel):
+        ...     input_signature = tf.TensorSpec((None,), name="x")
+        ...
+        ...     def build(self, input_shape=None):
+        ...         self.slope = self.add_weight(shape=())
+        ...
+        ...     def call(self, x):
+        ...         return self.slope * x
+        >>> model = Line()
+        >>> model.compile(keras.optimizers.Adam(), "mse")
+        >>> model.make_train_function()
+        >>> model.built, model.optimizer.built
+        (True, True)
+        >>> model.save("line.h5")
+        Traceback (most recent call last):
+        tf_transformer.errors.ArgumentError: filepath: expected a name that ends in ".keras", got
+        "line.h5". For the weights
+        alone use save_weights("line.weights.h5").
     """
 
     input_signature = None
@@ -75,7 +102,12 @@ class BaseModel(WholeState, keras.Model):
         return super().fit(*args, **kwargs)
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
-        """Save as `.keras`: see `keras.Model`."""
+        """Save as `.keras`: see `keras.Model`.
+
+        Raises:
+            ValueError: If the name ends in anything else: Keras 3.15 writes HDF5 files of models
+                such as this one, and cannot read them. Or if the model is quantized.
+        """
         if zipped is not False and not str(filepath).startswith("hf://"):
             _check_file(filepath)
         self._check_float()
@@ -87,7 +119,12 @@ class BaseModel(WholeState, keras.Model):
         super().save_own_variables(store)
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
-        """See `keras.Model`."""
+        """See `keras.Model`.
+
+        Raises:
+            ValueError: Also if the file has more weights than the model, such as those of a model
+                with more layers, and `skip_mismatch` is False. Keras would ignore them.
+        """
         is_whole = str(filepath).endswith(".weights.h5") and Path(filepath).is_file()
         if is_whole and self.built and not skip_mismatch:
             names = []

@@ -36,10 +36,26 @@ class CachedDecoding:
     A model has `start`, which returns `first_state` and what else it needs; `logits`, from (..., D)
     to (..., V); and `_step(tokens, state, mask) -> (x, caches)`, which reads tokens (B, K) with a
     bool mask (B, 1, K, L * K), True = may attend, and gives x (B, K, D).
+
+    Example:
+        >>> from tf_transformer import LanguageModel, greedy_decode
+        >>> model = LanguageModel(1, 8, 2, 16, vocab_size=11, max_position=9)
+        >>> state = model.start(tf.constant([[5, 7]]), max_length=4)
+        >>> ids = greedy_decode(model.step, state, 1, start_id=1, end_id=2, max_length=4)
+        >>> ids[0, :2].numpy().tolist()
+        [5, 7]
     """
 
     def step(self, tokens, state):
-        """Read one token per row and predict the next."""
+        """Read one token per row and predict the next.
+
+        Args:
+            tokens: integer tensor (B * K,), the start token first.
+            state: from `start`, then from the last `step`.
+
+        Returns:
+            `(logits, state)`: float tensor (B * K, V), and the state for the next step.
+        """
         position, lineage = state["position"], state["lineage"]
         batch, beams, length = tf.unstack(tf.shape(lineage))
         rows = tf.range(beams)
@@ -58,6 +74,13 @@ class CachedDecoding:
         """Reorder rows so that they continue from other rows, for `beam_search`.
 
         The caches are unchanged: only the record of which row wrote which token is updated.
+
+        Args:
+            state: from `step`.
+            rows: int32 tensor (B * K,): row r continues from row `rows[r]`.
+
+        Returns:
+            The state.
         """
         lineage = state["lineage"]
         shape = tf.shape(lineage)
@@ -65,7 +88,17 @@ class CachedDecoding:
         return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
 
     def resize(self, state, sentences, room):
-        """Keep some of the sentences and enlarge the caches, for `decode_loop`."""
+        """Keep some of the sentences and enlarge the caches, for `decode_loop`.
+
+        Args:
+            state: from `start` or `step`.
+            sentences: int32 tensor (B',), the indices of the sentences to keep.
+            room: int or scalar int32 tensor, the number of tokens per sentence that the new state
+                can hold, unless it already holds more.
+
+        Returns:
+            The state.
+        """
         position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
         state = tf.nest.map_structure(lambda x: tf.gather(x, sentences), others)
         _, beams, length = tf.unstack(tf.shape(state["lineage"]))

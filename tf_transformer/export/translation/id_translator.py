@@ -91,6 +91,13 @@ def in_parts(decode, ids):
     A decoder step consists of many small operations, with which XLA keeps little more than one core
     busy (benchmarks/decoding/NOTES.md). Rows are assigned in turn, so that a batch sorted by
     length gives parts that take the same time. A part has at least 16 rows. A GPU uses one part.
+
+    Args:
+        decode: function `ids -> nest of tensors (B, ...)`, whose rows do not depend on each other.
+        ids: int32 tensor (B, S), B a power of two.
+
+    Returns:
+        `decode(ids)`.
     """
     # Traced once, so that all parts share the programs that XLA compiles.
     signature = [tf.TensorSpec((None, None), ids.dtype)]

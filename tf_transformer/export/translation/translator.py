@@ -254,7 +254,18 @@ def save_translator(translator, path, description, attention=None):
 
 
 def read_description(path):
-    """Read the description that `save_translator` wrote."""
+    """Read `litert.json`.
+
+    Args:
+        folder: str or Path.
+
+    Returns:
+        dict: `kind` and what a model of this kind needs.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If its kind is unknown.
+    """
     path = Path(path)
     file = path / DESCRIPTION
     if not (path / "saved_model.pb").is_file() or not file.is_file():

@@ -55,7 +55,14 @@ class DistanceTile:
 
 
 class TensorTile:
-    """A bias that is a tensor."""
+    """A bias that is a tensor.
+
+    Args:
+        bias: float tensor that broadcasts to (..., T, S).
+
+    Attributes:
+        tensors: list of the tensors with a gradient.
+    """
 
     def __init__(self, bias):
         self.tensors = [bias]
@@ -107,6 +114,26 @@ def blockwise_attention(
     and Gimelshein 2018, algorithm 3; Dao et al. 2022, "FlashAttention", algorithms 1 and 4. The
     backward pass recomputes each tile of scores instead of storing it. With `causal`, tiles that
     lie entirely in the future are skipped.
+
+    Args:
+        q: float tensor (..., T, H).
+        k: float tensor (..., S, H).
+        v: float tensor (..., S, H_v).
+        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
+        bias: None, a float tensor that broadcasts to (..., T, S), added to the scores, or
+            `ByDistance`.
+        causal: bool, True also blocks key s for query t if s > t.
+        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
+            forward and backward; seed is an integer tensor (2,).
+        query_block, key_block: int, maximum t and s.
+        compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
+            bfloat16.
+
+    Returns:
+        (..., T, H_v), in the dtype of `q`. Scores and sums are float32 (float64 for float64).
+
+    Differs from the papers: a row with all keys blocked is the plain average of all values, as in
+    `whole_attention`, but without dropout.
     """
     wide = tf.float64 if q.dtype == tf.float64 else tf.float32
     by_distance = bias.cast(wide) if isinstance(bias, ByDistance) else None

@@ -34,6 +34,28 @@ def cached_attention(
     `causal=True` and the same `window`, at the cost of T rows. The cache has a fixed size, so every
     step runs the same program. Filled slots never move: beams that branch off one another need no
     copies, only masks that show each beam the slots of its own history.
+
+    Args:
+        q: float tensor (B, N, T, H), the queries of the new positions.
+        keys, values: (B, G, T, H), their keys and values; each of the G heads serves N / G heads of
+            queries.
+        cache: two tensors (B, G, C, H), the keys and values written so far.
+        slot: scalar int32 tensor, 0 <= slot <= C - T, the first slot to write to.
+        mask: None, or a bool tensor that broadcasts to (B, N, T, C), True = may attend.
+        bias: None, a float tensor that broadcasts to (B, N, T, C), added to the scores, or
+            `ByDistance`.
+        distances: for `ByDistance` and `window`, an int32 tensor (T, C): position of the token in a
+            slot minus that of a query. By default a token's position is its slot.
+        window: None, or an int of at least 1: tokens more than `window` positions from a query are
+            also blocked.
+        jit: True, False or "auto", see `use_xla`.
+
+    Returns:
+        `(output, cache)`: (B, N, T, H), and the cache with the new keys and values.
+
+    Raises:
+        ValueError: If the shapes of `q`, `keys` or `values` do not match the cache or each other,
+            the window is not an int of at least 1, or `jit` is unknown.
     """
     batch, groups, _, width = cache[0].shape
     for name, tensor in (("keys", keys), ("values", values), ("q", q)):

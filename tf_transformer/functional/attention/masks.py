@@ -152,7 +152,25 @@ def check_keras_mask(mask, shape):
 
 
 def blocked_scores(mask, scores_shape):
-    """Convert a mask of either convention to a bool mask with True = blocked."""
+    """Convert a mask of either convention to a bool mask with True = blocked.
+
+    Args:
+        mask: None, a tuple of masks, of which each blocks, or one of
+            float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
+            any shape that broadcasts to the scores by NumPy's rules;
+            bool, True = may attend (Keras, PyTorch): (B, N, T, S) or any shape that broadcasts to
+            it; (B, S), which becomes (B, 1, 1, S); (B, T, S), which becomes (B, 1, T, S). Rank 2
+            is always (B, S) as in Keras, even if B equals T: pass a bool look-ahead mask as
+            (1, 1, T, S).
+        scores_shape: static shape of the scores, (..., T, S), a `tf.TensorShape`.
+
+    Returns:
+        None, or a bool tensor that broadcasts to the scores, True = blocked.
+
+    Raises:
+        ValueError: If the mask is an integer tensor, whose polarity is unknown, or does not
+            broadcast to the scores.
+    """
     if mask is None:
         return None
     if isinstance(mask, tuple):

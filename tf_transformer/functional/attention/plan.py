@@ -26,6 +26,16 @@ def use_xla(jit, *shapes):
     | on a GPU or TPU, all shapes known | compiled |
     | on a GPU or TPU, a size unknown, or `MOST_PROGRAMS` shapes compiled before | plain graph |
     | on a CPU | plain graph, which is the faster one there (benchmarks/attention/NOTES.md) |
+
+    Args:
+        jit: True, False or "auto".
+        *shapes: static shapes of the inputs, with which "auto" counts its programs.
+
+    Returns:
+        bool.
+
+    Raises:
+        ValueError: If `jit` is none of the three.
     """
     if jit not in (True, False, "auto"):
         raise ArgumentError("jit", 'True, False or "auto"', f"{jit!r}")
@@ -146,6 +156,21 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
     have `WINDOW_QUERIES` or `window` / 2 queries each; otherwise, or if that is unknown, windowed.
 
     An unknown batch size counts as 1.
+
+    Args:
+        plan: "auto" (as above, unless `attention_plan` sets a default), "whole", "rowwise",
+            "blockwise", "windowed" or an `AttentionPlan`.
+        q_shape, k_shape: static shapes of queries and keys, (..., T, H) and (..., S, H).
+        weights_wanted: bool, whether the attention weights are returned.
+        compiled: bool, whether the core is compiled with XLA.
+        window: None, or int, see `scaled_dot_product_attention`.
+
+    Returns:
+        `AttentionPlan`.
+
+    Raises:
+        ValueError: If the plan is unknown, cannot return the requested weights, or does not fit
+            `window`: "windowed" needs one, "rowwise" and "blockwise" have none.
     """
     if plan != "auto":
         plan = _as_plan(plan)

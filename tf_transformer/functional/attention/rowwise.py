@@ -65,7 +65,16 @@ class DistanceTerm:
 
 
 class TensorTerm:
-    """A bias that is a tensor."""
+    """A bias that is a tensor.
+
+    Args:
+        bias: float tensor whose leading axes broadcast to `lead`, (..., T, S).
+        lead: int32 tensor, the leading axes of the scores.
+
+    Attributes:
+        tensors: list of the tensors with a gradient, their leading axes merged.
+        one_head: bool, whether a block must hold one head only.
+    """
 
     one_head = True  # which tells where the gradient belongs
 
@@ -275,6 +284,21 @@ def rowwise_attention(
     attention. The backward pass recomputes each block instead of storing it (Chen et al. 2016,
     "Training Deep Nets with Sublinear Memory Cost"). Two blocks are in flight, so that the matrix
     products of one overlap with the softmax of the other.
+
+    Args:
+        q: float tensor (..., T, H).
+        k: float tensor (..., S, H).
+        v: float tensor (..., S, H_v).
+        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
+        bias: None, a float tensor of the rank of `q` that broadcasts to (..., T, S), or
+            `ByDistance`.
+        causal: bool, True also blocks key s for query t if s > t.
+        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
+            forward and backward; seed is an integer tensor (2,).
+        most_scores: int, maximum number of scores in a block of more than one row.
+
+    Returns:
+        (..., T, H_v), in the dtype of `q`; computed in float32 (float64 for float64).
     """
     length, source = q.shape[-2], k.shape[-2]
     if causal and None in (length, source):

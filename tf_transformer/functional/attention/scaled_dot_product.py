@@ -245,7 +245,13 @@ _RECORD = contextvars.ContextVar("record", default=None)
 
 
 class RecordedAttention(NamedTuple):
-    """The tensors of one call of attention."""
+    """The tensors of one call of attention.
+
+    Args:
+        queries: float tensor (B, N, T, H), after the projection and the rotation by positions.
+        keys: float tensor (B, N, S, H); or (B, G, S, H), where groups of heads share keys.
+        weights: float tensor (B, N, T, S), or None if the caller asked for none.
+    """
 
     queries: tf.Tensor
     keys: tf.Tensor

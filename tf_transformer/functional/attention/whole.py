@@ -63,6 +63,23 @@ def whole_attention(
     """softmax(Q K^T / sqrt(d_k) + bias) V, computed directly.
 
     "Attention Is All You Need", equation 1, section 3.2.1.
+
+    Args:
+        q: float tensor (..., T, H).
+        k: float tensor (..., S, H).
+        v: float tensor (..., S, H_v).
+        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
+        bias: None, a float tensor that broadcasts to (..., T, S), added to the scores, or
+            `ByDistance`.
+        causal: bool, True also blocks key s for query t if s > t.
+        dropout: None, or `(rate, seed)`: weights are dropped with probability rate; seed is an
+            integer tensor (2,).
+        weights_wanted: bool, whether to return the weights.
+
+    Returns:
+        `(output, weights)`: (..., T, H_v) and (..., T, S), the weights before dropout, both in
+        the dtype of `q`; None in place of weights that are not wanted. Scores and softmax are
+        float32 (float64 for float64).
     """
     dtype = q.dtype
     q, k, v = (as_factor(x, compiled=False) for x in (q, k, v))

@@ -310,6 +310,29 @@ def windowed_attention(
     "Attention Is All You Need", section 4 and table 1, "Self-Attention (restricted)". The queries
     are split into tiles of t, each with the t + 2 `window` keys it can reach, or t + `window` with
     `causal`. The backward pass recomputes each tile instead of storing it.
+
+    Args:
+        q: float tensor (..., T, H).
+        k: float tensor (..., S, H).
+        v: float tensor (..., S, H_v).
+        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
+        bias: None, a float tensor of the rank of `q` that broadcasts to (..., T, S), or
+            `ByDistance`.
+        window: int, key s is also blocked for query t if |t - s| > window.
+        causal: bool, True also blocks key s for query t if s > t.
+        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
+            forward and backward; seed is an integer tensor (2,).
+        query_block: int, maximum t.
+        most_scores: int, maximum number of scores in memory for more than one entry of the first
+            axis.
+        compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
+            bfloat16.
+
+    Returns:
+        (..., T, H_v), in the dtype of `q`; computed in float32 (float64 for float64).
+
+    Differs from the paper: the window is `window` keys on each side of the query, not r in all, and
+    a query without a free key averages all values, as in `whole_attention`, but without dropout.
     """
     given, shape, dtype = q, (*q.shape[:-1], v.shape[-1]), q.dtype
     wide = tf.float64 if dtype == tf.float64 else tf.float32

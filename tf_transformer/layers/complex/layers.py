@@ -31,6 +31,10 @@ class ComplexLayer(NotesLayer, keras.layers.Layer):
     Whatever the dtype policy, outputs are complex64 and weights float32, since TensorFlow has no
     complex type of half the precision; under "float64" they are complex128 and float64. Real inputs
     are taken as complex ones without an imaginary part.
+
+    Example:
+        >>> ComplexLayer(dtype="mixed_float16").real_dtype
+        'float32'
     """
 
     @property

@@ -30,6 +30,27 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
 
     Devlin et al. 2019, section 3, figure 2. The three tables are named as in the published
     checkpoints.
+
+    Args:
+        config: `BertConfig`, or its dict.
+        architecture: None, or an `Architecture`: its norm replaces LayerNorm, and its positions, if
+            they are added to embeddings, the table of positions. There is no table otherwise.
+
+    Call arguments:
+        input_ids, token_type_ids: integer tensors (B, T); see `as_ids`.
+        training: bool or None; dropout is only applied if true.
+        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch; by
+            default the Keras mask of `input_ids`.
+
+    Returns:
+        (B, T, E).
+
+    Raises:
+        ValueError: If T is larger than the table of positions, or in eager mode an id is out of
+            range. If the positions of an architecture are fewer than `max_position_embeddings`,
+            which does not limit T otherwise.
+        tf.errors.InvalidArgumentError: If, in a graph, an id is out of range or T is too large. XLA
+            cannot raise errors: there all outputs for that text are NaN.
     """
 
     ids_name = "input_ids"
@@ -102,7 +123,15 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
         return self.dropout(embedded, training=training)
 
     def quantize(self, mode="int8", type_check=True, config=None):
-        """Round the word vectors to 8 bits, one range for each; the other tables are small."""
+        """Round the word vectors to 8 bits, one range for each; the other tables are small.
+
+        Args:
+            mode: "int8", the only one.
+            type_check, config: as in Keras; not used.
+
+        Raises:
+            NotImplementedError: If the mode is another one.
+        """
         if mode != "int8":
             raise self._not_implemented_error(self.quantize)
         words, ranges = to_int8(tf.convert_to_tensor(self.word_embeddings), axis=1)

@@ -44,7 +44,16 @@ def answers_of(logits, config):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertWithHead(PretrainedBert):
-    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`."""
+    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`.
+
+    Args:
+        config, unpad, jit, architecture: see `Bert`.
+
+    Example:
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> BertWithHead(BertConfig(hidden_size=24)).bert.config.hidden_size
+        24
+    """
 
     def __init__(self, config, *, unpad=False, jit="auto", architecture=None, **kwargs):
         options = {"unpad": unpad, "jit": jit, "architecture": architecture}

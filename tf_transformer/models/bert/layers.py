@@ -140,6 +140,23 @@ class BertAttention(NotesLayer, keras.layers.Layer):
 
     Devlin et al. 2019, section 3, and "Attention Is All You Need", section 3.2.2, without the
     output projection.
+
+    Args:
+        num_attention_heads: int, N.
+        size_per_head: int, H.
+        query_act, key_act, value_act: None, a function, or a name of `functional.activations`.
+        attention_probs_dropout_prob: float in [0, 1).
+        initializer_range: float, standard deviation for initializing kernels.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
+        positions, num_key_value_heads, share_qk, window: see `MultiHeadAttention`.
+
+    Example:
+        >>> from tf_transformer.models.bert.token_layout import padded_layout
+        >>> layer, layout = BertAttention(2, 4), padded_layout(1, 3)
+        >>> layer.build((3, 8), (3, 8))
+        >>> rows, weights = layer.attend(tf.ones((3, 8)), tf.ones((3, 8)), layout, layout)
+        >>> rows.shape.as_list(), weights is None
+        ([3, 8], True)
     """
 
     def __init__(
@@ -205,7 +222,21 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         training=None,
         return_attention_weights=False,
     ):
-        """Attend from the tokens of one matrix to those of another."""
+        """Attend from the tokens of one matrix to those of another.
+
+        Args:
+            from_rows, to_rows: float tensors (M, width).
+            from_layout, to_layout: position of each row in the batch, see `token_layout`.
+            mask, bias: see `scaled_dot_product_attention`.
+            training: bool or None; dropout is only applied if true.
+            return_attention_weights: bool.
+
+        Returns:
+            `(rows, weights)`: (M, N * H), and (B, N, F, T) or None.
+
+        Raises:
+            ValueError: If both `bias` and `positions` add to the scores.
+        """
         dropout = None
         if training and self.rate:
             dropout = self.rate, tf.cast(self.seed_generator.next(), tf.int64)

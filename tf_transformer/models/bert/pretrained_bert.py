@@ -43,7 +43,20 @@ _ON_TOP = (
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PretrainedBert(TakesIds, NotesLayer, BaseModel):
-    """A Keras model with a `BertConfig` that loads and saves published checkpoint formats."""
+    """A Keras model with a `BertConfig` that loads and saves published checkpoint formats.
+
+    Args:
+        config: `BertConfig`, or its dict.
+        unpad: bool, see `Bert`.
+        jit: True, False or "auto", whether to compile the attention core with XLA.
+        architecture: None, or an `Architecture`, see `Bert`.
+
+    Example:
+        >>> class Empty(PretrainedBert):
+        ...     pass
+        >>> Empty(BertConfig(hidden_size=24)).config.hidden_size
+        24
+    """
 
     # Overridden by subclasses.
     published_as = None  # name of the Hugging Face class
@@ -101,7 +114,41 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
 
     @classmethod
     def from_pretrained(cls, path, *, new_head=False, ignored_fields=(), **changes):
-        """Create a model from a checkpoint."""
+        """Create a model from a checkpoint.
+
+        Args:
+            path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors, or
+                the `tf_model.h5` of its TensorFlow classes), a folder in Google's layout
+                (`bert_config.json` and a TensorFlow checkpoint), or the prefix of a TensorFlow
+                checkpoint.
+            new_head: bool, True initializes the head (and the pooler, if the checkpoint has none)
+                randomly, for fine-tuning; False requires it in the checkpoint. None loads the parts
+                that the checkpoint has, for further training.
+            ignored_fields: collection of str, fields of the configuration file that are unknown
+                here and do not change what the model computes; others are refused.
+            changes: fields of `BertConfig` that override the configuration file (`labels`, a
+                dropout rate, `pooler_activation="linear"`), and constructor arguments, except
+                `architecture`, which is that of the checkpoint.
+
+        Returns:
+            The built model.
+
+        Raises:
+            FileNotFoundError: If a file is missing.
+            ImportError: If the package `safetensors` is needed and not installed.
+            ValueError: If the configuration or the weights do not match the model; all
+                differences are listed.
+
+        Example:
+            >>> import os, tempfile
+            >>> from tf_transformer.models.bert import Bert, BertConfig
+            >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+            >>> model.build()
+            >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
+            >>> model.save_pretrained(folder)
+            >>> Bert.from_pretrained(folder).count_params() == model.count_params()
+            True
+        """
         fields = {field.name for field in dataclasses.fields(BertConfig)}
         if "architecture" in changes:
             raise ArgumentError(
@@ -140,6 +187,26 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         pooler, narrow embeddings without sharing, sharing without narrow embeddings, an
         `architecture`) get a separate `model_type`, which `transformers` rejects; `from_pretrained`
         loads all of them.
+
+        Args:
+            folder: str or Path; a model there is replaced.
+            tokenizer_from: str or Path of a folder whose vocabulary files are copied; None keeps
+                those of the replaced model.
+
+        Raises:
+            FileExistsError: If the folder contains anything but a model.
+            ImportError: If the package `safetensors` is not installed.
+            OSError: If the folder cannot be written; its previous content is kept.
+
+        Example:
+            >>> import os, tempfile
+            >>> from tf_transformer.models.bert import Bert, BertConfig
+            >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+            >>> model.build()
+            >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
+            >>> model.save_pretrained(folder)
+            >>> sorted(os.listdir(folder))
+            ['config.json', 'model.safetensors']
         """
         if not self.built:
             self.build()
@@ -168,7 +235,18 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         """Write additional files of a subclass into `folder`, a Path."""
 
     def variables_by_name(self):
-        """Return the variables by their names in `checkpoints.name_table`."""
+        """Return the variables by their names in `checkpoints.name_table`.
+
+        Returns:
+            dict, name to Keras variable.
+
+        Example:
+            >>> from tf_transformer.models.bert.bert import Bert
+            >>> model = Bert(BertConfig(11, 8, 1, 2, 9))
+            >>> model.build()
+            >>> model.variables_by_name()["bert/pooler/dense/bias"].shape.as_list()
+            [8]
+        """
         own = f"{self.path}/"
         return {variable.path.removeprefix(own): variable for variable in self.weights}
 
@@ -187,7 +265,18 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
 
 
 def dense_inputs(inputs):
-    """Convert the inputs of `Bert` to dense tensors of integers."""
+    """Convert the inputs of `Bert` to dense tensors of integers.
+
+    Args:
+        inputs: dict, or another mapping as tokenizers make it; see `Bert`. A value of None counts
+            as missing.
+
+    Returns:
+        dict of tensors. If `input_ids` are ragged, its `attention_mask` ends where their rows end.
+
+    Raises:
+        ValueError: If there are no `input_ids`, or an input has another dtype.
+    """
     if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
         got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
         raise ArgumentError(

@@ -14,7 +14,23 @@ _LONGEST = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class BasePreset:
-    """Settings of a training run."""
+    """Settings of a training run.
+
+    Args:
+        name: str, the name of the preset.
+        epochs: int, the maximum number of passes over the data.
+        lengths: ints, the bucket lengths; the last one is the maximum text length.
+        accumulate: int, the parts in which the gradient of a batch is computed, to save memory; see
+            `accumulate_gradients`.
+
+    Raises:
+        ValueError: If a field is of another type, the number of epochs or parts is below 1 or the
+            lengths do not increase.
+
+    Example:
+        >>> BasePreset("mine", epochs=3, lengths=[8, 16]).lengths
+        (8, 16)
+    """
 
     name: str
     epochs: int
@@ -37,7 +53,17 @@ class BasePreset:
             raise ArgumentError("lengths", f"increasing ints from 1 to {_LONGEST:,}", self.lengths)
 
     def with_changes(self, changes):
-        """A copy with some fields changed; values of None are ignored."""
+        """A copy with some fields changed; values of None are ignored.
+
+        Args:
+            changes: dict, field name to new value or None.
+
+        Returns:
+            A preset of the same class.
+
+        Raises:
+            ValueError: Same as for the class.
+        """
         changes = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(self, **changes)
 
@@ -54,7 +80,30 @@ def _check_type(field, value):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelPreset(BasePreset):
-    """Settings of a training run with the sizes of its model."""
+    """Settings of a training run with the sizes of its model.
+
+    Args:
+        name, epochs, lengths: see `BasePreset`.
+        vocab_size: int, size of the vocabulary.
+        num_layers, d_model, num_heads, dff, rate: see `Transformer`.
+        architecture: None for that of the paper, or what `Architecture.to_dict` returns.
+        precision: str, one of `PRECISIONS`, the Keras dtype policy of training; the trained weights
+            are float32 in all. bfloat16 is for accelerators and processors with AMX, float16 for
+            GPUs without bfloat16: it needs a loss scale, see `GlobalLossScale`.
+
+    Raises:
+        ValueError: Same as for `BasePreset`, or if a size is not positive, or a part or the
+            precision is unknown.
+
+    Example:
+        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "dff": 16, "rate": 0.1}
+        >>> parts = {"residual": {"part": "PreNorm"}}
+        >>> preset = ModelPreset(
+        ...     name="mine", epochs=1, lengths=[8], vocab_size=300, architecture=parts, **sizes
+        ... )
+        >>> preset.architecture["residual"]
+        {'part': 'PreNorm'}
+    """
 
     vocab_size: int
     num_layers: int | list
@@ -84,7 +133,15 @@ class ModelPreset(BasePreset):
         return (self.num_layers,) if isinstance(self.num_layers, int) else tuple(self.num_layers)
 
     def check_sizes(self, path, vocab_size):
-        """Refuse sizes far beyond the weights in a file; see `fewest_weights.check_sizes`."""
+        """Refuse sizes far beyond the weights in a file; see `models.fewest_weights.check_sizes`.
+
+        Args:
+            path: Path of the weights, in float32.
+            vocab_size: int, V.
+
+        Raises:
+            ValueError: If the model has far more weights.
+        """
         parts = self.new_architecture() or Architecture()
         layers = [(parts.num_groups or count, self.num_heads, self.dff) for count in self._layers]
         check_sizes(
@@ -98,7 +155,11 @@ class ModelPreset(BasePreset):
         )
 
     def new_architecture(self):
-        """The parts of the model."""
+        """The parts of the model.
+
+        Returns:
+            None for those of the paper, or `Architecture`.
+        """
         return None if self.architecture is None else Architecture.from_dict(self.architecture)
 
 
