@@ -45,9 +45,8 @@ def pytest_terminal_summary(terminalreporter, config):
 def pytest_collection_modifyitems(config, items):
     """Leave out tests marked `whole`, and of those marked `one_of(n)` all but one of n cases.
 
-    `one_of(n, group)` keeps one of n files of those with the same group, and of the tests marked
-    `slow` one of three is kept. All are drawn by the date: another day has others, so that each
-    runs in the end.
+    `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
+    three is kept. The date selects them, so every case runs on some day.
     """
     if config.getoption("whole") or len(items) == 1:
         return

@@ -38,6 +38,13 @@ class ArgumentError(ValueError):
         return f"{place}: expected {self.expected}{got}.{remedy}"
 
 
+def check_fields(owner, *conditions):
+    """Raise an `ArgumentError` for the first of `(name, expected, holds)` that does not hold."""
+    for name, expected, holds in conditions:
+        if not holds:
+            raise ArgumentError(name, expected, f"{getattr(owner, name)!r}")
+
+
 class MissingFileError(ArgumentError, FileNotFoundError):
     """A file or folder that an argument names is not there."""
 

@@ -53,7 +53,7 @@ def test_weights_of_encoders(name, exact):
 
 
 def bert_without_drawing():
-    from tf_transformer.models.bert.layers import without_drawing
+    from tf_transformer.models.bert.attention import without_drawing
 
     return without_drawing()
 

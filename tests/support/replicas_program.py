@@ -103,7 +103,7 @@ def loss_of(strategy, labels):
 
 
 def main():
-    faulthandler.dump_traceback_later(800, exit=True)  # says where it is; 25 s alone on two cores
+    faulthandler.dump_traceback_later(280, exit=True)  # says where it is; 25 s alone on two cores
     device = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
     strategies = {

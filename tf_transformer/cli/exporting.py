@@ -69,7 +69,7 @@ def _info(options):
 def _parameters(name):
     import_tensorflow()
     from tf_transformer.models import bert
-    from tf_transformer.models.bert.layers import without_drawing
+    from tf_transformer.models.bert.attention import without_drawing
 
     if Path(name).exists() or Path(f"{name}.index").exists():
         model = bert.Bert.from_pretrained(name)

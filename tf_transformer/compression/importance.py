@@ -1,6 +1,6 @@
 """How much heads, units and layers matter, which to remove, and removing them in steps.
 
-Axes: B batch, N heads or heads or units of a layer, T queries, S keys, D model width.
+Axes: B batch, N heads or inner units of a layer, T queries, S keys, D model width.
 """
 
 import keras

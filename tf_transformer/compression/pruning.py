@@ -1,6 +1,6 @@
 """Smaller models: heads, units and layers removed.
 
-Axes: N parts (heads, W width of a part, D model width.
+Axes: N parts (heads or inner units) of a layer, W width of a part, D model width.
 """
 
 import dataclasses

@@ -17,7 +17,7 @@ from tf_transformer.compression.pruning import (
     prunable_stacks,
     pruned,
 )
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check_fields
 from tf_transformer.json_text import parse_json
 
 __all__ = ["Distil", "Prune", "Quantize", "Recipe"]
@@ -40,39 +40,19 @@ class TrainingStep:
     soft_targets: float = 0.5
 
     def check(self, *conditions):
-        """Check the settings of a subclass and those of all.
-
-        Args:
-            *conditions: tuples `(name, expected, holds)`.
-
-        Raises:
-            ValueError: If one does not hold.
-        """
+        """Check the settings of a subclass, see `check_fields`, and those of all."""
         rate = self.learning_rate
-        for name, expected, holds in (
+        check_fields(
+            self,
             *conditions,
             ("epochs", "at least 1", self.epochs >= 1),
             ("learning_rate", "a positive number", rate is None or rate > 0),
             ("temperature", "a number above 0", self.temperature > 0),
             ("soft_targets", "a number in [0, 1]", 0 <= self.soft_targets <= 1),
-        ):
-            if not holds:
-                raise ArgumentError(name, expected, f"{getattr(self, name)!r}")
+        )
 
     def distiller(self, student, teacher, **losses):
-        """Return the model to train.
-
-        Args:
-            student: the smaller model.
-            teacher: the model before the step.
-            **losses: further arguments of `Distiller`.
-
-        Returns:
-            `Distiller` of both, or the student if the teacher has no say.
-
-        Raises:
-            ValueError: See `Distiller`.
-        """
+        """The model to train: a `Distiller`, or the student if no loss uses the teacher."""
         if not self.soft_targets and not any(losses.values()):
             return student
         return Distiller(

@@ -1,6 +1,6 @@
 """Formulas of positions: sinusoidal, rotary, and of the distance between two positions.
 
-Axes: B batch, N heads, T length, D model width, or distances, H head width, W frequencies.
+Axes: B batch, N heads, T length, D model width or distances, H head width, W frequencies.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Which tokens may follow: the rules, their checks, and the best tokens among all.
 
-Axes: B batch, R rows or = B * K rows, V vocabulary, K rows of a sentence, C entries to select or
-candidates, L most tokens to decode.
+Axes: B batch, K rows of a sentence, R = B * K rows, V vocabulary, C candidates, L most tokens to
+decode.
 """
 
 import dataclasses

@@ -1,13 +1,12 @@
 """A dense layer over all positions at once.
 
-Axes: B batch, T length, D width of the input, F width of the output.
+Axes: B batch, T length, N rows, D width of the input, F width of the output.
 """
 
 import keras
 import tensorflow as tf
 
 from tf_transformer.functional.activations import gelu
-from tf_transformer.functional.bias import add_bias
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.functional.tracing import has_accelerator
 
@@ -17,6 +16,25 @@ _PLAIN = {
     keras.activations.relu: tf.nn.relu,
     keras.activations.gelu: gelu,
 }
+
+
+def add_bias(x, bias):
+    """x + bias, with the sum over the rows in the gradient as a product with ones.
+
+    TensorFlow's own gradient (`BiasAddGrad`) adds with atomic operations, which a GPU emulates for
+    bfloat16: 60 % of the time of a training step's kernels on an H200 (benchmarks/models/NOTES.md).
+    The product also adds up in float32.
+    """
+
+    @tf.custom_gradient
+    def add(x, bias):
+        def gradient(upstream):
+            ones = tf.ones((1, tf.shape(upstream)[0]), upstream.dtype)
+            return upstream, tf.matmul(ones, upstream)[0]
+
+        return tf.nn.bias_add(x, bias), gradient
+
+    return add(x, bias)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

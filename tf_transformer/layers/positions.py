@@ -1,6 +1,6 @@
 """Ways to tell positions: parts of an `Architecture`, and the notes' `Positional_Encoding`.
 
-Axes: B batch, N heads, T queries, S keys, D model width, or distances, H head width.
+Axes: B batch, N heads, T queries, S keys, D model width or distances, H head width.
 """
 
 import keras

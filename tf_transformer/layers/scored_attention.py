@@ -17,7 +17,7 @@ from tf_transformer.layers.base_layer import NotesLayer
 
 
 class ScoredAttention(NotesLayer):
-    """Mixin for attention by a function of `functional.scores`, which `_attend` calls."""
+    """Mixin for attention by a function of `functional.attention.scored`, which `_attend` calls."""
 
     def call(
         self,

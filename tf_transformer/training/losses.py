@@ -1,6 +1,6 @@
 """The loss and the metrics over tokens or classes, and R-Drop.
 
-Axes: B batch, T target length, V vocabulary or classes or vocabulary.
+Axes: B batch, T target length, V vocabulary or classes.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Attention as a picture, of any tokens and of a translation.
 
-Axes: T tokens or queries (rows) or target length, N heads, S keys (columns) or source length.
+Axes: N heads, T queries (rows), S keys (columns).
 """
 
 from html import escape

@@ -1,6 +1,6 @@
 """The explorer: one HTML file with the attention of a model.
 
-Axes: N heads, T queries or target length, S keys or source length, H head width.
+Axes: N heads, T queries, S keys, H head width.
 """
 
 import base64

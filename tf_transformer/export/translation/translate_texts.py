@@ -57,8 +57,7 @@ def translate_texts(
             model was exported without the signature.
 
     Example:
-        >>> from tf_transformer.export.translation.translator import load_translator
-        >>> from tf_transformer.export.translation.translator import shipped_model
+        >>> from tf_transformer.export import load_translator, shipped_model
         >>> translator = load_translator(shipped_model("en-zh"))
         >>> len(translate_texts(translator, ["Hello!", ""]))
         2
@@ -108,8 +107,7 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
         ValueError: See `translate_texts`.
 
     Example:
-        >>> from tf_transformer.export.translation.translator import load_translator
-        >>> from tf_transformer.export.translation.translator import shipped_model
+        >>> from tf_transformer.export import load_translator, shipped_model
         >>> translator = load_translator(shipped_model("en-zh"))
         >>> [[(translation, score), *_]] = n_best_translations(translator, ["Thank you."])
         >>> translation, score < 0
@@ -229,8 +227,7 @@ def translate_file(
         OSError: If the disk is full; what was written is kept.
 
     Example:
-        >>> from tf_transformer.export.translation.translator import load_translator
-        >>> from tf_transformer.export.translation.translator import shipped_model
+        >>> from tf_transformer.export import load_translator, shipped_model
         >>> _ = Path("lines.en").write_text("Thank you.\\nI love China.\\n")
         >>> translator = load_translator(shipped_model("en-zh"))
         >>> translate_file(translator, "lines.en", "lines.zh")

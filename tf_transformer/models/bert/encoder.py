@@ -1,7 +1,6 @@
 """BERT's embeddings and its stack of layers.
 
-Axes: B batch, T length or length of the keys (the same), E width of the embeddings, V vocabulary, F
-length of the queries, N heads, D hidden size, M tokens.
+Axes: B batch, T length, M tokens, N heads, D hidden size, E width of the embeddings, V vocabulary.
 """
 
 import keras
@@ -15,10 +14,10 @@ from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.norms import LayerNorm
+from tf_transformer.models.bert.attention import DrawnKernel
 from tf_transformer.models.bert.layers import (
     BertArchitectureLayer,
     BertLayer,
-    DrawnKernel,
     LayerWithArchitecture,
 )
 from tf_transformer.models.bert.token_layout import padded_layout, token_rows

@@ -1,7 +1,7 @@
 """BERT with its heads: words, next sentence, classes of texts and tokens, spans.
 
-Axes: M tokens, D hidden size, E width of the embeddings, V vocabulary, B batch, T length, P masked
-positions, C classes.
+Axes: B batch, T length, M tokens, P masked positions, D hidden size, E width of the embeddings,
+V vocabulary, C classes.
 """
 
 import keras

@@ -1,7 +1,7 @@
 """The functions of the notes: `attention_layer` and `transformer_model`.
 
-Axes: B batch, F length of the queries, T length of the keys or length of the keys (the same), N
-heads, H head width, D hidden size.
+Axes: B batch, F length of the queries ("from"), T length of the keys ("to"), N heads, H head width,
+D hidden size.
 """
 
 import keras
@@ -10,9 +10,9 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import gelu
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
+from tf_transformer.models.bert.attention import BertAttention
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.encoder import BertEncoder
-from tf_transformer.models.bert.layers import BertAttention
 from tf_transformer.models.bert.token_layout import padded_layout
 
 

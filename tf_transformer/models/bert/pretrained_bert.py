@@ -15,13 +15,13 @@ from tf_transformer.functional.ids import as_ids, dense
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.models.base_model import BaseModel
+from tf_transformer.models.bert.attention import without_drawing
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import (
     load_variables,
     read_checkpoint,
     save_folder,
 )
-from tf_transformer.models.bert.layers import without_drawing
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -235,7 +235,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         """Write additional files of a subclass into `folder`, a Path."""
 
     def variables_by_name(self):
-        """Return the variables by their names in `checkpoints.name_table`.
+        """Return the variables by their names in `checkpoints.loading.name_table`.
 
         Returns:
             dict, name to Keras variable.

@@ -1,7 +1,7 @@
 """Sentence vectors: BERT with pooling, and the training of two towers.
 
-Axes: B batch or pairs of a batch, T length, D hidden size, H hard negatives of a pair, N = B (1 +
-H) documents.
+Axes: B batch, or pairs of a batch, T length, D hidden size, H hard negatives of a pair,
+N = B (1 + H) documents.
 """
 
 import dataclasses

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_fields
 from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
@@ -61,7 +61,8 @@ class FineTuning:
     accumulate: int = 1
 
     def __post_init__(self):
-        for name, expected, holds in (
+        check_fields(
+            self,
             ("epochs", "at least 1", self.epochs >= 1),
             ("batch_size", "at least 1", self.batch_size >= 1),
             ("learning_rate", "a positive number", self.learning_rate > 0),
@@ -70,9 +71,7 @@ class FineTuning:
             ("weight_decay", "a number of at least 0", self.weight_decay >= 0),
             ("accumulate", "at least 1", self.accumulate >= 1),
             ("max_length", "at least 3, of which 2 are [CLS] and [SEP]", self.max_length >= 3),
-        ):
-            if not holds:
-                raise ArgumentError(name, expected, getattr(self, name))
+        )
 
 
 def fine_tune(model, tokenizer, data, settings, **fit_options):

@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_fields
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.sizes import check_sizes
 from tf_transformer.tokenizers.subwords import SUBWORDS
@@ -133,7 +133,7 @@ class ModelPreset(BasePreset):
         return (self.num_layers,) if isinstance(self.num_layers, int) else tuple(self.num_layers)
 
     def check_sizes(self, path, vocab_size):
-        """Refuse sizes far beyond the weights in a file; see `models.fewest_weights.check_sizes`.
+        """Refuse sizes far beyond the weights in a file; see `models.sizes.check_sizes`.
 
         Args:
             path: Path of the weights, in float32.
@@ -210,13 +210,12 @@ class Preset(ModelPreset):
         super().__post_init__()
         if self.subword not in SUBWORDS:
             raise ArgumentError("subword", f"one of {', '.join(SUBWORDS)}", f"{self.subword!r}")
-        for name, expected, holds in (
+        check_fields(
+            self,
             ("beta_2", "a number in (0, 1)", 0 < self.beta_2 < 1),
             ("r_drop", "a number of at least 0", self.r_drop >= 0),
             ("short_repeats", "an integer of at least 1", self.short_repeats >= 1),
-        ):
-            if not holds:
-                raise ArgumentError(name, expected, getattr(self, name))
+        )
 
 
 PRESETS = {
@@ -422,13 +421,12 @@ class PretrainingPreset(BasePreset):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, expected, holds in (
+        check_fields(
+            self,
             ("peak_learning_rate", "a positive number", self.peak_learning_rate > 0),
             ("mask_rate", "a number in (0, 1)", 0 < self.mask_rate < 1),
             ("dropout", "a number in [0, 1)", 0 <= self.dropout < 1),
-        ):
-            if not holds:
-                raise ArgumentError(name, expected, getattr(self, name))
+        )
 
 
 PRETRAINING_PRESETS = {
