@@ -33,24 +33,25 @@ def pytest_addoption(parser):
     parser.addoption(
         "--draw",
         default=str(datetime.date.today()),
-        help="what the cases of `one_of` tests are drawn by, today's date unless given",
+        metavar="DATE",
+        help="the day whose share of the `one_of` and `slow` tests runs (default: today)",
     )
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    drawn = "all" if config.getoption("whole") else f"drawn by --draw {config.getoption('draw')}"
-    terminalreporter.write_line(f"cases of one_of tests: {drawn}")
+    share = "all" if config.getoption("whole") else f"those of --draw {config.getoption('draw')}"
+    terminalreporter.write_line(f"one_of and slow tests: {share}")
 
 
 def pytest_collection_modifyitems(config, items):
     """Leave out tests marked `whole`, and of those marked `one_of(n)` all but one of n cases.
 
     `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
-    three is kept. The date selects them, so every case runs on some day.
+    three is kept. They take turns by the date: each runs once in n days.
     """
     if config.getoption("whole") or len(items) == 1:
         return
-    draw, drawn_from = config.getoption("draw"), {}
+    day, drawn_from = datetime.date.fromisoformat(config.getoption("draw")).toordinal(), {}
     for item in items:
         test = item.nodeid.partition("[")[0]
         for mark in item.iter_markers("one_of"):
@@ -62,8 +63,11 @@ def pytest_collection_modifyitems(config, items):
     left_out = {item for item in items if item.get_closest_marker("whole")}
     for (_, n), cases in drawn_from.items():
         # By a hash: every n-th case could always have the same value of one of its parameters.
-        order = sorted(cases, key=lambda case: zlib.crc32(f"{case} {draw}".encode()))
-        left_out.update(item for case in order[-(-len(order) // n) :] for item in cases[case])
+        order = sorted(cases, key=lambda case: zlib.crc32(case.encode()))
+        n = min(n, len(order))
+        left_out.update(
+            item for i, case in enumerate(order) if (i + day) % n for item in cases[case]
+        )
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 
