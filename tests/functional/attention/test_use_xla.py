@@ -6,7 +6,7 @@ from attention_plans import near, normal, some_inputs
 
 from tf_transformer import EncoderLayer, MultiHeadAttention, scaled_dot_product_attention
 from tf_transformer.functional.attention import plan as module
-from tf_transformer.functional.attention.plan import use_xla
+from tf_transformer.functional.attention.plan import attention_plan, use_xla
 
 
 @pytest.fixture
@@ -27,6 +27,16 @@ def test_an_explicit_choice_is_obeyed(jit, accelerator):
     assert use_xla(jit) is jit
     compiled = tf.function(lambda: use_xla(jit), jit_compile=True, autograph=False)
     assert bool(compiled()) is jit
+
+
+def test_a_context_sets_what_a_call_leaves_open():
+    with attention_plan(jit=True), attention_plan("whole"):
+        assert use_xla("auto") and not use_xla(False)
+        with attention_plan(jit="auto"):
+            assert not use_xla("auto") and use_xla(True)
+    assert not use_xla("auto")
+    with pytest.raises(ValueError, match="jit: expected True, False or"), attention_plan(jit="on"):
+        pass
 
 
 def test_auto_is_a_plain_graph_on_a_cpu():

@@ -15,12 +15,14 @@ from tf_transformer.functional.tracing import has_accelerator, in_xla_program
 # Programs that "auto" compiles in one process: each new shape takes XLA 0.2 to 1 second.
 MOST_PROGRAMS = 64
 _shapes = set()
+_preferred = contextvars.ContextVar("attention_plan", default="auto")
+_preferred_jit = contextvars.ContextVar("attention_jit", default="auto")
 
 
 def use_xla(jit, *shapes):
     """Decide whether XLA compiles the attention core.
 
-    | where the core runs | "auto" |
+    | where the core runs | "auto", unless `attention_plan` sets a default |
     |---|---|
     | in a function that XLA compiles, `jit_compile=True` | part of that program, in XLA's form |
     | on a GPU or TPU, all shapes known | compiled |
@@ -37,13 +39,18 @@ def use_xla(jit, *shapes):
     Raises:
         ValueError: If `jit` is none of the three.
     """
-    if jit not in (True, False, "auto"):
-        raise ArgumentError("jit", 'True, False or "auto"', f"{jit!r}")
+    _check_jit(jit)
+    jit = _preferred_jit.get() if jit == "auto" else jit
     if jit != "auto":
         return jit
     if in_xla_program():
         return True
     return has_accelerator() and _is_admitted(shapes)
+
+
+def _check_jit(jit):
+    if jit not in (True, False, "auto"):
+        raise ArgumentError("jit", 'True, False or "auto"', f"{jit!r}")
 
 
 def _is_admitted(shapes):
@@ -111,22 +118,22 @@ class AttentionPlan:
                 raise ArgumentError(field, "a positive integer", f"{size!r}")
 
 
-_preferred = contextvars.ContextVar("attention_plan", default="auto")
-
-
 @contextlib.contextmanager
-def attention_plan(plan):
-    """Set the default plan of attention calls inside a `with` block.
+def attention_plan(plan=None, *, jit=None):
+    """Set how attention is computed inside a `with` block, where a call leaves it open.
 
     Functions traced inside the block keep the plan, so build or `fit` the model there. Calls that
     return attention weights are still computed whole. Calls with a window use "whole" and
     "windowed" only, and calls without one all other plans.
 
     Args:
-        plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`.
+        plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`; None keeps
+            the plan set outside the block.
+        jit: True compiles the attention core with XLA, False runs it as a plain TensorFlow graph,
+            "auto" chooses by the device, see `use_xla`; None keeps what is set outside the block.
 
     Raises:
-        ValueError: If the plan is unknown.
+        ValueError: If the plan or `jit` is unknown.
 
     Example:
         >>> long = tf.TensorShape((1, 8, 16384, 64))
@@ -134,11 +141,16 @@ def attention_plan(plan):
         ...     choose_plan("auto", long, long, False, compiled=True).name
         'whole'
     """
-    token = _preferred.set(plan if plan == "auto" else _as_plan(plan))
+    plan = _preferred.get() if plan is None else plan
+    jit = _preferred_jit.get() if jit is None else jit
+    _check_jit(jit)
+    plan_before = _preferred.set(plan if plan == "auto" else _as_plan(plan))
+    jit_before = _preferred_jit.set(jit)
     try:
         yield
     finally:
-        _preferred.reset(token)
+        _preferred.reset(plan_before)
+        _preferred_jit.reset(jit_before)
 
 
 def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
