@@ -36,6 +36,8 @@ def import_tensorflow(optimize_graphs=True, share_operations=True, start=None):
         tf.config.list_physical_devices()
         started = start() if start else None
         tf.zeros(())  # the first tensor prints more lines
+        if tf.__version__ < "2.21":  # and the first program of XLA one, whatever the log level
+            tf.function(lambda: tf.zeros(()), jit_compile=True)()
     finally:
         os.dup2(saved, 2)
         os.close(saved)
