@@ -9,14 +9,15 @@ import tensorflow as tf
 from loading import case, close, load, params
 from vector_checks import LAYER_CHECKS, D, F
 
-from tf_transformer import point_wise_feed_forward_network
+from tf_transformer import attention_plan, point_wise_feed_forward_network
 from tf_transformer.layers import BatchNorm, EncoderLayer, LayerNorm, NaiveBatchNorm, RMSNorm
 
 
 @pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("name", LAYER_CHECKS)
 def test_layers_match_the_vectors(name, jit):
-    LAYER_CHECKS[name](jit=jit)
+    with attention_plan(jit=jit):
+        LAYER_CHECKS[name]()
 
 
 def test_the_feed_forward_network_matches_the_vectors():

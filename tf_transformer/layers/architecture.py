@@ -152,7 +152,7 @@ class Architecture:
             d_model, num_heads: see `MultiHeadAttention`.
             key_dim: None for `self.key_dim`, or int.
             to_self: bool, False for attention to another sequence.
-            options: `jit`, `positions`, `name` and `dtype` of the layer.
+            options: `positions`, `name` and `dtype` of the layer.
 
         Returns:
             `MultiHeadAttention`.
@@ -270,5 +270,6 @@ def _nearest(name, names):
 
 def with_architecture(config):
     """Return a config with its `architecture` as an object, for `from_config`."""
+    config = {name: value for name, value in config.items() if name != "jit"}  # of older models
     choice = config.get("architecture")
     return {**config, "architecture": choice and Architecture.from_dict(choice)}

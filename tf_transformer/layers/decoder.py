@@ -36,7 +36,6 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         num_heads: int, number of heads; must divide `d_model` unless `key_dim` is set.
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         architecture: None for that of the paper, or an `Architecture`.
         positions: the part of self-attention that tells the order of tokens, see
             `layers.positions`; None for a new one of the architecture.
@@ -78,7 +77,6 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         dff,
         rate=0.1,
         *,
-        jit="auto",
         architecture=None,
         positions=None,
         cross_heads=None,
@@ -92,13 +90,12 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         self.cross_heads = cross_heads or num_heads
         self.dff = dff
         self.rate = rate
-        self.jit = jit
         self.architecture = architecture
         parts = architecture or Architecture()
         if positions is None:
             positions = parts.positions.copy(dtype).for_layer()
         self.residual = parts.residual
-        options = {"key_dim": key_dim, "jit": jit, "dtype": dtype}
+        options = {"key_dim": key_dim, "dtype": dtype}
         self.mha1 = parts.attention(d_model, num_heads, positions=positions, name="mha1", **options)
         self.mha2 = parts.attention(
             d_model, self.cross_heads, to_self=False, name="mha2", **options
@@ -189,7 +186,6 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             "num_heads": self.num_heads,
             "dff": self.dff,
             "rate": self.rate,
-            "jit": self.jit,
             "architecture": self.architecture and self.architecture.to_dict(),
             "positions": part_config(self.mha1.positions),
             "cross_heads": self.cross_heads,
@@ -212,7 +208,6 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         d_model, num_heads, dff, rate: see `DecoderLayer`.
         target_vocab_size: int, size of the target vocabulary.
         maximum_position_encoding: int, the longest target sentence in tokens.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         embedding: None, or a `keras.layers.Embedding` to share.
         architecture: None for that of the paper, with positions up to
             `maximum_position_encoding`; or an `Architecture`.
@@ -253,7 +248,6 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         maximum_position_encoding,
         rate=0.1,
         *,
-        jit="auto",
         embedding=None,
         architecture=None,
         layer_sizes=None,
@@ -265,7 +259,6 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         self.num_heads = num_heads
         self.dff = dff
         self.rate = rate
-        self.jit = jit
         self.architecture = architecture
         parts = architecture or Architecture()
         key_dim = self.layer_sizes = None
@@ -296,7 +289,6 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
                 heads,
                 units,
                 rate,
-                jit=jit,
                 architecture=architecture,
                 positions=positions and positions.for_layer(),
                 cross_heads=cross_heads,
@@ -410,7 +402,6 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
             "target_vocab_size": embedding["vocab_size"],
             "maximum_position_encoding": embedding["max_position"],
             "rate": self.rate,
-            "jit": self.jit,
             "architecture": self.architecture and self.architecture.to_dict(),
             "layer_sizes": self.layer_sizes,
         }

@@ -40,7 +40,6 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         rate: float, dropout rate on the output of each sublayer.
         activation: Keras activation of the feed-forward network; BERT uses "gelu".
         epsilon: float, added to the variance in layer normalization; BERT uses 1e-12.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         architecture: None for that of the paper, with `activation` and `epsilon`; or an
             `Architecture`, which has its own.
         positions: the part of self-attention that tells the order of tokens, see
@@ -79,7 +78,6 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         *,
         activation="relu",
         epsilon=1e-6,
-        jit="auto",
         architecture=None,
         positions=None,
         key_dim=None,
@@ -93,7 +91,6 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         self.rate = rate
         self.activation = keras.activations.get(activation)
         self.epsilon = epsilon
-        self.jit = jit
         self.architecture = architecture
         parts = architecture or Architecture(
             norm=LayerNorm(epsilon), feed_forward=FeedForward(self.activation)
@@ -102,7 +99,7 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             positions = parts.positions.copy(dtype).for_layer()
         self.residual = parts.residual
         self.mha = parts.attention(
-            d_model, num_heads, key_dim, jit=jit, positions=positions, name="mha", dtype=dtype
+            d_model, num_heads, key_dim, positions=positions, name="mha", dtype=dtype
         )
         self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
         self.layernorm1, self.layernorm2 = (
@@ -172,7 +169,6 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             "rate": self.rate,
             "activation": keras.activations.serialize(self.activation),
             "epsilon": self.epsilon,
-            "jit": self.jit,
             "architecture": self.architecture and self.architecture.to_dict(),
             "positions": part_config(self.mha.positions),
             "key_dim": self.mha.key_dim,
@@ -195,7 +191,6 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         d_model, num_heads, dff, rate: see `EncoderLayer`.
         input_vocab_size: int, size of the source vocabulary.
         maximum_position_encoding: int, the longest source sentence in tokens.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         embedding: None, or a `keras.layers.Embedding` to share.
         architecture: None for that of the paper, with positions up to
             `maximum_position_encoding`; or an `Architecture`.
@@ -234,7 +229,6 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         maximum_position_encoding,
         rate=0.1,
         *,
-        jit="auto",
         embedding=None,
         architecture=None,
         layer_sizes=None,
@@ -246,7 +240,6 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         self.num_heads = num_heads
         self.dff = dff
         self.rate = rate
-        self.jit = jit
         self.architecture = architecture
         parts = architecture or Architecture()
         key_dim = self.layer_sizes = None
@@ -276,7 +269,6 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
                 heads,
                 units,
                 rate,
-                jit=jit,
                 architecture=architecture,
                 positions=positions and positions.for_layer(),
                 key_dim=key_dim,
@@ -372,7 +364,6 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
             "input_vocab_size": embedding["vocab_size"],
             "maximum_position_encoding": embedding["max_position"],
             "rate": self.rate,
-            "jit": self.jit,
             "architecture": self.architecture and self.architecture.to_dict(),
             "layer_sizes": self.layer_sizes,
         }

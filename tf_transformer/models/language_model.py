@@ -34,7 +34,6 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         vocab_size: int, V.
         max_position: int, the longest text in tokens.
         rate: float, dropout rate.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         architecture: None for that of the paper; or an `Architecture`. Texts may then be as long as
             its positions allow, and `max_position` only limits what is decoded.
 
@@ -71,7 +70,6 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         max_position,
         rate=0.1,
         *,
-        jit="auto",
         architecture=None,
         **kwargs,
     ):
@@ -84,7 +82,6 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
             "vocab_size": vocab_size,
             "max_position": max_position,
             "rate": rate,
-            "jit": jit,
         }
         self.architecture = architecture
         self.decoder = Encoder(
@@ -95,7 +92,6 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
             vocab_size,
             max_position,
             rate,
-            jit=jit,
             architecture=architecture,
             name="decoder",
             dtype=self.dtype_policy,

@@ -37,7 +37,6 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         rate: float, dropout rate.
         share_embeddings: True uses one table as source embedding, target embedding and output
             projection (paper section 3.4); this requires a joint vocabulary.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         architecture: None for that of the paper; or an `Architecture`, for example
             `Architecture(positions=RotaryPositions())`. Texts may then be as long as its positions
             allow, and `pe_target` only limits what is decoded.
@@ -81,7 +80,6 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         rate=0.1,
         *,
         share_embeddings=False,
-        jit="auto",
         architecture=None,
         layer_sizes=None,
         **kwargs,
@@ -104,13 +102,12 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
             "pe_target": pe_target,
             "rate": rate,
             "share_embeddings": share_embeddings,
-            "jit": jit,
         }
         self.architecture = architecture
         encoder_layers, decoder_layers = _both_numbers(num_layers)
         encoder_sizes, decoder_sizes = _both_sizes(layer_sizes)
         sizes = (d_model, num_heads, dff)
-        options = {"jit": jit, "architecture": architecture, "dtype": self.dtype_policy}
+        options = {"architecture": architecture, "dtype": self.dtype_policy}
         self.encoder = Encoder(
             encoder_layers,
             *sizes,
