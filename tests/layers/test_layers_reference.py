@@ -9,7 +9,12 @@ import tensorflow as tf
 from loading import case, close, load, params
 from vector_checks import LAYER_CHECKS, D, F
 
-from tf_transformer import attention_plan, point_wise_feed_forward_network
+from tf_transformer import (
+    Architecture,
+    FeedForward,
+    attention_plan,
+    point_wise_feed_forward_network,
+)
 from tf_transformer.layers import BatchNorm, EncoderLayer, LayerNorm, NaiveBatchNorm, RMSNorm
 
 
@@ -34,7 +39,9 @@ def gelu(x):
 
 def test_an_encoder_layer_like_berts_matches_the_reference():
     data, tree = case("layers", "encoder_layer"), params("layers", "encoder_layer")
-    layer = EncoderLayer(D, 7, F, activation="gelu", epsilon=0.1)
+    layer = EncoderLayer(
+        D, 7, F, architecture=Architecture(norm=LayerNorm(0.1), feed_forward=FeedForward("gelu"))
+    )
     layer = EncoderLayer.from_config(layer.get_config())
     layer.build(data["x"].shape)
     load(layer, tree)
