@@ -133,7 +133,7 @@ DEPTH = 24
 def stacked(architecture, seed):
     """Built layers."""
     keras.utils.set_random_seed(seed)
-    stack = [EncoderLayer(64, 4, 256, architecture=architecture, jit=False) for _ in range(DEPTH)]
+    stack = [EncoderLayer(64, 4, 256, architecture=architecture) for _ in range(DEPTH)]
     for layer in stack:
         layer.build((4, 16, 64))
     return stack

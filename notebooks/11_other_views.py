@@ -267,7 +267,7 @@ plt.show()
 x = tf.random.stateless_normal((2, 7, 64), (0, 1))
 off = {}  # what the residual adds, after a step of attention and one of the network
 for residual in (PreNorm(), PostNorm()):
-    layer = EncoderLayer(64, 4, 256, architecture=Architecture(residual=residual), jit=False)
+    layer = EncoderLayer(64, 4, 256, architecture=Architecture(residual=residual))
     out, y = layer(x, False, None), x
     norms = layer.layernorm1, layer.layernorm2
     if residual == PostNorm():

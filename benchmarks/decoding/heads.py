@@ -32,7 +32,7 @@ def decoder(groups, batch, source, length):
         return greedy_decode(model.step, state, batch, start_id=1, end_id=VOCAB, max_length=length)
 
     state = model.start(texts, length)
-    caches = tf.nest.flatten((state["caches"], state["memories"]))
+    caches = tf.nest.flatten((state["caches"], state["source"]["memories"]))
     return run, sum(4 * cache.shape.num_elements() for cache in caches), model.count_params()
 
 

@@ -159,7 +159,7 @@ def trained(
         tokenizer.vocab_size,
         pe_input=96,
         pe_target=96,
-        **{"share_embeddings": True, "jit": False, **options},
+        **{"share_embeddings": True, **options},
     )
     if change is not None:
         change(model)

@@ -112,7 +112,6 @@ def trained(seed, name, *, pairs=None, scored=600, epochs=6, d_model=64):
         pe_input=longest,
         pe_target=2 * longest,
         share_embeddings=True,
-        jit=False,
     )
     fit(model, batches(train), epochs, d_model)
 

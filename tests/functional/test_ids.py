@@ -130,7 +130,7 @@ def test_vectors_of_a_half_precision_policy_are_those_of_keras(policy):
         keras.config.set_dtype_policy("float32")
     plain.embeddings.assign(layer.embedding.embeddings)
     found, vectors = model(IDS)
-    positions = layer.pos_encoding.positional_encoding(3, D)
+    positions = layer.positions.positional_encoding(3, D)
     expected = tf.cast(vectors, tf.float32) * D**0.5 + positions
     np.testing.assert_allclose(tf.cast(found, tf.float32), expected, atol=2e-2)
     assert np.abs(found[0, 1] - vectors[1, 0]).max() > 0.1

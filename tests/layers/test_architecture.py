@@ -11,6 +11,7 @@ from tf_transformer import (
     Architecture,
     EncoderLayer,
     GatedFeedForward,
+    LayerNorm,
     LearnedPositions,
     MultiHeadAttention,
     NoPositions,
@@ -27,6 +28,7 @@ PARTS = [
     AlibiPositions(),
     LearnedPositions(9),
     NoPositions(),
+    Positional_Encoding(9),
     RotaryPositions(500.0, 2.0, "halves"),
     ShawPositions(3),
     SinusoidalPositions(),
@@ -127,7 +129,7 @@ def test_what_is_not_a_part():
     with pytest.raises(ValueError, match="positions: expected a part of layers.positions"):
         Architecture(positions="rotary")
     with pytest.raises(ValueError, match="positions: expected a part"):
-        Architecture(Positional_Encoding())
+        Architecture(LayerNorm())
     with pytest.raises(ValueError, match="residual: expected a part of layers.residuals"):
         Architecture(residual="pre")
 
@@ -137,6 +139,7 @@ def test_what_is_not_a_part():
     ("part", "weights"),
     [
         (NoPositions(), 0),
+        (Positional_Encoding(9), 0),
         (RotaryPositions(), 0),
         (AlibiPositions(), 0),
         (SinusoidalPositions(), 0),
@@ -197,4 +200,32 @@ def test_positions_beyond_those_of_training():
 def test_a_layer_with_the_part_has_a_config(part):
     layer = EncoderLayer(8, 2, 11, architecture=Architecture(part))
     config = json.loads(json.dumps(layer.get_config()))
-    assert EncoderLayer.from_config(config).get_config() == config
+    again = EncoderLayer.from_config(config)
+    assert again.get_config() == config
+    assert type(again.mha.positions) is type(layer.mha.positions)
+
+
+def test_the_architecture_alone_says_which_positions():
+    with pytest.raises(ValueError, match="positions: expected None or a part like the archit"):
+        EncoderLayer(8, 2, 11, positions=RotaryPositions())
+    choice = Architecture(RotaryPositions(500.0))
+    with pytest.raises(ValueError, match="positions: .*'base': 500.0.* got .*'base': 10000.0"):
+        EncoderLayer(8, 2, 11, architecture=choice, positions=RotaryPositions())
+    part = RotaryPositions(500.0)
+    assert EncoderLayer(8, 2, 11, architecture=choice, positions=part).mha.positions is part
+
+
+def test_no_architecture_is_the_papers():
+    ids = tf.constant([[3, 4, 2]]), tf.constant([[1, 5]])
+    model, layer = Transformer(2, 8, 2, 11, 13, 13, 7, 6), EncoderLayer(8, 2, 11)
+    assert layer.architecture == Architecture()
+    for stack, longest in ((model.encoder, 7), (model.decoder, 6)):
+        assert stack.architecture == Architecture(Positional_Encoding(longest))
+    other = Transformer(2, 8, 2, 11, 13, 13, 7, 6, architecture=Architecture())
+    expected = model(ids)
+    other.build()
+    other.set_weights(model.get_weights())
+    assert [w.path.split("/", 1)[1] for w in other.weights] == [
+        w.path.split("/", 1)[1] for w in model.weights
+    ]
+    np.testing.assert_allclose(other(ids), expected, atol=1e-6)

@@ -194,7 +194,7 @@ def test_attention_from_rows_to_rows():
 def test_plans_windows_and_positions(plan, window, part):
     if window and plan != "whole":
         pytest.skip("a window has plans of its own")
-    layer = MultiHeadAttention(D, N, window=window, positions=part and part(), jit=False)
+    layer = MultiHeadAttention(D, N, window=window, positions=part and part())
     x = embedded(PADDED)
     layer(x, x, x)
     large(layer)

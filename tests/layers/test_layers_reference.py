@@ -9,14 +9,20 @@ import tensorflow as tf
 from loading import case, close, load, params
 from vector_checks import LAYER_CHECKS, D, F
 
-from tf_transformer import point_wise_feed_forward_network
+from tf_transformer import (
+    Architecture,
+    FeedForward,
+    attention_plan,
+    point_wise_feed_forward_network,
+)
 from tf_transformer.layers import BatchNorm, EncoderLayer, LayerNorm, NaiveBatchNorm, RMSNorm
 
 
 @pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("name", LAYER_CHECKS)
 def test_layers_match_the_vectors(name, jit):
-    LAYER_CHECKS[name](jit=jit)
+    with attention_plan(jit=jit):
+        LAYER_CHECKS[name]()
 
 
 def test_the_feed_forward_network_matches_the_vectors():
@@ -33,7 +39,9 @@ def gelu(x):
 
 def test_an_encoder_layer_like_berts_matches_the_reference():
     data, tree = case("layers", "encoder_layer"), params("layers", "encoder_layer")
-    layer = EncoderLayer(D, 7, F, activation="gelu", epsilon=0.1)
+    layer = EncoderLayer(
+        D, 7, F, architecture=Architecture(norm=LayerNorm(0.1), feed_forward=FeedForward("gelu"))
+    )
     layer = EncoderLayer.from_config(layer.get_config())
     layer.build(data["x"].shape)
     load(layer, tree)

@@ -26,6 +26,7 @@ from tf_transformer.layers import (
     Dropout,
     Encoder,
     EncoderLayer,
+    FeedForward,
     FlatDense,
     GatedDense,
     GatedFeedForward,
@@ -152,6 +153,7 @@ MODERN = Architecture(
     key_dim=3,
     num_key_value_heads=1,
 )
+LIKE_BERT = Architecture(norm=LayerNorm(1e-12), feed_forward=FeedForward("gelu"))
 MACARON = Architecture(norm=BatchNorm(), feed_forward=MacaronFeedForward("gelu"))
 LENGTHS = ((2, 3, 5), (1, 1, 4), (3, 6, 2))
 SELF_LENGTHS = ((2, 5), (1, 1), (3, 7))
@@ -235,7 +237,7 @@ CASES = {
         tuple(encoder_layer_call(*lengths) for lengths in SELF_LENGTHS),
     ),
     "EncoderLayer, like BERT's": Case(
-        lambda **kwargs: EncoderLayer(D, N, F, activation="gelu", epsilon=1e-12, **kwargs),
+        lambda **kwargs: EncoderLayer(D, N, F, architecture=LIKE_BERT, **kwargs),
         tuple(encoder_layer_call(*lengths) for lengths in SELF_LENGTHS),
     ),
     "EncoderLayer, grouped, gated, pre-norm": Case(

@@ -145,29 +145,43 @@ class Architecture:
         config = {**self.norm.get_config(), "name": name}
         return type(self.norm).from_config(config if dtype is None else {**config, "dtype": dtype})
 
-    def attention(self, d_model, num_heads, key_dim=None, *, to_self=True, **options):
-        """Create an attention layer.
+    def self_attention(self, d_model, num_heads, positions=None, **options):
+        """Create a layer of self-attention.
 
         Args:
             d_model, num_heads: see `MultiHeadAttention`.
-            key_dim: None for `self.key_dim`, or int.
-            to_self: bool, False for attention to another sequence.
-            options: `jit`, `positions`, `name` and `dtype` of the layer.
+            positions: None for a new part like `self.positions`; or one, which layers share.
+            options: `name` and `dtype` of the layer.
 
         Returns:
             `MultiHeadAttention`.
 
+        Raises:
+            ValueError: If `positions` is not like `self.positions`.
+
         Example:
-            >>> Architecture(key_dim=3).attention(8, 2, name="mha").key_dim
+            >>> Architecture(window=3).self_attention(8, 2, name="mha").window
             3
         """
-        heads = {
-            "key_dim": key_dim or self.key_dim,
-            "num_key_value_heads": self.num_key_value_heads,
-        }
-        if to_self:
-            heads |= {"share_qk": self.share_qk, "window": self.window}
-        return MultiHeadAttention(d_model, num_heads, **heads, **options)
+        if positions is None:
+            positions = self.positions.copy(options.get("dtype")).for_layer()
+        elif _described(positions) != _described(self.positions):
+            raise ArgumentError(
+                "positions",
+                f"None or a part like the architecture's, {_described(self.positions)}",
+                _described(positions),
+                "Pass Architecture(positions=...).",
+            )
+        return MultiHeadAttention(
+            d_model,
+            num_heads,
+            positions=positions,
+            key_dim=self.key_dim,
+            num_key_value_heads=self.num_key_value_heads,
+            share_qk=self.share_qk,
+            window=self.window,
+            **options,
+        )
 
     def __eq__(self, other):
         return isinstance(other, Architecture) and self.to_dict() == other.to_dict()
@@ -270,5 +284,6 @@ def _nearest(name, names):
 
 def with_architecture(config):
     """Return a config with its `architecture` as an object, for `from_config`."""
+    config = {name: value for name, value in config.items() if name != "jit"}  # of older models
     choice = config.get("architecture")
     return {**config, "architecture": choice and Architecture.from_dict(choice)}

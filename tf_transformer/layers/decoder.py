@@ -4,6 +4,7 @@ Axes: B batch, T target length, S source length, K rows per sentence, C cache sl
 D model width, N heads, G heads of keys and values, H head width.
 """
 
+import dataclasses
 import functools
 
 import keras
@@ -21,8 +22,8 @@ from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.embeddings import TokenEmbedding
 from tf_transformer.layers.feed_forwards import check_width
-from tf_transformer.layers.multi_head_attention import check_heads
-from tf_transformer.layers.positions import part_config, with_part
+from tf_transformer.layers.multi_head_attention import MultiHeadAttention, check_heads
+from tf_transformer.layers.positions import Positional_Encoding
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -33,15 +34,14 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
 
     Args:
         d_model: int, model width D.
-        num_heads: int, number of heads; must divide `d_model` unless `key_dim` is set.
+        num_heads: int, number of heads; must divide `d_model` unless the architecture has a
+            `key_dim`.
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
-        architecture: None for that of the paper, or an `Architecture`.
-        positions: the part of self-attention that tells the order of tokens, see
-            `layers.positions`; None for a new one of the architecture.
+        architecture: None for `Architecture()`, that of the paper; or another one.
+        positions: None for a new part like `architecture.positions`; or one, which the layers of a
+            stack share.
         cross_heads: None for `num_heads`; or int, the heads of the attention to the encoder.
-        key_dim: None for that of the architecture; or int, the width of a head.
 
     Call arguments:
         x: float tensor (B, T, D).
@@ -78,11 +78,9 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         dff,
         rate=0.1,
         *,
-        jit="auto",
         architecture=None,
         positions=None,
         cross_heads=None,
-        key_dim=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -92,16 +90,16 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         self.cross_heads = cross_heads or num_heads
         self.dff = dff
         self.rate = rate
-        self.jit = jit
-        self.architecture = architecture
-        parts = architecture or Architecture()
-        if positions is None:
-            positions = parts.positions.copy(dtype).for_layer()
+        self.architecture = parts = architecture or Architecture()
         self.residual = parts.residual
-        options = {"key_dim": key_dim, "jit": jit, "dtype": dtype}
-        self.mha1 = parts.attention(d_model, num_heads, positions=positions, name="mha1", **options)
-        self.mha2 = parts.attention(
-            d_model, self.cross_heads, to_self=False, name="mha2", **options
+        self.mha1 = parts.self_attention(d_model, num_heads, positions, name="mha1", dtype=dtype)
+        self.mha2 = MultiHeadAttention(
+            d_model,
+            self.cross_heads,
+            key_dim=parts.key_dim,
+            num_key_value_heads=parts.num_key_value_heads,
+            name="mha2",
+            dtype=dtype,
         )
         self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
         self.layernorm1, self.layernorm2, self.layernorm3 = (
@@ -189,16 +187,13 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             "num_heads": self.num_heads,
             "dff": self.dff,
             "rate": self.rate,
-            "jit": self.jit,
-            "architecture": self.architecture and self.architecture.to_dict(),
-            "positions": part_config(self.mha1.positions),
+            "architecture": self.architecture.to_dict(),
             "cross_heads": self.cross_heads,
-            "key_dim": self.mha1.key_dim,
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_part(with_architecture(config)))
+        return cls(**with_architecture(config))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -212,10 +207,9 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         d_model, num_heads, dff, rate: see `DecoderLayer`.
         target_vocab_size: int, size of the target vocabulary.
         maximum_position_encoding: int, the longest target sentence in tokens.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         embedding: None, or a `keras.layers.Embedding` to share.
-        architecture: None for that of the paper, with positions up to
-            `maximum_position_encoding`; or an `Architecture`.
+        architecture: None for that of the paper and the notes,
+            `Architecture(Positional_Encoding(maximum_position_encoding))`; or another one.
         layer_sizes: None, or `(num_heads, cross_heads, dff)` for each layer, see `Encoder`.
 
     Call arguments:
@@ -233,8 +227,8 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         i = 1..num_layers.
 
     Raises:
-        ValueError: If a sequence is longer than `maximum_position_encoding` and there is no
-            `architecture`; see also `MultiHeadAttention`.
+        ValueError: If a sequence is longer than the positions of the architecture; see also
+            `MultiHeadAttention`.
 
     Example:
         >>> decoder = Decoder(2, 8, 2, 32, 11, 16)
@@ -253,7 +247,6 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         maximum_position_encoding,
         rate=0.1,
         *,
-        jit="auto",
         embedding=None,
         architecture=None,
         layer_sizes=None,
@@ -265,18 +258,17 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         self.num_heads = num_heads
         self.dff = dff
         self.rate = rate
-        self.jit = jit
-        self.architecture = architecture
-        parts = architecture or Architecture()
-        key_dim = self.layer_sizes = None
-        sizes = [(num_heads, num_heads, dff)] * num_layers
+        self.architecture = parts = architecture or Architecture(
+            Positional_Encoding(maximum_position_encoding)
+        )
+        self.layer_sizes, sizes = None, [(num_heads, num_heads, dff)] * num_layers
         if layer_sizes is not None:
             names = ("num_heads", "cross_heads", "dff")
             sizes = check_layer_sizes(layer_sizes, num_layers, names)
             self.layer_sizes = sizes
             check_heads(d_model, num_heads, parts.key_dim, None, False)
-            key_dim = parts.key_dim or d_model // num_heads
-        positions = None if architecture is None else parts.positions.copy(self.dtype_policy)
+            parts = dataclasses.replace(parts, key_dim=parts.key_dim or d_model // num_heads)
+        positions = parts.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(
             target_vocab_size,
             d_model,
@@ -296,11 +288,9 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
                 heads,
                 units,
                 rate,
-                jit=jit,
-                architecture=architecture,
-                positions=positions and positions.for_layer(),
+                architecture=parts,
+                positions=positions.for_layer(),
                 cross_heads=cross_heads,
-                key_dim=key_dim,
                 name=f"layer{n}",
                 dtype=self.dtype_policy,
             )
@@ -410,8 +400,7 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
             "target_vocab_size": embedding["vocab_size"],
             "maximum_position_encoding": embedding["max_position"],
             "rate": self.rate,
-            "jit": self.jit,
-            "architecture": self.architecture and self.architecture.to_dict(),
+            "architecture": self.architecture.to_dict(),
             "layer_sizes": self.layer_sizes,
         }
 

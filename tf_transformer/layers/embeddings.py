@@ -84,7 +84,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         embedding: None, or a `keras.layers.Embedding` or `FactorizedEmbedding` (V, D) to share. It
             is not in the config: a model that shares a table (`Transformer`) shares it again when
             it is re-created.
-        positions: None for sinusoids up to `max_position`; or a part of `layers.positions`.
+        positions: None for `Positional_Encoding(max_position)`; or a part of `layers.positions`.
         embedding_size: None, or int, for a `FactorizedEmbedding`.
 
     Call arguments:
@@ -149,7 +149,9 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             )
         embedding.supports_masking = True  # or it warns of ids with a Keras mask, which is kept
         self.embedding = embedding
-        if positions is not None and (positions.max_position or max_position) < max_position:
+        if positions is None:
+            positions = Positional_Encoding(max_position, dtype=self.dtype_policy)
+        if (positions.max_position or max_position) < max_position:
             raise ArgumentError(
                 "positions",
                 f"at least {max_position} positions, the longest text (max_position, "
@@ -158,20 +160,13 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             )
         self.max_position = max_position
         self.positions = positions
-        self.pos_encoding = None
-        if positions is None:
-            self.pos_encoding = Positional_Encoding(
-                max_position, name="pos_encoding", dtype=self.dtype_policy
-            )
         self.dropout = Dropout(rate, name="dropout", dtype=self.dtype_policy)
 
     def build(self, ids_shape):
         if not self.embedding.built:
             self.embedding.build(ids_shape)
         hidden_shape = (*ids_shape, self.embedding.output_dim)
-        if self.pos_encoding is not None:
-            self.pos_encoding.build(hidden_shape)
-        elif self.positions.in_embeddings:
+        if self.positions.in_embeddings:
             self.positions.build(hidden_shape)
         self.dropout.build(hidden_shape)
 
@@ -180,11 +175,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         ids = in_vocabulary(as_ids(ids, self.ids_name), size, self.ids_name)
         x = self.embedding(ids)
         x *= width**0.5 + nan_outside(ids, size, x.dtype)
-        if self.pos_encoding is not None:
-            x = self.pos_encoding(x, start=start)
-        else:
-            x = self.positions.add(x, start)
-        return self.dropout(x, training=training)
+        return self.dropout(self.positions.add(x, start), training=training)
 
     def step(self, tokens, position, slots):
         """Embed one token per row of a cached decoding, without dropout.

@@ -4,6 +4,7 @@ Axes: B batch, T length, S source length, K rows per sentence, C cache slots, D 
 of keys and values, H head width.
 """
 
+import dataclasses
 import functools
 
 import keras
@@ -20,10 +21,9 @@ from tf_transformer.layers.architecture import (
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.embeddings import TokenEmbedding
-from tf_transformer.layers.feed_forwards import FeedForward, check_width
+from tf_transformer.layers.feed_forwards import check_width
 from tf_transformer.layers.multi_head_attention import check_heads
-from tf_transformer.layers.norms import LayerNorm
-from tf_transformer.layers.positions import part_config, with_part
+from tf_transformer.layers.positions import Positional_Encoding
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -35,17 +35,13 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
 
     Args:
         d_model: int, model width D.
-        num_heads: int, number of heads; must divide `d_model` unless `key_dim` is set.
+        num_heads: int, number of heads; must divide `d_model` unless the architecture has a
+            `key_dim`.
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
-        activation: Keras activation of the feed-forward network; BERT uses "gelu".
-        epsilon: float, added to the variance in layer normalization; BERT uses 1e-12.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
-        architecture: None for that of the paper, with `activation` and `epsilon`; or an
-            `Architecture`, which has its own.
-        positions: the part of self-attention that tells the order of tokens, see
-            `layers.positions`; None for a new one of the architecture.
-        key_dim: None for that of the architecture; or int, the width of a head.
+        architecture: None for `Architecture()`, that of the paper; or another one.
+        positions: None for a new part like `architecture.positions`; or one, which the layers of a
+            stack share.
 
     Call arguments:
         x: float tensor (B, T, D).
@@ -77,12 +73,8 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         dff,
         rate=0.1,
         *,
-        activation="relu",
-        epsilon=1e-6,
-        jit="auto",
         architecture=None,
         positions=None,
-        key_dim=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -91,19 +83,9 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         self.num_heads = num_heads
         self.dff = dff
         self.rate = rate
-        self.activation = keras.activations.get(activation)
-        self.epsilon = epsilon
-        self.jit = jit
-        self.architecture = architecture
-        parts = architecture or Architecture(
-            norm=LayerNorm(epsilon), feed_forward=FeedForward(self.activation)
-        )
-        if positions is None:
-            positions = parts.positions.copy(dtype).for_layer()
+        self.architecture = parts = architecture or Architecture()
         self.residual = parts.residual
-        self.mha = parts.attention(
-            d_model, num_heads, key_dim, jit=jit, positions=positions, name="mha", dtype=dtype
-        )
+        self.mha = parts.self_attention(d_model, num_heads, positions, name="mha", dtype=dtype)
         self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
         self.layernorm1, self.layernorm2 = (
             parts.new_norm(name, dtype) for name in ("layernorm1", "layernorm2")
@@ -170,17 +152,12 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             "num_heads": self.num_heads,
             "dff": self.dff,
             "rate": self.rate,
-            "activation": keras.activations.serialize(self.activation),
-            "epsilon": self.epsilon,
-            "jit": self.jit,
-            "architecture": self.architecture and self.architecture.to_dict(),
-            "positions": part_config(self.mha.positions),
-            "key_dim": self.mha.key_dim,
+            "architecture": self.architecture.to_dict(),
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_part(with_architecture(config)))
+        return cls(**with_architecture(config))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -195,10 +172,9 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         d_model, num_heads, dff, rate: see `EncoderLayer`.
         input_vocab_size: int, size of the source vocabulary.
         maximum_position_encoding: int, the longest source sentence in tokens.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         embedding: None, or a `keras.layers.Embedding` to share.
-        architecture: None for that of the paper, with positions up to
-            `maximum_position_encoding`; or an `Architecture`.
+        architecture: None for that of the paper and the notes,
+            `Architecture(Positional_Encoding(maximum_position_encoding))`; or another one.
         layer_sizes: None, or `(num_heads, dff)` for each layer, where layers differ or have fewer
             heads than fit into `d_model`. `num_heads` then only gives the width of a head.
 
@@ -216,8 +192,8 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         i = 1..num_layers.
 
     Raises:
-        ValueError: If a sequence is longer than `maximum_position_encoding` and there is no
-            `architecture`; see also `MultiHeadAttention`.
+        ValueError: If a sequence is longer than the positions of the architecture; see also
+            `MultiHeadAttention`.
 
     Example:
         >>> Encoder(2, 8, 2, 32, 11, 16)(tf.constant([[5, 6, 2]])).shape.as_list()
@@ -234,7 +210,6 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         maximum_position_encoding,
         rate=0.1,
         *,
-        jit="auto",
         embedding=None,
         architecture=None,
         layer_sizes=None,
@@ -246,17 +221,16 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         self.num_heads = num_heads
         self.dff = dff
         self.rate = rate
-        self.jit = jit
-        self.architecture = architecture
-        parts = architecture or Architecture()
-        key_dim = self.layer_sizes = None
-        sizes = [(num_heads, dff)] * num_layers
+        self.architecture = parts = architecture or Architecture(
+            Positional_Encoding(maximum_position_encoding)
+        )
+        self.layer_sizes, sizes = None, [(num_heads, dff)] * num_layers
         if layer_sizes is not None:
             sizes = check_layer_sizes(layer_sizes, num_layers, ("num_heads", "dff"))
             self.layer_sizes = sizes
             check_heads(d_model, num_heads, parts.key_dim, None, False)
-            key_dim = parts.key_dim or d_model // num_heads
-        positions = None if architecture is None else parts.positions.copy(self.dtype_policy)
+            parts = dataclasses.replace(parts, key_dim=parts.key_dim or d_model // num_heads)
+        positions = parts.positions.copy(self.dtype_policy)
         self.embedding = TokenEmbedding(
             input_vocab_size,
             d_model,
@@ -276,10 +250,8 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
                 heads,
                 units,
                 rate,
-                jit=jit,
-                architecture=architecture,
-                positions=positions and positions.for_layer(),
-                key_dim=key_dim,
+                architecture=parts,
+                positions=positions.for_layer(),
                 name=f"layer{n}",
                 dtype=self.dtype_policy,
             )
@@ -372,8 +344,7 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
             "input_vocab_size": embedding["vocab_size"],
             "maximum_position_encoding": embedding["max_position"],
             "rate": self.rate,
-            "jit": self.jit,
-            "architecture": self.architecture and self.architecture.to_dict(),
+            "architecture": self.architecture.to_dict(),
             "layer_sizes": self.layer_sizes,
         }
 

@@ -53,7 +53,6 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
     Args:
         d_model: int, the width D of queries and output.
         num_heads: int, N; must divide `d_model` unless `key_dim` is set.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         positions: None, or the part of self-attention that tells the order of tokens, for example
             `RotaryPositions()`; see `layers.positions`.
         key_dim: None for D / N, or int, the width H of a head.
@@ -97,7 +96,6 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         d_model,
         num_heads,
         *,
-        jit="auto",
         positions=None,
         key_dim=None,
         num_key_value_heads=None,
@@ -109,7 +107,6 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk)
         self.d_model = d_model
         self.num_heads = num_heads
-        self.jit = jit
         self.positions = positions
         self.key_dim = key_dim or d_model // num_heads
         self.num_key_value_heads = num_key_value_heads or num_heads
@@ -194,7 +191,6 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             causal=causal,
             window=self.window,
             return_attention_weights=return_attention_weights,
-            jit=self.jit,
         )
         return self._join_heads(heads, batch_size), weights
 
@@ -237,7 +233,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         bias = self._bias(q, cache[0], None, causal=True)
         distances = old - tf.expand_dims(new, 1)  # (T, C)
         heads, cache = cached_attention(
-            q, keys, values, cache, slot, mask, bias, distances, window=self.window, jit=self.jit
+            q, keys, values, cache, slot, mask, bias, distances, window=self.window
         )
         return self._join_heads(heads, batch_size), cache
 
@@ -274,7 +270,6 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             **super().get_config(),
             "d_model": self.d_model,
             "num_heads": self.num_heads,
-            "jit": self.jit,
             "positions": part_config(self.positions),
             "key_dim": self.key_dim,
             "num_key_value_heads": self.num_key_value_heads,

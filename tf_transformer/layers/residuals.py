@@ -35,12 +35,12 @@ class Residual:
         raise NotImplementedError
 
     def __call__(self, x, sublayer, norm, dropout, training=None, tokens=None):
-        """Join a sublayer that returns more than one value."""
-        others = []
+        """Join a sublayer that returns a second value too, such as attention weights."""
+        second = None
 
         def first(x):
-            output, other = sublayer(x)
-            others.append(other)
+            nonlocal second
+            output, second = sublayer(x)
             return output
 
         output = self.join(
@@ -49,7 +49,7 @@ class Residual:
             lambda y: norm(y, training=training, tokens=tokens),
             lambda y: dropout(y, training=training),
         )
-        return output, others[0]
+        return output, second
 
 
 @dataclasses.dataclass(frozen=True)

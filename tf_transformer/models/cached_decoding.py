@@ -7,6 +7,9 @@ H head width, D model width, V vocabulary.
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
+from tf_transformer.layers.architecture import with_architecture
+from tf_transformer.layers.base_layer import NotesLayer, TakesIds
+from tf_transformer.models.base_model import BaseModel
 
 
 def check_max_length(max_length, most, name):
@@ -18,24 +21,25 @@ def check_max_length(max_length, most, name):
 
 
 def first_state(caches, batch_size, beam_size, max_length):
-    """The state of `CachedDecoding` before the first step."""
+    """The state of a `DecodingModel` before the first step."""
     return {
         "position": tf.constant(0),
         "caches": caches,
         # The row that wrote the token each row has read at each position; -1: none yet.
         "lineage": tf.fill((batch_size, beam_size, max_length), -1),
+        "source": {},  # what else `decoder.step` reads
     }
 
 
-class CachedDecoding:
-    """Mixin of the models that decode with a cache: `step`, `reorder` and `resize`.
+class DecodingModel(TakesIds, NotesLayer, BaseModel):
+    """Base class of the models that decode with a cache: `step`, `reorder` and `resize`.
 
     The K rows of a sentence share one cache. A row that branches off another copies nothing: its
     lineage records which row wrote each of its tokens, and a mask shows it those slots only.
 
-    A model has `start`, which returns `first_state` and what else it needs; `logits`, from (..., D)
-    to (..., V); and `_step(tokens, state, mask) -> (x, caches)`, which reads tokens (B, K) with a
-    bool mask (B, 1, K, L * K), True = may attend, and gives x (B, K, D).
+    A model has `decoder`, an `Encoder` or `Decoder`; `start`, which returns `first_state` and what
+    else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict `_arguments`,
+    and `architecture`, None or an `Architecture`.
 
     Example:
         >>> from tf_transformer import LanguageModel, greedy_decode
@@ -62,10 +66,12 @@ class CachedDecoding:
         here = tf.equal(tf.range(length), position)  # (L,)
         lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
         mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
-        x, caches = self._step(
+        x, caches = self.decoder.step(
             tf.reshape(tokens, (batch, beams)),
-            state,
-            tf.reshape(mask, (batch, 1, beams, length * beams)),
+            caches=state["caches"],
+            position=position,
+            mask=tf.reshape(mask, (batch, 1, beams, length * beams)),
+            **state["source"],
         )
         logits = self.logits(tf.reshape(x, (batch * beams, x.shape[-1])))
         return logits, {**state, "position": position + 1, "caches": caches, "lineage": lineage}
@@ -107,3 +113,12 @@ class CachedDecoding:
         slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
         caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
         return {**state, "position": position, "lineage": lineage, "caches": caches}
+
+    def get_config(self):
+        # Not in `_arguments`: Keras would track the dict, and a config with it cannot be copied.
+        architecture = self.architecture and self.architecture.to_dict()
+        return {**super().get_config(), **self._arguments, "architecture": architecture}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_architecture(config))

@@ -10,15 +10,12 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
-from tf_transformer.layers.architecture import with_architecture
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.layers.encoder import Encoder
-from tf_transformer.models.base_model import BaseModel
-from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
+from tf_transformer.models.cached_decoding import DecodingModel, check_max_length, first_state
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
+class LanguageModel(DecodingModel):
     """Decoder-only model that maps token ids to logits of the next token.
 
     The decoder of "Attention Is All You Need" without attention to an encoder: Liu et al. 2018,
@@ -34,9 +31,9 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         vocab_size: int, V.
         max_position: int, the longest text in tokens.
         rate: float, dropout rate.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
-        architecture: None for that of the paper; or an `Architecture`. Texts may then be as long as
-            its positions allow, and `max_position` only limits what is decoded.
+        architecture: None for that of the paper, `Architecture(Positional_Encoding(max_position))`;
+            or another one. Texts may then be as long as its positions allow, and `max_position`
+            only limits what is decoded.
 
     Call arguments:
         ids: integer tensor (B, T), 0 = padding, usually beginning with the start token.
@@ -46,8 +43,8 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         float tensor (B, T, V), logits: those at t predict the token at t + 1.
 
     Raises:
-        ValueError: If a text is longer than its table of positions, or `d_model` is not divisible
-            by `num_heads`.
+        ValueError: If a text is longer than the positions of the architecture, or `d_model` is not
+            divisible by `num_heads`.
 
     Differs from the papers: theirs are GPT's layers with learned positions and GELU, which is
     `Architecture(LearnedPositions(max_position), feed_forward=FeedForward("gelu_new"))`; by default
@@ -71,7 +68,6 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         max_position,
         rate=0.1,
         *,
-        jit="auto",
         architecture=None,
         **kwargs,
     ):
@@ -84,7 +80,6 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
             "vocab_size": vocab_size,
             "max_position": max_position,
             "rate": rate,
-            "jit": jit,
         }
         self.architecture = architecture
         self.decoder = Encoder(
@@ -95,7 +90,6 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
             vocab_size,
             max_position,
             rate,
-            jit=jit,
             architecture=architecture,
             name="decoder",
             dtype=self.dtype_policy,
@@ -169,18 +163,6 @@ class LanguageModel(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         following = tf.repeat(following, tf.shape(state["lineage"])[1], axis=0)  # (B * K, 1)
         only = tf.where(tf.equal(tf.range(logits.shape[-1]), following), 0.0, -float("inf"))
         return tf.where(following > 0, tf.cast(only, logits.dtype), logits), after
-
-    def _step(self, tokens, state, mask):
-        return self.decoder.step(tokens, state["caches"], state["position"], mask)
-
-    def get_config(self):
-        # Not in `_arguments`: Keras would track the dict, and a config with it cannot be copied.
-        architecture = self.architecture and self.architecture.to_dict()
-        return {**super().get_config(), **self._arguments, "architecture": architecture}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
 
 
 def _padded_at_the_end(prompt):

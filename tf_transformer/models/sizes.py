@@ -4,7 +4,7 @@ Axes: V vocabulary.
 """
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.layers.positions import ShawPositions, T5Positions
+from tf_transformer.layers.positions import LearnedPositions, ShawPositions, T5Positions
 
 _SLACK = 2**16  # numbers
 
@@ -22,8 +22,8 @@ def check_sizes(source, found, embedded, width, key_dim, layers, architecture=No
         fewest += 2 * part.max_distance * key_dim
     elif isinstance(part, T5Positions):
         fewest += part.num_buckets
-    elif part is not None:
-        fewest += (part.max_position or 0) * width
+    elif isinstance(part, LearnedPositions):
+        fewest += part.max_position * width
     if fewest > 4 * found + _SLACK:
         raise ArgumentError(
             "path",

@@ -12,17 +12,14 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.functional.ids import as_ids
-from tf_transformer.layers.architecture import with_architecture
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.flat_dense import FlatDense
-from tf_transformer.models.base_model import BaseModel
-from tf_transformer.models.cached_decoding import CachedDecoding, check_max_length, first_state
+from tf_transformer.models.cached_decoding import DecodingModel, check_max_length, first_state
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
+class Transformer(DecodingModel):
     """Encoder-decoder that maps source and target ids to logits of the next target token.
 
     "Attention Is All You Need", figure 1. The masks are created internally from padding id 0.
@@ -37,10 +34,10 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         rate: float, dropout rate.
         share_embeddings: True uses one table as source embedding, target embedding and output
             projection (paper section 3.4); this requires a joint vocabulary.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
-        architecture: None for that of the paper; or an `Architecture`, for example
-            `Architecture(positions=RotaryPositions())`. Texts may then be as long as its positions
-            allow, and `pe_target` only limits what is decoded.
+        architecture: None for that of the paper, with `Positional_Encoding(pe_input)` and
+            `Positional_Encoding(pe_target)`; or an `Architecture`, for example
+            `Architecture(RotaryPositions())`. Texts may then be as long as its positions allow,
+            and `pe_target` only limits what is decoded.
         layer_sizes: None, or a dict with the `layer_sizes` of `Encoder` and `Decoder`, "encoder"
             and "decoder": what `compression.pruned` leaves.
 
@@ -55,7 +52,7 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
 
     Raises:
         ValueError: If `share_embeddings` is used with two vocabulary sizes, a sequence is longer
-            than its table of positions, or `d_model` is not divisible by `num_heads`.
+            than the positions of the architecture, or `d_model` is not divisible by `num_heads`.
 
     Differs from the notes: attention weights are only returned on request, since they take memory
     that training does not need to spend.
@@ -81,7 +78,6 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         rate=0.1,
         *,
         share_embeddings=False,
-        jit="auto",
         architecture=None,
         layer_sizes=None,
         **kwargs,
@@ -104,13 +100,12 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
             "pe_target": pe_target,
             "rate": rate,
             "share_embeddings": share_embeddings,
-            "jit": jit,
         }
         self.architecture = architecture
         encoder_layers, decoder_layers = _both_numbers(num_layers)
         encoder_sizes, decoder_sizes = _both_sizes(layer_sizes)
         sizes = (d_model, num_heads, dff)
-        options = {"jit": jit, "architecture": architecture, "dtype": self.dtype_policy}
+        options = {"architecture": architecture, "dtype": self.dtype_policy}
         self.encoder = Encoder(
             encoder_layers,
             *sizes,
@@ -210,34 +205,15 @@ class Transformer(TakesIds, NotesLayer, CachedDecoding, BaseModel):
         caches, memories = self.decoder.start(
             self.encoder(inp, False, padding_mask), max_length * beam_size
         )
-        return {
-            **first_state(caches, tf.shape(inp)[0], beam_size, max_length),
-            "padding_mask": padding_mask,
-            "memories": memories,
-        }
-
-    def _step(self, tokens, state, mask):
-        return self.decoder.step(
-            tokens,
-            state["caches"],
-            state["memories"],
-            state["position"],
-            mask,
-            state["padding_mask"],
-        )
+        source = {"memories": memories, "padding_mask": padding_mask}
+        return {**first_state(caches, tf.shape(inp)[0], beam_size, max_length), "source": source}
 
     def get_config(self):
-        # Not in `_arguments`: Keras would track the dict, and a config with it cannot be copied.
-        architecture = self.architecture and self.architecture.to_dict()
-        config = {**super().get_config(), **self._arguments, "architecture": architecture}
+        config = super().get_config()
         if self.encoder.layer_sizes is not None:
             stacks = {"encoder": self.encoder, "decoder": self.decoder}
             config["layer_sizes"] = {name: stack.layer_sizes for name, stack in stacks.items()}
         return config
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
 
 
 def _both_numbers(num_layers):

@@ -3,17 +3,16 @@
 import tensorflow as tf
 
 from benchmarks.models.peers.stack_weights import DFF, EPSILON, HEADS, WIDTH, stack_weights
-from tf_transformer import EncoderLayer
+from tf_transformer import Architecture, EncoderLayer, FeedForward, LayerNorm
 from tf_transformer.export import freeze
 
 
 def variants(case, arrays):
     """A plain graph, with its weights as variables and as constants, and the stack with XLA."""
+    like_bert = Architecture(norm=LayerNorm(EPSILON), feed_forward=FeedForward("gelu"))
     layers = []
     for weights in stack_weights():
-        layer = EncoderLayer(
-            WIDTH, HEADS, DFF, activation="gelu", epsilon=EPSILON, dtype=case["dtype"]
-        )
+        layer = EncoderLayer(WIDTH, HEADS, DFF, architecture=like_bert, dtype=case["dtype"])
         layer.build((None, None, WIDTH))
         hidden, narrow = layer.ffn.layers
         homes = {"query": layer.mha.wq, "key": layer.mha.wk, "value": layer.mha.wv}

@@ -4,7 +4,12 @@ import pytest
 import tensorflow as tf
 from attention_plans import near, normal, some_inputs
 
-from tf_transformer import EncoderLayer, MultiHeadAttention, scaled_dot_product_attention
+from tf_transformer import (
+    EncoderLayer,
+    LanguageModel,
+    MultiHeadAttention,
+    scaled_dot_product_attention,
+)
 from tf_transformer.functional.attention import plan as module
 from tf_transformer.functional.attention.plan import attention_plan, use_xla
 
@@ -44,6 +49,16 @@ def test_auto_is_a_plain_graph_on_a_cpu():
     assert not use_xla("auto", x.shape, x.shape)
     layer = EncoderLayer(8, 2, 16)
     assert compiled_calls(layer, x) == 0
+
+
+def test_a_context_compiles_the_cores_of_a_model_and_of_its_cached_steps():
+    model = LanguageModel(2, 8, 2, 16, vocab_size=11, max_position=9)
+    ids = tf.constant([[1, 5, 7]])
+    state = model.start(ids, 4)
+    with attention_plan(jit=True):
+        assert compiled_calls(model, ids) == 2
+        assert compiled_calls(lambda rows: model.step(rows, state)[0], ids[:, 0]) == 2
+    assert compiled_calls(model, ids) == 0
 
 
 def test_auto_compiles_the_core_of_the_default_layers_on_an_accelerator(accelerator):

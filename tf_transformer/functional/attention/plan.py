@@ -65,7 +65,7 @@ def _is_admitted(shapes):
     if len(_shapes) == MOST_PROGRAMS:
         logging.getLogger("tf_transformer").warning(
             "attention: compiled %d shapes; new shapes run as a plain graph from now on. Pad to "
-            "fewer lengths, or pass jit=True or jit=False.",
+            "fewer lengths, or set attention_plan(jit=True) or attention_plan(jit=False).",
             MOST_PROGRAMS,
         )
     return True
