@@ -270,5 +270,6 @@ def _nearest(name, names):
 
 def with_architecture(config):
     """Return a config with its `architecture` as an object, for `from_config`."""
+    config = {name: value for name, value in config.items() if name != "jit"}  # of older models
     choice = config.get("architecture")
     return {**config, "architecture": choice and Architecture.from_dict(choice)}

@@ -12,11 +12,11 @@ import contextvars
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
 from tf_transformer.layers.base_layer import NotesLayer
 from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.multi_head_attention import bias_of
 from tf_transformer.layers.positions import part_config, with_part
 
 
@@ -237,14 +237,13 @@ class BertAttention(NotesLayer, keras.layers.Layer):
             queries, keys = (
                 self.positions.rotate(x, tf.range(tf.shape(x)[2])) for x in (queries, keys)
             )
-            bias = self._bias(queries, keys, bias)
         heads, weights = grouped_attention(
             queries,
             keys,
             values,
             self.num_attention_heads // self.num_key_value_heads,
             mask,
-            bias=bias,
+            bias=bias_of(self.positions, queries, keys, bias),
             window=self.window,
             dropout=dropout,
             return_attention_weights=return_attention_weights,
@@ -260,19 +259,6 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         output = layouts[0].to_batch(rows)
         output.set_shape((*from_tensor.shape[:2], rows.shape[-1]))
         return output
-
-    def _bias(self, queries, keys, bias):
-        length = tf.shape(keys)[2] if keys.shape[2] is None else keys.shape[2]
-        by_distance = self.positions.by_distance(queries, length, causal=False)
-        if by_distance is None:
-            return bias
-        if bias is not None:
-            raise ArgumentError(
-                "bias",
-                f"None, since {type(self.positions).__name__} adds its own to the scores",
-                remedy="Pass a mask instead of an additive one.",
-            )
-        return by_distance
 
     def get_config(self):
         names = ("query_act", "key_act", "value_act")
@@ -291,9 +277,5 @@ class BertAttention(NotesLayer, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_part(without_jit(config)))
-
-
-def without_jit(config):
-    """A config without the choice that files had before `attention_plan` made it."""
-    return {name: value for name, value in config.items() if name != "jit"}
+        config = {name: value for name, value in config.items() if name != "jit"}  # of older models
+        return cls(**with_part(config))

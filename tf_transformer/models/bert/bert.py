@@ -26,7 +26,6 @@ from tf_transformer.models.bert.attention import (
     PaddedLayout,
     tokens_in,
     without_drawing,
-    without_jit,
 )
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.loading import (
@@ -268,7 +267,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_architecture(without_jit(config)))
+        return cls(**with_architecture(config))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

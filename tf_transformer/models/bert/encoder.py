@@ -21,13 +21,12 @@ from tf_transformer.layers.feed_forwards import FeedForward
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.norms import LayerNorm
-from tf_transformer.layers.positions import LearnedPositions, part_config, with_part
+from tf_transformer.layers.positions import LearnedPositions
 from tf_transformer.models.bert.attention import (
     BertAttention,
     DrawnKernel,
     PaddedLayout,
     token_rows,
-    without_jit,
 )
 from tf_transformer.models.bert.bert_config import BertConfig
 
@@ -63,7 +62,7 @@ class ConfiguredLayer(NotesLayer, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_architecture(without_jit(config)))
+        return cls(**with_architecture(config))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -85,7 +84,7 @@ class BertLayer(ConfiguredLayer):
         width, (heads, inner) = config.hidden_size, config.size_of(group)
         groups, key_dim = parts.num_key_value_heads, parts.key_dim or config.head_size
         check_heads(width, heads, key_dim, groups, parts.share_qk)
-        if positions is None:
+        if positions is None and parts.positions.in_attention:
             positions = parts.positions.copy(dtype, name="positions").for_layer()
         self.group = group
         self.attention = BertAttention(
@@ -127,23 +126,23 @@ class BertLayer(ConfiguredLayer):
         heads_shape = (*rows_shape[:-1], self.attention.query.units)
         with keras.name_scope("attention"):
             self.attention.build(rows_shape, rows_shape)
-            if self.ffn is not None:
+        if self.ffn is None:
+            with keras.name_scope("attention"), keras.name_scope("output"):
                 self.attention_output.build(heads_shape)
-        if self.ffn is not None:
-            for layer in (self.attention_norm, self.ffn, self.ffn_norm):
-                layer.build(rows_shape)
-            if self.ffn_before is not None:
-                self.ffn_before.build(rows_shape)
-                self.ffn_before_norm.build(rows_shape)
+                self.attention_norm.build(rows_shape)
+            with keras.name_scope("intermediate"):
+                self.intermediate.build(rows_shape)
+            with keras.name_scope("output"):
+                self.output_dense.build((*rows_shape[:-1], self.intermediate.units))
+                self.output_norm.build(rows_shape)
             return
-        with keras.name_scope("attention"), keras.name_scope("output"):
+        with keras.name_scope("attention"):
             self.attention_output.build(heads_shape)
-            self.attention_norm.build(rows_shape)
-        with keras.name_scope("intermediate"):
-            self.intermediate.build(rows_shape)
-        with keras.name_scope("output"):
-            self.output_dense.build((*rows_shape[:-1], self.intermediate.units))
-            self.output_norm.build(rows_shape)
+        for layer in (self.attention_norm, self.ffn, self.ffn_norm):
+            layer.build(rows_shape)
+        if self.ffn_before is not None:
+            self.ffn_before.build(rows_shape)
+            self.ffn_before_norm.build(rows_shape)
 
     def forward(
         self,
@@ -159,38 +158,30 @@ class BertLayer(ConfiguredLayer):
 
         `tokens` are bool (M,), False for padding, for a norm over the batch.
         """
-        weights = None
 
         def attend(y):
-            nonlocal weights
             context, weights = self.attention.attend(
                 y, y, layout, layout, mask, bias, training, return_attention_weights
             )
-            return self.attention_output(context)
-
-        def join(x, sublayer, norm, dropout):
-            norm = functools.partial(norm, training=training, tokens=tokens)
-            dropout = functools.partial(dropout, training=training)
-            return self.parts.residual.join(x, sublayer, norm, dropout)
-
-        if self.ffn_before is not None:
-            rows = join(rows, self.ffn_before, self.ffn_before_norm, self.dropout0)
-        rows = join(rows, attend, self.attention_norm, self.dropout1)
-        if self.ffn is not None:
-            return join(rows, self.ffn, self.ffn_norm, self.dropout2), weights
+            return self.attention_output(context), weights
 
         def feed_forward(y):
-            return self.output_dense(self.intermediate(y))
+            if self.ffn is not None:
+                return self.ffn(y), None
+            return self.output_dense(self.intermediate(y)), None
 
-        return join(rows, feed_forward, self.output_norm, self.dropout2), weights
+        join = functools.partial(self.parts.residual, training=training, tokens=tokens)
+        if self.ffn_before is not None:
+            rows, _ = join(
+                rows, lambda y: (self.ffn_before(y), None), self.ffn_before_norm, self.dropout0
+            )
+        rows, weights = join(rows, attend, self.attention_norm, self.dropout1)
+        norm = self.output_norm if self.ffn is None else self.ffn_norm
+        rows, _ = join(rows, feed_forward, norm, self.dropout2)
+        return rows, weights
 
     def get_config(self):
-        positions = part_config(self.attention.positions)
-        return {**super().get_config(), "positions": positions, "group": self.group}
-
-    @classmethod
-    def from_config(cls, config):
-        return super().from_config(with_part(config))
+        return {**super().get_config(), "group": self.group}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -16,8 +16,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import dense_inputs
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.checkpoints.config_files import read_json
-from tf_transformer.models.bert.checkpoints.fields import POOLING, check_fields
+from tf_transformer.models.bert.checkpoints.config_files import POOLING, check_fields, read_json
 from tf_transformer.models.bert.heads import BertWithHead
 
 _MODES = {

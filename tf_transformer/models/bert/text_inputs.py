@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, MissingFileError
-from tf_transformer.models.bert.checkpoints.config_files import read_json
-from tf_transformer.models.bert.checkpoints.fields import TOKENIZER, check_fields
+from tf_transformer.models.bert.checkpoints.config_files import TOKENIZER, check_fields, read_json
 from tf_transformer.tokenizers import GraphTokenizer, WordPieceTokenizer, bert_pipeline
 from tf_transformer.tokenizers.graph.models import GraphWordPiece
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
