@@ -14,8 +14,9 @@ from tf_transformer.functional.ids import as_ids, in_vocabulary
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.norms import LayerNorm
-from tf_transformer.models.bert.bert import Bert, PretrainedBert, dense_inputs
+from tf_transformer.models.bert.bert import BertWithHead
 from tf_transformer.models.bert.encoder import ConfiguredLayer
+from tf_transformer.models.bert.text_inputs import dense_inputs
 
 
 def classifier(num_classes, name, config):
@@ -40,28 +41,6 @@ def answers_of(logits, config):
         return {"values": logits}
     function = tf.nn.sigmoid if config.answers == "sigmoid" else tf.nn.softmax
     return {"probabilities": function(logits)}
-
-
-@keras.saving.register_keras_serializable(package="tf_transformer")
-class BertWithHead(PretrainedBert):
-    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`.
-
-    Args:
-        config, unpad, architecture: see `Bert`.
-
-    Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
-        >>> BertWithHead(BertConfig(hidden_size=24)).bert.config.hidden_size
-        24
-    """
-
-    def __init__(self, config, *, unpad=False, architecture=None, **kwargs):
-        options = {"unpad": unpad, "architecture": architecture}
-        super().__init__(config, **options, **kwargs)
-        self.bert = Bert(self.config, **options, dtype=self.dtype_policy)
-
-    def build(self, input_shape=None):
-        self.bert.build()
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
