@@ -27,18 +27,22 @@ class PaddedLayout:
         self.batch_size, self.length = batch_size, length
 
     def to_rows(self, x):
-        return tf.reshape(x, (-1, x.shape[-1]))  # (B * T, W)
+        """(B, T, W) -> (M, W)."""
+        return tf.reshape(x, (-1, x.shape[-1]))
 
     def to_batch(self, rows):
-        return tf.reshape(rows, (self.batch_size, self.length, rows.shape[-1]))  # (B, T, W)
+        """(M, W) -> (B, T, W)."""
+        return tf.reshape(rows, (self.batch_size, self.length, rows.shape[-1]))
 
     def to_heads(self, rows, num_heads):
+        """(M, N * H) -> (B, N, T, H)."""
         shape = self.batch_size, self.length, num_heads, rows.shape[-1] // num_heads
-        return tf.transpose(tf.reshape(rows, shape), (0, 2, 1, 3))  # (B, N, T, H)
+        return tf.transpose(tf.reshape(rows, shape), (0, 2, 1, 3))
 
     def from_heads(self, heads):
+        """(B, N, T, H) -> (M, N * H)."""
         x = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
-        return tf.reshape(x, (-1, x.shape[-2] * x.shape[-1]))  # (B * T, N * H)
+        return tf.reshape(x, (-1, x.shape[-2] * x.shape[-1]))
 
 
 class PackedLayout:
@@ -61,29 +65,33 @@ class PackedLayout:
         self._rows = tf.reshape(rows, self._shape)  # (B, T)
 
     def to_rows(self, x):
-        return tf.gather(tf.reshape(x, (-1, x.shape[-1])), self._places)  # (M, W)
+        """(B, T, W) -> (M, W)."""
+        return tf.gather(tf.reshape(x, (-1, x.shape[-1])), self._places)
 
     def to_batch(self, rows):
+        """(M, W) -> (B, T, W), 0 for padding."""
         keep = tf.cast(tf.expand_dims(self._keep, -1), rows.dtype)
         x = tf.gather(rows, self._rows) * keep
         x.set_shape((*self._keep.shape, rows.shape[-1]))
-        return x  # (B, T, W)
+        return x
 
-    # Gathers heads to their final position instead of gathering rows and transposing them: for a
-    # batch of one sentence a transpose takes 20 times as long as a gather.
     def to_heads(self, rows, num_heads):
+        """(M, N * H) -> (B, N, T, H)."""
+        # Gathers heads to their final position instead of gathering rows and transposing them: for
+        # a batch of one sentence a transpose takes 20 times as long as a gather.
         heads = tf.reshape(rows, (-1, rows.shape[-1] // num_heads))  # (M * N, H)
         n = tf.reshape(tf.range(num_heads), (num_heads, 1))
-        return tf.gather(heads, tf.expand_dims(self._rows * num_heads, 1) + n)  # (B, N, T, H)
+        return tf.gather(heads, tf.expand_dims(self._rows * num_heads, 1) + n)
 
     def from_heads(self, heads):
+        """(B, N, T, H) -> (M, N * H)."""
         num_heads, width = heads.shape[1], heads.shape[-1]
         length = self._shape[1]
         b, t = self._places // length, self._places % length
         n = tf.range(num_heads) * length
         place = tf.expand_dims(b * num_heads * length + t, 1) + n  # (M, N), in B * N * T
         rows = tf.gather(tf.reshape(heads, (-1, width)), place)
-        return tf.reshape(rows, (-1, num_heads * width))  # (M, N * H)
+        return tf.reshape(rows, (-1, num_heads * width))
 
 
 def tokens_in(mask):

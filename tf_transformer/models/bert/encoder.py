@@ -31,6 +31,16 @@ from tf_transformer.models.bert.attention import (
 from tf_transformer.models.bert.bert_config import BertConfig
 
 
+@functools.lru_cache(maxsize=8)  # each layer asks
+def bert_architecture(config):
+    """The `Architecture` of BERT, Devlin et al. 2019, section 3."""
+    return Architecture(
+        LearnedPositions(config.max_position_embeddings),
+        LayerNorm(config.layer_norm_eps),
+        feed_forward=FeedForward(config.hidden_act),
+    )
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ConfiguredLayer(NotesLayer, keras.layers.Layer):
     """Base class for the parts of BERT: `config`, and `architecture`, None for that of BERT.
@@ -50,11 +60,7 @@ class ConfiguredLayer(NotesLayer, keras.layers.Layer):
                 "For a dict use Architecture.from_dict.",
             )
         self.architecture = architecture
-        self.parts = architecture or Architecture(
-            LearnedPositions(self.config.max_position_embeddings),
-            LayerNorm(self.config.layer_norm_eps),
-            feed_forward=FeedForward(self.config.hidden_act),
-        )
+        self.parts = architecture or bert_architecture(self.config)
 
     def get_config(self):
         choice = self.architecture and self.architecture.to_dict()
