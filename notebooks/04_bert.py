@@ -348,7 +348,9 @@ for part, number in ((attention.query, 1), (attention.key, 2)):
     part.kernel.assign(tf.random.stateless_normal((8, 8), (0, number)))
 attention.value.kernel.assign(tf.eye(8))
 tokens = tf.tile(tf.eye(8)[tf.newaxis], (2000, 1, 1))
-kept, dropped = (attention(tokens, training=training).numpy() for training in (False, True))
+kept, dropped = (
+    attention.attend_batch(tokens, tokens, training=training).numpy() for training in (False, True)
+)
 gone = dropped == 0  # (B, queries, keys)
 seen_parts = {}
 

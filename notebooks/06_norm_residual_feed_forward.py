@@ -51,7 +51,7 @@ from tf_transformer.layers import (
     PreNorm,
     point_wise_feed_forward_network,
 )
-from tf_transformer.models.bert.token_layout import padded_layout
+from tf_transformer.models.bert.attention import PaddedLayout
 
 SEEDS = (0, 1, 2)
 rng = np.random.default_rng(0)
@@ -74,7 +74,7 @@ ids = tf.constant([row for row in rows if len(row) == 12][:500])
 inputs = {"input_ids": ids, "attention_mask": tf.ones_like(ids), "token_type_ids": ids * 0}
 hidden = model(inputs, return_hidden_states=True)["hidden_states"]
 B, T, D = hidden[0].shape
-layout = padded_layout(B, T)
+layout = PaddedLayout(B, T)
 
 
 gelu = get_activation("gelu")

@@ -431,7 +431,7 @@ def operations(model, inputs):
 models = {}
 for name in ("bert-base", "albert-base"):
     config = bert.published_config(name)
-    models[name] = bert.Bert(config, jit=False)
+    models[name] = bert.Bert(config)
     models[name].build()
 ids = {"input_ids": tf.constant(rng.integers(1000, 20_000, (4, 64)))}
 counted = {name: operations(model, ids) for name, model in models.items()}

@@ -42,7 +42,7 @@ from tf_transformer import ComplexEmbedding, bert, load_corpus, split_pairs
 from tf_transformer.data import TextSource
 from tf_transformer.export.translation.translator import load_transformer, shipped_model
 from tf_transformer.layers import Architecture, EncoderLayer, PostNorm, PreNorm
-from tf_transformer.models.bert.token_layout import padded_layout
+from tf_transformer.models.bert.attention import PaddedLayout
 
 keras.utils.set_random_seed(0)
 rng = np.random.default_rng(0)
@@ -53,7 +53,7 @@ rows = tokenizer.encode(texts, add_special_tokens=True).to_list()
 ids = tf.constant([row for row in rows if len(row) == 16][:200])
 hidden = model({"input_ids": ids}, return_hidden_states=True)["hidden_states"]
 B, T, D = hidden[0].shape
-layout = padded_layout(B, T)
+layout = PaddedLayout(B, T)
 layers = model.encoder.groups
 
 # %% [markdown]

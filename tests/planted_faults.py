@@ -296,7 +296,7 @@ FAULTS = [
             "models/bert/test_exits.py",
         ),
         (
-            "models/bert/unilm.py",
+            "models/bert/heads.py",
             "seen = tf.sequence_mask(position + 1, tf.shape(ids)[1])",
             "seen = tf.sequence_mask(position, tf.shape(ids)[1])",
             "models/bert/test_unilm.py",

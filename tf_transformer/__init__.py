@@ -148,7 +148,6 @@ _SAVED = {
         "BertWithHead",
         "ConfiguredLayer",
         "DrawnKernel",
-        "LayerWithArchitecture",
         "PretrainedBert",
         "SentenceEncoder",
         "TwoTowers",

@@ -42,7 +42,7 @@ class Reader:
         config = bert.BertConfig(
             vocab_size, intermediate_size=256, max_position_embeddings=LENGTH, **sizes
         )
-        self.model = bert.BertForMaskedLM(config, jit=False)
+        self.model = bert.BertForMaskedLM(config)
         self.model.build()
         visible = tf.ones((LENGTH, LENGTH), tf.bool)
         self.visible = tf.linalg.band_part(visible, -1, 0) if past_only else visible

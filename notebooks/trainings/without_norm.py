@@ -49,7 +49,7 @@ def bert(depth, norm, vocabulary):
         pooler_activation=None,
     )
     architecture = Architecture(LearnedPositions(LONGEST), norm, feed_forward=FeedForward("gelu"))
-    model = BertForMaskedLM(config, architecture=architecture, jit=False)
+    model = BertForMaskedLM(config, architecture=architecture)
     if isinstance(norm, NoNorm):
         model.predictions.norm = norm
     model.build()

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_transformer.compression.pruning import attention_sites, network_sites, pruned
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
-from tf_transformer.models.bert.token_layout import tokens_in
+from tf_transformer.models.bert.attention import tokens_in
 from tf_transformer.models.transformer import Transformer
 
 

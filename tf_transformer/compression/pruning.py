@@ -13,8 +13,8 @@ from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.encoder import EncoderLayer
 from tf_transformer.layers.feed_forwards import GatedDense
 from tf_transformer.layers.positions import AlibiPositions, T5Positions
+from tf_transformer.models.bert.bert import PretrainedBert
 from tf_transformer.models.bert.exits import BertWithExits
-from tf_transformer.models.bert.pretrained_bert import PretrainedBert
 from tf_transformer.models.transformer import Transformer
 
 
@@ -97,7 +97,7 @@ def _layer(layer):
         heads.positions,
         heads.num_key_value_heads != heads.num_attention_heads,
     )
-    if hasattr(layer, "ffn"):
+    if layer.ffn is not None:
         networks = _networks(layer)
     else:
         inner = layer.intermediate

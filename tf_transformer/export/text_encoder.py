@@ -15,8 +15,11 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export.text_model import TEXTS, TextModel
 from tf_transformer.models.bert import SentenceEncoder
-from tf_transformer.models.bert.checkpoints.config_files import read_json
-from tf_transformer.models.bert.checkpoints.fields import SENTENCE_BERT, check_fields
+from tf_transformer.models.bert.checkpoints.config_files import (
+    SENTENCE_BERT,
+    check_fields,
+    read_json,
+)
 from tf_transformer.models.bert.text_inputs import read_tokenizer
 
 

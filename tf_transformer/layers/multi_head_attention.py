@@ -43,6 +43,21 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
         )
 
 
+def bias_of(positions, queries, keys, bias=None, causal=False):
+    """What attention adds to its scores: the terms of its positions, or the given `bias`."""
+    if positions is None:
+        return bias
+    slots = tf.shape(keys)[2] if keys.shape[2] is None else keys.shape[2]
+    by_distance = positions.by_distance(queries, slots, causal)
+    if by_distance is not None and bias is not None:
+        raise ArgumentError(
+            "bias",
+            f"None, since {type(positions).__name__} adds its own to the scores",
+            remedy="Pass a mask, or add yours in a part of `layers.positions`.",
+        )
+    return bias if by_distance is None else by_distance
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MultiHeadAttention(NotesLayer, keras.layers.Layer):
     """N parallel attention heads, each on its own H-wide projection of the input.
@@ -187,7 +202,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             values,
             self.num_heads // self.num_key_value_heads,
             mask,
-            bias=self._bias(queries, keys, bias, causal),
+            bias=bias_of(self.positions, queries, keys, bias, causal),
             causal=causal,
             window=self.window,
             return_attention_weights=return_attention_weights,
@@ -230,7 +245,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             for project in (self.wq, self.wk)
         )
         values = self.split_heads(self.wv(x), batch_size)
-        bias = self._bias(q, cache[0], None, causal=True)
+        bias = bias_of(self.positions, q, cache[0], None, causal=True)
         distances = old - tf.expand_dims(new, 1)  # (T, C)
         heads, cache = cached_attention(
             q, keys, values, cache, slot, mask, bias, distances, window=self.window
@@ -239,19 +254,6 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
 
     def _placed(self, heads, positions):
         return heads if self.positions is None else self.positions.rotate(heads, positions)
-
-    def _bias(self, queries, keys, bias, causal):
-        if self.positions is None:
-            return bias
-        slots = tf.shape(keys)[2] if keys.shape[2] is None else keys.shape[2]
-        by_distance = self.positions.by_distance(queries, slots, causal)
-        if by_distance is not None and bias is not None:
-            raise ArgumentError(
-                "bias",
-                f"None, since {type(self.positions).__name__} adds its own to the scores",
-                remedy="Add yours in a part of `layers.positions`.",
-            )
-        return bias if by_distance is None else by_distance
 
     def split_heads(self, x, batch_size):
         """Split the last axis into heads: (B, T, N * H) -> (B, N, T, H)."""

@@ -23,8 +23,7 @@ from tf_transformer.functional.attention.scaled_dot_product import (
     RecordedAttention,
     recorded_attention,
 )
-from tf_transformer.models.bert.bert import Bert
-from tf_transformer.models.bert.pretrained_bert import PretrainedBert
+from tf_transformer.models.bert.bert import Bert, PretrainedBert
 from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
 from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.models.transformer import Transformer

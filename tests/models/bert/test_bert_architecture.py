@@ -35,7 +35,7 @@ from tf_transformer import (
     LearnedPositions,
     bert,
 )
-from tf_transformer.models.bert.token_layout import padded_layout, tokens_in
+from tf_transformer.models.bert.attention import PaddedLayout, tokens_in
 
 pytestmark = pytest.mark.one_of(3)  # of the cases of each test
 
@@ -235,7 +235,7 @@ def test_a_blocked_token_changes_nothing():
 def test_the_encoder_alone_takes_a_mask(choice):
     model = made(choice)
     x = model.embeddings(INPUTS["input_ids"], INPUTS["token_type_ids"])
-    layout = padded_layout(3, 7)
+    layout = PaddedLayout(3, 7)
     expected, _ = model.encoder.forward(layout.to_rows(x), layout, tf.constant(BY_QUERY == 1))
     actual = model.encoder(x, BY_QUERY)
     close(actual, [layout.to_batch(rows) for rows in expected[1:]], 1e-6)

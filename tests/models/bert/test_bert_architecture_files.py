@@ -25,8 +25,8 @@ from tf_transformer import (
     additive_mask,
     bert,
 )
-from tf_transformer.models.bert.layers import BertArchitectureLayer
-from tf_transformer.models.bert.token_layout import padded_layout
+from tf_transformer.models.bert.attention import PaddedLayout
+from tf_transformer.models.bert.encoder import BertLayer
 
 pytestmark = pytest.mark.one_of(3)  # of the cases of each test
 
@@ -73,10 +73,10 @@ def test_what_does_not_fit():
         bert.Bert(CONFIG, architecture=Architecture(num_key_value_heads=3))
     with pytest.raises(ValueError, match="RotaryPositions: expected an even head width"):
         made(Architecture(RotaryPositions(), key_dim=3))(INPUTS)
-    layer = BertArchitectureLayer(CONFIG, architecture=Architecture(T5Positions(6, 5)))
+    layer = BertLayer(CONFIG, architecture=Architecture(T5Positions(6, 5)))
     layer.build((None, 24))
     with pytest.raises(ValueError, match="bias: expected None, since T5Positions adds its own"):
-        layer.forward(tf.ones((21, 24)), padded_layout(3, 7), bias=additive_mask(PADDING))
+        layer.forward(tf.ones((21, 24)), PaddedLayout(3, 7), bias=additive_mask(PADDING))
 
 
 def test_wrong_folders(tmp_path):

@@ -12,16 +12,21 @@ from tiny_bert import randomised, tiny_folder
 
 from tf_transformer import TextEncoder, bert
 from tf_transformer.export.text_encoder import read_text_settings
-from tf_transformer.models.bert.checkpoints import fields
-from tf_transformer.models.bert.checkpoints.config_files import config_file
-from tf_transformer.models.bert.checkpoints.fields import check_fields
+from tf_transformer.models.bert.checkpoints.config_files import (
+    CONFIG,
+    POOLING,
+    SENTENCE_BERT,
+    TOKENIZER,
+    check_fields,
+    config_file,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = {
-    "config.json": fields.CONFIG,
-    "tokenizer_config.json": fields.TOKENIZER,
-    "sentence_bert_config.json": fields.SENTENCE_BERT,
-    "1_Pooling/config.json": fields.POOLING,
+    "config.json": CONFIG,
+    "tokenizer_config.json": TOKENIZER,
+    "sentence_bert_config.json": SENTENCE_BERT,
+    "1_Pooling/config.json": POOLING,
 }
 SIZES = {
     "vocab_size": 29,
@@ -188,7 +193,7 @@ def test_unknown_fields_that_change_nothing(tmp_path):
 
 def test_a_long_value_is_cut_in_the_message():
     with pytest.raises(ValueError, match="^x: ") as caught:
-        check_fields({"x": list(range(9999))}, fields.CONFIG, "config.json")
+        check_fields({"x": list(range(9999))}, CONFIG, "config.json")
     assert len(str(caught.value)) < 300
 
 
@@ -203,7 +208,7 @@ def test_unknown_fields_of_a_checkpoint(tmp_path):
 
 
 def test_own_files_have_only_known_fields():
-    known = {name for row in fields.CONFIG for name in row.names.split()}
+    known = {name for row in CONFIG for name in row.names.split()}
     every = bert.BertConfig(
         labels=("a", "b"),
         embedding_size=5,

@@ -1,7 +1,6 @@
 """BERT: the functions of the notes, the models, and published checkpoints."""
 
 from tf_transformer.functional.activations import gelu, gelu_tanh, get_activation
-from tf_transformer.models.bert.attention import BERTSelfAttention
 from tf_transformer.models.bert.bert import Bert, parameter_table
 from tf_transformer.models.bert.bert_config import BertConfig, published_config
 from tf_transformer.models.bert.checkpoints.config_files import read_config
@@ -13,12 +12,16 @@ from tf_transformer.models.bert.heads import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
+    UniLM,
 )
-from tf_transformer.models.bert.layers import BERTLayerNorm
-from tf_transformer.models.bert.notes_functions import attention_layer, transformer_model
+from tf_transformer.models.bert.notes import (
+    BERTLayerNorm,
+    BERTSelfAttention,
+    attention_layer,
+    transformer_model,
+)
 from tf_transformer.models.bert.sentence_encoder import SentenceEncoder, TwoTowers
 from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
-from tf_transformer.models.bert.unilm import UniLM
 
 __all__ = [
     "BERTLayerNorm",

@@ -1,7 +1,9 @@
-"""The attention of BERT, without the output projection.
+"""The attention of BERT, without the output projection, on matrices with a row for each token.
 
-Axes: B batch, F length of the queries ("from"), T length of the keys ("to"), M tokens, N heads,
-G heads of keys and values, H head width, D hidden size.
+Dense layers and norms process each token independently, so BERT computes on a matrix (M, width);
+only attention needs to know which rows belong together, which a layout says. Axes: B batch, F
+length of the queries ("from"), T length of the keys ("to"), M rows of the matrix, N heads, G heads
+of keys and values, H head width, W any width.
 """
 
 import contextlib
@@ -10,15 +12,100 @@ import contextvars
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
-from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
 from tf_transformer.layers.base_layer import NotesLayer
 from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.multi_head_attention import bias_of
 from tf_transformer.layers.positions import part_config, with_part
-from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.token_layout import padded_layout
+
+
+class PaddedLayout:
+    """One row for each position of the batch, including padding: M = B * T."""
+
+    def __init__(self, batch_size, length):
+        self.batch_size, self.length = batch_size, length
+
+    def to_rows(self, x):
+        """(B, T, W) -> (M, W)."""
+        return tf.reshape(x, (-1, x.shape[-1]))
+
+    def to_batch(self, rows):
+        """(M, W) -> (B, T, W)."""
+        return tf.reshape(rows, (self.batch_size, self.length, rows.shape[-1]))
+
+    def to_heads(self, rows, num_heads):
+        """(M, N * H) -> (B, N, T, H)."""
+        shape = self.batch_size, self.length, num_heads, rows.shape[-1] // num_heads
+        return tf.transpose(tf.reshape(rows, shape), (0, 2, 1, 3))
+
+    def from_heads(self, heads):
+        """(B, N, T, H) -> (M, N * H)."""
+        x = tf.transpose(heads, (0, 2, 1, 3))  # (B, T, N, H)
+        return tf.reshape(x, (-1, x.shape[-2] * x.shape[-1]))
+
+
+class PackedLayout:
+    """One row for each token, without padding: M is the number of tokens.
+
+    The model's outputs for tokens are the same as with `PaddedLayout`; outputs for padding are 0.
+    M is only known at run time, so XLA cannot compile it.
+    """
+
+    def __init__(self, keep):
+        self._shape = tf.shape(keep)
+        self._keep = keep
+        flat = tf.reshape(keep, (-1,))
+        # A batch with only padding keeps one row, so that there is one to gather from.
+        first = tf.one_hot(0, tf.size(flat), True, False)
+        flat = flat | (first & ~tf.reduce_any(flat))
+        self._places = tf.cast(tf.where(flat)[:, 0], tf.int32)  # (M,), index of each row in B * T
+        # The row of each position; padding reads row 0, which is then zeroed or masked.
+        rows = tf.where(flat, tf.cumsum(tf.cast(flat, tf.int32)) - 1, 0)
+        self._rows = tf.reshape(rows, self._shape)  # (B, T)
+
+    def to_rows(self, x):
+        """(B, T, W) -> (M, W)."""
+        return tf.gather(tf.reshape(x, (-1, x.shape[-1])), self._places)
+
+    def to_batch(self, rows):
+        """(M, W) -> (B, T, W), 0 for padding."""
+        keep = tf.cast(tf.expand_dims(self._keep, -1), rows.dtype)
+        x = tf.gather(rows, self._rows) * keep
+        x.set_shape((*self._keep.shape, rows.shape[-1]))
+        return x
+
+    def to_heads(self, rows, num_heads):
+        """(M, N * H) -> (B, N, T, H)."""
+        # Gathers heads to their final position instead of gathering rows and transposing them: for
+        # a batch of one sentence a transpose takes 20 times as long as a gather.
+        heads = tf.reshape(rows, (-1, rows.shape[-1] // num_heads))  # (M * N, H)
+        n = tf.reshape(tf.range(num_heads), (num_heads, 1))
+        return tf.gather(heads, tf.expand_dims(self._rows * num_heads, 1) + n)
+
+    def from_heads(self, heads):
+        """(B, N, T, H) -> (M, N * H)."""
+        num_heads, width = heads.shape[1], heads.shape[-1]
+        length = self._shape[1]
+        b, t = self._places // length, self._places % length
+        n = tf.range(num_heads) * length
+        place = tf.expand_dims(b * num_heads * length + t, 1) + n  # (M, N), in B * N * T
+        rows = tf.gather(tf.reshape(heads, (-1, width)), place)
+        return tf.reshape(rows, (-1, num_heads * width))
+
+
+def tokens_in(mask):
+    """Tell tokens from padding by an attention mask: a token is attended to."""
+    if mask is None or mask.shape.rank == 2:
+        return mask
+    return tf.reduce_any(mask, axis=list(range(1, mask.shape.rank - 1)))
+
+
+def token_rows(mask, layout):
+    """Return `tokens_in` as one value for each row of a layout."""
+    tokens = tokens_in(mask)
+    return None if tokens is None else layout.to_rows(tf.expand_dims(tokens, -1))[:, 0]
+
 
 _drawing = contextvars.ContextVar("drawing", default=True)
 
@@ -60,12 +147,10 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         query_act, key_act, value_act: None, a function, or a name of `functional.activations`.
         attention_probs_dropout_prob: float in [0, 1).
         initializer_range: float, standard deviation for initializing kernels.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         positions, num_key_value_heads, share_qk, window: see `MultiHeadAttention`.
 
     Example:
-        >>> from tf_transformer.models.bert.token_layout import padded_layout
-        >>> layer, layout = BertAttention(2, 4), padded_layout(1, 3)
+        >>> layer, layout = BertAttention(2, 4), PaddedLayout(1, 3)
         >>> layer.build((3, 8), (3, 8))
         >>> rows, weights = layer.attend(tf.ones((3, 8)), tf.ones((3, 8)), layout, layout)
         >>> rows.shape.as_list(), weights is None
@@ -82,7 +167,6 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         value_act=None,
         attention_probs_dropout_prob=0.0,
         initializer_range=0.02,
-        jit="auto",
         positions=None,
         num_key_value_heads=None,
         share_qk=False,
@@ -95,7 +179,6 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         self.activations = query_act, key_act, value_act
         self.rate = attention_probs_dropout_prob
         self.initializer_range = initializer_range
-        self.jit = jit
         self.positions = positions
         self.num_key_value_heads = num_key_value_heads or num_attention_heads
         self.share_qk = share_qk
@@ -139,7 +222,7 @@ class BertAttention(NotesLayer, keras.layers.Layer):
 
         Args:
             from_rows, to_rows: float tensors (M, width).
-            from_layout, to_layout: position of each row in the batch, see `token_layout`.
+            from_layout, to_layout: which rows are of which text, `PaddedLayout` or `PackedLayout`.
             mask, bias: see `scaled_dot_product_attention`.
             training: bool or None; dropout is only applied if true.
             return_attention_weights: bool.
@@ -162,33 +245,28 @@ class BertAttention(NotesLayer, keras.layers.Layer):
             queries, keys = (
                 self.positions.rotate(x, tf.range(tf.shape(x)[2])) for x in (queries, keys)
             )
-            bias = self._bias(queries, keys, bias)
         heads, weights = grouped_attention(
             queries,
             keys,
             values,
             self.num_attention_heads // self.num_key_value_heads,
             mask,
-            bias=bias,
+            bias=bias_of(self.positions, queries, keys, bias),
             window=self.window,
             dropout=dropout,
             return_attention_weights=return_attention_weights,
-            jit=self.jit,
         )
         return from_layout.from_heads(heads), weights
 
-    def _bias(self, queries, keys, bias):
-        length = tf.shape(keys)[2] if keys.shape[2] is None else keys.shape[2]
-        by_distance = self.positions.by_distance(queries, length, causal=False)
-        if by_distance is None:
-            return bias
-        if bias is not None:
-            raise ArgumentError(
-                "bias",
-                f"None, since {type(self.positions).__name__} adds its own to the scores",
-                remedy="Pass a mask instead of an additive one.",
-            )
-        return by_distance
+    def attend_batch(self, from_tensor, to_tensor, mask=None, bias=None, training=None):
+        """See `attend`; from (B, F, width) to (B, T, width), returns (B, F, N * H)."""
+        tensors = from_tensor, to_tensor
+        layouts = [PaddedLayout(*tf.unstack(tf.shape(x)[:2])) for x in tensors]
+        rows = [layout.to_rows(x) for layout, x in zip(layouts, tensors, strict=True)]
+        rows, _ = self.attend(*rows, *layouts, mask, bias, training)
+        output = layouts[0].to_batch(rows)
+        output.set_shape((*from_tensor.shape[:2], rows.shape[-1]))
+        return output
 
     def get_config(self):
         names = ("query_act", "key_act", "value_act")
@@ -199,7 +277,6 @@ class BertAttention(NotesLayer, keras.layers.Layer):
             **dict(zip(names, self.activations, strict=True)),
             "attention_probs_dropout_prob": self.rate,
             "initializer_range": self.initializer_range,
-            "jit": self.jit,
             "positions": part_config(self.positions),
             "num_key_value_heads": self.num_key_value_heads,
             "share_qk": self.share_qk,
@@ -208,85 +285,5 @@ class BertAttention(NotesLayer, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
+        config = {name: value for name, value in config.items() if name != "jit"}  # of older models
         return cls(**with_part(config))
-
-
-@keras.saving.register_keras_serializable(package="tf_transformer")
-class BERTSelfAttention(BertAttention):
-    """Self-attention with an additive mask.
-
-    softmax(Q K^T / sqrt(H) + attention_mask) V in each head, heads concatenated; Devlin et al.
-    2019, section 3.
-
-    Args:
-        config: `BertConfig`, or its dict.
-        num_heads: None for that of the config; or int, N, with the width that the config gives.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
-
-    Call arguments:
-        hidden_states: float tensor (B, T, D).
-        attention_mask: None, or a float tensor that broadcasts to the scores (B, N, T, T) and is
-            added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
-        training: bool or None; dropout is only applied if true.
-        hidden_states_mask: None, or bool tensor (B, T), False for padding, which is blocked as
-            well; by default the Keras mask of `hidden_states`, which is also that of the output.
-
-    Returns:
-        (B, T, D).
-
-    Raises:
-        ValueError: If the input has another rank or width, or the mask is an integer or bool
-            tensor and therefore not additive.
-
-    Example:
-        >>> layer = BERTSelfAttention(BertConfig(hidden_size=8, num_attention_heads=2))
-        >>> layer(tf.ones((1, 3, 8)), tf.constant([[[[0.0, 0.0, -10000.0]]]])).shape.as_list()
-        [1, 3, 8]
-    """
-
-    def __init__(self, config, *, num_heads=None, jit="auto", **kwargs):
-        config = BertConfig.of(config)
-        super().__init__(
-            num_heads or config.num_attention_heads,
-            config.head_size,
-            attention_probs_dropout_prob=config.attention_probs_dropout_prob,
-            initializer_range=config.initializer_range,
-            jit=jit,
-            **kwargs,
-        )
-        self.config = config
-
-    def build(self, hidden_states_shape):
-        if hidden_states_shape[-1] != self.config.hidden_size:
-            raise ArgumentError(
-                "hidden_states",
-                f"(batch, length, {self.config.hidden_size})",
-                f"shape {tuple(hidden_states_shape)}",
-            )
-        super().build(hidden_states_shape, hidden_states_shape)
-
-    def call(self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None):
-        if len(hidden_states.shape) != 3:
-            raise ArgumentError(
-                "hidden_states", "(batch, length, width)", f"shape {tuple(hidden_states.shape)}"
-            )
-        if attention_mask is not None and not attention_mask.dtype.is_floating:
-            raise ArgumentError(
-                "attention_mask",
-                "floats to add to the scores",
-                attention_mask.dtype.name,
-                "Pass additive_mask(attention_mask).",
-            )
-        layout = padded_layout(*tf.unstack(tf.shape(hidden_states)[:2]))
-        rows = layout.to_rows(hidden_states)
-        mask = with_key_masks(None, hidden_states, hidden_states_mask)
-        context, _ = self.attend(rows, rows, layout, layout, mask, attention_mask, training)
-        context = layout.to_batch(context)
-        context.set_shape(hidden_states.shape)
-        return context
-
-    def get_config(self):
-        # The config replaces the arguments of `BertAttention`.
-        config = keras.layers.Layer.get_config(self)
-        heads = self.num_attention_heads
-        return {**config, "config": self.config.to_dict(), "num_heads": heads, "jit": self.jit}

@@ -1,19 +1,271 @@
-"""The BERT model, and where its parameters are.
+"""The BERT model, loaded and saved, and where its parameters are.
 
 Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 """
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
-from tf_transformer.functional.ids import asserted
 from tf_transformer.functional.tracing import in_xla_program, portable_positions
+from tf_transformer.layers.architecture import Architecture, with_architecture
+from tf_transformer.layers.base_layer import NotesLayer, TakesIds
+from tf_transformer.models.base_model import BaseModel
+from tf_transformer.models.bert.attention import (
+    PackedLayout,
+    PaddedLayout,
+    tokens_in,
+    without_drawing,
+)
+from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.checkpoints.loading import (
+    load_variables,
+    read_checkpoint,
+    save_folder,
+)
 from tf_transformer.models.bert.encoder import BertEmbeddings, BertEncoder
-from tf_transformer.models.bert.pretrained_bert import PretrainedBert, dense_inputs
-from tf_transformer.models.bert.token_layout import packed_layout, padded_layout, tokens_in
+from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense_inputs
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "sentence_bert_config.json",  # maximum length of a text
+)
+# Parts of a model that a checkpoint may lack.
+_ON_TOP = (
+    "bert/pooler/",
+    "cls/predictions/",
+    "cls/seq_relationship/",
+    "cls/squad/",
+    "classifier/",
+    "classifiers/",
+)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class PretrainedBert(TakesIds, NotesLayer, BaseModel):
+    """A Keras model with a `BertConfig` that loads and saves published checkpoint formats.
+
+    Args:
+        config: `BertConfig`, or its dict.
+        unpad: bool, see `Bert`.
+        architecture: None, or an `Architecture`, see `Bert`.
+
+    Example:
+        >>> class Empty(PretrainedBert):
+        ...     pass
+        >>> Empty(BertConfig(hidden_size=24)).config.hidden_size
+        24
+    """
+
+    # Overridden by subclasses.
+    published_as = None  # name of the Hugging Face class
+    head_scope = "no head"  # name prefix of the head's variables
+    pooler_use = "unused"  # or "needed", or "optional"
+    has_labels = False
+
+    def __init__(self, config, *, unpad=False, architecture=None, **kwargs):
+        super().__init__(**kwargs)
+        self.config = BertConfig.of(config)
+        if self.pooler_use == "unused":
+            self.config = dataclasses.replace(self.config, pooler_activation=None)
+        elif self.pooler_use == "needed" and self.config.pooler_activation is None:
+            raise ArgumentError(
+                "pooler_activation",
+                f"an activation, since {type(self).__name__} uses the pooler",
+                "None",
+                'BERT uses "tanh".',
+            )
+        if isinstance(architecture, Architecture) and (  # anything else: see ConfiguredLayer
+            architecture.num_groups or architecture.embedding_size
+        ):
+            raise ArgumentError(
+                "architecture",
+                "num_groups and embedding_size to be None, since the config has "
+                "num_hidden_groups and embedding_size",
+                f"{architecture.num_groups} and {architecture.embedding_size}",
+            )
+        if self.has_labels and not self.config.labels:
+            raise ArgumentError("labels", "the names of the classes in the config", "none")
+        self.unpad = unpad
+        self.architecture = architecture
+        self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
+
+    def __call__(self, *args, **kwargs):
+        """Also takes the inputs by name, as in transformers: `model(**tokens)`."""
+        names = self.input_signature.keys() & kwargs.keys()
+        named = {name: kwargs.pop(name) for name in names}
+        if named and len(args) == 1 and not isinstance(args[0], Mapping):
+            args, named["input_ids"] = (), args[0]
+        if named and args:
+            raise TypeError(f"inputs: expected a dict, or {sorted(named)} by name, got both.")
+        return super().__call__(*([named] if named else args), **kwargs)
+
+    def taken(self, inputs):
+        """See `dense_inputs`."""
+        return dense_inputs(inputs)
+
+    @property
+    def input_signature(self):
+        """See `BaseModel`."""
+        return {name: tf.TensorSpec((None, None), "int32", name) for name in INPUTS}
+
+    @classmethod
+    def from_pretrained(cls, path, *, new_head=False, ignored_fields=(), **changes):
+        """Create a model from a checkpoint.
+
+        Args:
+            path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors, or
+                the `tf_model.h5` of its TensorFlow classes), a folder in Google's layout
+                (`bert_config.json` and a TensorFlow checkpoint), or the prefix of a TensorFlow
+                checkpoint.
+            new_head: bool, True initializes the head (and the pooler, if the checkpoint has none)
+                randomly, for fine-tuning; False requires it in the checkpoint. None loads the parts
+                that the checkpoint has, for further training.
+            ignored_fields: collection of str, fields of the configuration file that are unknown
+                here and do not change what the model computes; others are refused.
+            changes: fields of `BertConfig` that override the configuration file (`labels`, a
+                dropout rate, `pooler_activation="linear"`), and constructor arguments, except
+                `architecture`, which is that of the checkpoint.
+
+        Returns:
+            The built model.
+
+        Raises:
+            FileNotFoundError: If a file is missing.
+            ImportError: If the package `safetensors` is needed and not installed.
+            ValueError: If the configuration or the weights do not match the model; all
+                differences are listed.
+
+        Example:
+            >>> import os, tempfile
+            >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+            >>> model.build()
+            >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
+            >>> model.save_pretrained(folder)
+            >>> Bert.from_pretrained(folder).count_params() == model.count_params()
+            True
+        """
+        fields = {field.name for field in dataclasses.fields(BertConfig)}
+        if "architecture" in changes:
+            raise ArgumentError(
+                "architecture",
+                (f"none for {cls.__name__}.from_pretrained, since a checkpoint has one already"),
+                f"{changes['architecture']!r}",
+            )
+        file, config, architecture, has = read_checkpoint(
+            path,
+            {name: value for name, value in changes.items() if name in fields},
+            ignored_fields,
+        )
+        pooler = (f"bert/pooler/dense/{part}" for part in ("kernel", "bias"))
+        if cls.pooler_use == "optional" and not any(map(has, pooler)):
+            config = dataclasses.replace(config, pooler_activation=None)
+        if cls.has_labels and not config.labels:  # the default of Hugging Face
+            config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
+        options = {name: value for name, value in changes.items() if name not in fields}
+        model = cls(config, architecture=architecture, **options)
+        with without_drawing():  # the checkpoint has all weights of the encoder
+            model.build()
+        variables = model.variables_by_name()
+        new = [cls.head_scope] if new_head else []
+        if new_head is not False:
+            # Only whole parts are new: a part must not be partly in the checkpoint.
+            parts = {scope: [n for n in variables if n.startswith(scope)] for scope in _ON_TOP}
+            new += [scope for scope, names in parts.items() if not any(map(has, names))]
+        new = [name for name in variables if name.startswith(tuple(new))]
+        load_variables(file, variables, config, new, architecture)
+        return model
+
+    def save_pretrained(self, folder, tokenizer_from=None):
+        """Save the model in Hugging Face's layout.
+
+        `transformers` loads it with the same results. Models without a class there (a linear
+        pooler, narrow embeddings without sharing, sharing without narrow embeddings, an
+        `architecture`) get a separate `model_type`, which `transformers` rejects; `from_pretrained`
+        loads all of them.
+
+        Args:
+            folder: str or Path; a model there is replaced.
+            tokenizer_from: str or Path of a folder whose vocabulary files are copied; None keeps
+                those of the replaced model.
+
+        Raises:
+            FileExistsError: If the folder contains anything but a model.
+            ImportError: If the package `safetensors` is not installed.
+            OSError: If the folder cannot be written; its previous content is kept.
+
+        Example:
+            >>> import os, tempfile
+            >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
+            >>> model.build()
+            >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
+            >>> model.save_pretrained(folder)
+            >>> sorted(os.listdir(folder))
+            ['config.json', 'model.safetensors']
+        """
+        if not self.built:
+            self.build()
+        with replacing(folder, only_with="config.json") as beside:
+            beside.mkdir()
+            with_prefix = self.head_scope != "no head"
+            # `transformers` takes the number of labels as the output size of any head.
+            config = self.config
+            if not self.has_labels:
+                config = dataclasses.replace(config, labels=(), problem_type=None)
+            save_folder(
+                beside,
+                self.variables_by_name(),
+                config,
+                self.published_as,
+                with_prefix,
+                self.architecture,
+            )
+            self.write_side_files(beside)
+            source = Path(folder if tokenizer_from is None else tokenizer_from)
+            for name in _TOKENIZER_FILES:
+                if (source / name).is_file():
+                    shutil.copy(source / name, beside)
+
+    def write_side_files(self, folder):
+        """Write additional files of a subclass into `folder`, a Path."""
+
+    def variables_by_name(self):
+        """Return the variables by their names in `checkpoints.loading.name_table`.
+
+        Returns:
+            dict, name to Keras variable.
+
+        Example:
+            >>> model = Bert(BertConfig(11, 8, 1, 2, 9))
+            >>> model.build()
+            >>> model.variables_by_name()["bert/pooler/dense/bias"].shape.as_list()
+            [8]
+        """
+        own = f"{self.path}/"
+        return {variable.path.removeprefix(own): variable for variable in self.weights}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "config": self.config.to_dict(),
+            "unpad": self.unpad,
+            "architecture": self.architecture and self.architecture.to_dict(),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_architecture(config))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -28,7 +280,6 @@ class Bert(PretrainedBert):
         unpad: bool, True skips padding, which saves the time spent on it; the output for padding
             is then 0. It only takes effect if the mask has rank 2, and not in a program that XLA
             compiles, whose shapes are fixed.
-        jit: True, False or "auto", whether to compile the attention core with XLA.
         architecture: None for that of BERT, or an `Architecture`. Its parts replace the positions
             of `BertEmbeddings`, all normalizations up to the last layer, and what is in a layer;
             `hidden_act` and `layer_norm_eps` then only concern heads, and only positions that have
@@ -57,7 +308,6 @@ class Bert(PretrainedBert):
             graphs.
 
     Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = Bert(BertConfig(13, 8, 2, 2, 16, max_position_embeddings=5))
         >>> outputs = model({"input_ids": tf.constant([[2, 7, 3]])})
         >>> outputs["sequence_output"].shape.as_list(), outputs["pooled_output"].shape.as_list()
@@ -67,17 +317,13 @@ class Bert(PretrainedBert):
     published_as = "BertModel"
     pooler_use = "optional"
 
-    def __init__(
-        self, config, *, unpad=False, jit="auto", architecture=None, name="bert", **kwargs
-    ):
-        super().__init__(
-            config, unpad=unpad, jit=jit, architecture=architecture, name=name, **kwargs
-        )
+    def __init__(self, config, *, unpad=False, architecture=None, name="bert", **kwargs):
+        super().__init__(config, unpad=unpad, architecture=architecture, name=name, **kwargs)
         config = self.config
         dtype = self.dtype_policy
         parts = {"architecture": architecture, "dtype": dtype}
         self.embeddings = BertEmbeddings(config, name="embeddings", **parts)
-        self.encoder = BertEncoder(config, jit=jit, name="encoder", **parts)
+        self.encoder = BertEncoder(config, name="encoder", **parts)
         self.pooler_dense = None
         if config.pooler_activation is not None:
             self.pooler_dense = keras.layers.Dense(
@@ -126,7 +372,7 @@ class Bert(PretrainedBert):
             `(x, mask)`: float tensor (B, T, embedding width); None or bool tensor, True = may
             attend.
         """
-        ids, types, mask = _checked(inputs)
+        ids, types, mask = checked_inputs(inputs)
         tokens = None if self.architecture is None else tokens_in(mask)
         return self.embeddings(ids, types, training=training, tokens=tokens), mask
 
@@ -134,55 +380,33 @@ class Bert(PretrainedBert):
         """Choose the layout of the rows of (B, T, W): without padding if `unpad` takes effect."""
         fixed = in_xla_program() or portable_positions()
         if self.unpad and mask is not None and mask.shape.rank == 2 and not fixed:
-            return packed_layout(mask)
-        return padded_layout(*tf.unstack(tf.shape(x)[:2]))
+            return PackedLayout(mask)
+        return PaddedLayout(*tf.unstack(tf.shape(x)[:2]))
 
     def variables_by_name(self):
         """Same as in `PretrainedBert`, always under "bert/" whatever the model's own name."""
         return {f"bert/{name}": variable for name, variable in super().variables_by_name().items()}
 
 
-_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertWithHead(PretrainedBert):
+    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`.
 
+    Args:
+        config, unpad, architecture: see `Bert`.
 
-def _checked(inputs):
-    """`(ids, types, mask)`: int32 or int64 (B, T) twice; None, or bool, True = may attend."""
-    inputs = dense_inputs(inputs)
-    if set(inputs) - set(_INPUTS):
-        raise ArgumentError(
-            "inputs",
-            "a dict of input_ids and optionally token_type_ids and attention_mask",
-            sorted(inputs),
-        )
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-    types = inputs.get("token_type_ids", tf.zeros_like(ids))
-    ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
-    if mask is not None:
-        ranks["attention_mask"] = (mask, (2, 3, 4))
-    for name, (tensor, allowed) in ranks.items():
-        fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
-        if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
-            raise ArgumentError(
-                name,
-                "a shape that matches input_ids (batch, length)",
-                f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}",
-            )
-    if mask is not None and not mask.dtype.is_bool:
-        fits = tf.reduce_all((mask == 0) | (mask == 1))
-        error = ArgumentError(
-            "attention_mask",
-            "1 for what may be attended to and 0 for the rest",
-            "other numbers",
-            "A mask that is added to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32).",
-        )
-        mask = asserted(mask, fits, error)
-    if ids.shape[1] == 0:
-        raise ArgumentError(
-            "input_ids",
-            "at least one token for each text, such as [CLS]",
-            f"shape {tuple(ids.shape)}",
-        )
-    return ids, types, None if mask is None else tf.cast(mask, tf.bool)
+    Example:
+        >>> BertWithHead(BertConfig(hidden_size=24)).bert.config.hidden_size
+        24
+    """
+
+    def __init__(self, config, *, unpad=False, architecture=None, **kwargs):
+        options = {"unpad": unpad, "architecture": architecture}
+        super().__init__(config, **options, **kwargs)
+        self.bert = Bert(self.config, **options, dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        self.bert.build()
 
 
 # In matching order: a substring of the variable's name in lower case, and its use.
@@ -209,7 +433,6 @@ def parameter_table(model):
         "all" the total.
 
     Example:
-        >>> from tf_transformer.models.bert import Bert, BertConfig
         >>> model = Bert(BertConfig(11, 8, 2, 2, 16, max_position_embeddings=7))
         >>> model.build()
         >>> table = parameter_table(model)

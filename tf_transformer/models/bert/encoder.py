@@ -1,30 +1,202 @@
-"""BERT's embeddings and its stack of layers.
+"""BERT's embeddings, its layer, and the stack of layers.
 
-Axes: B batch, T length, M tokens, N heads, D hidden size, E width of the embeddings, V vocabulary.
+Axes: B batch, T length, M rows of a matrix of tokens, N heads, D hidden size, E width of the
+embeddings, V vocabulary.
 """
+
+import functools
 
 import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
 from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.functional.int8_product import LARGEST, to_int8
-from tf_transformer.layers.base_layer import TakesIds
+from tf_transformer.layers.architecture import Architecture, with_architecture
+from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.feed_forwards import FeedForward
 from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.norms import LayerNorm
-from tf_transformer.models.bert.attention import DrawnKernel
-from tf_transformer.models.bert.layers import (
-    BertArchitectureLayer,
-    BertLayer,
-    LayerWithArchitecture,
+from tf_transformer.layers.positions import LearnedPositions
+from tf_transformer.models.bert.attention import (
+    BertAttention,
+    DrawnKernel,
+    PaddedLayout,
+    token_rows,
 )
-from tf_transformer.models.bert.token_layout import padded_layout, token_rows
+from tf_transformer.models.bert.bert_config import BertConfig
+
+
+@functools.lru_cache(maxsize=8)  # each layer asks
+def bert_architecture(config):
+    """The `Architecture` of BERT, Devlin et al. 2019, section 3."""
+    return Architecture(
+        LearnedPositions(config.max_position_embeddings),
+        LayerNorm(config.layer_norm_eps),
+        feed_forward=FeedForward(config.hidden_act),
+    )
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertEmbeddings(TakesIds, LayerWithArchitecture):
+class ConfiguredLayer(NotesLayer, keras.layers.Layer):
+    """Base class for the parts of BERT: `config`, and `architecture`, None for that of BERT.
+
+    `parts` is what to build from, the `Architecture` in both cases. BERT's own has other names of
+    variables, those of the published checkpoints.
+    """
+
+    def __init__(self, config, *, architecture=None, **kwargs):
+        super().__init__(**kwargs)
+        self.config = BertConfig.of(config)
+        if architecture is not None and not isinstance(architecture, Architecture):
+            raise ArgumentError(
+                "architecture",
+                "None or an Architecture",
+                f"{architecture!r}",
+                "For a dict use Architecture.from_dict.",
+            )
+        self.architecture = architecture
+        self.parts = architecture or bert_architecture(self.config)
+
+    def get_config(self):
+        choice = self.architecture and self.architecture.to_dict()
+        return {**super().get_config(), "config": self.config.to_dict(), "architecture": choice}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**with_architecture(config))
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertLayer(ConfiguredLayer):
+    """Self-attention and a feed-forward network, each joined to its input with dropout and a norm.
+
+    Devlin et al. 2019, section 3, whose variables are named as in the published checkpoints, from
+    `attention/self/query/kernel` to `output/LayerNorm/beta`. With an `architecture` the sublayers
+    are those of `layers.EncoderLayer`; the dropout of attention weights and the initialization of
+    attention stay BERT's. Its feed-forward networks keep the initialization of Keras, whose
+    standard deviation is 0.023 in the size of BERT-base.
+    """
+
+    ffn_before = ffn = None  # of an architecture
+
+    def __init__(self, config, *, architecture=None, positions=None, group=0, **kwargs):
+        super().__init__(config, architecture=architecture, **kwargs)
+        config, parts, dtype = self.config, self.parts, self.dtype_policy
+        width, (heads, inner) = config.hidden_size, config.size_of(group)
+        groups, key_dim = parts.num_key_value_heads, parts.key_dim or config.head_size
+        check_heads(width, heads, key_dim, groups, parts.share_qk)
+        if positions is None and parts.positions.in_attention:
+            positions = parts.positions.copy(dtype, name="positions").for_layer()
+        self.group = group
+        self.attention = BertAttention(
+            heads,
+            key_dim,
+            attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+            initializer_range=config.initializer_range,
+            positions=positions,
+            num_key_value_heads=groups,
+            share_qk=parts.share_qk,
+            window=parts.window,
+            name="self",
+            dtype=dtype,
+        )
+
+        def dense(units, activation=None, name="dense"):
+            kernel = DrawnKernel(stddev=config.initializer_range)
+            return FlatDense(units, activation, kernel_initializer=kernel, name=name, dtype=dtype)
+
+        if architecture is None:
+            self.attention_output = dense(width)
+            self.attention_norm = parts.new_norm("LayerNorm", dtype)
+            self.intermediate = dense(inner, get_activation(config.hidden_act))
+            self.output_dense = dense(width)
+            self.output_norm = parts.new_norm("LayerNorm", dtype)
+        else:
+            self.attention_output = dense(width, name="output")
+            self.ffn_before, self.ffn = parts.feed_forward.networks(width, inner, dtype)
+            self.attention_norm = parts.new_norm("attention_norm", dtype)
+            self.ffn_norm = parts.new_norm("ffn_norm", dtype)
+        self.dropout1, self.dropout2 = (
+            Dropout(config.hidden_dropout_prob, dtype=dtype) for _ in range(2)
+        )
+        if self.ffn_before is not None:
+            self.ffn_before_norm = parts.new_norm("ffn_before_norm", dtype)
+            self.dropout0 = Dropout(config.hidden_dropout_prob, dtype=dtype)
+
+    def build(self, rows_shape):
+        heads_shape = (*rows_shape[:-1], self.attention.query.units)
+        with keras.name_scope("attention"):
+            self.attention.build(rows_shape, rows_shape)
+        if self.ffn is None:
+            with keras.name_scope("attention"), keras.name_scope("output"):
+                self.attention_output.build(heads_shape)
+                self.attention_norm.build(rows_shape)
+            with keras.name_scope("intermediate"):
+                self.intermediate.build(rows_shape)
+            with keras.name_scope("output"):
+                self.output_dense.build((*rows_shape[:-1], self.intermediate.units))
+                self.output_norm.build(rows_shape)
+            return
+        with keras.name_scope("attention"):
+            self.attention_output.build(heads_shape)
+        for layer in (self.attention_norm, self.ffn, self.ffn_norm):
+            layer.build(rows_shape)
+        if self.ffn_before is not None:
+            self.ffn_before.build(rows_shape)
+            self.ffn_before_norm.build(rows_shape)
+
+    def forward(
+        self,
+        rows,
+        layout,
+        mask=None,
+        bias=None,
+        training=None,
+        return_attention_weights=False,
+        tokens=None,
+    ):
+        """Compute the layer: `(rows, weights)`, see `BertAttention.attend`.
+
+        `tokens` are bool (M,), False for padding, for a norm over the batch.
+        """
+
+        def attend(y):
+            context, weights = self.attention.attend(
+                y, y, layout, layout, mask, bias, training, return_attention_weights
+            )
+            return self.attention_output(context), weights
+
+        def feed_forward(y):
+            if self.ffn is not None:
+                return self.ffn(y), None
+            return self.output_dense(self.intermediate(y)), None
+
+        join = functools.partial(self.parts.residual, training=training, tokens=tokens)
+        if self.ffn_before is not None:
+            rows, _ = join(
+                rows, lambda y: (self.ffn_before(y), None), self.ffn_before_norm, self.dropout0
+            )
+        rows, weights = join(rows, attend, self.attention_norm, self.dropout1)
+        norm = self.output_norm if self.ffn is None else self.ffn_norm
+        rows, _ = join(rows, feed_forward, norm, self.dropout2)
+        return rows, weights
+
+    def get_config(self):
+        return {**super().get_config(), "group": self.group}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertArchitectureLayer(BertLayer):
+    """`BertLayer` with an architecture: files of weights have the name of this class."""
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertEmbeddings(TakesIds, ConfiguredLayer):
     """LayerNorm(word + position + segment), then dropout.
 
     Devlin et al. 2019, section 3, figure 2. The three tables are named as in the published
@@ -60,13 +232,10 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
         dtype = self.dtype_policy
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=dtype)
         self.word_ranges = None  # of words in int8
-        self.positions = None
-        if self.architecture is None:
-            self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=dtype)
-            return
-        self.norm = self.architecture.new_norm("norm", dtype)
-        positions = self.architecture.positions
-        if positions.in_embeddings:
+        self.norm = self.parts.new_norm("norm" if self.architecture else "LayerNorm", dtype)
+        positions = self.parts.positions
+        self.positions = None  # BERT's are added with the segments, see `_added`
+        if self.architecture is not None and positions.in_embeddings:
             self.positions = positions.copy(dtype, name="position_embeddings")
         longest = config.max_position_embeddings
         if positions.max_position is not None and positions.max_position < longest:
@@ -186,43 +355,40 @@ class BertEmbeddings(TakesIds, LayerWithArchitecture):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertEncoder(LayerWithArchitecture):
+class BertEncoder(ConfiguredLayer):
     """A stack of BERT layers; with groups, adjacent layers share weights.
 
     Devlin et al. 2019, section 3; weight sharing and narrower embeddings follow Lan et al. 2020,
     "ALBERT", section 3.1.
     """
 
-    def __init__(self, config, *, jit="auto", **kwargs):
-        super().__init__(config, **kwargs)
-        config = self.config
-        self.jit = jit
+    def __init__(self, config, *, architecture=None, **kwargs):
+        super().__init__(config, architecture=architecture, **kwargs)
+        config, parts, dtype = self.config, self.parts, self.dtype_policy
         self.embedding_mapping = None
         if config.embedding_size is not None:
             self.embedding_mapping = FlatDense(
                 config.hidden_size,
                 kernel_initializer=DrawnKernel(stddev=config.initializer_range),
                 name="embedding_hidden_mapping_in",
-                dtype=self.dtype_policy,
+                dtype=dtype,
             )
-        self.final_norm = None
-        options = [
-            {"group": n, "jit": jit, "name": f"layer_{n}", "dtype": self.dtype_policy}
+        positions = parts.positions.copy(dtype, name="positions")
+        layer = BertLayer if architecture is None else BertArchitectureLayer
+        self.groups = [
+            layer(
+                config,
+                architecture=architecture,
+                positions=positions.for_layer(),
+                group=n,
+                name=f"layer_{n}",
+                dtype=dtype,
+            )
             for n in range(config.num_groups)
         ]
-        if self.architecture is None:
-            self.groups = [BertLayer(config, **one) for one in options]
-            return
-        parts = self.architecture
-        positions = parts.positions.copy(self.dtype_policy, name="positions")
-        self.groups = [
-            BertArchitectureLayer(
-                config, architecture=parts, positions=positions.for_layer(), **one
-            )
-            for one in options
-        ]
+        self.final_norm = None
         if parts.residual.final_norm:
-            self.final_norm = parts.new_norm("final_norm", self.dtype_policy)
+            self.final_norm = parts.new_norm("final_norm", dtype)
 
     def build(self, input_shape):
         width = self.config.embedding_width
@@ -240,7 +406,7 @@ class BertEncoder(LayerWithArchitecture):
             self.final_norm.build((None, self.config.hidden_size))
 
     def call(self, input_tensor, attention_mask=None, training=None, *, input_tensor_mask=None):
-        layout = padded_layout(*tf.unstack(tf.shape(input_tensor)[:2]))
+        layout = PaddedLayout(*tf.unstack(tf.shape(input_tensor)[:2]))
         mask, bias = None, None if attention_mask is None else additive_mask(attention_mask)
         if self.architecture is not None and bias is not None:  # its positions may need the bias
             mask, bias = tf.equal(bias, 0.0), None  # (B, 1, F or 1, T)
@@ -279,15 +445,12 @@ class BertEncoder(LayerWithArchitecture):
     def forward_layer(self, n, rows, layout, mask=None, bias=None, training=None, weights=False):
         """Compute layer n, from 0, and after the last one the final norm; see `forward`."""
         layer = self.groups[self.config.group_of(n)]
-        rows, attention = layer.forward(rows, layout, mask, bias, training, weights)
+        tokens = None if self.architecture is None else token_rows(mask, layout)
+        rows, attention = layer.forward(rows, layout, mask, bias, training, weights, tokens)
         if self.final_norm is not None and n == self.config.num_hidden_layers - 1:
-            tokens = token_rows(mask, layout)
             rows = self.final_norm(rows, training=training, tokens=tokens)
         return rows, attention
 
     def compute_mask(self, inputs, previous_mask=None):
         """The Keras mask of the input, for each output."""
         return [super().compute_mask(inputs)] * self.config.num_hidden_layers
-
-    def get_config(self):
-        return {**super().get_config(), "jit": self.jit}

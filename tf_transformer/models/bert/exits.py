@@ -14,9 +14,10 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.cross_entropy import softened_divergence
 from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.functional.tracing import in_xla_program
-from tf_transformer.models.bert.heads import BertWithHead, classifier, classifier_dropout
-from tf_transformer.models.bert.pretrained_bert import dense_inputs
+from tf_transformer.models.bert.bert import BertWithHead
+from tf_transformer.models.bert.heads import classifier, classifier_dropout
 from tf_transformer.models.bert.sentence_encoder import pool_tokens, read_pooling, write_pooling
+from tf_transformer.models.bert.text_inputs import dense_inputs
 
 TEMPERATURE = 2.0  # of the last exit's predictions, which teach the others
 
@@ -36,7 +37,7 @@ class BertWithExits(BertWithHead):
     first token, the three lower exits of a fine-tuned MiniLM gave all texts the same class.
 
     Args:
-        config, unpad, jit, architecture: see `Bert`; the config must have a pooler and `labels`.
+        config, unpad, architecture: see `Bert`; the config must have a pooler and `labels`.
         pooling: what the pooler reads: "cls", the first token, as BERT; or "mean", that of all
             tokens except padding. `from_pretrained` takes it from the folder of a
             sentence-transformers model.

@@ -1,7 +1,7 @@
-"""BERT with its heads: words, next sentence, classes of texts and tokens, spans.
+"""BERT with its heads: words, next sentence, classes of texts and tokens, spans, generation.
 
 Axes: B batch, T length, M tokens, P masked positions, D hidden size, E width of the embeddings,
-V vocabulary, C classes.
+V vocabulary, C classes; in `UniLM` S source length, L the most generated tokens, T = S + L.
 """
 
 import keras
@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
-from tf_transformer.functional.ids import as_ids
+from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
+from tf_transformer.functional.ids import as_ids, in_vocabulary
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.norms import LayerNorm
-from tf_transformer.models.bert.bert import Bert
-from tf_transformer.models.bert.layers import ConfiguredLayer
-from tf_transformer.models.bert.pretrained_bert import PretrainedBert, dense_inputs
+from tf_transformer.models.bert.bert import BertWithHead
+from tf_transformer.models.bert.encoder import ConfiguredLayer
+from tf_transformer.models.bert.text_inputs import dense_inputs
 
 
 def classifier(num_classes, name, config):
@@ -40,28 +41,6 @@ def answers_of(logits, config):
         return {"values": logits}
     function = tf.nn.sigmoid if config.answers == "sigmoid" else tf.nn.softmax
     return {"probabilities": function(logits)}
-
-
-@keras.saving.register_keras_serializable(package="tf_transformer")
-class BertWithHead(PretrainedBert):
-    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`.
-
-    Args:
-        config, unpad, jit, architecture: see `Bert`.
-
-    Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
-        >>> BertWithHead(BertConfig(hidden_size=24)).bert.config.hidden_size
-        24
-    """
-
-    def __init__(self, config, *, unpad=False, jit="auto", architecture=None, **kwargs):
-        options = {"unpad": unpad, "jit": jit, "architecture": architecture}
-        super().__init__(config, **options, **kwargs)
-        self.bert = Bert(self.config, **options, dtype=self.dtype_policy)
-
-    def build(self, input_shape=None):
-        self.bert.build()
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -104,7 +83,7 @@ class BertForMaskedLM(BertWithHead):
     Devlin et al. 2019, section 3.1, task 1.
 
     Args:
-        config, unpad, jit, architecture: see `Bert`.
+        config, unpad, architecture: see `Bert`.
 
     Call arguments:
         inputs: dict, see `Bert`; with `masked_lm_positions`, an integer tensor (B, P), logits are
@@ -190,7 +169,7 @@ class BertForNextSentencePrediction(BertWithHead):
     Devlin et al. 2019, section 3.1, task 2.
 
     Args:
-        config, unpad, jit, architecture: see `Bert`; the config must have a pooler.
+        config, unpad, architecture: see `Bert`; the config must have a pooler.
 
     Call arguments:
         inputs, training: see `Bert`; `token_type_ids` mark the segments.
@@ -230,7 +209,7 @@ class BertForPreTraining(BertForMaskedLM):
     Devlin et al. 2019, section 3.1, both tasks.
 
     Args:
-        config, unpad, jit, architecture: see `Bert`; the config must have a pooler.
+        config, unpad, architecture: see `Bert`; the config must have a pooler.
 
     Call arguments:
         inputs, training: see `BertForMaskedLM`.
@@ -276,7 +255,7 @@ class BertForQuestionAnswering(BertWithHead):
     Devlin et al. 2019, section 4.2: the question is segment 0, the text segment 1.
 
     Args:
-        config, unpad, jit, architecture: see `Bert`.
+        config, unpad, architecture: see `Bert`.
 
     Call arguments:
         inputs, training: see `Bert`.
@@ -316,7 +295,7 @@ class BertForSequenceClassification(BertWithHead):
     Dropout and a dense layer on the pooled output, Devlin et al. 2019, section 4.1.
 
     Args:
-        config, unpad, jit, architecture: see `Bert`; the config must have a pooler and `labels`.
+        config, unpad, architecture: see `Bert`; the config must have a pooler and `labels`.
 
     Call arguments:
         inputs, training: see `Bert`.
@@ -368,7 +347,7 @@ class BertForTokenClassification(BertWithHead):
     loss needs `SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)`.
 
     Args:
-        config, unpad, jit, architecture: see `Bert`; the config must have `labels`.
+        config, unpad, architecture: see `Bert`; the config must have `labels`.
 
     Call arguments:
         inputs, training: see `Bert`.
@@ -406,3 +385,111 @@ class BertForTokenClassification(BertWithHead):
 
     def call(self, inputs, training=None):
         return self.head(self.bert(inputs, training=training), training)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class UniLM(BertForMaskedLM):
+    """A masked language model that was also trained with the sequence-to-sequence mask.
+
+    Dong et al. 2019, "Unified Language Model Pre-training", section 2.3: segment 0 attends to
+    itself; each token of segment 1 attends to segment 0 and the preceding tokens of segment 1, and
+    predicts the next. UniLM and the Chinese SimBERT are trained like this; other BERT models
+    generate nonsense.
+
+    Args:
+        config, unpad, architecture: see `Bert`.
+
+    Call arguments:
+        See `BertForMaskedLM`; the mask follows from `token_type_ids`, and an `attention_mask`
+            (B, T) blocks padding. One of (B, T, T) or (B, 1 or N, T, T) is used unchanged.
+
+    Example:
+        >>> from tf_transformer.generation import greedy_decode
+        >>> from tf_transformer.models.bert.bert_config import BertConfig
+        >>> model = UniLM(BertConfig(13, 8, 2, 2, 16))
+        >>> state = model.start(tf.constant([[2, 7, 3]]), max_length=4)
+        >>> greedy_decode(
+        ...     model.step, state, 1, start_id=3, end_id=3, max_length=4
+        ... ).shape.as_list()
+        [1, 4]
+    """
+
+    def call(self, inputs, training=None):
+        inputs = dense_inputs(inputs)
+        if "token_type_ids" in inputs:
+            inputs = {**inputs, "attention_mask": _free(**inputs)}
+        return super().call(inputs, training=training)
+
+    def start(self, inp, max_length):
+        """Create the initial state for `step`.
+
+        Args:
+            inp: integer tensor (B, S), `[CLS] text [SEP]`, 0 = padding at the end.
+            max_length: int or scalar int32 tensor L, the maximum number of steps.
+
+        Returns:
+            A dict of tensors, the state before the first step. Pass `[SEP]` as the first token.
+
+        Raises:
+            ValueError: If S + L is larger than the model's table of positions.
+        """
+        inp = in_vocabulary(as_ids(inp, "inp"), self.config.vocab_size, "inp")
+        longest = self.config.max_position_embeddings
+        if isinstance(max_length, int) and inp.shape[1] and inp.shape[1] + max_length > longest:
+            raise ArgumentError(
+                "max_length",
+                f"at most {longest - inp.shape[1]}, since source and output share "
+                f"{longest} positions (max_position_embeddings)",
+                max_length,
+            )
+        ids = tf.pad(tf.cast(inp, tf.int32), ((0, 0), (0, max_length)))  # (B, T)
+        # The first step feeds the last token of the source.
+        position = tf.reduce_sum(tf.cast(ids != 0, tf.int32), 1) - 1  # (B,)
+        return {
+            "ids": ids,
+            "types": tf.zeros_like(ids),
+            "position": position,
+            "written": tf.constant(0),
+        }
+
+    def step(self, tokens, state):
+        """Append one token to each text and predict the next.
+
+        Each step recomputes the whole text.
+
+        Args:
+            tokens: integer tensor (B,), the source's `[SEP]` first.
+            state: from `start`, then from the last `step`.
+
+        Returns:
+            `(logits, state)`: float tensor (B, V), and the state for the next step.
+        """
+        position = state["position"]  # (B,)
+        here = tf.range(tf.shape(state["ids"])[1]) == tf.expand_dims(position, 1)  # (B, T)
+        ids = tf.where(here, tf.expand_dims(tokens, 1), state["ids"])
+        segment = tf.minimum(state["written"], 1)  # the source's [SEP] belongs to segment 0
+        types = tf.where(here, segment, state["types"])
+        seen = tf.sequence_mask(position + 1, tf.shape(ids)[1])  # (B, T), the tokens so far
+        free = tf.equal(create_sequence_to_sequence_mask(types), 0.0)  # (B, 1, T, T)
+        mask = free & seen[:, tf.newaxis, tf.newaxis]
+        inputs = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
+        states = self.bert(inputs)["sequence_output"]
+        logits = self.word_logits(states, tf.expand_dims(position, 1))[:, 0]
+        state = {
+            "ids": ids,
+            "types": types,
+            "position": position + 1,
+            "written": state["written"] + 1,
+        }
+        return logits, state
+
+
+def _free(token_type_ids, attention_mask=None, **_):
+    """Mask with True = may attend: bool (B, 1, T, T), or the given mask if it is not of rank 2."""
+    padding = None if attention_mask is None else tf.convert_to_tensor(attention_mask)
+    if padding is not None and padding.shape.rank != 2:
+        return padding
+    free = tf.equal(create_sequence_to_sequence_mask(token_type_ids), 0.0)
+    if padding is None:
+        return free
+    return free & tf.cast(padding, tf.bool)[:, tf.newaxis, tf.newaxis]

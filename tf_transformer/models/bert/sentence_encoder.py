@@ -14,11 +14,10 @@ import tensorflow as tf
 from tf_transformer.distribution.global_mean import global_mean
 from tf_transformer.errors import ArgumentError
 from tf_transformer.models.base_model import BaseModel
+from tf_transformer.models.bert.bert import BertWithHead
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.checkpoints.config_files import read_json
-from tf_transformer.models.bert.checkpoints.fields import POOLING, check_fields
-from tf_transformer.models.bert.heads import BertWithHead
-from tf_transformer.models.bert.pretrained_bert import dense_inputs
+from tf_transformer.models.bert.checkpoints.config_files import POOLING, check_fields, read_json
+from tf_transformer.models.bert.text_inputs import dense_inputs
 
 _MODES = {
     "pooling_mode_mean_tokens": "mean",
@@ -111,7 +110,7 @@ class SentenceEncoder(BertWithHead):
     is their cosine similarity.
 
     Args:
-        config, unpad, jit, architecture: see `Bert`.
+        config, unpad, architecture: see `Bert`.
         pooling: "mean" over all tokens except padding, "cls" for the first token, or "pooler" for
             the pooler's output.
         normalize: bool, True scales every vector to length 1.

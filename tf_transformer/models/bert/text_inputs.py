@@ -1,21 +1,118 @@
-"""Texts to the inputs of BERT; tokenizers and vocabularies of checkpoints.
+"""The inputs of BERT, checked or made from texts; tokenizers and vocabularies of checkpoints.
 
 Axes: B batch, T length.
 """
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
+import keras
 import tensorflow as tf
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, MissingFileError
-from tf_transformer.models.bert.checkpoints.config_files import read_json
-from tf_transformer.models.bert.checkpoints.fields import TOKENIZER, check_fields
+from tf_transformer.functional.ids import as_ids, asserted, dense
+from tf_transformer.models.bert.checkpoints.config_files import TOKENIZER, check_fields, read_json
 from tf_transformer.tokenizers import GraphTokenizer, WordPieceTokenizer, bert_pipeline
 from tf_transformer.tokenizers.graph.models import GraphWordPiece
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+
+
+def dense_inputs(inputs):
+    """Convert the inputs of `Bert` to dense tensors of integers.
+
+    Args:
+        inputs: dict, or another mapping as tokenizers make it; see `Bert`. A value of None counts
+            as missing.
+
+    Returns:
+        dict of tensors. If `input_ids` are ragged, its `attention_mask` ends where their rows end.
+
+    Raises:
+        ValueError: If there are no `input_ids`, or an input has another dtype.
+    """
+    if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
+        got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
+        raise ArgumentError(
+            "inputs", "a dict of input_ids and optionally token_type_ids and attention_mask", got
+        )
+    ids = inputs["input_ids"]
+    found = {
+        name: _mask(x) if name == "attention_mask" else as_ids(x, name)
+        for name, x in inputs.items()
+        if x is not None
+    }
+    if isinstance(ids, tf.RaggedTensor):
+        keep = tf.sequence_mask(ids.row_lengths(), tf.shape(found["input_ids"])[1], tf.int32)
+        mask = found.get("attention_mask")
+        if mask is not None:
+            while len(keep.shape) < len(mask.shape):
+                keep = tf.expand_dims(keep, 1)  # (B, 1, T), of keys
+            keep *= tf.cast(mask, tf.int32)
+        found["attention_mask"] = keep
+    return found
+
+
+def _mask(mask):
+    """An attention mask as a dense tensor, not float: elsewhere in this library 1.0 blocks."""
+    mask = dense(mask, "attention_mask")
+    dtype = tf.as_dtype(mask.dtype)
+    if dtype.is_floating and in_symbolic_scope() and not isinstance(mask, keras.KerasTensor):
+        return tf.cast(mask, tf.int32)  # Keras's stand-in for the mask that will come
+    if not (dtype.is_integer or dtype.is_bool):
+        raise ArgumentError(
+            "attention_mask",
+            "integers",
+            dtype.name,
+            "An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32).",
+        )
+    return mask
+
+
+def checked_inputs(inputs):
+    """`(ids, types, mask)`: int32 or int64 (B, T) twice; None, or bool, True = may attend."""
+    inputs = dense_inputs(inputs)
+    if set(inputs) - set(INPUTS):
+        raise ArgumentError(
+            "inputs",
+            "a dict of input_ids and optionally token_type_ids and attention_mask",
+            sorted(inputs),
+        )
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    types = inputs.get("token_type_ids", tf.zeros_like(ids))
+    ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
+    if mask is not None:
+        ranks["attention_mask"] = (mask, (2, 3, 4))
+    for name, (tensor, allowed) in ranks.items():
+        fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
+        if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
+            raise ArgumentError(
+                name,
+                "a shape that matches input_ids (batch, length)",
+                f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}",
+            )
+    if mask is not None and not mask.dtype.is_bool:
+        fits = tf.reduce_all((mask == 0) | (mask == 1))
+        error = ArgumentError(
+            "attention_mask",
+            "1 for what may be attended to and 0 for the rest",
+            "other numbers",
+            "A mask that is added to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32).",
+        )
+        mask = asserted(mask, fits, error)
+    if ids.shape[1] == 0:
+        raise ArgumentError(
+            "input_ids",
+            "at least one token for each text, such as [CLS]",
+            f"shape {tuple(ids.shape)}",
+        )
+    return ids, types, None if mask is None else tf.cast(mask, tf.bool)
+
 
 # Fields of tokenizer_config.json -> those of a BertNormalizer in a tokenizer.json.
 _NORMALIZER = {

@@ -1,13 +1,263 @@
-"""Configuration files of checkpoints, read and written."""
+"""Configuration files of checkpoints: what each field means here, reading and writing.
+
+The tables of docs/checkpoint_fields.md are those of this file.
+"""
 
 import dataclasses
+import reprlib  # short, whatever stands in a file
 from pathlib import Path
+from typing import NamedTuple
 
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.checkpoints.fields import CONFIG, check_fields
+
+
+class Fields(NamedTuple):
+    """Fields with one meaning."""
+
+    names: str  # separated by spaces
+    why: str  # what they are used for, or why they change nothing here
+    only: tuple | None = None  # the values that are understood; null means the default
+    used: bool = False
+
+    @property
+    def verdict(self):
+        """ "used", "harmless" or "only"."""
+        return "used" if self.used else "harmless" if self.only is None else "only"
+
+
+# Hugging Face's config.json, transformers 2 to 5, and Google's bert_config.json and
+# albert_config.json.
+CONFIG = (
+    Fields(
+        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size "
+        "max_position_embeddings type_vocab_size embedding_size num_hidden_groups",
+        "sizes; compared with the shapes of the weights",
+        used=True,
+    ),
+    Fields(
+        "hidden_act",
+        "by the names of transformers, without `prelu`, `sqrtsoftplus` and `xielu`",
+        used=True,
+    ),
+    Fields("layer_norm_eps initializer_range", "as named", used=True),
+    Fields(
+        "hidden_dropout_prob attention_probs_dropout_prob classifier_dropout "
+        "classifier_dropout_prob",
+        "rates in training; the last is ALBERT's name for the third",
+        used=True,
+    ),
+    Fields(
+        "id2label num_labels",
+        "names of the classes; `num_labels` counts only without `id2label`",
+        used=True,
+    ),
+    Fields("problem_type", "what a text classifier makes of its logits", used=True),
+    Fields(
+        "sentence_transformers sbert_ce_default_activation_function",
+        "what a cross-encoder makes of its logits, without `problem_type`",
+        used=True,
+    ),
+    Fields(
+        "tie_word_embeddings",
+        "false is refused by models that predict words, since their output layer is the table of "
+        "word embeddings; other models have no such layer",
+        used=True,
+    ),
+    Fields("pruned_heads", "the number of heads that are left in each layer", used=True),
+    Fields("model_type architectures", "the kind of model", used=True),
+    Fields("architecture layer_sizes pooler_activation", "of this library", used=True),
+    Fields("position_embedding_type", "relative positions inside attention", only=("absolute",)),
+    Fields(
+        "is_decoder add_cross_attention is_encoder_decoder",
+        "decoders, which do not see the tokens after each token",
+        only=(False,),
+    ),
+    Fields("inner_group_num", "ALBERT with several layers in a group", only=(1,)),
+    Fields("layers_to_keep", "a part of the layers only", only=([],)),
+    Fields("quantization_config", "weights in another form", only=()),
+    Fields("auto_map", "models with code of their own", only=()),
+    Fields("per_layer_config", "layers that differ from each other", only=()),
+    Fields("directionality", "attention in one direction", only=("bidi",)),
+    Fields("pooler_type", "other poolers", only=("first_token_transform",)),
+    Fields("ln_type", "layer normalization in another place", only=("postln",)),
+    Fields(
+        "chunk_size_feed_forward gradient_checkpointing torchscript use_cache use_bfloat16 "
+        "output_past tf_legacy_loss xla_device",
+        "they change memory and time, or the form of the result, in other programs",
+    ),
+    Fields(
+        "_attn_implementation _attn_implementation_autoset _attn_implementation_internal "
+        "_experts_implementation_internal attn_implementation _flash_attn_2_enabled",
+        "ways to compute the same attention",
+    ),
+    Fields("dtype torch_dtype", "weights of any float type are read and kept in float32"),
+    Fields(
+        "output_attentions output_hidden_states return_dict tie_last_hidden_states",
+        "the call says what is returned",
+    ),
+    Fields(
+        "pad_token_id",
+        "`attention_mask` says what is padding; the tokenizer says what to pad with",
+    ),
+    Fields(
+        "bos_token_id eos_token_id eos_token_ids sep_token_id cls_token_id unk_token_id "
+        "mask_token_id",
+        "the tokenizer's files say which tokens are special",
+    ),
+    Fields(
+        "tokenizer_class do_lower_case",
+        "the tokenizer's files say how texts are split into tokens",
+    ),
+    Fields("label2id _num_labels label_names", "`id2label` has the names and their number"),
+    Fields(
+        "cross_attention_hidden_size tie_encoder_decoder decoder_start_token_id",
+        "only of a decoder, and a decoder is refused",
+    ),
+    Fields(
+        "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens "
+        "diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size "
+        "encoder_repetition_penalty epsilon_cutoff eta_cutoff exponential_decay_length_penalty "
+        "forced_bos_token_id forced_eos_token_id length_penalty max_length min_length "
+        "no_repeat_ngram_size num_assistant_tokens num_assistant_tokens_schedule num_beam_groups "
+        "num_beams num_return_sequences output_scores prefix remove_invalid_values "
+        "repetition_penalty return_dict_in_generate suppress_tokens target_lookbehind "
+        "task_specific_params temperature top_k top_p typical_p",
+        "only for the generation of text by transformers",
+    ),
+    Fields(
+        "summary_type summary_use_proj summary_activation summary_proj_to_labels "
+        "summary_first_dropout summary_last_dropout",
+        "for other kinds of models; BERT does not read them",
+    ),
+    Fields(
+        "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
+        "down_scale_factor gap_size net_structure_type num_memory_blocks",
+        "Google's own code does not read them",
+    ),
+    Fields(
+        "cell emb_size pre_trained structure training",
+        "left in the files of TinyBERT and rubert-tiny; no code reads them",
+    ),
+    Fields(
+        "_commit_hash _name_or_path finetuning_task language name name_or_path net_type "
+        "transformers.js_config transformers_version",
+        "origin and use of the file",
+    ),
+)
+
+# tokenizer_config.json beside a vocab.txt.
+TOKENIZER = (
+    Fields(
+        "do_lower_case strip_accents tokenize_chinese_chars",
+        "how text is normalized; must agree with a tokenizer.json",
+        used=True,
+    ),
+    Fields(
+        "model_max_length",
+        "the maximum number of tokens of a sentence encoder whose sentence_bert_config.json has "
+        "none",
+        used=True,
+    ),
+    Fields(
+        "tokenizer_class",
+        "other tokenizers, beside a vocab.txt",
+        only=("BertTokenizer", "BertTokenizerFast"),
+    ),
+    Fields("auto_map", "tokenizers with code of their own", only=()),
+    Fields("do_basic_tokenize", "texts split at spaces only", only=(True,)),
+    Fields("clean_text", "texts that keep their control characters", only=(True,)),
+    Fields("wordpieces_prefix", "another mark of the pieces inside a word", only=("##",)),
+    *(
+        Fields(f"{name.lower()}_token", "other special tokens", only=(f"[{name}]",))
+        for name in ("UNK", "SEP", "PAD", "CLS", "MASK")
+    ),
+    Fields(
+        "added_tokens_decoder additional_special_tokens extra_special_tokens",
+        "further added tokens beside a vocab.txt; a tokenizer.json may have them",
+        only=([], {}),
+    ),
+    Fields("truncation_side", "cutting long texts at the start", only=("right",)),
+    Fields(
+        "model_input_names",
+        "pairs of texts that are not told apart by token_type_ids",
+        only=(["input_ids", "token_type_ids", "attention_mask"],),
+    ),
+    Fields(
+        "max_len max_length padding_side pad_to_multiple_of pad_token_type_id padding stride "
+        "truncation_strategy",
+        "defaults of calls; padding never changes a result here, and the call has `max_length`",
+    ),
+    Fields("never_split", "the tokenizers of transformers in Rust do not read it either"),
+    Fields("bos_token eos_token", "BERT has none"),
+    Fields("split_special_tokens", "special tokens in a text are always plain text here"),
+    Fields("clean_up_tokenization_spaces", "only for turning ids into text"),
+    Fields(
+        "backend from_slow is_local local_files_only name_or_path processor_class "
+        "special_tokens_map_file tokenizer_file transformers_version use_fast vocab_file",
+        "origin and use of the file",
+    ),
+)
+
+# sentence_bert_config.json of sentence-transformers.
+SENTENCE_BERT = (
+    Fields("max_seq_length", "the maximum number of tokens", used=True),
+    Fields("do_lower_case", "lowercases texts before the tokenizer", used=True),
+    Fields("transformer_task", "another task", only=("feature-extraction",)),
+    Fields("module_output_name", "another output", only=("token_embeddings",)),
+    Fields(
+        "modality_config",
+        "other inputs than texts, or another output",
+        only=({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
+    ),
+    Fields(
+        "config_args model_args processing_kwargs tokenizer_args",
+        "arguments that change the model or its tokenizer",
+        only=({},),
+    ),
+)
+
+# The config.json of a Pooling of sentence-transformers.
+POOLING = (
+    Fields(
+        "pooling_mode pooling_mode_mean_tokens pooling_mode_cls_token pooling_mode_pooler",
+        "mean or cls (the last: of this library); exactly one",
+        used=True,
+    ),
+    Fields(
+        "pooling_mode_max_tokens pooling_mode_mean_sqrt_len_tokens "
+        "pooling_mode_weightedmean_tokens pooling_mode_lasttoken",
+        "other ways to pool",
+        only=(False,),
+    ),
+    Fields("include_prompt", "leaving the tokens of a prompt out", only=(True,)),
+    Fields("embedding_dimension word_embedding_dimension", "the weights have this width"),
+)
+
+
+def check_fields(content, table, path, ignored_fields=()):
+    """Refuse fields that change what a model computes, or that might."""
+    rows = {name: fields for fields in table for name in fields.names.split()}
+    given = {name: value for name, value in content.items() if value is not None}
+    unknown = sorted(given.keys() - rows.keys() - set(ignored_fields))
+    if unknown:
+        raise ArgumentError(
+            ", ".join(unknown),
+            f"only known fields in {path}, since others may change the result",
+            ", ".join(reprlib.repr(given[name]) for name in unknown),
+            "What changes nothing can be deleted there, or named in ignored_fields.",
+        )
+    for name in sorted(given.keys() & rows.keys()):
+        only, value = rows[name].only, given[name]
+        if only is not None and not any(type(value) is type(o) and value == o for o in only):
+            raise ArgumentError(
+                name,
+                f"{' or '.join(map(reprlib.repr, only or (None,)))} in {path}",
+                reprlib.repr(value),
+                f"Not supported: {rows[name].why}.",
+            )
 
 
 def read_json(path, kind=dict):
@@ -59,7 +309,7 @@ def read_config(path, *, ignored_fields=(), **changes):
     """Read the configuration of a BERT or an ALBERT.
 
     Uses the fields of `BertConfig` by name, and `id2label` for `labels`. What the others mean is in
-    `checkpoints.fields`: they change nothing here, or have a supported value, or are refused. An
+    the table `CONFIG`: they change nothing here, or have a supported value, or are refused. An
     `architecture` is left to `read_architecture`.
 
     Args:
@@ -130,7 +380,7 @@ def config_file(config, model_name, architecture=None):
     if labels:
         fields["id2label"] = {str(n): label for n, label in enumerate(labels)}
         fields["label2id"] = {label: n for n, label in enumerate(labels)}
-    model_type = architecture_of(config, architecture)
+    model_type = model_type_of(config, architecture)
     own = config.embedding_size is not None or config.num_hidden_groups is not None
     if config.layer_sizes and model_type == "bert":
         pruned = _pruned_heads(config)
@@ -151,7 +401,7 @@ def config_file(config, model_name, architecture=None):
     return {"architectures": [model_name], "model_type": model_type, **fields}
 
 
-def architecture_of(config, architecture=None):
+def model_type_of(config, architecture=None):
     """Return what names the weights of a model: "bert", "albert", or its own `model_type`."""
     if architecture is not None:
         return _OWN

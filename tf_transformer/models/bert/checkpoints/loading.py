@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.models.bert.checkpoints.config_files import (
-    architecture_of,
     config_file,
+    model_type_of,
     read_architecture,
     read_config,
 )
@@ -145,17 +145,17 @@ class NameTable(NamedTuple):
         return there in rows or there.startswith(scopes)
 
 
-def name_table(architecture, kind):
+def name_table(model_type, kind):
     """Return the names of one kind of model in one kind of file."""
-    if architecture == "tf_transformer_bert":
+    if model_type == "tf_transformer_bert":
         return OwnNames()
-    text = {"bert": _BERT, "albert": _ALBERT}[architecture]
+    text = {"bert": _BERT, "albert": _ALBERT}[model_type]
     rows = []
     for row in text.strip().splitlines():
         ours, tensorflow, safetensors = row.split()
         there = safetensors if kind == "safetensors" else tensorflow
         rows.append((ours, ours if there == "=" else there))
-    prefix = f"{architecture}." if kind == "safetensors" else "bert/"
+    prefix = f"{model_type}." if kind == "safetensors" else "bert/"
     return NameTable(tuple(rows), prefix, _BESIDES[kind])
 
 
@@ -163,7 +163,7 @@ def save_folder(folder, variables, config, model_name, with_prefix, architecture
     """Write `config.json` and `model.safetensors` into a folder."""
     from safetensors.numpy import save_file
 
-    table = name_table(architecture_of(config, architecture), "safetensors")
+    table = name_table(model_type_of(config, architecture), "safetensors")
     tensors = {}
     for ours, variable in variables.items():
         there = table.there(ours)
@@ -222,7 +222,7 @@ def read_checkpoint(path, changes, ignored_fields=()):
         or [(config.num_groups, *config.size_of(0))],
         architecture,
     )
-    table = name_table(architecture_of(config, architecture), file.kind)
+    table = name_table(model_type_of(config, architecture), file.kind)
 
     def has(name):
         there = table.there(name)
@@ -237,7 +237,7 @@ def load_variables(file, variables, config, new=(), architecture=None):
     The checkpoint may also contain values that are not weights (an optimizer's moments, position
     numbers), copies of weights, heads of other tasks, and a pooler; they are ignored.
     """
-    table = name_table(architecture_of(config, architecture), file.kind)
+    table = name_table(model_type_of(config, architecture), file.kind)
     bare = not any(name.startswith(table.prefix) for name in file.shapes)
     names = {}
     for ours in (name for name in variables if name not in new):

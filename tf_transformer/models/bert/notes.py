@@ -1,4 +1,4 @@
-"""The functions of the notes: `attention_layer` and `transformer_model`.
+"""BERT under the notes' names: two functions, `BERTSelfAttention` and `BERTLayerNorm`.
 
 Axes: B batch, F length of the queries ("from"), T length of the keys ("to"), N heads, H head width,
 D hidden size.
@@ -10,10 +10,129 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import gelu
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
+from tf_transformer.layers.norms import LayerNorm
 from tf_transformer.models.bert.attention import BertAttention
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.encoder import BertEncoder
-from tf_transformer.models.bert.token_layout import padded_layout
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BERTSelfAttention(BertAttention):
+    """Self-attention with an additive mask.
+
+    softmax(Q K^T / sqrt(H) + attention_mask) V in each head, heads concatenated; Devlin et al.
+    2019, section 3.
+
+    Args:
+        config: `BertConfig`, or its dict.
+        num_heads: None for that of the config; or int, N, with the width that the config gives.
+
+    Call arguments:
+        hidden_states: float tensor (B, T, D).
+        attention_mask: None, or a float tensor that broadcasts to the scores (B, N, T, T) and is
+            added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
+        training: bool or None; dropout is only applied if true.
+        hidden_states_mask: None, or bool tensor (B, T), False for padding, which is blocked as
+            well; by default the Keras mask of `hidden_states`, which is also that of the output.
+
+    Returns:
+        (B, T, D).
+
+    Raises:
+        ValueError: If the input has another rank or width, or the mask is an integer or bool
+            tensor and therefore not additive.
+
+    Example:
+        >>> layer = BERTSelfAttention(BertConfig(hidden_size=8, num_attention_heads=2))
+        >>> layer(tf.ones((1, 3, 8)), tf.constant([[[[0.0, 0.0, -10000.0]]]])).shape.as_list()
+        [1, 3, 8]
+    """
+
+    def __init__(self, config, *, num_heads=None, **kwargs):
+        config = BertConfig.of(config)
+        super().__init__(
+            num_heads or config.num_attention_heads,
+            config.head_size,
+            attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+            initializer_range=config.initializer_range,
+            **kwargs,
+        )
+        self.config = config
+
+    def build(self, hidden_states_shape):
+        if hidden_states_shape[-1] != self.config.hidden_size:
+            raise ArgumentError(
+                "hidden_states",
+                f"(batch, length, {self.config.hidden_size})",
+                f"shape {tuple(hidden_states_shape)}",
+            )
+        super().build(hidden_states_shape, hidden_states_shape)
+
+    def call(self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None):
+        if len(hidden_states.shape) != 3:
+            raise ArgumentError(
+                "hidden_states", "(batch, length, width)", f"shape {tuple(hidden_states.shape)}"
+            )
+        if attention_mask is not None and not attention_mask.dtype.is_floating:
+            raise ArgumentError(
+                "attention_mask",
+                "floats to add to the scores",
+                attention_mask.dtype.name,
+                "Pass additive_mask(attention_mask).",
+            )
+        mask = with_key_masks(None, hidden_states, hidden_states_mask)
+        return self.attend_batch(hidden_states, hidden_states, mask, attention_mask, training)
+
+    def get_config(self):
+        # The config replaces the arguments of `BertAttention`.
+        config = keras.layers.Layer.get_config(self)
+        heads = self.num_attention_heads
+        return {**config, "config": self.config.to_dict(), "num_heads": heads}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BERTLayerNorm(LayerNorm):
+    """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
+
+    Ba et al. 2016, "Layer Normalization", equation 4. Same as `layers.LayerNorm`, with BERT's
+    epsilon and the width given by the config.
+
+    Args:
+        config: `BertConfig`, or its dict; `hidden_size` is used.
+        variance_epsilon: float, added to the variance.
+
+    Call arguments:
+        inputs: float tensor (..., hidden_size).
+
+    Returns:
+        Tensor of the shape of `inputs`.
+
+    Raises:
+        ValueError: If the input has another width.
+
+    Example:
+        >>> norm = BERTLayerNorm(BertConfig(hidden_size=2, num_attention_heads=1))
+        >>> norm(tf.constant([[1.0, 3.0]])).numpy().round(3).tolist()
+        [[-1.0, 1.0]]
+    """
+
+    def __init__(self, config, variance_epsilon=1e-12, **kwargs):
+        super().__init__(variance_epsilon, **kwargs)
+        self.config = BertConfig.of(config)
+
+    def build(self, input_shape):
+        if input_shape[-1] != self.config.hidden_size:
+            raise ArgumentError(
+                "inputs",
+                f"width {self.config.hidden_size} (hidden_size of the config)",
+                f"shape {tuple(input_shape)}",
+            )
+        super().build(input_shape)
+
+    def get_config(self):
+        config = super().get_config()
+        epsilon = config.pop("epsilon")
+        return {**config, "config": self.config.to_dict(), "variance_epsilon": epsilon}
 
 
 def unique_name(name):
@@ -143,29 +262,14 @@ class _Attention(BertAttention):
         self, from_tensor, to_tensor, attention_mask=None, training=None, *, to_tensor_mask=None
     ):
         mask = with_key_masks(None, to_tensor, to_tensor_mask)  # (B, 1, T) or (1, B * T)
-        if self.lengths is None:
-            batch, queries = tf.unstack(tf.shape(from_tensor)[:2])
-            keys = tf.shape(to_tensor)[1]
-            static = from_tensor.shape[:2]
-        else:
+        bias = None if attention_mask is None else additive_mask(attention_mask)
+        if self.lengths is not None:
             batch, queries, keys = self.lengths
-            static = (batch, queries)
+            from_tensor = tf.reshape(from_tensor, (batch, queries, from_tensor.shape[-1]))
+            to_tensor = tf.reshape(to_tensor, (batch, keys, to_tensor.shape[-1]))
             mask = mask if mask is None else tf.reshape(mask, (batch, 1, keys))
-        from_layout, to_layout = padded_layout(batch, queries), padded_layout(batch, keys)
-        rows, _ = self.attend(
-            from_layout.to_rows(from_tensor),
-            to_layout.to_rows(to_tensor),
-            from_layout,
-            to_layout,
-            mask,
-            bias=None if attention_mask is None else additive_mask(attention_mask),
-            training=training,
-        )
-        if self.do_return_2d_tensor:
-            return rows
-        output = from_layout.to_batch(rows)
-        output.set_shape((*static, rows.shape[-1]))
-        return output
+        output = self.attend_batch(from_tensor, to_tensor, mask, bias, training)
+        return tf.reshape(output, (-1, output.shape[-1])) if self.do_return_2d_tensor else output
 
     def compute_mask(self, inputs, previous_mask=None):
         """The Keras mask of `from_tensor`, if the output has its axes."""
