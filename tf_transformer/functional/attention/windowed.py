@@ -1,7 +1,7 @@
 """Windowed attention: each query attends to the keys near it, in time linear in the length.
 
-Axes: B the first axis, T target (query) length, S source (key) length, H head width; M tiles of t
-queries and s keys; b entries of the first axis are computed at a time. Other leading axes (heads)
+Axes: R heads of the whole batch, T target (query) length, S source (key) length, H head width, W
+any width; M tiles of t queries and s keys, of r heads at a time. Leading axes (batch, heads)
 are "...".
 """
 
@@ -178,8 +178,7 @@ def windowed_attention(
         dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
             forward and backward; seed is an integer tensor (2,).
         query_block: int, maximum t.
-        most_scores: int, maximum number of scores in memory for more than one entry of the first
-            axis.
+        most_scores: int, maximum number of scores in a tile of more than one head.
         compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
             bfloat16.
 
@@ -191,18 +190,17 @@ def windowed_attention(
     """
     tiles = Tiles(shape_of(q)[-2], shape_of(k)[-2], window, causal, query_block)
     blocked_by_mask, blocked = blocked, tiles.blocked(blocked)  # (..., M t, s)
-    one_head, first = False, -tiles.before
+    near, one_head, first = bias, False, -tiles.before
     if isinstance(bias, ByDistance):
-        bias = bias.within(window)
-        first += bias.first
+        near = bias.within(window)
+        first += near.first
     elif bias is not None:
-        one_head, bias = True, tiles.of_pairs(bias, 0)  # (..., M t, s)
+        one_head, near = True, tiles.of_pairs(bias, 0)  # (..., M t, s)
     inputs = tiles.padded_queries(q), tiles.padded_keys(k), tiles.padded_keys(v)
+    grid = Grid(inputs[0], tiles.keys, most_scores, tiles.queries.size, one_head)
     inputs = (as_factor(x, compiled) for x in inputs)
-    padded = tiles.padded_queries(q)
-    grid = Grid(padded, tiles.keys, most_scores, tiles.queries.size, one_head)
     output = attend_by_rows(
-        grid, *inputs, blocked, bias, dropout, first=lambda j: first, keys_of=InWindow
+        grid, *inputs, blocked, near, dropout, first=lambda j: first, keys_of=InWindow
     )
     output = tiles.unpadded(output)  # (..., T, H_v)
     if blocked_by_mask is not None or not tiles.all_reach_a_key:
