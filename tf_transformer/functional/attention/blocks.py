@@ -1,6 +1,7 @@
-"""Equal-sized blocks of an axis, for loops that hold one block at a time, and merged leading axes.
+"""Blocks of heads and queries, and loops over them that recompute each block for the gradient.
 
-Axes: R heads of the whole batch, T target (query) length, S source (key) length.
+Axes: R heads of the whole batch, T target (query) length, S source (key) length, W any width; r
+and t are the sizes of a block of heads and of queries. Leading axes (batch, heads) are "...".
 """
 
 import tensorflow as tf
