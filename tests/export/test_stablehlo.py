@@ -81,7 +81,6 @@ def test_additive_attention_is_plain_and_has_no_hidden_layer_of_all_pairs(
     dtype, weights_wanted, monkeypatch
 ):
     monkeypatch.setattr(scored, "_MOST_ELEMENTS", 1024)
-    monkeypatch.setattr(scored, "_MOST_KEYS", 16)
 
     def both(*tensors):
         with tf.GradientTape() as tape:

@@ -213,7 +213,8 @@ def test_dropout_within_a_window(name):
     np.testing.assert_allclose(factors, kept / 0.7, atol=1e-4)
     assert abs(kept[inside].mean() - 0.7) < 0.03
     by_distance = {row.tobytes() for row in _in_order_of_distance(kept[:, :, 8:s], 7)}
-    assert len(by_distance) > 0.5 * 2 * 3 * (s - 8), "rows repeat"
+    # About 93 of the 2^8 patterns are expected in 174 independent rows, 29 if all heads drop alike.
+    assert len(by_distance) > 0.4 * 2 * 3 * (s - 8), "rows repeat"
     dweights = g.numpy().astype(np.float64) * factors
     dscores = weights * (dweights - (dweights * weights).sum(-1, keepdims=True))
     near(dq, dscores @ k.numpy() / 2, "float32")

@@ -28,9 +28,8 @@ FUNCTIONS = {
     "multiplicative": multiplicative_attention,
     "bilinear": bilinear_attention,
 }
-# Elements of a tile, and keys: a single tile; 2 keys and 2 queries; 4 keys, all queries and 2
-# heads. The last block of 2 queries, of 2 or 4 keys and of 2 heads overlaps the one before.
-TILES = {"one tile": (2**19, 256), "pairs": (4 * U, 2), "heads": (40 * U, 4)}
+# Elements of a block: all; 2 queries; 2 heads. The last block of 2 overlaps the one before.
+BLOCKS = {"one block": 2**19, "queries": 2 * S * U, "heads": 2 * T * S * U}
 PLANS = {
     "whole": "whole",
     "rowwise": AttentionPlan("rowwise", most_scores=16),
@@ -38,7 +37,7 @@ PLANS = {
 }
 # The plans have tests of their own, so each of the other scores takes some of them.
 VARIANTS = [
-    *(("additive", tiles) for tiles in TILES),
+    *(("additive", blocks) for blocks in BLOCKS),
     ("multiplicative", "whole"),
     ("multiplicative", "rowwise"),
     ("bilinear", "whole"),
@@ -55,14 +54,12 @@ every_variant = pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=IDS)
 
 @pytest.fixture
 def use(monkeypatch):
-    """Return the options of a variant; the tiles of additive attention are module constants."""
+    """Return the options of a variant; the blocks of additive attention are module constants."""
 
     def options(name, variant):
         if name != "additive":
             return {"plan": PLANS[variant]}
-        most, keys = TILES[variant]
-        monkeypatch.setattr(scored, "_MOST_ELEMENTS", most)
-        monkeypatch.setattr(scored, "_MOST_KEYS", keys)
+        monkeypatch.setattr(scored, "_MOST_ELEMENTS", BLOCKS[variant])
         return {}
 
     return options
@@ -287,7 +284,6 @@ def every_size(graph):
 @pytest.mark.parametrize("weights_wanted", [False, True])
 def test_no_tensor_of_a_graph_holds_the_hidden_layer(weights_wanted, monkeypatch):
     monkeypatch.setattr(scored, "_MOST_ELEMENTS", 1024)
-    monkeypatch.setattr(scored, "_MOST_KEYS", 16)
     t, s = 131, 149
     shapes = [(1, t, D), (1, s, E), (1, s, V), (D, U), (E, U), (U,), (1, 1, s)]
     function = tf.function(

@@ -1,6 +1,7 @@
-"""Equal-sized blocks of an axis, for loops that hold one block at a time, and merged leading axes.
+"""Blocks of heads and queries, and loops over them that recompute each block for the gradient.
 
-Axes: R heads of the whole batch, T target (query) length, S source (key) length.
+Axes: R heads of the whole batch, T target (query) length, S source (key) length, W any width; r
+and t are the sizes of a block of heads and of queries. Leading axes (batch, heads) are "...".
 """
 
 import tensorflow as tf
@@ -9,6 +10,11 @@ import tensorflow as tf
 def shape_of(x):
     """Shape of a tensor, with ints for static sizes: XLA needs constant slice sizes."""
     return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
+
+
+def wide_dtype(x):
+    """The dtype of scores: float64 for float64, float32 for every other dtype."""
+    return tf.float64 if x.dtype == tf.float64 else tf.float32
 
 
 class Blocks:
@@ -80,19 +86,6 @@ class Blocks:
         return tf.concat([joined[..., :new, :], joined[..., new + self.overlap :, :]], axis=-2)
 
 
-def join_grid(blocks, heads, rows, width):
-    """Join blocks of two axes, as a loop over both stacks them."""
-    shape = heads.count, rows.count, heads.size, rows.size, width
-    joined = rows.join(tf.reshape(blocks, shape), axis=1)
-    return join_heads(joined, heads, rows.length, width)
-
-
-def join_heads(blocks, heads, length, width):
-    """Join blocks of heads."""
-    blocks = tf.reshape(blocks, (heads.count, heads.size, length * width))
-    return tf.reshape(heads.join(blocks), (heads.length, length, width))
-
-
 def even_size(length, most):
     """Block size for the fewest blocks of at most `most`, all about equally large."""
     larger = max if isinstance(length, int) and isinstance(most, int) else tf.maximum
@@ -117,12 +110,247 @@ def over_blocks(count, body, state):
     return state
 
 
-def zeros_array(dtype, count, *shape):
-    """A TensorArray of zeros, for sums over blocks."""
-    static = [size if isinstance(size, int) else None for size in shape]
-    array = tf.TensorArray(dtype, count, element_shape=static, clear_after_read=False)
-    # Unwritten elements read as zeros if their shape is static.
-    return array.unstack(tf.zeros((count, *shape), dtype)) if None in static else array
+class Grid:
+    """Blocks of heads and of queries, and the loops over them.
+
+    Args:
+        q: float tensor (..., T, H).
+        keys: number of keys of a block.
+        most_scores: maximum number of scores in a block of more than one query and one head.
+        query_block: maximum number of queries in a block, by default as `most_scores` allows.
+        one_head: bool, whether a block has one head only.
+    """
+
+    def __init__(self, q, keys, most_scores, query_block=None, one_head=False):
+        self.rows, self.lead, self.dtype = q.shape[:-1], tf.shape(q)[:-2], wide_dtype(q)
+        heads, length, _ = shape_of(merge_leading(q))
+        query_block = most_scores // keys if query_block is None else query_block
+        query_block = even_size(length, query_block)
+        self.queries = Blocks(length, query_block)
+        together = 1 if one_head else most_scores // (query_block * keys)
+        self.heads = Blocks(heads, even_size(heads, together))
+        self.keys = keys
+
+    def number(self, i, j):
+        """The number of block `j` of the queries of block `i` of the heads."""
+        return i * self.queries.count + j
+
+    def loop(self, body, state, of_queries):
+        """Run `state = body(i, j, of_queries(j), *state)` for all blocks."""
+
+        def over_heads(j, *state):
+            shared = of_queries(j)
+            return over_blocks(self.heads.count, lambda i, *more: body(i, j, shared, *more), state)
+
+        return over_blocks(self.queries.count, over_heads, state)
+
+    def future(self, j, past=0):
+        """bool (t, S): which keys are later than a query of block `j`, after `past` others."""
+        return tf.range(self.keys) > tf.expand_dims(past + self.queries.indices(j), 1)
+
+    def rows_of(self, x, i, j):
+        """Rows for the queries of a block, (R, T, W) -> (r, t, W)."""
+        return self.queries.cut(self.heads.cut(x, 0, i), 1, j)
+
+    def new_rows_of(self, x, i, j):
+        """The same with zeros for rows that an earlier block has counted."""
+        x = self.rows_of(x, i, j)
+        for blocks, at, shape in ((self.queries, j, (-1, 1)), (self.heads, i, (-1, 1, 1))):
+            if not isinstance(blocks.overlap, int) or blocks.overlap:
+                x = tf.where(tf.reshape(blocks.seen(at), shape), tf.zeros((), x.dtype), x)
+        return x
+
+    def array(self, count, *shape):
+        """A TensorArray of zeros, for sums over blocks."""
+        static = [size if isinstance(size, int) else None for size in shape]
+        array = tf.TensorArray(self.dtype, count, element_shape=static, clear_after_read=False)
+        # Unwritten elements read as zeros if their shape is static.
+        return array.unstack(tf.zeros((count, *shape), self.dtype)) if None in static else array
+
+    def array_of_rows(self, width):
+        """A TensorArray for what `rows_of` cuts."""
+        count = self.heads.count * self.queries.count
+        return self.array(count, self.heads.size, self.queries.size, width)
+
+    def join_rows(self, array, width):
+        """Join such an array, (R, T, W)."""
+        heads, queries = self.heads, self.queries
+        shape = heads.count, queries.count, heads.size, queries.size, width
+        joined = queries.join(tf.reshape(array.stack(), shape), axis=1)
+        return self.join_heads(joined, queries.length, width)
+
+    def join_heads(self, blocks, length, width):
+        """Join blocks of heads, (R / r, r, length, W) -> (R, length, W)."""
+        blocks = tf.reshape(blocks, (self.heads.count, self.heads.size, length * width))
+        return tf.reshape(self.heads.join(blocks), (self.heads.length, length, width))
+
+
+class OfQueries:
+    """A tensor (..., T, W): how it is cut into blocks, and how their gradients are put together."""
+
+    def __init__(self, grid, x):
+        self.grid, self.x = grid, merge_leading(x)  # (R, T, W)
+
+    def cut(self, x, i, j):
+        """The part of `x` for block `i` of the heads and `j` of the queries, (r, t, W)."""
+        return self.grid.rows_of(x, i, j)
+
+    def start(self):
+        """The state of the gradient before the first block."""
+        return self.grid.array_of_rows(self.x.shape[-1])
+
+    def add(self, state, gradient, i, j):
+        """The state with the gradient of a block."""
+        return state.write(self.grid.number(i, j), gradient)
+
+    def finish(self, state):
+        """The gradient of the tensor, (R, T, W)."""
+        return self.grid.join_rows(state, self.x.shape[-1])
+
+
+class OfHeads:
+    """The same for a tensor (..., S, W), of which every query needs all rows."""
+
+    def __init__(self, grid, x):
+        self.grid, self.x = grid, merge_leading(x)
+
+    def cut(self, x, i, j):
+        return self.grid.heads.cut(x, 0, i)  # (r, S, W)
+
+    def start(self):
+        return self.grid.array(self.grid.heads.count, self.grid.heads.size, *shape_of(self.x)[1:])
+
+    def add(self, state, gradient, i, j):
+        return state.write(i, state.read(i) + gradient)
+
+    def finish(self, state):
+        return self.grid.join_heads(state.stack(), *shape_of(self.x)[1:])
+
+
+class OfAll:
+    """The same for a tensor that every block needs as a whole, such as a table."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def cut(self, x, i, j):
+        return x
+
+    def start(self):
+        return tf.zeros_like(self.x)
+
+    def add(self, state, gradient, i, j):
+        return state + gradient
+
+    def finish(self, state):
+        return state
+
+
+class OfSomeHeads:
+    """The same for a tensor (..., 1, W) whose leading axes broadcast to the heads."""
+
+    def __init__(self, grid, x):
+        self.grid, self.x, self._at = grid, merge_leading(x), places(x, grid.lead)
+
+    def cut(self, x, i, j):
+        return tf.gather(x, self.grid.heads.cut(self._at, 0, i))  # (r, 1, W)
+
+    def start(self):
+        return tf.zeros_like(self.x)
+
+    def add(self, state, gradient, i, j):
+        at = tf.expand_dims(self.grid.heads.cut(self._at, 0, i), 1)
+        return tf.tensor_scatter_nd_add(state, at, gradient)
+
+    def finish(self, state):
+        return state
+
+
+class OfPairs:
+    """The same for a tensor (..., T, S), a mask or, if blocks have one head, a bias."""
+
+    def __init__(self, grid, x):
+        self.grid, self.x, self._at = grid, merge_leading(x), places(x, grid.lead)
+
+    def cut(self, x, i, j):
+        return tf.gather(self.grid.queries.cut(x, 1, j), self.grid.heads.cut(self._at, 0, i))
+
+    def start(self):
+        (heads, _, keys), queries = shape_of(self.x), self.grid.queries
+        return self.grid.array(heads * queries.count, queries.size, keys)
+
+    def add(self, state, gradient, i, j):
+        at = self._at[i] * self.grid.queries.count + j
+        return state.write(at, state.read(at) + gradient[0])
+
+    def finish(self, state):
+        (heads, _, keys), queries = shape_of(self.x), self.grid.queries
+        blocks = tf.reshape(state.stack(), (heads, queries.count, queries.size, keys))
+        return queries.join(blocks, axis=1)
+
+
+def recompute(attend, grid, inputs, constants=None, *, width, of_queries=lambda j: None):
+    """Attention in blocks of heads and queries, each computed again in the backward pass.
+
+    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost". Two blocks are in flight, so
+    that the matrix products of one overlap with the elementwise operations of the other.
+
+    Args:
+        attend: function of `(i, j, shared, **parts)`, the output (r, t, `width`) of block `i` of
+            the heads and `j` of the queries.
+        grid: `Grid`.
+        inputs: dict from the name of a part to how it is cut and added up, such as `OfHeads`.
+        constants: dict of the same for parts without a gradient.
+        width: int.
+        of_queries: function of `j`, what all heads share with the queries of a block.
+
+    Returns:
+        (..., T, `width`), in the dtype of the grid.
+    """
+
+    def parts_of(tensors, i, j):
+        pairs = zip(inputs.items(), tensors, strict=True)
+        # `tf.identity`: q and k may be the same tensor.
+        return {name: tf.identity(part.cut(x, i, j)) for (name, part), x in pairs}
+
+    def output_of(i, j, shared, parts):
+        fixed = {name: part.cut(part.x, i, j) for name, part in (constants or {}).items()}
+        return attend(i, j, shared, **parts, **fixed)
+
+    @tf.custom_gradient
+    def run(*tensors):
+        def forward(i, j, shared, outputs):
+            output = output_of(i, j, shared, parts_of(tensors, i, j))
+            return [outputs.write(grid.number(i, j), output)]
+
+        def gradient(upstream):
+            def backward(i, j, shared, *states):
+                parts = parts_of(tensors, i, j)
+                with tf.GradientTape() as tape:
+                    tape.watch(parts)
+                    output = output_of(i, j, shared, parts)
+                new = tape.gradient(output, parts, grid.new_rows_of(upstream, i, j))
+                return [
+                    part.add(state, tf.cast(new[name], grid.dtype), i, j)
+                    for (name, part), state in zip(inputs.items(), states, strict=True)
+                ]
+
+            states = [part.start() for part in inputs.values()]
+            states = grid.loop(backward, states, of_queries)
+            gradients = []
+            for part, state in zip(inputs.values(), states, strict=True):
+                # One after the other, since joining holds the blocks and a copy of them in memory.
+                with tf.control_dependencies(gradients):
+                    gradients.append(tf.cast(part.finish(state), part.x.dtype))
+            return gradients
+
+        (outputs,) = grid.loop(forward, [grid.array_of_rows(width)], of_queries)
+        return grid.join_rows(outputs, width), gradient
+
+    output = run(*(part.x for part in inputs.values()))
+    output = tf.reshape(output, tf.concat([grid.lead, tf.shape(output)[1:]], 0))
+    output.set_shape((*grid.rows, width if isinstance(width, int) else None))
+    return output
 
 
 def merge_leading(x):

@@ -4,12 +4,17 @@ Axes: T target (query) length, S source (key) length, H head width; the leading 
 are "...".
 """
 
-import math
-
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.blocks import Blocks, shape_of
+from tf_transformer.functional.attention.blocks import (
+    Grid,
+    OfHeads,
+    OfPairs,
+    OfQueries,
+    recompute,
+    shape_of,
+)
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.plan import choose_plan
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
@@ -33,10 +38,16 @@ def complex_attention(q, k, v, mask=None, *, return_attention_weights=True, plan
     if plan.name == "whole":
         output, weights = _attend(*parts, blocked)
         return to_complex(output), weights if return_attention_weights else None
-    *others, source = [*shape_of(q)[:-2], shape_of(k)[-2]]
-    at_once = plan.most_scores // (math.prod(others) * source)
-    rows = max(1, at_once) if isinstance(at_once, int) else tf.maximum(1, at_once)
-    return to_complex(_attend_by_rows(*parts, blocked, rows)), None
+    grid = Grid(parts[0], shape_of(k)[-2], plan.most_scores)
+    names = {"q": OfQueries, "k": OfHeads, "v": OfHeads}
+    inputs = {name: kind(grid, x) for (name, kind), x in zip(names.items(), parts, strict=True)}
+    constants = {} if blocked is None else {"blocked": OfPairs(grid, blocked)}
+
+    def attend(i, j, shared, q, k, v, blocked=None):
+        return _attend(q, k, v, blocked)[0]
+
+    output = recompute(attend, grid, inputs, constants, width=parts[2].shape[-1])
+    return to_complex(output), None
 
 
 def _attend(q, k, v, blocked):
@@ -51,52 +62,6 @@ def _attend(q, k, v, blocked):
         scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, scores.dtype), scores)
     weights = tf.nn.softmax(scores)
     return tf.matmul(weights, v), weights
-
-
-def _attend_by_rows(q, k, v, blocked, rows):
-    """The output of `_attend`, from `rows` queries at a time, forward and backward."""
-    queries = Blocks.of(q, -2, rows)
-
-    def output_of(i, q, k, v):
-        return _attend(q, k, v, None if blocked is None else queries.cut(blocked, -2, i))[0]
-
-    def blocks(width):
-        static = queries.size if isinstance(queries.size, int) else None
-        shape = (*q.shape[:-2], static, width)
-        return tf.TensorArray(q.dtype, queries.count, element_shape=shape)
-
-    @tf.custom_gradient
-    def attend(q, k, v):
-        def forward(i, outputs):
-            return i + 1, outputs.write(i, output_of(i, queries.cut(q, -2, i), k, v))
-
-        def gradient(upstream):
-            def backward(i, dq, dk, dv):
-                seen = tf.expand_dims(queries.seen(i), 1)  # counted by the previous block
-                up = tf.where(seen, tf.zeros((), q.dtype), queries.cut(upstream, -2, i))
-                inputs = queries.cut(q, -2, i), tf.identity(k), tf.identity(v)
-                with tf.GradientTape() as tape:
-                    tape.watch(inputs)
-                    output = output_of(i, *inputs)
-                dq_rows, dk_more, dv_more = tape.gradient(output, inputs, up)
-                return i + 1, dq.write(i, dq_rows), dk + dk_more, dv + dv_more
-
-            state = blocks(q.shape[-1]), tf.zeros_like(k), tf.zeros_like(v)
-            dq, dk, dv = _loop(queries.count, backward, state)
-            return queries.join(dq.stack()), dk, dv
-
-        (outputs,) = _loop(queries.count, forward, (blocks(v.shape[-1]),))
-        return queries.join(outputs.stack()), gradient
-
-    output = attend(q, k, v)
-    output.set_shape((*q.shape[:-1], v.shape[-1]))
-    return output
-
-
-def _loop(count, body, state):
-    """Run `body(i, *state)`, one block at a time."""
-    start = tf.constant(0), *state
-    return tf.while_loop(lambda i, *_: i < count, body, start, parallel_iterations=1)[1:]
 
 
 def _check_inputs(q, k, v):
