@@ -1,0 +1,271 @@
+"""Models in LiteRT's format, run without TensorFlow: `pip install -e ".[lite]"`.
+
+`export.write_litert` writes them. These classes need numpy, ai-edge-litert and tokenizers.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
+from tf_transformer.json_text import parse_json
+from tf_transformer.tokenizers import Tokenizer
+
+__all__ = ["LiteClassifier", "LiteModel", "LiteTextEncoder", "LiteTranslator", "load"]
+
+DESCRIPTION = "litert.json"
+MODEL = "model.tflite"
+TOKENIZER = "tokenizer.json"
+
+
+class LiteModel:
+    """Base class of the models that run by LiteRT, on a CPU.
+
+    Args:
+        folder: str or Path, written by `export.write_litert`.
+        threads: int, for each product of matrices.
+
+    Raises:
+        FileNotFoundError: If the folder has no description.
+        ImportError: If ai-edge-litert or tokenizers is not installed.
+        ValueError: If the folder holds another kind of model, or the file cannot be read.
+
+    Example:
+        >>> LiteModel("nowhere")
+        Traceback (most recent call last):
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
+    """
+
+    def __init__(self, folder, threads=1):
+        self.description = read_description(folder)
+        wanted = KINDS[self.description["kind"]]
+        if type(self) in KINDS.values() and type(self) is not wanted:
+            raise ArgumentError(
+                "folder",
+                f"a model for {type(self).__name__}",
+                f"one for {wanted.__name__}: {folder}",
+                "Use tf_transformer.litert.load.",
+            )
+        self.tokenizer = Tokenizer.load(Path(folder) / TOKENIZER)
+        self.functions = read_functions(Path(folder) / MODEL, threads)
+
+    def rows(self, texts, most):
+        """Ids of texts without special tokens, at most so many for each: list of lists."""
+        if self.description["lowercase"] and not isinstance(texts, str):
+            texts = [text.lower() for text in texts]
+        return [ids[:most] for ids in self.tokenizer.encode(texts)]
+
+
+def read_description(folder):
+    """Read `litert.json`."""
+    path = Path(folder) / DESCRIPTION
+    if not path.is_file():
+        raise MissingFileError("folder", f"{DESCRIPTION}, from write_litert, in {folder}")
+    try:
+        description = parse_json(path.read_bytes())
+        kind = description.get("kind")
+    except (ValueError, AttributeError) as error:
+        raise ArgumentError("folder", "a description", error, place=path) from error
+    if kind not in tuple(KINDS):  # it may not be hashable
+        raise ArgumentError(
+            "folder",
+            f"a kind among {', '.join(KINDS)}",
+            f"{kind!r}",
+            "A newer version may have written it.",
+            place=path,
+        )
+    return description
+
+
+def read_functions(path, threads=1):
+    """Load the functions of a LiteRT file."""
+    if threads < 1:
+        raise ArgumentError("threads", "at least 1", threads)
+    interpreter_of = import_interpreter()
+    try:
+        interpreter = interpreter_of(str(path), num_threads=threads)
+    except (ValueError, RuntimeError) as error:
+        raise ArgumentError("path", "a LiteRT file", path) from error
+    names = interpreter.get_signature_list()
+    return {name: interpreter.get_signature_runner(name) for name in names}
+
+
+def import_interpreter():
+    """Return LiteRT's class, or raise ImportError with the command that installs it."""
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError as error:
+        raise MissingPackage('ai-edge-litert is not installed: pip install -e ".[lite]"') from error
+    return Interpreter
+
+
+def padded(rows, pad_id=0, multiple=8):
+    """Make one array of rows of ids, as long as the longest row, rounded up.
+
+    LiteRT plans its memory again for each new shape, so few lengths are better than many.
+    """
+    longest = max(map(len, rows))
+    shape = len(rows), -(-longest // multiple) * multiple
+    ids, mask = np.full(shape, pad_id, np.int32), np.zeros(shape, np.int32)
+    for n, row in enumerate(rows):
+        ids[n, : len(row)], mask[n, : len(row)] = row, 1
+    return ids, mask
+
+
+BATCH = 16  # texts of similar length at once
+
+
+class LiteBert(LiteModel):
+    """A BERT model in LiteRT's format, with one function of texts."""
+
+    def run(self, texts):
+        """Run the model on N texts, in batches of similar length: float32 (N, ...)."""
+        facts = self.description
+        most = facts["max_length"]
+        rows = self.rows(texts, most - 2)
+        if not rows:
+            raise ArgumentError("texts", "at least one text", "none")
+        rows = [[facts["cls_id"], *ids, facts["sep_id"]] for ids in rows]
+        order = sorted(range(len(rows)), key=lambda n: len(rows[n]))
+        results = [None] * len(rows)
+        [function] = self.functions.values()
+        for start in range(0, len(rows), BATCH):
+            places = order[start : start + BATCH]
+            ids, mask = padded([rows[n] for n in places], facts["pad_id"])
+            inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": 0 * ids}
+            inputs = {name: array[:, :most] for name, array in inputs.items()}
+            [found] = function(**inputs).values()
+            for n, row in zip(places, found, strict=True):
+                results[n] = row
+        return np.stack(results)
+
+
+class LiteClassifier(LiteBert):
+    """A text classifier in LiteRT's format; `labels` are the names of its classes.
+
+    Args:
+        folder, threads: see `LiteModel`, also for what is raised.
+
+    Example:
+        >>> LiteClassifier("my-model").classify(["Where is it?"])  # doctest: +SKIP
+    """
+
+    @property
+    def labels(self):
+        """Tuple of C strings, in the order of the answers."""
+        return tuple(self.description["labels"])
+
+    def classify(self, texts):
+        """Classify texts: what the answers are, see `export.TextClassifier`.
+
+        Args:
+            texts: list of N strings; those that are too long are truncated.
+
+        Returns:
+            `(labels, answers)`: list of N strings, those with the largest answer; float32 array
+            (N, C), probabilities or the numbers of a regression.
+
+        Raises:
+            ValueError: If there is no text.
+        """
+        answers = self.run(texts)
+        return [self.labels[n] for n in answers.argmax(1)], answers
+
+
+class LiteTextEncoder(LiteBert):
+    """A sentence encoder in LiteRT's format.
+
+    Args:
+        folder, threads: see `LiteModel`, also for what is raised.
+
+    Example:
+        >>> LiteTextEncoder("my-model").encode(["Where is it?"])  # doctest: +SKIP
+    """
+
+    def encode(self, texts):
+        """Encode texts.
+
+        Args:
+            texts: list of N strings; those that are too long are truncated.
+
+        Returns:
+            float32 array (N, D).
+
+        Raises:
+            ValueError: If there is no text.
+        """
+        return self.run(texts)
+
+
+class LiteTranslator(LiteModel):
+    """A translator in LiteRT's format, which decodes greedily.
+
+    Args:
+        folder, threads: see `LiteModel`, also for what is raised.
+
+    Example:
+        >>> LiteTranslator("my-model").translate(["Where is it?"])  # doctest: +SKIP
+    """
+
+    def translate(self, texts):
+        """Translate texts, one after the other.
+
+        Args:
+            texts: list of N strings; those that are too long are truncated.
+
+        Returns:
+            list of N strings; "" for a blank text.
+        """
+        rows = self.rows(texts, self.description["longest_source"] - 1)
+        return self.tokenizer.decode([self._decode(ids) if ids else [] for ids in rows])
+
+    def _decode(self, ids):
+        facts = self.description
+        ids = [*ids, facts["end_id"]]
+        factor, offset = facts["length_limit"]
+        most = min(factor * len(ids) + offset, facts["longest_target"])
+        source, _ = padded([ids])
+        source = source[:, : facts["longest_source"]]
+        # Caches in steps too: a new size of them is a new shape for every layer.
+        slots = min(-(-most // 16) * 16, facts["longest_target"])
+        state = self.functions["encode"](ids=source, length=np.int32(slots))
+        token, found, num_tokens = facts["start_id"], [], self.tokenizer.vocab_size
+        while len(found) < most:
+            outputs = self.functions["step"](token=np.array([token], np.int32), **state)
+            # Never 0, the padding, nor an id without a token.
+            token = 1 + int(np.argmax(outputs.pop("logits")[0, 1:num_tokens]))
+            if token == facts["end_id"]:
+                break
+            found.append(token)
+            state = outputs
+        return found
+
+
+# What `export.write_litert` writes -> the class that runs it.
+KINDS = {
+    "classifier": LiteClassifier,
+    "text encoder": LiteTextEncoder,
+    "translator": LiteTranslator,
+}
+
+
+def load(folder, threads=1):
+    """Load a model that `export.write_litert` wrote.
+
+    Args:
+        folder, threads: see `LiteModel`.
+
+    Returns:
+        `LiteClassifier`, `LiteTextEncoder` or `LiteTranslator`.
+
+    Raises:
+        See `LiteModel`.
+
+    Example:
+        >>> load("nowhere")
+        Traceback (most recent call last):
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
+    """
+    return KINDS[read_description(folder)["kind"]](folder, threads)

@@ -1,0 +1,361 @@
+"""An HTTP server for exported models: JSON in, JSON out."""
+
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import time
+from typing import Annotated
+
+import fastapi
+import prometheus_client
+import pydantic
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from tf_transformer import __version__
+from tf_transformer.errors import ArgumentError
+from tf_transformer.export.loading import cores, load_saved_model
+from tf_transformer.export.translation.translate_texts import n_best_translations, translate_texts
+
+__all__ = ["Batcher", "Limits", "Overloaded", "Task", "create_app"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a server accepts, and how it makes batches.
+
+    Args:
+        most_batch: int, texts that the model computes together at most.
+        most_waiting: int, texts that may wait for it; further requests are refused with 503.
+        wait: float, seconds that a text waits for others to join its batch.
+        most_texts: int, texts of a request.
+        most_characters: int, characters of a text.
+        most_bytes: int, bytes of a request.
+
+    Raises:
+        ValueError: If a number is not positive, or `most_waiting` is below `most_texts`, so that a
+            request could never be accepted.
+
+    Example:
+        >>> Limits(most_batch=8).most_waiting
+        256
+    """
+
+    most_batch: int = 32
+    most_waiting: int = 256
+    wait: float = 0.002
+    most_texts: int = 64
+    most_characters: int = 5000
+    most_bytes: int = 2**20
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if not (value > 0 or (name == "wait" and value == 0)):
+                raise ArgumentError(name, "a positive number", value)
+        if self.most_waiting < self.most_texts:
+            raise ArgumentError(
+                "most_waiting",
+                f"at least {self.most_texts}, the texts of a request",
+                self.most_waiting,
+            )
+
+
+class Overloaded(Exception):
+    """More texts wait than the server accepts; try again later.
+
+    Example:
+        >>> raise Overloaded("256 texts are waiting.")
+        Traceback (most recent call last):
+        tf_transformer.serving.Overloaded: 256 texts are waiting.
+    """
+
+
+class Batcher:
+    """Joins the texts of requests that arrive together into batches for a model.
+
+    Args:
+        function: called in a thread with a list of strings; returns a list of results.
+        limits: `Limits`.
+        threads: int, batches computed side by side.
+
+    Example:
+        >>> async def main():
+        ...     batcher = Batcher(lambda texts: [text.upper() for text in texts], Limits())
+        ...     found = await asyncio.gather(batcher(["a", "b"]), batcher(["c"]))
+        ...     await batcher.close()
+        ...     return found
+        >>> asyncio.run(main())
+        [['A', 'B'], ['C']]
+    """
+
+    def __init__(self, function, limits, threads=1):
+        self._function = function
+        self._limits = limits
+        self._threads = threads
+        self._waiting = collections.deque()  # (text, future of its result)
+        self._arrived = asyncio.Event()
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads)
+        self._workers = []
+
+    @property
+    def waiting(self):
+        """How many texts wait."""
+        return len(self._waiting)
+
+    async def __call__(self, texts):
+        """Compute the results of some texts.
+
+        Args:
+            texts: list of str.
+
+        Returns:
+            list of the results.
+
+        Raises:
+            Overloaded: If too many texts wait.
+        """
+        if self.waiting + len(texts) > self._limits.most_waiting:
+            raise Overloaded(f"{self.waiting} texts are waiting.")
+        if not self._workers:
+            self._workers = [asyncio.create_task(self._work()) for _ in range(self._threads)]
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in texts]
+        self._waiting.extend(zip(texts, futures, strict=True))
+        self._arrived.set()
+        return await asyncio.gather(*futures)
+
+    async def close(self):
+        """Finish what waits, then stop."""
+        while self._waiting:
+            await asyncio.sleep(0.01)
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        self._pool.shutdown()
+
+    async def _work(self):
+        while True:
+            await self._arrived.wait()
+            if len(self._waiting) < self._limits.most_batch:
+                await asyncio.sleep(self._limits.wait)  # others may join
+            rows = min(self._limits.most_batch, len(self._waiting))
+            batch = [self._waiting.popleft() for _ in range(rows)]
+            if not self._waiting:
+                self._arrived.clear()
+            batch = [(text, future) for text, future in batch if not future.cancelled()]
+            if batch:
+                await asyncio.shield(self._compute(batch))
+
+    async def _compute(self, batch):
+        loop, texts = asyncio.get_running_loop(), [text for text, _ in batch]
+        try:
+            results = await loop.run_in_executor(self._pool, self._function, texts)
+        except Exception as error:
+            if len(batch) > 1:  # one text must not cost its neighbors their results
+                for row in batch:
+                    await self._compute([row])
+                return
+            results = [error]
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+
+class BodyLimit:
+    """An ASGI middleware that answers 413 when a request has more bytes than allowed."""
+
+    def __init__(self, app, most):
+        self.app = app
+        self.most = most
+
+    async def __call__(self, scope, receive, send):
+        """Answer a request; see the ASGI specification."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":  # the client has left
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self.most:
+                await self._refuse(send)
+                return
+        given = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+
+        async def again():
+            message = next(given, None)
+            return await receive() if message is None else message
+
+        await self.app(scope, again, send)
+
+    async def _refuse(self, send):
+        error = f"body: expected at most {self.most:,} bytes, got more."
+        content = json.dumps({"error": error}).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        headers.append((b"content-length", str(len(content)).encode()))
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+
+class Task:
+    """An exported model and what it does: translate, classify or embed.
+
+    Args:
+        folder: str or Path of the SavedModel of a `Translator`, `TextClassifier`,
+            `EarlyExitClassifier` or `TextEncoder`.
+        beam: bool, whether a translator searches with beams.
+
+    Attributes:
+        name: "translate", "classify" or "embed", the path of the service.
+        threads: int, batches to compute side by side.
+
+    Raises:
+        FileNotFoundError: If there is no SavedModel.
+        ValueError: If it is another kind of model, or `beam` and no translator.
+
+    Example:
+        >>> from tf_transformer.export import shipped_model
+        >>> task = Task(shipped_model("en-zh"))
+        >>> task.name, task(["Thank you."])
+        ('translate', [{'translation': '谢谢你。'}])
+    """
+
+    def __init__(self, folder, beam=False):
+        self._model = load_saved_model(folder)
+        self._beam = beam
+        kinds = {"translate": "translate", "classify": "classify", "encode": "embed"}
+        found = [name for method, name in kinds.items() if hasattr(self._model, method)]
+        if not found:
+            raise ArgumentError(
+                "model",
+                "an exported translator, classifier or sentence encoder",
+                f"another SavedModel, {folder}",
+            )
+        self.name = found[0]
+        if beam and self.name != "translate":
+            raise ArgumentError("beam", "a translator", f"a model to {self.name}")
+        self.threads = cores()
+
+    def __call__(self, texts):
+        """Compute the results of some texts."""
+        if self.name == "translate":
+            if self._beam:
+                found = [best[0][0] for best in n_best_translations(self._model, texts)]
+            else:
+                found = translate_texts(self._model, texts)
+            return [{"translation": text} for text in found]
+        if self.name == "classify":
+            found = self._model.classify(texts)
+            labels = [label.decode("utf-8") for label in found["label"].numpy()]
+            [kind] = found.keys() & {"probabilities", "values"}
+            rows = zip(labels, found[kind].numpy().tolist(), strict=True)
+            return [{"label": label, kind: row} for label, row in rows]
+        return [{"vector": row} for row in self._model.encode(texts).numpy().tolist()]
+
+
+def create_app(task, limits=None):
+    """Create the web application of a model, for any ASGI server.
+
+    POST /translate, /classify or /embed with `{"texts": [...]}` gives `{"results": [...]}`, one for
+    each text. GET /healthz says whether the server is up, /metrics its counters in the format of
+    Prometheus, /docs and /openapi.json what it accepts. A request that the server refuses gets
+    `{"error": "..."}` with 400 (no JSON, or texts that the model refuses), 413 (too large), 422
+    (other content) or 503 (too much to do, with Retry-After).
+
+    Args:
+        task: `Task`, or another function of a list of strings with `name` and `threads`.
+        limits: None for the defaults, or `Limits`.
+
+    Returns:
+        `fastapi.FastAPI`.
+
+    Example:
+        >>> from tf_transformer.export import shipped_model
+        >>> app = create_app(Task(shipped_model("en-zh")))
+        >>> sorted(app.openapi()["paths"])
+        ['/healthz', '/metrics', '/translate']
+    """
+    limits = limits or Limits()
+    registry = prometheus_client.CollectorRegistry()
+    requests = prometheus_client.Counter(
+        "requests", "Answered requests by status", ["status"], registry=registry
+    )
+    seconds = prometheus_client.Histogram(
+        "request_seconds", "Time from the request to its answer", registry=registry
+    )
+    batcher = None
+    waiting = prometheus_client.Gauge("waiting_texts", "Texts that wait", registry=registry)
+    waiting.set_function(lambda: batcher.waiting if batcher else 0)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app):
+        nonlocal batcher
+        batcher = Batcher(task, limits, task.threads)
+        yield
+        await batcher.close()
+
+    app = fastapi.FastAPI(
+        title=f"tf_transformer: {task.name}", version=__version__, lifespan=lifespan
+    )
+    text = Annotated[str, pydantic.Field(max_length=limits.most_characters)]
+    texts = Annotated[list[text], pydantic.Field(min_length=1, max_length=limits.most_texts)]
+    body = pydantic.create_model("Texts", texts=(texts, ...))
+    answer = pydantic.create_model("Results", results=(list[dict], ...))
+
+    @app.post(f"/{task.name}", response_model=answer)
+    async def compute(request: body):
+        try:
+            return {"results": await batcher(request.texts)}
+        except Overloaded as error:
+            raise HTTPException(503, str(error), {"Retry-After": "1"}) from error
+        except ArgumentError as error:
+            if error.argument != "texts":  # of the server, whose files are nobody else's business
+                raise
+            raise HTTPException(400, str(error)) from error
+
+    @app.get("/healthz")
+    async def healthz():
+        return {"status": "ok"}
+
+    @app.get("/metrics")
+    async def metrics():
+        content = prometheus_client.generate_latest(registry)
+        return Response(content, media_type=prometheus_client.CONTENT_TYPE_LATEST)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request, error):
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request, error):
+        first = error.errors()[0]  # without the input, which may be as long as the request
+        place = ".".join(map(str, first["loc"][1:]))
+        status = 400 if first["type"] == "json_invalid" else 422
+        return JSONResponse({"error": f"{place}: {first['msg']}"}, status)
+
+    @app.exception_handler(Exception)
+    async def failed(request, error):
+        return JSONResponse({"error": f"{type(error).__name__} in the model."}, 500)
+
+    @app.middleware("http")
+    async def counted(request, call_next):
+        start = time.perf_counter()
+        response = await call_next(request)
+        if request.url.path == f"/{task.name}":
+            requests.labels(response.status_code).inc()
+            seconds.observe(time.perf_counter() - start)
+        return response
+
+    app.add_middleware(BodyLimit, most=limits.most_bytes)
+    return app
