@@ -148,7 +148,8 @@ class LiteClassifier(LiteBert):
         folder, threads: see `LiteModel`, also for what is raised.
 
     Example:
-        >>> LiteClassifier("my-model").classify(["Where is it?"])  # doctest: +SKIP
+        >>> folder = "my-model"  # from `export.write_litert`
+        >>> LiteClassifier(folder).classify(["Where is it?"])  # doctest: +SKIP
     """
 
     @property
@@ -180,7 +181,8 @@ class LiteTextEncoder(LiteBert):
         folder, threads: see `LiteModel`, also for what is raised.
 
     Example:
-        >>> LiteTextEncoder("my-model").encode(["Where is it?"])  # doctest: +SKIP
+        >>> folder = "my-model"  # from `export.write_litert`
+        >>> LiteTextEncoder(folder).encode(["Where is it?"])  # doctest: +SKIP
     """
 
     def encode(self, texts):
@@ -205,7 +207,8 @@ class LiteTranslator(LiteModel):
         folder, threads: see `LiteModel`, also for what is raised.
 
     Example:
-        >>> LiteTranslator("my-model").translate(["Where is it?"])  # doctest: +SKIP
+        >>> folder = "my-model"  # from `export.write_litert`
+        >>> LiteTranslator(folder).translate(["Where is it?"])  # doctest: +SKIP
     """
 
     def translate(self, texts):

@@ -101,7 +101,7 @@ class BucketedFunction(tf.Module):
     @property
     def programs(self):
         """int, the number of programs that are ready."""
-        return np.count_nonzero(self._ready.numpy())
+        return int(np.count_nonzero(self._ready.numpy()))
 
     def pad(self, inputs):
         """Pad a batch to its bucket; B beyond the largest to a power of two, so that XLA compiles
