@@ -40,6 +40,7 @@ def test_what_is_not_compiled_is_plain_and_compiles_nothing():
     model = Doubled()
     with count_compilations() as built:
         assert [form(model, *shape) for shape in ((1, 1), (8, 20), (9, 3), (2, 21))] == [3] * 4
+        assert model.compute(tf.ones((3, 5), tf.int32)).shape == (3, 5)  # not padded
     assert built.xla == 0
 
 
