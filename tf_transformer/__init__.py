@@ -120,7 +120,6 @@ _HOMES = {
         "compile_for",
         "freeze",
         "stablehlo",
-        "warm_up",
         "warm_up_in_background",
     ),
 }

@@ -2,16 +2,25 @@
 
 import json
 
-from tf_transformer.errors import ArgumentError
 
-
-def parse_json(text, **options):
-    """Parse JSON, with one kind of error for all that is not."""
+def parse_json(text, parse_float=None):
+    """Parse JSON; a `json.JSONDecodeError` for everything else, and for keys that occur twice."""
     try:
-        return json.loads(text.decode() if isinstance(text, bytes) else text, **options)
+        text = text.decode() if isinstance(text, bytes) else text
+        return json.loads(text, object_pairs_hook=_distinct, parse_float=parse_float)
     except RecursionError:
         raise json.JSONDecodeError("It is nested too deeply", "", 0) from None
-    except (json.JSONDecodeError, ArgumentError):
+    except json.JSONDecodeError:
         raise
     except ValueError as error:
         raise json.JSONDecodeError(str(error), "", 0) from None
+
+
+def _distinct(pairs):
+    """A dict of pairs whose keys differ; of two values Python would take the last."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"The key {twice!r} occurs twice")
+    return content

@@ -24,10 +24,10 @@ from tf_transformer import (
     with_vocab_size,
 )
 from tf_transformer.export import write_litert
-from tf_transformer.export.compile_for import REQUESTS
 from tf_transformer.export.loading import load_saved_model
+from tf_transformer.export.saving import REQUESTS
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
-from tf_transformer.serving.app import Task
+from tf_transformer.serving import Task
 
 TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "\x00 \u2028 é", "bad"]
 

@@ -7,13 +7,8 @@ import tensorflow as tf
 from tiny_bert import tiny_folder
 
 from tf_transformer import TextEncoder, count_compilations
-from tf_transformer.export.compile_for import (
-    REQUESTS,
-    in_bucket,
-    warm_up_texts,
-    write_warm_up_requests,
-)
-from tf_transformer.export.saving import save_module
+from tf_transformer.export.compile_for import bucket_lengths, warm_up_texts
+from tf_transformer.export.saving import REQUESTS, save_module, write_warm_up_requests
 
 VECTOR = Path(__file__).parents[1] / "vectors" / "warm_up_requests.tfrecord"
 BATCHES = [["Hello!"], ["", "中文 " * 99, "a\x00b"]]
@@ -32,7 +27,7 @@ def test_one_text_for_each_short_bucket_and_all_of_them_together(longest):
     assert [[text] for text in together] == each and len(each) <= 4
     for ends in (1, 2):  # tokens around those of the text
         lengths = [min(len(text.split()) + ends, longest) for text in together]
-        buckets = [in_bucket(tf.ones((1, n), tf.int32), longest).shape[1] for n in lengths]
+        buckets = [min(b for b in bucket_lengths(longest) if b >= n) for n in lengths]
         expected = [n for n in (8, 16, 32, 64) if n < longest] + [longest] * (longest <= 64)
         assert buckets == expected
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer import gather_rows
-from tf_transformer.generation.decode_loop import decode_loop
+from tf_transformer.generation.decoding import decode_loop
 
 
 def stay(state, sentences, room):

@@ -79,7 +79,7 @@ def test_an_error_of_the_model_says_nothing_of_the_machine(client):
 def test_too_much_to_do(monkeypatch):
     limits = Limits(most_texts=1, most_waiting=1)
     with TestClient(create_app(Task(), limits)) as client:
-        monkeypatch.setattr("tf_transformer.serving.batcher.Batcher.waiting", 1)
+        monkeypatch.setattr("tf_transformer.serving.Batcher.waiting", 1)
         answer = client.post("/translate", json={"texts": ["a"]})
     assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
     assert answer.json() == {"error": "1 texts are waiting."}
@@ -104,7 +104,7 @@ def test_health_counters_and_description(client):
 
 
 def test_a_body_in_many_pieces_is_refused_early():
-    from tf_transformer.serving.app import BodyLimit
+    from tf_transformer.serving import BodyLimit
 
     async def main():
         async def receive():

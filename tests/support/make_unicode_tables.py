@@ -19,7 +19,7 @@ PATH = Path(tf_transformer.__file__).parent / "tokenizers" / "graph" / "unicode.
 BLOCK = 256
 POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 
-# Bits of the table `classes`, as in tf_transformer/tokenizers/graph/characters.py.
+# Bits of the table `classes`, as in tf_transformer/tokenizers/graph/texts.py.
 CLASSES = (
     "bert_removed",
     "bert_space",

@@ -142,7 +142,7 @@ def test_a_key_that_is_there_twice_is_refused(tokenizer_path, tmp_path):
     text = tokenizer_path.read_text(encoding="utf-8")
     path = tmp_path / "twice.json"
     path.write_text(text.replace('"Ġt":', '"Ġa":', 1), encoding="utf-8")
-    with pytest.raises(ValueError, match="expected each key once, got 'Ġa' twice"):
+    with pytest.raises(ValueError, match="expected JSON, got The key 'Ġa' occurs twice"):
         Tokenizer.load(path)
 
 

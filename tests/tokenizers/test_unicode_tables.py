@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from make_unicode_tables import CLASSES, PATH, make_tables
 
-from tf_transformer.tokenizers.graph import characters
+from tf_transformer.tokenizers.graph import texts
 
 
 @pytest.mark.slow
@@ -15,6 +15,6 @@ def test_the_tables_are_what_the_installed_package_says():
 
 
 def test_the_classes_have_the_names_they_were_asked_by():
-    assert tuple(characters._CLASSES) == CLASSES
-    chinese = characters.characters_of("chinese")
+    assert tuple(texts._CLASSES) == CLASSES
+    chinese = texts.characters_of("chinese")
     assert chinese[ord("我")] and not chinese[ord("か")]

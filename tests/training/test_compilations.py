@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tf_transformer import count_compilations, warm_up
+from tf_transformer import count_compilations
 from tf_transformer.data import PairSource, load_corpus
 from tf_transformer.export.translation.translator import load_translator, shipped_model
 from tf_transformer.training import PRESETS, TrainingRun
@@ -58,8 +58,8 @@ def test_training_on_the_embedded_corpus_builds_two_programs_a_bucket(tmp_path, 
 def test_translating_builds_one_graph_for_all_batches_and_lengths():
     translator = load_translator(shipped_model("en-zh"))
     with count_compilations() as first:
-        (seconds,) = warm_up(translator.translate, [(tf.constant(["I see."]),)])
-    assert seconds > 0 and first.xla == 0
+        translator.translate(tf.constant(["I see."]))
+    assert first.xla == 0
     with count_compilations() as later:
         translator.translate(tf.constant(["I love China.", "Where is the station?"]))
         translator.translate(tf.constant(["He is reading a book."] * 5))

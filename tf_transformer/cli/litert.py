@@ -37,13 +37,12 @@ def lite_model(folder, kind):
     """Load a model that `litert` wrote, without TensorFlow."""
     if folder is None or not (Path(folder) / "litert.json").is_file():
         return None
-    from tf_transformer import litert
-    from tf_transformer.litert.lite_models import read_description
+    from tf_transformer.litert import load, read_description
 
     found = read_description(folder)["kind"]
     if found != kind:
         raise ArgumentError("--model", f"a {kind}", f"a {found} for LiteRT: {folder}")
-    return litert.load(folder)
+    return load(folder)
 
 
 def _litert(options):
@@ -54,7 +53,7 @@ def _litert(options):
     import_tensorflow()
     from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import write_litert
-    from tf_transformer.litert.lite_models import DESCRIPTION
+    from tf_transformer.litert import DESCRIPTION
 
     check_replaceable(options.output, only_with=DESCRIPTION)
     if (folder / "run.json").is_file():
@@ -87,7 +86,7 @@ def _of_run(folder):
 
 def _of_bert(folder):
     """The model, its vocabulary, and what is done with texts before it."""
-    from tf_transformer.export.text_encoder import read_text_settings
+    from tf_transformer.export.text_models import read_text_settings
     from tf_transformer.models import bert
     from tf_transformer.models.bert.checkpoints.config_files import read_json
     from tf_transformer.models.bert.text_inputs import read_tokenizer_file

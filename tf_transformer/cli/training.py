@@ -98,7 +98,7 @@ def _train_pairs(options):
     import keras
 
     from tf_transformer.export import TextEncoder
-    from tf_transformer.export.text_encoder import read_text_settings
+    from tf_transformer.export.text_models import read_text_settings
     from tf_transformer.models.bert import SentenceEncoder, read_tokenizer
     from tf_transformer.training import FineTuning, hard_negatives, retrieval_scores, train_pairs
 

@@ -1,6 +1,8 @@
 """The commands translate and evaluate."""
 
 import contextlib
+import dataclasses
+import functools
 import json
 import sys
 
@@ -106,7 +108,6 @@ def _translate(options):
         _translate_by_litert(lite, options)
         return
     import_tensorflow(optimize_graphs=file is not None, share_operations=False)
-    from tf_transformer.cli.translating import print_translations, translate_to_file
     from tf_transformer.export import Sampling
     from tf_transformer.export.translation import translator as saved
 
@@ -115,15 +116,73 @@ def _translate(options):
     translator = saved.load_translator(path)
     most = saved.read_description(path)["model"]["pe_input"] - 1  # one for the end token
     if options.output:
-        translate_to_file(translator, file, options.output, most, **how)
+        _translate_to_file(translator, file, options.output, most, **how)
         return
     if options.text:
-        print_translations(translator, [options.text], options.n_best, most, **how)
+        _print_translations(translator, [options.text], options.n_best, most, **how)
         return
     # Read as bytes: a line that is not UTF-8 must not stop the others.
     with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
         chunks = _chunks(lines, 1024 if file else 1)
-        print_translations(translator, chunks, options.n_best, most, **how)
+        _print_translations(translator, chunks, options.n_best, most, **how)
+
+
+def _print_translations(translator, chunks, n_best, most, *, beam=False, sample=None):
+    """Print the translations of texts, and report which texts are too long for the model."""
+    from tf_transformer.export import n_best_translations, translate_texts
+
+    done = 0
+    for texts in chunks:
+        counted = functools.partial(_warn, most, done + 1)
+        if n_best:
+            results = n_best_translations(translator, texts, counted=counted)
+            for number, found in enumerate(results, done + 1):
+                for translation, score in found:
+                    if score > -float("inf"):
+                        print(f"{number}\t{score:.4f}\t{one_line(translation)}")
+        else:
+            part = sample and dataclasses.replace(sample, seed=sample.seed + done)
+            translations = translate_texts(
+                translator, texts, beam=beam, sample=part, counted=counted
+            )
+            for translation in translations:
+                print(one_line(translation))
+        sys.stdout.flush()
+        done += len(texts)
+
+
+def _translate_to_file(translator, source, target, most, *, beam=False, sample=None):
+    """Run `translate_file`, and show its progress on a terminal."""
+    from tf_transformer.export import translate_file
+
+    def progress(lines, share):
+        if sys.stderr.isatty():
+            end = "\n" if share == 1 else ""
+            print(f"\r{lines:,} lines, {share:.0%}", end=end, file=sys.stderr, flush=True)
+
+    try:
+        translate_file(
+            translator,
+            source,
+            target,
+            beam=beam,
+            sample=sample,
+            progress=progress,
+            counted=functools.partial(_warn, most),
+        )
+    except KeyboardInterrupt:
+        print("\nThe translations so far are kept. Resume with the same command.", file=sys.stderr)
+        raise
+
+
+def _warn(most, first, counts):
+    for number, length in enumerate(counts, start=first):
+        if length > most:
+            print(
+                f"tf-transformer: text {number} has {length} tokens; the model reads {most}, "
+                f"so the rest is left out. Split it into sentences.",
+                file=sys.stderr,
+            )
 
 
 def _translate_by_litert(lite, options):

@@ -60,6 +60,8 @@ class Buckets:
     order of epoch e depends only on `seed` and e, so that an interrupted run can resume at any step
     with the same batches.
 
+    A subclass that has a `dataset` names the `parts` of a batch, in the structure of `epoch`.
+
     Args:
         sizes: ints, the length of each row.
         matrices: function `(rows, length) -> arrays`: the arrays, int32 (rows, L), 0 = padding, of
@@ -117,6 +119,21 @@ class Buckets:
             fill = ((0, batch_size - len(chosen)), (0, 0))
             yield tuple(np.pad(matrix[chosen], fill) for matrix in matrices)
 
+    def dataset(self, first_epoch=0, first_step=0, epochs=None):
+        """The same batches as a `tf.data.Dataset`, epoch after epoch.
+
+        Args:
+            first_epoch, first_step, epochs: see `epochs_dataset`.
+
+        Returns:
+            `tf.data.Dataset` of what `epoch` yields, int32 (B, L).
+        """
+        import tensorflow as tf
+
+        ids = tf.TensorSpec((None, None), tf.int32)
+        signature = tf.nest.map_structure(lambda _: ids, self.parts)
+        return epochs_dataset(self, signature, first_epoch, first_step, epochs)
+
     def rows(self, epoch, step):
         """The rows of one batch.
 
@@ -166,6 +183,8 @@ class BucketedBatches(Buckets):
         ([[5, 6, 2, 0]], [[1, 7, 0, 0]], [[7, 2, 0, 0]])
     """
 
+    parts = (("source", "target_in"), "target_out")
+
     def __init__(self, sources, targets, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
         if len(sources) != len(targets):
             raise ArgumentError(
@@ -200,20 +219,6 @@ class BucketedBatches(Buckets):
         """
         for source, target_in, target_out in super().epoch(epoch, first_step):
             yield (source, target_in), target_out
-
-    def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The same batches as a `tf.data.Dataset`, epoch after epoch.
-
-        Args:
-            first_epoch, first_step, epochs: see `epochs_dataset`.
-
-        Returns:
-            `tf.data.Dataset` of `((source, target_in), target_out)`, int32 (B, L).
-        """
-        import tensorflow as tf
-
-        ids = tf.TensorSpec((None, None), tf.int32)
-        return epochs_dataset(self, ((ids, ids), ids), first_epoch, first_step, epochs)
 
     def _matrices(self, pairs, length):
         shape = (len(pairs), length)
@@ -251,6 +256,8 @@ class LanguageModelBatches(Buckets):
         ([[1, 5, 6], [7, 0, 0]], [[2, 0, 0], [5, 6, 7]])
     """
 
+    parts = ("ids", "labels")
+
     def __init__(self, documents, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
         if not documents:
             raise ArgumentError("documents", "at least one", "none")
@@ -273,17 +280,3 @@ class LanguageModelBatches(Buckets):
             tokens_per_batch=tokens_per_batch,
             seed=seed,
         )
-
-    def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The same batches as a `tf.data.Dataset`, epoch after epoch.
-
-        Args:
-            first_epoch, first_step, epochs: see `epochs_dataset`.
-
-        Returns:
-            `tf.data.Dataset` of `(ids, labels)`, int32 (B, L).
-        """
-        import tensorflow as tf
-
-        ids = tf.TensorSpec((None, None), tf.int32)
-        return epochs_dataset(self, (ids, ids), first_epoch, first_step, epochs)

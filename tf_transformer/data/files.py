@@ -153,18 +153,15 @@ def _acquired(folder):
         raise ArgumentError("path", "a file", "a symbolic link", "Delete it.", place=path)
     while True:
         with open(path, "a+", encoding="utf-8") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    file.seek(0)
-                    raise ArgumentError(
-                        "folder",
-                        "a folder that no other process uses",
-                        file.read() or "one that another process uses",
-                        "Wait until it ends, stop it, or choose another folder.",
-                        place=folder,
-                    ) from None
+            if not lock_file(file):
+                file.seek(0)
+                raise ArgumentError(
+                    "folder",
+                    "a folder that no other process uses",
+                    file.read() or "one that another process uses",
+                    "Wait until it ends, stop it, or choose another folder.",
+                    place=folder,
+                )
             # The one before may have removed the file between our opening and locking it.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 file.truncate(0)
@@ -172,6 +169,17 @@ def _acquired(folder):
                 file.flush()
                 yield path
                 return
+
+
+def lock_file(file):
+    """Lock an open file until it is closed; False if another process has locked it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def map_array(path):

@@ -90,10 +90,9 @@ def read_labelled_tsv(train, validation=None, test=None):
             split.
 
     Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "train.tsv"
-        >>> _ = path.write_text("".join(f"{n % 2}\\tNumber {n}.\\n" for n in range(100)))
-        >>> data = read_labelled_tsv(path)
+        >>> lines = [f"{n % 2}\\tNumber {n}.\\n" for n in range(100)]
+        >>> _ = Path("train.tsv").write_text("".join(lines))
+        >>> data = read_labelled_tsv("train.tsv")
         >>> data.labels, len(data.train) + len(data.validation) + len(data.test)
         (('0', '1'), 100)
     """

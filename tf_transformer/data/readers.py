@@ -29,13 +29,8 @@ def read_files(source_file, target_file):
             blank.
 
     Example:
-        >>> import os, tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> english, french = os.path.join(folder, "text.en"), os.path.join(folder, "text.fr")
-        >>> for path, text in ((english, "Hi."), (french, "Salut !")):
-        ...     with open(path, "w", encoding="utf-8") as file:
-        ...         _ = file.write(text)
-        >>> read_files(english, french)
+        >>> _ = Path("text.en").write_text("Hi."), Path("text.fr").write_text("Salut !")
+        >>> read_files("text.en", "text.fr")
         [('Hi.', 'Salut !')]
     """
     sources = read_lines(source_file, "source_file")
@@ -72,11 +67,8 @@ def read_tsv(path, argument="path"):
             columns or a blank one among the first two.
 
     Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "pairs.tsv")
-        >>> with open(path, "w", encoding="utf-8") as file:
-        ...     _ = file.write("Hi.\\tSalut !\\tsaid by Tom")
-        >>> read_tsv(path)
+        >>> _ = Path("pairs.tsv").write_text("Hi.\\tSalut !\\tsaid by Tom")
+        >>> read_tsv("pairs.tsv")
         [('Hi.', 'Salut !')]
     """
     return [

@@ -5,8 +5,8 @@ from itertools import groupby
 from os import PathLike
 from pathlib import Path
 
+from tf_transformer.data.prepared_pairs import PreparedPairs
 from tf_transformer.data.readers import load_corpus, read_files, read_lines, read_tsv
-from tf_transformer.data.shards.prepared_pairs import PreparedPairs
 from tf_transformer.data.split import Split, split_pairs, split_with_validation
 from tf_transformer.errors import ArgumentError
 
@@ -28,11 +28,8 @@ def read_documents(paths):
         ValueError: If `paths` is empty, or a file is empty, damaged or not UTF-8.
 
     Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "text.txt")
-        >>> with open(path, "w", encoding="utf-8") as file:
-        ...     _ = file.write("It rains.\\nTake a coat.\\n\\nCats sleep.\\n")
-        >>> read_documents(path)
+        >>> _ = Path("text.txt").write_text("It rains.\\nTake a coat.\\n\\nCats sleep.\\n")
+        >>> read_documents("text.txt")
         [['It rains.', 'Take a coat.'], ['Cats sleep.']]
     """
     paths = [paths] if isinstance(paths, str | PathLike) else list(paths)

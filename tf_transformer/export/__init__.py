@@ -1,24 +1,30 @@
 """Exported models: SavedModels and their model cards, a folder for each thing that is served."""
 
 from tf_transformer.export.chain import compress
-from tf_transformer.export.classification import EarlyExitClassifier, TextClassifier
-from tf_transformer.export.compile_for import compile_for, warm_up, warm_up_in_background
+from tf_transformer.export.compile_for import compile_for, warm_up_in_background
 from tf_transformer.export.saving import StoredWeights, freeze
 from tf_transformer.export.stablehlo import stablehlo
-from tf_transformer.export.text_encoder import TextEncoder, embed_lines, nearest, write_vectors
-from tf_transformer.export.translation import (
-    IdTranslator,
-    Sampling,
-    Translator,
-    load_transformer,
-    load_translator,
+from tf_transformer.export.text_models import EarlyExitClassifier, TextClassifier, TextEncoder
+from tf_transformer.export.translation.id_translator import IdTranslator, Sampling
+from tf_transformer.export.translation.translate_texts import (
     n_best_translations,
-    save_translator,
-    shipped_model,
     translate_file,
     translate_texts,
 )
-from tf_transformer.export.vector_index import VectorIndex, write_index
+from tf_transformer.export.translation.translator import (
+    Translator,
+    load_transformer,
+    load_translator,
+    save_translator,
+    shipped_model,
+)
+from tf_transformer.export.vector_index import (
+    VectorIndex,
+    embed_lines,
+    nearest,
+    write_index,
+    write_vectors,
+)
 from tf_transformer.export.write_litert import write_litert
 
 __all__ = [
@@ -43,7 +49,6 @@ __all__ = [
     "stablehlo",
     "translate_file",
     "translate_texts",
-    "warm_up",
     "warm_up_in_background",
     "write_index",
     "write_litert",

@@ -1,186 +1,165 @@
-"""Programs compiled before requests come: buckets of shapes, warm-up.
+"""Functions of ids that XLA compiles for buckets of shapes, before requests come.
 
-Axes: B batch, S length, T length.
+Axes: B batch, T length.
 """
 
 import contextlib
 import itertools
 import logging
 import threading
-import time
-from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 
-_SHORTEST = 8
+_log = logging.getLogger("tf_transformer")
+# The arguments of `BucketedFunction.warm_up`.
+_SIZES = tuple(tf.TensorSpec((), tf.int32, name=name) for name in ("rows", "length"))
+SMALL_ROWS = (1, 2, 4, 8)
+# Of the largest output: padding changes the last bits, a missing mask changes far more.
+_TOLERANCE = 0.02
 
 
-def in_bucket(ids, longest):
-    """Pad a batch with zeros to the next bucket, so that XLA compiles few programs.
-
-    B becomes a power of two; S becomes 8, 16, 32 and so on, at most `longest`.
-    """
-    rows, length = tf.unstack(tf.shape(ids))
-    wanted = tf.minimum(tf.maximum(_power_of_two(length), _SHORTEST), tf.maximum(longest, length))
-    return tf.pad(ids, [[0, _power_of_two(rows) - rows], [0, wanted - length]])
-
-
-def lengths_of_buckets(longest):
-    """The lengths that `in_bucket` pads to."""
+def bucket_lengths(longest):
+    """The lengths 8, 16, 32 and so on, the last of which is `longest`."""
     lengths = []
     while not lengths or lengths[-1] < longest:
-        lengths.append(min(longest, _SHORTEST * 2 ** len(lengths)))
+        lengths.append(min(longest, 8 * 2 ** len(lengths)))
     return lengths
 
 
-def _power_of_two(number):
-    """The smallest power of two that is at least `number`; 0 for 0."""
-    powers = 2 ** tf.range(31)
-    least = tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
-    return tf.where(number > 0, least, 0)
+class BucketedFunction(tf.Module):
+    """A function of ids that XLA compiles for some batch sizes and lengths, its buckets.
 
-
-# TensorFlow Serving looks for this file in the folder of a SavedModel.
-REQUESTS = Path("assets.extra", "tf_serving_warmup_requests")
-_LONGEST = 64  # a request of more tokens would delay the start
-
-
-def warm_up_texts(longest):
-    """Batches of texts, one text for each short bucket and all of them together."""
-    # Two less: with a token at one end or at both a text is still in the bucket.
-    lengths = [length for length in lengths_of_buckets(longest) if length <= _LONGEST]
-    texts = [" ".join("a" * max(1, length - 2)) for length in lengths]
-    return [*([text] for text in texts), texts]
-
-
-def write_warm_up_requests(folder, batches):
-    """Write requests to `serving_default`, a TFRecord of `tensorflow.serving.PredictionLog`."""
-    file = Path(folder) / REQUESTS
-    file.parent.mkdir(exist_ok=True)
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        for batch in batches:
-            writer.write(_prediction_log(batch))
-
-
-def _prediction_log(texts):
-    # By hand, as its classes are in a package of their own; all of its fields hold bytes.
-    # Numbers: tensorflow_serving/apis/{prediction_log,predict,model}.proto
-    tensor = tf.make_tensor_proto([text.encode("utf-8") for text in texts])
-    entry = _field(1, b"text") + _field(2, tensor.SerializeToString())
-    request = _field(1, _field(3, b"serving_default")) + _field(2, entry)
-    return _field(6, _field(1, request))
-
-
-def _field(number, content):
-    """A field of a protocol buffer: its number, the length of its content, the content."""
-    size, rest = [], len(content)
-    while rest > 127:
-        size.append(rest & 127 | 128)
-        rest >>= 7
-    return bytes([number << 3 | 2, *size, rest]) + content
-
-
-_ROWS = (1, 2, 4, 8)
-# The arguments of a function that compiles for a bucket.
-SIZES = tuple(tf.TensorSpec((), tf.int32, name=name) for name in ("rows", "length"))
-
-
-class SmallBatches(tf.Module):
-    """A function of ids that uses XLA for the small batches that it has compiled a program for.
-
-    `warm_up` compiles the program of a bucket: B is 1, 2, 4 or 8, and T 8, 16, 32 and so on. A
-    batch that fits is padded to its bucket; all others, and all before that, take the plain
-    function.
+    A batch is padded with zeros to its bucket if the program of this bucket is ready, and the
+    result is cut to the batch's rows. All other batches take the plain function.
 
     Args:
         compiled: function that calls XLA, `(nest of integer tensors (B, T), *settings) -> nest of
             tensors (B, ...)`.
-        plain: function from and to the same for batches of any size; trailing axes may differ.
+        plain: function from and to the same for batches of any size; other axes may differ.
         specs: nest of `tf.TensorSpec((None, None))`, the inputs.
-        longest: int, the largest T of a bucket.
-        at_once: bool. True compiles each bucket when the first batch falls into it.
+        rows, lengths: ascending ints, the B and T of the buckets.
+        at_once: bool. True compiles each bucket when the first batch falls into it, and pads the
+            batches for the plain function too, B to a power of two.
         settings: tuple of `tf.TensorSpec(())`, further arguments.
     """
 
-    def __init__(self, compiled, plain, specs, longest, at_once=False, settings=()):
-        super().__init__(name="small_batches")
-        self._specs, self._settings = specs, settings
+    def __init__(self, compiled, plain, specs, rows, lengths, at_once=False, settings=()):
+        super().__init__(name="bucketed_function")
+        self._specs, self._settings, self._at_once = specs, settings, at_once
+        self._rows, self._lengths = np.array(rows, np.int32), np.array(lengths, np.int32)
         # Traced once, so that `warm_up` compiles the programs that serve.
         signature = [specs, *settings]
         self._compiled = tf.function(compiled, input_signature=signature, autograph=False)
-        self._plain, self._longest = plain, longest
-        shape = len(_ROWS), len(lengths_of_buckets(longest))
+        self._plain = plain
         # 0 or 1 for each bucket, not bool: a GPU cannot read a bool from a variable by its place.
-        self._new = tf.fill(shape, tf.constant(at_once, tf.int64))
+        self._new = tf.fill((len(rows), len(lengths)), tf.constant(at_once, tf.int64))
         self._ready = tf.Variable(self._new, trainable=False, name="ready")
         # Not a decorator, which would keep only a weak reference to the object.
-        self.warm_up = tf.function(self.warm_up, input_signature=SIZES, autograph=False)
+        self.warm_up = tf.function(self.warm_up, input_signature=_SIZES, autograph=False)
 
     def __call__(self, inputs, *settings):
         """Compute the function in a graph: nest (B, T) and scalars -> nest (B, ...)."""
-        padded = self._padded(inputs)
-        rows, length = tf.unstack(tf.shape(tf.nest.flatten(inputs)[0]))
-        is_small = (rows > 0) & (rows <= _ROWS[-1]) & (length > 0) & (length <= self._longest)
-        return tf.cond(
-            is_small & (tf.gather_nd(self._ready, self._bucket(padded)) > 0),
-            lambda: tf.nest.map_structure(lambda x: x[:rows], self._compiled(padded, *settings)),
-            lambda: self._plain(inputs, *settings),
+        rows, length = _shape(inputs)
+        padded = self.pad(inputs)
+        fits = (rows <= self._rows[-1]) & (length <= self._lengths[-1])
+        outputs = tf.cond(
+            fits & (tf.gather_nd(self._ready, self._bucket(rows, length)) > 0),
+            lambda: self._compiled(padded, *settings),
+            lambda: self._plain(padded if self._at_once else inputs, *settings),
         )
+        return tf.nest.map_structure(lambda x: x[:rows], outputs)
 
     def warm_up(self, rows, length):
         """Compile the program for the bucket of a batch.
 
         Args:
-            rows: scalar int32 tensor, B, 1 to 8.
-            length: scalar int32 tensor, T, at most `longest`.
+            rows: scalar int32 tensor, B, at least 1, at most that of the largest bucket.
+            length: scalar int32 tensor, T, the same.
 
         Returns:
             scalar int32 tensor, the number of programs that are ready.
 
         Raises:
-            tf.errors.InvalidArgumentError: If B is above 8, T above `longest`, or one of them 0.
+            tf.errors.InvalidArgumentError: If a size is out of range.
         """
-        shape = tf.stack([rows, length])
+        shape, most = tf.stack([rows, length]), [self._rows[-1], self._lengths[-1]]
         tf.debugging.Assert(
-            tf.reduce_all((shape >= 1) & (shape <= [_ROWS[-1], self._longest])),
-            [
-                f"rows, length: expected at least 1, at most {_ROWS[-1]} and {self._longest}, got",
-                shape,
-            ],
+            tf.reduce_all((shape >= 1) & (shape <= most)),
+            [f"rows, length: expected at least 1, at most {most[0]} and {most[1]}, got", shape],
         )
-        ones = tf.nest.map_structure(lambda spec: tf.ones(shape, spec.dtype), self._specs)
-        padded = self._padded(ones)
-        # Of its results, or TensorFlow would leave a call without side effects out.
         settings = [tf.ones((), spec.dtype) for spec in self._settings]
-        size = tf.size(tf.nest.flatten(self._compiled(padded, *settings))[0], tf.int64)
-        ready = self._ready.scatter_nd_update([self._bucket(padded)], [tf.sign(size + 1)])
+        outputs = self._compiled(self.pad(_ones(self._specs, shape)), *settings)
+        # Of its results, or TensorFlow would leave a call without side effects out.
+        size = tf.size(tf.nest.flatten(outputs)[0], tf.int64)
+        bucket = self._bucket(rows, length)
+        ready = self._ready.scatter_nd_update([bucket], [tf.sign(size + 1)])
         return tf.math.count_nonzero(ready, dtype=tf.int32)
 
-    def _padded(self, inputs):
-        return tf.nest.map_structure(lambda ids: in_bucket(ids, self._longest), inputs)
+    @property
+    def programs(self):
+        """int, the number of programs that are ready."""
+        return int(np.count_nonzero(self._ready.numpy()))
 
-    def _bucket(self, padded):
-        rows, length = tf.unstack(tf.shape(tf.nest.flatten(padded)[0]))
-        return tf.stack([_place(rows, _ROWS), _place(length, lengths_of_buckets(self._longest))])
+    def pad(self, inputs):
+        """Pad a batch to its bucket; B beyond the largest to a power of two, so that XLA compiles
+        few programs.
+        """
+        rows, length = _shape(inputs)
+        bucket = self._bucket(rows, length)
+        most = tf.gather(self._rows, bucket[0]), tf.gather(self._lengths, bucket[1])
+        beyond = _power_of_two(rows), length
+        added = [
+            [0, tf.where(size > most_size, other, most_size) - size]
+            for size, most_size, other in zip((rows, length), most, beyond, strict=True)
+        ]
+        return tf.nest.map_structure(lambda ids: tf.pad(ids, added), inputs)
+
+    def _bucket(self, rows, length):
+        """Where the first bucket that holds the batch is in each list; the last if none does."""
+        places = [
+            tf.math.count_nonzero(size > sizes[:-1], dtype=tf.int32)
+            for size, sizes in ((rows, self._rows), (length, self._lengths))
+        ]
+        return tf.stack(places)
 
 
-def _place(size, sizes):
-    return tf.math.count_nonzero(size > tf.constant(sizes[:-1], tf.int32), dtype=tf.int32)
+def _shape(inputs):
+    return tf.unstack(tf.shape(tf.nest.flatten(inputs)[0]))
+
+
+def _ones(specs, shape):
+    return tf.nest.map_structure(lambda spec: tf.ones(shape, spec.dtype), specs)
+
+
+def _power_of_two(number):
+    """The smallest power of two that is at least `number`."""
+    powers = 2 ** tf.range(31)
+    return tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
 
 
 def warm_up_signature(warm_up):
-    """Turn a function that compiles for a bucket into a signature of a SavedModel."""
+    """Turn `BucketedFunction.warm_up` into a signature of a SavedModel."""
     return tf.function(
-        lambda rows, length: {"programs": warm_up(rows, length)}, input_signature=SIZES
+        lambda rows, length: {"programs": warm_up(rows, length)}, input_signature=_SIZES
     )
+
+
+def warm_up_texts(longest):
+    """Batches of texts, one text for each short bucket and all of them together."""
+    # A request of more than 64 tokens would delay the start. Two words less than the bucket has
+    # tokens: there may be one at each end.
+    lengths = [length for length in bucket_lengths(longest) if length <= 64]
+    texts = [" ".join("a" * max(1, length - 2)) for length in lengths]
+    return [*([text] for text in texts), texts]
 
 
 @contextlib.contextmanager
 def as_new(module):
     """Within this context no program of a module is ready, as in a process that loads it."""
-    parts = [part for part in module.submodules if isinstance(part, SmallBatches)]
+    parts = [part for part in module.submodules if isinstance(part, BucketedFunction)]
     ready = [part._ready.numpy() for part in parts]
     for part in parts:
         part._ready.assign(part._new)
@@ -191,43 +170,16 @@ def as_new(module):
             part._ready.assign(value)
 
 
-def warm_up(function, calls):
-    """Call a function once with each set of arguments, so that later calls are fast.
-
-    A `tf.function` is traced, and XLA compiles, on the first call with a new kind of input; tables,
-    thread pools and oneDNN kernels are initialized then too. Call this before a server reports that
-    it is ready. One call of `Translator.translate` is enough for all batch sizes and lengths. XLA
-    compiles a program for each bucket: pass the model's own `warm_up` and the sizes of the buckets,
-    or with `jit_compile=True` one batch for each.
-
-    Args:
-        function: a callable that returns tensors: a `tf.function`, a loaded signature, a layer.
-        calls: iterable of tuples, the arguments of each call.
-
-    Returns:
-        list of float, the seconds of each call.
-
-    Example:
-        >>> double = tf.function(lambda x: x + x, jit_compile=True)
-        >>> len(warm_up(double, [(tf.ones((1,)),), (tf.ones((8,)),)]))
-        2
-    """
-    seconds = []
-    for arguments in calls:
-        start = time.perf_counter()
-        for tensor in tf.nest.flatten(function(*arguments)):
-            tensor.numpy()  # wait for the result
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
-def warm_up_in_background(function, calls):
-    """Run `warm_up` in a thread, while the process does other work.
+def warm_up_in_background(warm_up, sizes):
+    """Compile programs in a thread, while the process serves other requests.
 
     The thread ends early, after the call that it is in, when the main thread ends.
 
     Args:
-        function, calls: see `warm_up`. An error of a call is logged and ends the thread.
+        warm_up: the `warm_up` of a model; or another function, for example one that XLA compiles
+            for each new shape.
+        sizes: iterable of tuples, the arguments of each call: `(rows, length)`. An error of a call
+            is logged and ends the thread.
 
     Returns:
         `threading.Thread`, which runs; `join` waits for it.
@@ -240,11 +192,12 @@ def warm_up_in_background(function, calls):
 
     def run():
         try:
-            for arguments in calls:
+            for arguments in sizes:
                 if not threading.main_thread().is_alive():
                     return
-                warm_up(function, [arguments])
-        except Exception as error:  # what serves goes on
+                for tensor in tf.nest.flatten(warm_up(*arguments)):
+                    tensor.numpy()  # wait for the result
+        except Exception as error:  # the plain graph still serves
             _log.warning("warm_up: a call failed, those after it are left out: %s", error)
 
     # Not a daemon: a process must not end in the middle of a compilation.
@@ -253,29 +206,32 @@ def warm_up_in_background(function, calls):
     return thread
 
 
-_log = logging.getLogger("tf_transformer")
-# Of the largest output: padding changes the last bits, a missing mask changes far more.
-_TOLERANCE = 0.02
-
-
-class BucketedFunction:
+class CompiledFunction:
     """A function that XLA has compiled for some batch sizes and lengths; see `compile_for`."""
 
-    def __init__(self, function, specs, rows, lengths, background=False):
-        self._specs = specs
-        self._rows, self._lengths = _ascending("rows", rows), _ascending("lengths", lengths)
-        _check_specs(specs)
-        self._plain = tf.function(function, input_signature=[specs], autograph=False)
-        self._compiled = tf.function(function, jit_compile=True, autograph=False)
-        outputs = self._plain.get_concrete_function().structured_outputs
-        # Sizes known only when the graph runs: of axis 0 the batch, of another axis the length.
-        self._unknown = [[n is None for n in x.shape] for x in tf.nest.flatten(outputs)]
-        self._ready, self._has_logged = set(), False
-        self._check_padding()
-        buckets = itertools.product(self._rows, self._lengths)
-        self._thread = warm_up_in_background(self._compile, buckets) if background else None
-        if not background:
-            warm_up(self._compile, buckets)
+    def __init__(self, function, specs, rows, lengths, background):
+        self._specs, self._largest = specs, (rows[-1], lengths[-1])
+        plain = tf.function(function, input_signature=[specs], autograph=False)
+        compiled = tf.function(function, jit_compile=True, autograph=False)
+        outputs = plain.get_concrete_function().structured_outputs
+        # Sizes known only when the graph runs are those of the batch on axis 0, of the length on
+        # others.
+        self._shapes = [x.shape for x in tf.nest.flatten(outputs)]
+        _check_padding(plain, self._cut, specs, *self._largest)
+        self._bucketed = BucketedFunction(compiled, plain, specs, rows, lengths)
+        run = tf.function(
+            lambda inputs: self._cut(self._bucketed(inputs), *_shape(inputs)),
+            input_signature=[specs],
+            autograph=False,
+        )
+        self._run = run.get_concrete_function()
+        self._has_logged, self._thread = False, None
+        buckets = itertools.product(rows, lengths)
+        if background:
+            self._thread = warm_up_in_background(self._bucketed.warm_up, buckets)
+        else:
+            for bucket in buckets:
+                self._bucketed.warm_up(*bucket)
 
     def __call__(self, inputs):
         """Run the function."""
@@ -294,61 +250,55 @@ class BucketedFunction:
         if len(shapes) > 1 or len(next(iter(shapes))) != 2:
             raise ArgumentError("inputs", "tensors of one shape (batch, length)", sorted(shapes))
         [shape] = shapes
-        bucket = _least(self._rows, shape[0]), _least(self._lengths, shape[1])
-        if None in bucket and not self._has_logged:
+        if not self._has_logged and any(np.greater(shape, self._largest)):
             self._has_logged = True
             _log.warning(
                 "compile_for: a batch of shape %s exceeds the largest bucket, (%d, %d); it runs as "
                 "a plain graph.",
                 shape,
-                self._rows[-1],
-                self._lengths[-1],
+                *self._largest,
             )
-        if bucket not in self._ready:
-            return self._plain(inputs)
-        return self._cut(self._compiled(_padded(inputs, bucket)), shape, bucket)
+        return self._run(inputs)
 
     @property
     def programs(self):
         """int, the number of programs that are ready."""
-        return len(self._ready)
+        return self._bucketed.programs
 
     def wait(self):
         """Wait for the programs that are compiled in the background."""
         if self._thread is not None:
             self._thread.join()
 
-    def _compile(self, *bucket):
-        outputs = self._compiled(_ones(self._specs, bucket))
-        self._ready.add(bucket)
-        return outputs
+    def _cut(self, outputs, rows, length):
+        """Without the padding, on all axes that have some."""
 
-    def _check_padding(self):
-        alone, bucket = (1, 1), (self._rows[-1], max(2, self._lengths[-1]))
-        inputs = _ones(self._specs, alone)
-        expected, padded = self._plain(inputs), self._plain(_padded(inputs, bucket))
-        actual = self._cut(padded, alone, bucket)
-        for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(actual), strict=True):
-            one, other = tf.cast(one, tf.float32), tf.cast(other, tf.float32)
-            most = _TOLERANCE * tf.reduce_max(tf.abs(one))
-            if one.shape != other.shape or tf.reduce_max(tf.abs(one - other)) > most:
-                raise ArgumentError(
-                    "function",
-                    "one whose results do not change when its inputs are padded with zeros",
-                    "other results for a padded batch",
-                    'Pass the padding mask, such as "attention_mask", as one of the inputs.',
-                )
+        def cut(x, shape):
+            ends = [
+                None if n is not None else length if axis else rows for axis, n in enumerate(shape)
+            ]
+            return x[tuple(slice(end) for end in ends)]
 
-    def _cut(self, outputs, shape, bucket):
-        if shape == bucket:
-            return outputs
-
-        def cut(x, unknown):
-            kept = [slice(shape[axis > 0] if u else None) for axis, u in enumerate(unknown)]
-            return x[tuple(kept)]
-
-        parts = [cut(*pair) for pair in zip(tf.nest.flatten(outputs), self._unknown, strict=True)]
+        parts = [cut(*pair) for pair in zip(tf.nest.flatten(outputs), self._shapes, strict=True)]
         return tf.nest.pack_sequence_as(outputs, parts)
+
+
+def _check_padding(function, cut, specs, rows, length):
+    """Refuse a function whose results change when its inputs are padded."""
+    alone = _ones(specs, (1, 1))
+    added = [[0, rows - 1], [0, max(1, length - 1)]]
+    padded = tf.nest.map_structure(lambda x: tf.pad(x, added), alone)
+    expected, actual = (tf.nest.flatten(x) for x in (function(alone), cut(function(padded), 1, 1)))
+    for one, other in zip(expected, actual, strict=True):
+        one, other = tf.cast(one, tf.float32), tf.cast(other, tf.float32)
+        most = _TOLERANCE * tf.reduce_max(tf.abs(one))
+        if one.shape != other.shape or tf.reduce_max(tf.abs(one - other)) > most:
+            raise ArgumentError(
+                "function",
+                "one whose results do not change when its inputs are padded with zeros",
+                "other results for a padded batch",
+                'Pass the padding mask, such as "attention_mask", as one of the inputs.',
+            )
 
 
 def compile_for(function, specs, rows, lengths, background=False):
@@ -371,7 +321,7 @@ def compile_for(function, specs, rows, lengths, background=False):
             True returns at once: the plain graph answers until the program for a batch is ready.
 
     Returns:
-        `BucketedFunction`: call it like `function`; `programs` counts its programs, and `wait`
+        `CompiledFunction`: call it like `function`; `programs` counts its programs, and `wait`
         waits for them.
 
     Raises:
@@ -395,7 +345,11 @@ def compile_for(function, specs, rows, lengths, background=False):
         >>> vectors.shape.as_list(), encode.programs
         ([1, 8], 2)
     """
-    return BucketedFunction(function, specs, rows, lengths, background)
+    rows, lengths = _ascending("rows", rows), _ascending("lengths", lengths)
+    for spec in tf.nest.flatten(specs):
+        if not isinstance(spec, tf.TensorSpec) or spec.shape.as_list() != [None, None]:
+            raise ArgumentError("specs", "tf.TensorSpec((None, None), dtype)", spec)
+    return CompiledFunction(function, specs, rows, lengths, background)
 
 
 def _ascending(name, sizes):
@@ -406,25 +360,3 @@ def _ascending(name, sizes):
             name, "one or more ascending positive integers", sizes, "Each is a size to compile for."
         )
     return sizes
-
-
-def _check_specs(specs):
-    for spec in tf.nest.flatten(specs):
-        if not isinstance(spec, tf.TensorSpec) or spec.shape.as_list() != [None, None]:
-            raise ArgumentError("specs", "tf.TensorSpec((None, None), dtype)", spec)
-
-
-def _least(sizes, needed):
-    return next((size for size in sizes if size >= needed), None)
-
-
-def _ones(specs, shape):
-    return tf.nest.map_structure(lambda spec: tf.ones(shape, spec.dtype), specs)
-
-
-def _padded(inputs, bucket):
-    def padded(x):
-        missing = [[0, most - n] for most, n in zip(bucket, x.shape, strict=True)]
-        return tf.pad(x, missing)
-
-    return tf.nest.map_structure(padded, inputs)

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from pathlib import Path
 
 import keras
 import tensorflow as tf
@@ -12,8 +13,11 @@ from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 from tf_transformer.compression.quantization import quantized
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError
-from tf_transformer.export.compile_for import as_new, write_warm_up_requests
+from tf_transformer.export.compile_for import as_new
 from tf_transformer.generation.ensemble import Ensemble
+
+# TensorFlow Serving looks for this file in the folder of a SavedModel.
+REQUESTS = Path("assets.extra", "tf_serving_warmup_requests")
 
 
 def save_module(module, path, signatures, warm_up=()):
@@ -25,6 +29,33 @@ def save_module(module, path, signatures, warm_up=()):
         write_fingerprint(str(beside))
         if warm_up:
             write_warm_up_requests(beside, warm_up)
+
+
+def write_warm_up_requests(folder, batches):
+    """Write requests to `serving_default`, a TFRecord of `tensorflow.serving.PredictionLog`."""
+    file = Path(folder) / REQUESTS
+    file.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for batch in batches:
+            writer.write(_prediction_log(batch))
+
+
+def _prediction_log(texts):
+    # By hand, as its classes are in a package of their own; all of its fields hold bytes.
+    # Numbers: tensorflow_serving/apis/{prediction_log,predict,model}.proto
+    tensor = tf.make_tensor_proto([text.encode("utf-8") for text in texts])
+    entry = _field(1, b"text") + _field(2, tensor.SerializeToString())
+    request = _field(1, _field(3, b"serving_default")) + _field(2, entry)
+    return _field(6, _field(1, request))
+
+
+def _field(number, content):
+    """A field of a protocol buffer: its number, the length of its content, the content."""
+    size, rest = [], len(content)
+    while rest > 127:
+        size.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([number << 3 | 2, *size, rest]) + content
 
 
 def _forget_custom_gradients(file):
@@ -99,15 +130,11 @@ _LICENCES = {
 
 
 def model_card(description):
-    """Write the model card of an exported translator.
+    """Write the model card, Markdown, of an exported translator from its description.
 
-    Args:
-        description: dict, see `save_translator`. `credit`, if there is one, is a sentence about
-            further data. `phrases`, if there are any, is a list of dicts with `text`,
-            `translation`, `accepted` (bool: would a speaker accept it?) and `remark`.
-
-    Returns:
-        str, Markdown.
+    `credit`, if there is one, is a sentence about further data; `phrases`, if there are any, is a
+    list of dicts with `text`, `translation`, `accepted` (bool: would a speaker accept it?) and
+    `remark`. For the rest see `save_translator`.
     """
     source = {key: value for key, value in description["source"].items() if value}
     preset = {k: v for k, v in description["preset"].items() if k != "architecture"}
@@ -228,16 +255,7 @@ class StoredWeights:
 
 
 def stored(model, dtype, batches=None):
-    """The model as it is, with `StoredWeights`, or `quantized`.
-
-    Args:
-        model: see `StoredWeights`.
-        dtype: "float32", "float16", "bfloat16" or "int8".
-        batches: None, or list of batches for `quantized`.
-
-    Returns:
-        A model for the exporters.
-    """
+    """The model as it is, with `StoredWeights`, or `quantized` with the ranges of some batches."""
     if dtype == "float32":
         return model
     if dtype != "int8":

@@ -19,7 +19,7 @@ from tf_transformer.data.files import check_replaceable, replacing
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.plan import attention_plan
 from tf_transformer.functional.tracing import portable
-from tf_transformer.litert.lite_models import (
+from tf_transformer.litert import (
     DESCRIPTION,
     MODEL,
     TOKENIZER,
@@ -37,22 +37,7 @@ WEIGHTS_DTYPES = ("float32", "float16", "int8", "full int8")
 
 
 def convert(functions, weights, weights_dtype="float32", examples=None):
-    """Convert functions to one LiteRT file with shared weights.
-
-    Args:
-        functions: dict, name -> concrete function.
-        weights: list of `tf.Variable` that they read.
-        weights_dtype: "float32"; "float16", which is widened when the file is loaded; "int8",
-            whose products round their other side when they are computed (dynamic); or "full int8",
-            also between products where LiteRT can, with ranges from examples.
-        examples: None, or for "full int8" a list of `(name, inputs)`: dict of arrays.
-
-    Returns:
-        bytes, the file.
-
-    Raises:
-        ValueError: If the functions have operations that LiteRT lacks.
-    """
+    """Convert concrete functions, by their names, to one LiteRT file with shared weights."""
     module = tf.Module()  # of a Keras model the converter would make NaN
     module.weights = weights
     with tempfile.TemporaryDirectory() as folder, _quiet():
@@ -214,7 +199,9 @@ def write_litert(
         tokenizer_file: its `TokenizerFile`: `TokenizerFile.read(path)` of a `tokenizer.json`, or
             `read_tokenizer_file(folder)` of a BERT.
         folder: str or Path; a folder with a LiteRT model is replaced at the end.
-        weights_dtype: "float32", "float16", "int8" or "full int8", see `convert`.
+        weights_dtype: "float32"; "float16", which is widened when the file is loaded; "int8",
+            whose products round their other side when they are computed (dynamic); or "full int8",
+            also between products where LiteRT can, with ranges from examples.
         examples: list of strings; the first 16 are compared. For "full int8" all of them set the
             ranges of what is computed, which takes a hundred or more. None compares on words of
             the vocabulary.
@@ -234,13 +221,12 @@ def write_litert(
     Example:
         >>> from tf_transformer.bert import BertConfig, SentenceEncoder
         >>> from tf_transformer.models.bert.text_inputs import read_tokenizer_file
-        >>> import pathlib, tempfile
+        >>> from pathlib import Path
         >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
-        >>> vocabulary = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (vocabulary / "vocab.txt").write_text("\\n".join(words))
+        >>> _ = Path("vocab.txt").write_text("\\n".join(words))
         >>> model = SentenceEncoder(BertConfig(7, 8, 1, 2, 16))
         >>> model.build()
-        >>> report = write_litert(model, read_tokenizer_file(vocabulary), "my-lite-model")
+        >>> report = write_litert(model, read_tokenizer_file("."), "my-lite-model")
         >>> from tf_transformer import litert
         >>> litert.load("my-lite-model").encode(["a b", "b"]).shape
         (2, 8)

@@ -6,7 +6,8 @@ decode, V vocabulary, C = 2 K candidates, n sentences returned.
 
 import tensorflow as tf
 
-from tf_transformer.generation.decode_loop import check_rows, decode_loop, gather_rows
+from tf_transformer.errors import ArgumentError
+from tf_transformer.generation.decoding import decode_loop, gather_rows
 from tf_transformer.generation.decoding_rules import (
     IMPOSSIBLE,
     DecodingRules,
@@ -89,7 +90,7 @@ def beam_search(
     check_range("n_best", n_best, 1, beam_size)
     rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram)
     if reorder is gather_rows and not callable(state):
-        check_rows(state, batch_size * beam_size)
+        _check_rows(state, batch_size * beam_size)
 
     def extend(position, state, rows):
         done, limits = rows["done"], tf.expand_dims(rows["limits"], 1)  # (B,), (B, 1)
@@ -154,6 +155,20 @@ def beam_search(
     (ids, scores), broken = decode_loop(extend, state, rows, resize, jit_compile)
     refuse_broken(broken)
     return ids[:, :n_best], scores[:, :n_best]
+
+
+def _check_rows(state, rows):
+    """Check that a state has one row for each beam, as far as its shapes are known."""
+    if tf.is_tensor(rows):
+        return
+    for tensor in map(tf.convert_to_tensor, tf.nest.flatten(state)):
+        if tensor.shape.rank and not tensor.shape[:1].is_compatible_with([rows]):
+            raise ArgumentError(
+                "state",
+                f"a row for each beam of each sentence, {rows}",
+                f"shape {tensor.shape}",
+                "Use repeat_rows(state, beam_size).",
+            )
 
 
 def _first(tensors, count):

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.beam_search import beam_search
+from tf_transformer.generation.decoding import greedy_decode, sample_decode
 from tf_transformer.generation.decoding_rules import among_tokens, check_range
-from tf_transformer.generation.sampling import greedy_decode, sample_decode
 from tf_transformer.models.sizes import check_vocabulary
 
 

@@ -14,14 +14,7 @@ _NAMES = {
 
 
 class SpecialTokenRoles:
-    """Ids of special tokens by their role, for classes with a dict `special_tokens`.
-
-    Example:
-        >>> roles = SpecialTokenRoles()
-        >>> roles.special_tokens = {"[PAD]": 0, "[CLS]": 7}
-        >>> roles.start_id, roles.ids_of_roles
-        (7, {'pad': 0, 'start': 7})
-    """
+    """Ids of special tokens by their role, for classes with a dict `special_tokens`."""
 
     @property
     def pad_id(self):

@@ -24,20 +24,6 @@ class UnsupportedPart(ArgumentError):
         return cls("path", f"{expected!r}", f"{got!r}", place=place)
 
 
-def rust_json(text):
-    """Parse JSON with the Rust package's numbers, whose last digit may differ from Python's."""
-    return parse_json(text, object_pairs_hook=_distinct, parse_float=_rust_float)
-
-
-def _distinct(pairs):
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise UnsupportedPart("path", "each key once", f"{twice!r} twice", "Remove one.")
-    return result
-
-
 def _rust_float(text):
     """The number serde_json parses, which may be adjacent to the nearest float64."""
     mantissa, _, exponent = text.lower().partition("e")
@@ -209,10 +195,10 @@ class TokenizerFile:
     def content(self):
         """Dict, the parsed text. Numbers are parsed exactly as by the Rust package."""
         try:
-            return rust_json(self.text)
+            return parse_json(self.text, _rust_float)
         except json.JSONDecodeError as error:
             raise UnsupportedPart(
-                "path", "JSON", f"another file: {error}", "Write one with `Tokenizer.save`."
+                "path", "JSON", error, "Write one with `Tokenizer.save`."
             ) from error
 
     @property

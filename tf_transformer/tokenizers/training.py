@@ -45,6 +45,17 @@ def check_vocab_size(vocab_size, smallest, reason):
         )
 
 
+def check_unknown(pipeline):
+    """Reject a pipeline without an unknown token."""
+    if pipeline.unknown is None:
+        raise ArgumentError(
+            "pipeline",
+            "one with an unknown token",
+            "one without",
+            "Use bert_pipeline() or metaspace_pipeline().",
+        )
+
+
 def check_learned(size, pipeline):
     """Reject a vocabulary that contains only special tokens."""
     if size <= len(pipeline.special_tokens):

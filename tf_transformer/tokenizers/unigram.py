@@ -3,11 +3,11 @@
 import heapq
 import itertools
 
-from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.pipeline import metaspace_pipeline
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY, TokenizerFile
 from tf_transformer.tokenizers.training import (
+    check_unknown,
     check_vocab_size,
     import_tokenizers,
     is_watched,
@@ -58,13 +58,7 @@ class UnigramTokenizer(Tokenizer):
         """
         rust = import_tokenizers()
         pipeline = pipeline or metaspace_pipeline()
-        if pipeline.unknown is None:
-            raise ArgumentError(
-                "pipeline",
-                "one with an unknown token",
-                "one without",
-                "Use metaspace_pipeline() or bert_pipeline().",
-            )
+        check_unknown(pipeline)
         special = pipeline.special_tokens
         check_vocab_size(vocab_size, len(special) + 1, "special tokens and an alphabet")
         trainer = rust.trainers.UnigramTrainer(

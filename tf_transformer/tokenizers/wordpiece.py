@@ -5,12 +5,12 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.pipeline import bert_pipeline, tokenizer_json
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 from tf_transformer.tokenizers.training import (
     check_learned,
+    check_unknown,
     check_vocab_size,
     checked_texts,
     count_words,
@@ -237,13 +237,7 @@ class WordPieceTokenizer(Tokenizer):
 
 
 def _untrained(pipeline):
-    if pipeline.unknown is None:
-        raise ArgumentError(
-            "pipeline",
-            "one with an unknown token",
-            "one without",
-            "Use bert_pipeline() or metaspace_pipeline().",
-        )
+    check_unknown(pipeline)
     return {
         "type": "WordPiece",
         "unk_token": pipeline.unknown,

@@ -143,11 +143,9 @@ def translation_attention(model, tokenizer, source, translation):
         character is written as its bytes in hexadecimal.
 
     Example:
-        >>> import tempfile
         >>> from tf_transformer import BPETokenizer, GraphBPE, Transformer
-        >>> path = tempfile.mkdtemp() + "/tokenizer.json"
-        >>> BPETokenizer.train(["hello world"] * 9, vocab_size=300).save(path)
-        >>> tokenizer = GraphBPE.from_file(path)
+        >>> BPETokenizer.train(["hello world"] * 9, vocab_size=300).save("tokenizer.json")
+        >>> tokenizer = GraphBPE.from_file("tokenizer.json")
         >>> size = tokenizer.vocab_size
         >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
         >>> weights, rows, columns = translation_attention(model, tokenizer, "hello", "hello world")

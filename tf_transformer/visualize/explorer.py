@@ -119,7 +119,10 @@ def explorer_page(stacks, title, lang="en"):
     The page has no text but that of `title` and of the labels, which stays text: markup in it is
     shown, not run. Its policy forbids every request and every script but its own.
     """
-    data = {"lang": lang, "stacks": [_packed_stack(stack) for stack in stacks]}
+    data = {"lang": lang, "stacks": []}
+    for stack in stacks:
+        layers = [_packed_layer(layer) for layer in stack.layers]
+        data["stacks"].append({**stack._asdict(), "layers": layers})
     scripts = "\n".join(_read(f"{name}.js") for name in _SCRIPTS)
     style, script = _read("style.css"), f'(() => {{\n"use strict";\n{scripts}}})();\n'
     parts = {
@@ -143,15 +146,6 @@ def _read(name):
 def _hash(text):
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
-
-
-def _packed_stack(stack):
-    return {
-        "kind": stack.kind,
-        "queries": stack.queries,
-        "keys": stack.keys,
-        "layers": [_packed_layer(layer) for layer in stack.layers],
-    }
 
 
 def _packed_layer(layer):

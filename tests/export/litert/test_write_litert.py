@@ -18,7 +18,7 @@ from tf_transformer.export import write_litert
 from tf_transformer.export.write_litert import convert, litert_functions
 from tf_transformer.layers import AlibiPositions, GatedFeedForward, RMSNorm, RotaryPositions
 from tf_transformer.layers.residuals import PreNorm
-from tf_transformer.litert.lite_models import padded, read_functions
+from tf_transformer.litert import padded, read_functions
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.tokenizers import BPETokenizer, TokenizerFile
 

@@ -11,7 +11,8 @@ from serving_contract import check_serving_contract
 
 from tf_transformer import BPETokenizer, Ensemble, GraphBPE, Transformer
 from tf_transformer.export import StoredWeights, Translator
-from tf_transformer.export.compile_for import REQUESTS, warm_up_texts
+from tf_transformer.export.compile_for import warm_up_texts
+from tf_transformer.export.saving import REQUESTS
 
 TEXTS = ["low lower", "a newest", "", "lowest of wide"]
 

@@ -117,5 +117,3 @@ def test_bad_input():
     translator = UpperTranslator()
     with pytest.raises(ValueError, match="tokens_per_batch: expected at least 1, got 0"):
         translate_texts(translator, TEXTS, tokens_per_batch=0)
-    with pytest.raises(ValueError, match="that an earlier version exported"):
-        n_best_translations(object(), TEXTS)

@@ -11,7 +11,7 @@ from tiny_bert import CONFIG as TINY
 from tiny_bert import randomised, tiny_folder
 
 from tf_transformer import TextEncoder, bert
-from tf_transformer.export.text_encoder import read_text_settings
+from tf_transformer.export.text_models import read_text_settings
 from tf_transformer.models.bert.checkpoints.config_files import (
     CONFIG,
     POOLING,

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_transformer.data import BucketedBatches
 from tf_transformer.errors import ArgumentError
-from tf_transformer.export.compile_for import SmallBatches, in_bucket
+from tf_transformer.export.compile_for import SMALL_ROWS, BucketedFunction, bucket_lengths
 from tf_transformer.export.loading import cores
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.decoding_rules import among_tokens, check_range
@@ -86,18 +86,11 @@ _LEAST_ROWS = 16
 
 
 def in_parts(decode, ids):
-    """Decode a batch in two parts on two cores, in four on four.
+    """Decode a batch in two parts on two cores, in four on four: ids (B, S), B a power of two.
 
     A decoder step consists of many small operations, with which XLA keeps little more than one core
     busy (benchmarks/decoding/NOTES.md). Rows are assigned in turn, so that a batch sorted by
     length gives parts that take the same time. A part has at least 16 rows. A GPU uses one part.
-
-    Args:
-        decode: function `ids -> nest of tensors (B, ...)`, whose rows do not depend on each other.
-        ids: int32 tensor (B, S), B a power of two.
-
-    Returns:
-        `decode(ids)`.
     """
     # Traced once, so that all parts share the programs that XLA compiles.
     signature = [tf.TensorSpec((None, None), ids.dtype)]
@@ -138,7 +131,7 @@ class IdTranslator(tf.Module):
     depend on the other rows.
 
     `warm_up(rows, length)` compiles `greedy` for small batches and `warm_up_beam` compiles `beam`,
-    see `SmallBatches.warm_up`.
+    see `BucketedFunction.warm_up`.
 
     Args:
         model: a built `Transformer` or an `Ensemble`.
@@ -213,11 +206,12 @@ class IdTranslator(tf.Module):
         self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
         self._jit_compile = jit_compile
         self._greedy, self._beams = (
-            SmallBatches(
+            BucketedFunction(
                 functools.partial(decode, jit_compile=True),
                 functools.partial(self._decode_any, decode),
                 _IDS,
-                self._longest_source,
+                SMALL_ROWS,
+                bucket_lengths(self._longest_source),
                 at_once=jit_compile,
             )
             for decode in (self._decode_greedily, self._decode_beams)
@@ -268,7 +262,7 @@ class IdTranslator(tf.Module):
         """
         chance = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         # Not in parts, which would all draw the same random numbers.
-        bucket = in_bucket(ids, self._longest_source) if self._jit_compile else ids
+        bucket = self._greedy.pad(ids) if self._jit_compile else ids
         step, state = self._model(bucket, 1, self._resize)
         found = sample_decode(
             step,
@@ -283,10 +277,7 @@ class IdTranslator(tf.Module):
 
     def _decode_any(self, decode, ids):
         decode = functools.partial(decode, resize=self._resize, jit_compile=self._jit_compile)
-        if not self._jit_compile:
-            return decode(ids)
-        parts = in_parts(decode, in_bucket(ids, self._longest_source))
-        return tf.nest.map_structure(lambda x: x[: tf.shape(ids)[0]], parts)
+        return in_parts(decode, ids) if self._jit_compile else decode(ids)
 
     def _decode_greedily(self, ids, jit_compile, resize=None):
         step, state = self._model(ids, 1, resize)

@@ -1,6 +1,7 @@
 """Texts and files translated in batches."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.data.files import replacing
+from tf_transformer.data.files import lock_file, replacing
 from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
 from tf_transformer.export.loading import cores
@@ -53,8 +54,7 @@ def translate_texts(
         list of str, in the order of `texts`.
 
     Raises:
-        ValueError: If `tokens_per_batch` is below 1, both `beam` and `sample` are given, or the
-            model was exported without the signature.
+        ValueError: If `tokens_per_batch` is below 1, or both `beam` and `sample` are given.
 
     Example:
         >>> from tf_transformer.export import load_translator, shipped_model
@@ -65,14 +65,8 @@ def translate_texts(
     if beam and sample is not None:
         raise ArgumentError("beam, sample", "at most one of them", "both")
     if beam:
-        found = n_best_translations(
-            translator,
-            texts,
-            tokens_per_batch=tokens_per_batch,
-            progress=progress,
-            counted=counted,
-        )
-        return [translations[0][0] for translations in found]
+        options = {"tokens_per_batch": tokens_per_batch, "progress": progress, "counted": counted}
+        return [best[0][0] for best in n_best_translations(translator, texts, **options)]
 
     def translate(batch, first):
         if sample is None:
@@ -81,16 +75,7 @@ def translate_texts(
             translations = translator.translate_sample(batch, **sample.arguments(first))
         return [text.decode("utf-8") for text in translations.numpy()]
 
-    if sample is not None:
-        _check_exported_with(translator, "translate_sample")
-    return _in_batches(
-        translate,
-        translator,
-        texts,
-        tokens_per_batch,
-        progress,
-        counted,
-    )
+    return _in_batches(translate, translator, texts, tokens_per_batch, progress, counted)
 
 
 def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=None, counted=None):
@@ -113,7 +98,6 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
         >>> translation, score < 0
         ('谢谢你。', True)
     """
-    _check_exported_with(translator, "translate_beam")
 
     def translate(batch, first):
         found = translator.translate_beam(batch)
@@ -129,16 +113,6 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
 def count_tokens(translator, texts):
     """Count the tokens of texts, without the end token."""
     return translator.tokenizer.encode_strings(_strings(texts)).row_lengths().numpy().tolist()
-
-
-def _check_exported_with(translator, signature):
-    if not hasattr(translator, signature):
-        raise ArgumentError(
-            "translator",
-            f"one with {signature}",
-            "one that an earlier version exported",
-            "Export it again: tf-transformer export RUN",
-        )
 
 
 def _in_batches(translate, translator, texts, tokens_per_batch, progress, counted):
@@ -287,21 +261,14 @@ def _unfinished(source, target):
 
 def _lock(output):
     """Prevent a second process from writing the same file."""
-    try:
-        import fcntl
-    except ImportError:  # Windows, which has other locks
-        return
-    try:
-        fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ArgumentError(
-            "target",
-            "a file that no other process is writing",
-            output.name,
-            "Wait for that process, or choose another target.",
-        ) from error
-    except OSError:  # a file system without locks
-        return
+    with contextlib.suppress(OSError):  # a file system without locks
+        if not lock_file(output):
+            raise ArgumentError(
+                "target",
+                "a file that no other process is writing",
+                output.name,
+                "Wait for that process, or choose another target.",
+            )
 
 
 def _within(progress, done, count, before, after):
@@ -387,7 +354,7 @@ def _some_lines(lines, count, digest):
 
 
 def _settings(translator):
-    found = getattr(translator, "settings", None)  # missing in exports of earlier versions
+    found = getattr(translator, "settings", None)
     return {} if found is None else json.loads(found.numpy())
 
 

@@ -50,7 +50,7 @@ class Translator(tf.Module):
     model's position table are truncated. A translation has at most twice as many tokens as the
     source, including its end token, plus 10, unless `length_limit` is set. A blank text gives an
     empty translation. `warm_up(rows, length)` compiles `translate` for small batches and
-    `warm_up_beam` compiles `translate_beam`, see `SmallBatches.warm_up`.
+    `warm_up_beam` compiles `translate_beam`, see `BucketedFunction.warm_up`.
 
     Args:
         model: a built `Transformer` with a row for each token, or an `Ensemble` of such models,
@@ -64,11 +64,9 @@ class Translator(tf.Module):
             number is out of range.
 
     Example:
-        >>> import tempfile
         >>> from tf_transformer import BPETokenizer, GraphBPE, Transformer
-        >>> path = tempfile.mkdtemp() + "/tokenizer.json"
-        >>> BPETokenizer.train(["hello world"], vocab_size=300).save(path)
-        >>> tokenizer = GraphBPE.from_file(path)
+        >>> BPETokenizer.train(["hello world"], vocab_size=300).save("tokenizer.json")
+        >>> tokenizer = GraphBPE.from_file("tokenizer.json")
         >>> size = tokenizer.vocab_size
         >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
         >>> model.build()
@@ -254,18 +252,7 @@ def save_translator(translator, path, description, attention=None):
 
 
 def read_description(path):
-    """Read `litert.json`.
-
-    Args:
-        folder: str or Path.
-
-    Returns:
-        dict: `kind` and what a model of this kind needs.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If its kind is unknown.
-    """
+    """Read and check the description in the folder of an exported translator."""
     path = Path(path)
     file = path / DESCRIPTION
     if not (path / "saved_model.pb").is_file() or not file.is_file():
@@ -316,11 +303,10 @@ def load_translator(path):
         The loaded SavedModel: `.translate(strings)` returns strings.
 
     Raises:
-        FileNotFoundError: See `read_description`.
-        ValueError: See `read_description`; or if the SavedModel is damaged.
+        FileNotFoundError: If the folder holds no exported translator.
+        ValueError: If another version exported it, or a file is damaged.
 
     Example:
-        >>> from tf_transformer.export.translation.translator import shipped_model
         >>> translator = load_translator(shipped_model("en-zh"))
         >>> sorted(translator.signatures)[:5]
         ['encode', 'serving_default', 'translate', 'translate_beam', 'translate_sample']
@@ -370,6 +356,6 @@ def load_transformer(path):
     model = models[0] if len(models) == 1 else Ensemble(models)
     for weight, value in zip(model.weights, saved.weights, strict=True):
         weight.assign(tf.cast(value, weight.dtype))
-    # Those of earlier versions had a token for each row.
+    # The included model has a token for each row, and no number of them.
     num_tokens = getattr(saved, "num_tokens", config["input_vocab_size"])
     return model, ExportedTokenizer(saved.tokenizer, int(num_tokens))

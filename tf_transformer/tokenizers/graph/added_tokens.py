@@ -3,8 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.characters import NUM_CODES, CharacterTable, characters_of
-from tf_transformer.tokenizers.graph.texts import Texts, follow
+from tf_transformer.tokenizers.graph.texts import (
+    NUM_CODES,
+    CharacterTable,
+    Texts,
+    characters_of,
+    follow,
+)
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart, check_spellings
 
 

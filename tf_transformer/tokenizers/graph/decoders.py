@@ -5,8 +5,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.symbols import bytes_of_letters
-from tf_transformer.tokenizers.graph.texts import literal, repair_utf8, replaced
+from tf_transformer.tokenizers.graph.texts import bytes_of_letters, literal, repair_utf8, replaced
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 

@@ -43,11 +43,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         ValueError: If a part of the file is not supported; the message names the part.
 
     Example:
-        >>> import os, tempfile
         >>> from tf_transformer.tokenizers import UnigramTokenizer
-        >>> path = os.path.join(tempfile.mkdtemp(), "tokenizer.json")
-        >>> UnigramTokenizer.train(["low lower lowest"] * 9, vocab_size=30).save(path)
-        >>> graph = GraphTokenizer.from_file(path)
+        >>> UnigramTokenizer.train(["low lower lowest"] * 9, vocab_size=30).save("tokenizer.json")
+        >>> graph = GraphTokenizer.from_file("tokenizer.json")
         >>> type(graph).__name__, graph.decode(graph.encode(["lowest"])).numpy().tolist()
         ('GraphUnigram', [b'lowest'])
     """

@@ -6,14 +6,16 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.characters import (
+from tf_transformer.tokenizers.graph.texts import (
     CharacterMap,
     CharacterTable,
     Composition,
     characters_of,
     combining_classes,
+    replaced,
+    shared_pattern,
+    starts_where,
 )
-from tf_transformer.tokenizers.graph.texts import replaced, shared_pattern, starts_where
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 _SPACE = ord(" ")

@@ -3,9 +3,11 @@
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.characters import NUM_CODES, CharacterTable, characters_of
 from tf_transformer.tokenizers.graph.texts import (
+    NUM_CODES,
+    CharacterTable,
     Texts,
+    characters_of,
     literal,
     replaced,
     shared_pattern,

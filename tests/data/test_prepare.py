@@ -10,7 +10,7 @@ from tf_transformer.data import PairSource, PreparedPairs, prepare_pairs, split_
 from tf_transformer.data.split import comparable
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 
-module = importlib.import_module("tf_transformer.data.shards.prepare_pairs")
+module = importlib.import_module("tf_transformer.data.preparing")
 
 
 @pytest.fixture(autouse=True)

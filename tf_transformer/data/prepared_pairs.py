@@ -279,7 +279,7 @@ class ShardedBatches:
                 yield from batches.epoch(epoch, skipped)
                 skipped = 0
 
-    dataset = BucketedBatches.dataset  # over the epochs of this class
+    parts, dataset = BucketedBatches.parts, BucketedBatches.dataset  # over our epochs
 
     def _shard(self, number):
         """The batches of a shard, whose order differs from those of other shards."""

@@ -4,9 +4,9 @@ import gzip
 
 import pytest
 
+from tf_transformer.data import preparing as module
 from tf_transformer.data import read_files, read_tsv
-from tf_transformer.data.shards import part as module
-from tf_transformer.data.shards.part import cut_into_parts
+from tf_transformer.data.preparing import cut_into_parts
 
 LINES = ["a\tb", "c\r\td\tmore", " e \tf\u2028g", "h\u0085\ti", "j\tk", "l\tm", "n\to"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tf_transformer.data import PairSource, PreparedPairs, ShardedBatches, prepare_pairs
 
-module = importlib.import_module("tf_transformer.data.shards.prepare_pairs")
+module = importlib.import_module("tf_transformer.data.preparing")
 ENDS = {"start_id": 1, "end_id": 2}
 
 

@@ -1,23 +1,21 @@
-"""Models in LiteRT's format, run without TensorFlow."""
+"""Models in LiteRT's format, run without TensorFlow: `pip install -e ".[lite]"`.
+
+`export.write_litert` writes them. These classes need numpy, ai-edge-litert and tokenizers.
+"""
 
 from pathlib import Path
 
 import numpy as np
 
-from tf_transformer import litert as package
 from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
 from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers import Tokenizer
 
+__all__ = ["LiteClassifier", "LiteModel", "LiteTextEncoder", "LiteTranslator", "load"]
+
 DESCRIPTION = "litert.json"
 MODEL = "model.tflite"
 TOKENIZER = "tokenizer.json"
-# What `export.write_litert` writes -> the class that runs it.
-KINDS = {
-    "classifier": "LiteClassifier",
-    "text encoder": "LiteTextEncoder",
-    "translator": "LiteTranslator",
-}
 
 
 class LiteModel:
@@ -42,11 +40,11 @@ class LiteModel:
     def __init__(self, folder, threads=1):
         self.description = read_description(folder)
         wanted = KINDS[self.description["kind"]]
-        if type(self).__name__ in KINDS.values() and type(self).__name__ != wanted:
+        if type(self) in KINDS.values() and type(self) is not wanted:
             raise ArgumentError(
                 "folder",
                 f"a model for {type(self).__name__}",
-                f"one for {wanted}: {folder}",
+                f"one for {wanted.__name__}: {folder}",
                 "Use tf_transformer.litert.load.",
             )
         self.tokenizer = Tokenizer.load(Path(folder) / TOKENIZER)
@@ -57,27 +55,6 @@ class LiteModel:
         if self.description["lowercase"] and not isinstance(texts, str):
             texts = [text.lower() for text in texts]
         return [ids[:most] for ids in self.tokenizer.encode(texts)]
-
-
-def load(folder, threads=1):
-    """Load a model that `export.write_litert` wrote.
-
-    Args:
-        folder, threads: see `LiteModel`.
-
-    Returns:
-        `LiteClassifier`, `LiteTextEncoder` or `LiteTranslator`.
-
-    Raises:
-        See `LiteModel`.
-
-    Example:
-        >>> load("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
-        nowhere.
-    """
-    return getattr(package, KINDS[read_description(folder)["kind"]])(folder, threads)
 
 
 def read_description(folder):
@@ -140,34 +117,10 @@ BATCH = 16  # texts of similar length at once
 
 
 class LiteBert(LiteModel):
-    """A BERT model in LiteRT's format, with one function of texts.
-
-    Args:
-        folder, threads: see `LiteModel`.
-
-    Raises:
-        See `LiteModel`.
-
-    Example:
-        >>> LiteBert("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
-        nowhere.
-    """
+    """A BERT model in LiteRT's format, with one function of texts."""
 
     def run(self, texts):
-        """Run the model on texts, in batches of similar length.
-
-        Args:
-            texts: list of N strings; those that are too long are truncated.
-
-        Returns:
-            float32 array (N, ...), its output.
-
-        Raises:
-            TypeError: If `texts` is one string.
-            ValueError: If there is no text.
-        """
+        """Run the model on N texts, in batches of similar length: float32 (N, ...)."""
         facts = self.description
         most = facts["max_length"]
         rows = self.rows(texts, most - 2)
@@ -192,16 +145,11 @@ class LiteClassifier(LiteBert):
     """A text classifier in LiteRT's format; `labels` are the names of its classes.
 
     Args:
-        folder, threads: see `LiteModel`.
-
-    Raises:
-        See `LiteModel`.
+        folder, threads: see `LiteModel`, also for what is raised.
 
     Example:
-        >>> LiteClassifier("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
-        nowhere.
+        >>> folder = "my-model"  # from `export.write_litert`
+        >>> LiteClassifier(folder).classify(["Where is it?"])  # doctest: +SKIP
     """
 
     @property
@@ -213,7 +161,7 @@ class LiteClassifier(LiteBert):
         """Classify texts: what the answers are, see `export.TextClassifier`.
 
         Args:
-            texts: list of N strings.
+            texts: list of N strings; those that are too long are truncated.
 
         Returns:
             `(labels, answers)`: list of N strings, those with the largest answer; float32 array
@@ -230,23 +178,18 @@ class LiteTextEncoder(LiteBert):
     """A sentence encoder in LiteRT's format.
 
     Args:
-        folder, threads: see `LiteModel`.
-
-    Raises:
-        See `LiteModel`.
+        folder, threads: see `LiteModel`, also for what is raised.
 
     Example:
-        >>> LiteTextEncoder("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
-        nowhere.
+        >>> folder = "my-model"  # from `export.write_litert`
+        >>> LiteTextEncoder(folder).encode(["Where is it?"])  # doctest: +SKIP
     """
 
     def encode(self, texts):
         """Encode texts.
 
         Args:
-            texts: list of N strings.
+            texts: list of N strings; those that are too long are truncated.
 
         Returns:
             float32 array (N, D).
@@ -261,16 +204,11 @@ class LiteTranslator(LiteModel):
     """A translator in LiteRT's format, which decodes greedily.
 
     Args:
-        folder, threads: see `LiteModel`.
-
-    Raises:
-        See `LiteModel`.
+        folder, threads: see `LiteModel`, also for what is raised.
 
     Example:
-        >>> LiteTranslator("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
-        nowhere.
+        >>> folder = "my-model"  # from `export.write_litert`
+        >>> LiteTranslator(folder).translate(["Where is it?"])  # doctest: +SKIP
     """
 
     def translate(self, texts):
@@ -305,3 +243,32 @@ class LiteTranslator(LiteModel):
             found.append(token)
             state = outputs
         return found
+
+
+# What `export.write_litert` writes -> the class that runs it.
+KINDS = {
+    "classifier": LiteClassifier,
+    "text encoder": LiteTextEncoder,
+    "translator": LiteTranslator,
+}
+
+
+def load(folder, threads=1):
+    """Load a model that `export.write_litert` wrote.
+
+    Args:
+        folder, threads: see `LiteModel`.
+
+    Returns:
+        `LiteClassifier`, `LiteTextEncoder` or `LiteTranslator`.
+
+    Raises:
+        See `LiteModel`.
+
+    Example:
+        >>> load("nowhere")
+        Traceback (most recent call last):
+        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
+        nowhere.
+    """
+    return KINDS[read_description(folder)["kind"]](folder, threads)

@@ -1,0 +1,351 @@
+"""SavedModels that read texts with BERT: sentence encoders and classifiers.
+
+Axes: B batch, T length, C classes, D width of a vector.
+"""
+
+import functools
+import warnings
+from pathlib import Path
+
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError
+from tf_transformer.export.compile_for import (
+    SMALL_ROWS,
+    BucketedFunction,
+    bucket_lengths,
+    warm_up_signature,
+    warm_up_texts,
+)
+from tf_transformer.export.saving import save_module
+from tf_transformer.models.bert import SentenceEncoder
+from tf_transformer.models.bert.checkpoints.config_files import (
+    SENTENCE_BERT,
+    check_fields,
+    read_json,
+)
+from tf_transformer.models.bert.exits import check_thresholds
+from tf_transformer.models.bert.heads import answers_of
+from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
+from tf_transformer.models.sizes import check_vocabulary
+
+TEXTS = tf.TensorSpec((None,), tf.string, name="text")
+_NAMES = ("input_ids", "token_type_ids", "attention_mask")
+_INPUTS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in _NAMES}
+
+
+class TextModel(tf.Module):
+    """A model of `tf_transformer.bert` with its tokenizer, made of core TensorFlow operations.
+
+    Saved with `save`, it loads in a process that has only TensorFlow. Texts longer than the model's
+    position table are truncated. `warm_up(rows, length)` compiles it for small batches, see
+    `BucketedFunction.warm_up`. A subclass adds functions, and a method `signatures` that returns
+    the signatures of the SavedModel.
+
+    Args:
+        model: a built model, or `StoredWeights` of one.
+        tokenizer: its `GraphTokenizer`.
+        max_length: int, maximum number of tokens; None for all positions of the model.
+        jit_compile: bool. False uses XLA for the small batches that `warm_up` compiled for. True
+            compiles the model for each bucket, when the first batch falls into it: B is padded to a
+            power of two, T to 8, 16, 32 and so on. That takes seconds; then a single text takes
+            0.65 of the time with `unpad=False`, and 0.75 of that with `unpad=True`
+            (benchmarks/bert/NOTES.md).
+        function: None for `model(inputs, training=False)`; or function `(inputs, *settings) ->
+            outputs` that uses the model's weights.
+        settings: tuple of `tf.TensorSpec(())`, the further arguments of `function` and `compute`.
+
+    Raises:
+        ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
+            position table.
+    """
+
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        max_length=None,
+        jit_compile=False,
+        *,
+        function=None,
+        settings=(),
+    ):
+        super().__init__(name=type(self).__name__.lower())
+        config = model.config
+        check_vocabulary(model, tokenizer)
+        self._max_length = max_length or config.max_position_embeddings
+        if self._max_length > config.max_position_embeddings:
+            raise ArgumentError(
+                "max_length",
+                f"at most {config.max_position_embeddings} (max_position_embeddings)",
+                max_length,
+            )
+        self.tokenizer = tokenizer
+        # Keep the variables and the bound call, not the model: a Keras model tracked here would
+        # have its weights saved twice.
+        self.weights = [weight.value for weight in model.weights]
+        self._resources = getattr(model, "resources", [])  # of `StoredWeights`
+        call = function or functools.partial(model.__call__, training=False)
+        by_xla = tf.function(call, jit_compile=True, autograph=False)
+        self._call = BucketedFunction(
+            by_xla,
+            by_xla if jit_compile else call,
+            _INPUTS,
+            SMALL_ROWS,
+            bucket_lengths(self._max_length),
+            at_once=jit_compile,
+            settings=settings,
+        )
+        self.warm_up = self._call.warm_up
+
+    def compute(self, text, *settings):
+        """Run the model on texts: string (B,) -> its outputs (B, ...); T may be a bucket's."""
+        return self._call(text_inputs(self.tokenizer, text, None, self._max_length), *settings)
+
+    def save(self, path):
+        """Write a SavedModel with the signatures of the class, `warm_up`, and requests with which
+        TensorFlow Serving warms it up.
+
+        Args:
+            path: str or Path of a folder; a SavedModel there is replaced at the end.
+
+        Raises:
+            FileExistsError: If the folder holds something else.
+            OSError: If the disk is full or the folder cannot be written.
+        """
+        signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
+        save_module(self, path, signatures, warm_up_texts(self._max_length))
+
+
+class TextEncoder(TextModel):
+    """A `SentenceEncoder` with its tokenizer, as a SavedModel: texts to vectors.
+
+    Args:
+        model: `SentenceEncoder`, or `StoredWeights` of one; `unpad=True` makes it faster.
+        tokenizer, max_length, jit_compile: see `TextModel`.
+        lowercase: bool, whether to lowercase texts before tokenization.
+
+    Example:
+        >>> from tf_transformer.models.bert import BertConfig, SentenceEncoder
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> model = SentenceEncoder(BertConfig(7, 8, 1, 2, 9))
+        >>> model.build()
+        >>> encoder = TextEncoder(model, read_tokenizer("."))
+        >>> encoder.encode(["a b", ""]).shape.as_list()
+        [2, 8]
+    """
+
+    def __init__(self, model, tokenizer, max_length=None, lowercase=False, jit_compile=False):
+        super().__init__(model, tokenizer, max_length, jit_compile)
+        self._lowercase = lowercase
+        # Not a decorator, which would keep only a weak reference: `TextEncoder(...).encode(texts)`.
+        self.encode = tf.function(self.encode, input_signature=[TEXTS], autograph=False)
+
+    @classmethod
+    def from_pretrained(cls, path, *, jit_compile=False, **changes):
+        """Load the encoder from the folder of a checkpoint.
+
+        Args:
+            path: str or Path: a folder with a vocabulary, see `SentenceEncoder.from_pretrained`.
+                The maximum length and lowercasing come from `sentence_bert_config.json`, if there
+                is one.
+            jit_compile: see `TextModel`.
+            changes: see `SentenceEncoder.from_pretrained`; `unpad` is True by default.
+
+        Returns:
+            `TextEncoder`.
+
+        Raises:
+            FileNotFoundError, ImportError, ValueError: See `SentenceEncoder` and `read_tokenizer`.
+
+        Warns:
+            UserWarning: If the model expects a prompt before each text, which is not added.
+        """
+        model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
+        longest, lowercase = read_text_settings(path)
+        return cls(model, read_tokenizer(path), longest, lowercase, jit_compile)
+
+    def encode(self, text):
+        """string (B,) -> float32 (B, D)."""
+        return self.compute(tf.strings.lower(text, "utf-8") if self._lowercase else text)
+
+    def signatures(self):
+        """`serving_default`: `text` -> `vector`."""
+        return {
+            "serving_default": tf.function(
+                lambda text: {"vector": self.encode(text)}, input_signature=[TEXTS]
+            )
+        }
+
+
+def read_text_settings(folder):
+    """Read what a sentence-transformers model does with texts before its tokenizer."""
+    folder = Path(folder)
+    settings = folder / "sentence_bert_config.json"
+    content = read_json(settings) if settings.is_file() else {}
+    check_fields(content, SENTENCE_BERT, settings)
+    longest, lowercase = content.get("max_seq_length"), content.get("do_lower_case") or False
+    if longest is not None and (type(longest) is not int or longest < 3):
+        raise ArgumentError(
+            "max_seq_length", f"an integer of at least 3 in {settings}", f"{longest!r}"
+        )
+    if not isinstance(lowercase, bool):
+        raise ArgumentError("do_lower_case", f"true or false in {settings}", f"{lowercase!r}")
+    if longest is None and settings.is_file():
+        longest = _model_max_length(folder)
+    _warn_of_prompt(folder / "config_sentence_transformers.json")
+    return longest, lowercase
+
+
+def _model_max_length(folder):
+    """The tokenizer's maximum, with which sentence-transformers fills in a missing one."""
+    if not (folder / "tokenizer_config.json").is_file():
+        return None
+    longest = read_json(folder / "tokenizer_config.json").get("model_max_length")
+    most = read_json(folder / "config.json").get("max_position_embeddings")
+    is_smaller = type(longest) is int and type(most) is int and 3 <= longest < most
+    return longest if is_smaller else None  # 10^30 stands for none
+
+
+def _warn_of_prompt(path):
+    settings = read_json(path) if path.is_file() else {}
+    name = settings.get("default_prompt_name")
+    if name is not None:
+        prompts = settings.get("prompts")
+        named = isinstance(prompts, dict) and isinstance(name, str)
+        prompt = prompts.get(name) if named else None
+        warnings.warn(
+            f"{path}: this model expects the prompt {prompt!r} before each text, which is "
+            f"not added automatically. Put it before your texts.",
+            stacklevel=4,
+        )
+
+
+class TextClassifier(TextModel):
+    """A `BertForSequenceClassification` with its tokenizer, as a SavedModel: texts to classes.
+
+    The `problem_type` of the config says what the answers are, as in the pipeline of transformers:
+    probabilities of one right class, by a softmax (its default for several labels); a probability
+    for each label by itself, by a sigmoid ("multi_label_classification", and the default for one
+    label); or the numbers of a "regression". `label` is that with the largest.
+
+    Args:
+        model: `BertForSequenceClassification`, or `StoredWeights` of one; `unpad=True` makes it
+            faster.
+        tokenizer, max_length, jit_compile, options: see `TextModel`.
+
+    Raises:
+        ValueError: If the model has no labels; see also `TextModel`.
+
+    Example:
+        >>> from tf_transformer.models.bert import BertConfig, BertForSequenceClassification
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> config = BertConfig(7, 8, 1, 2, 9, labels=("no", "yes"))
+        >>> model = BertForSequenceClassification(config)
+        >>> model.build()
+        >>> classifier = TextClassifier(model, read_tokenizer("."))
+        >>> answer = classifier.classify(["a b"])
+        >>> answer["probabilities"].shape.as_list(), answer["label"].shape.as_list()
+        ([1, 2], [1])
+    """
+
+    def __init__(self, model, tokenizer, max_length=None, jit_compile=False, **options):
+        super().__init__(model, tokenizer, max_length, jit_compile, **options)
+        self._config = model.config
+        if not model.config.labels:
+            raise ArgumentError("model", "a text classifier, with labels", type(model).__name__)
+        # Not a decorator, which would keep only a weak reference: `TextClassifier(...).classify()`.
+        self.classify = tf.function(self.classify, input_signature=[TEXTS], autograph=False)
+
+    def classify(self, text):
+        """string (B,) -> `label` string (B,), `probabilities` or `values` float32 (B, C)."""
+        return self.answer(self.compute(text))
+
+    def answer(self, logits):
+        """Float (B, C) -> `label` string (B,), `probabilities` or `values` float32 (B, C)."""
+        label = tf.gather(tf.constant(self._config.labels), tf.argmax(logits, axis=-1))
+        return {"label": label, **answers_of(logits, self._config)}
+
+    @tf.function(input_signature=[], autograph=False)
+    def labels(self):
+        """The names of the classes, in the order of the answers: string (C,)."""
+        return {"labels": tf.constant(self._config.labels)}
+
+    def signatures(self):
+        """`serving_default`: `text` -> `label`, and `probabilities` or `values`; `labels`."""
+        return {"serving_default": self.classify, "labels": self.labels}
+
+
+_THRESHOLDS = (
+    tf.TensorSpec((), tf.int32, name="patience"),
+    tf.TensorSpec((), tf.float32, name="entropy"),
+)
+
+
+class EarlyExitClassifier(TextClassifier):
+    """A `BertWithExits` with its tokenizer, as a SavedModel whose thresholds are inputs.
+
+    `classify` has the thresholds given here; `classify_early` takes them with the texts, so that a
+    server can trade accuracy for time under load. See `BertWithExits.exit_early` for the rules and
+    `compression.choose_exit` for good thresholds.
+
+    Args:
+        model: `BertWithExits`, or `StoredWeights` of one; `unpad=True` makes it faster.
+        tokenizer: its `GraphTokenizer`.
+        max_length, jit_compile: see `TextModel`.
+        patience, entropy: see `BertWithExits.exit_early`.
+
+    Raises:
+        ValueError: If the model has no exits, or a threshold is out of range; see also
+            `TextClassifier`.
+
+    Example:
+        >>> from tf_transformer.models.bert import BertConfig, BertWithExits
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> model = BertWithExits(BertConfig(7, 8, 3, 2, 9, labels=("no", "yes")))
+        >>> model.build()
+        >>> classifier = EarlyExitClassifier(model, read_tokenizer("."), entropy=1.0)
+        >>> classifier.classify(["a b"])["layers"].numpy()
+        array([1], dtype=int32)
+        >>> classifier.classify_early(["a b"], 3, 0.0)["layers"].numpy()
+        array([3], dtype=int32)
+    """
+
+    def __init__(
+        self, model, tokenizer, max_length=None, jit_compile=False, *, patience=None, entropy=0.0
+    ):
+        if not hasattr(model, "exit_early"):
+            raise ArgumentError("model", "a BertWithExits", type(model).__name__)
+        self._thresholds = check_thresholds(model, patience, entropy)
+        super().__init__(
+            model,
+            tokenizer,
+            max_length,
+            jit_compile,
+            function=model.exit_early,
+            settings=_THRESHOLDS,
+        )
+        signature = [TEXTS, *_THRESHOLDS]
+        self.classify_early = tf.function(
+            self.classify_early, input_signature=signature, autograph=False
+        )
+
+    def classify(self, text):
+        """string (B,) -> `label` string (B,), `probabilities` (B, C), `layers` int32 (B,)."""
+        return self.classify_early(text, *self._thresholds)
+
+    def classify_early(self, text, patience, entropy):
+        """Classify with thresholds that are scalar tensors, patience int32, entropy float32."""
+        tf.debugging.Assert(
+            (patience >= 1) & (entropy >= 0),
+            ["patience, entropy: expected at least 1 and 0, got", patience, entropy],
+        )
+        outputs = self.compute(text, patience, entropy)
+        return {**self.answer(outputs["logits"]), "layers": outputs["layers"]}
+
+    def signatures(self):
+        """Those of `TextClassifier`, and `early`: `text`, `patience`, `entropy` -> the same."""
+        return {**super().signatures(), "early": self.classify_early}
