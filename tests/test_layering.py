@@ -16,8 +16,9 @@ MAY_IMPORT = {
     "errors": "",  # every row may import it
     "lazy": "",
     "json_text": "",
-    "tokenizers": "lazy json_text",
-    "data": "lazy json_text tokenizers",
+    "data.files": "",
+    "tokenizers": "lazy json_text data.files",
+    "data": "lazy json_text data.files tokenizers",
     "functional": "",
     "functional.attention": "functional",
     "distribution": "data functional",
