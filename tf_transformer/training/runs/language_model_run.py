@@ -32,6 +32,7 @@ class LanguageModelRun(TextRun):
         preset: `LanguageModelPreset`, the sizes.
 
     Example:
+        >>> from tf_transformer.data import TextSource
         >>> from tf_transformer.training.runs.presets import LANGUAGE_MODEL_PRESETS
         >>> preset = LANGUAGE_MODEL_PRESETS["tiny"]
         >>> run = LanguageModelRun("runs/en", TextSource(corpus="en-zh"), preset)
@@ -48,7 +49,7 @@ class LanguageModelRun(TextRun):
         parts = split_documents(self.source.load(), self.preset.validation_share)
         return [[" ".join(document) for document in part] for part in parts]
 
-    def train_tokenizer(self):
+    def _train_tokenizer(self):
         """The vocabulary of a new run."""
         return BPETokenizer.train(self.train_documents, self.preset.vocab_size)
 

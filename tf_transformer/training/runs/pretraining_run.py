@@ -50,6 +50,7 @@ class PretrainingRun(TextRun):
         ValueError: If both a vocabulary and a start are given.
 
     Example:
+        >>> from tf_transformer.data import TextSource
         >>> from tf_transformer.training.runs.presets import PRETRAINING_PRESETS
         >>> preset = PRETRAINING_PRESETS["tiny"]
         >>> run = PretrainingRun("runs/en", TextSource(corpus="en-zh"), preset)
@@ -70,14 +71,14 @@ class PretrainingRun(TextRun):
         self.vocabulary = vocabulary
         self.start = start
 
-    def others(self):
+    def _others(self):
         return {
             "vocabulary": self.vocabulary and str(self.vocabulary),
             "start": self.start and str(self.start),
         }
 
     @staticmethod
-    def read_others(settings, now):
+    def _read_others(settings, now):
         paths = {name: settings[name] for name in ("vocabulary", "start")}
         return {name: path and now(path) for name, path in paths.items()}
 
@@ -104,22 +105,22 @@ class PretrainingRun(TextRun):
         """Path of the folder that `from_pretrained` reads."""
         return self.folder / "model"
 
-    def facts(self):
+    def _facts(self):
         """What several workers must agree on, see `Workers.agree`."""
         if not (self.has_begun or self.start or self.vocabulary):
-            return super().facts()
+            return super()._facts()
         tokenizer = self.tokenizer()
         tokens = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
-        return {**super().facts(), "vocabulary": tokens}
+        return {**super()._facts(), "vocabulary": tokens}
 
-    def finish(self):
+    def _finish(self):
         """Also write the best model in Hugging Face's layout."""
         model = self.best_model()
         if current_workers().is_chief:
             model.save_pretrained(self.model_path, tokenizer_from=self.folder)
         return model
 
-    def train_tokenizer(self):
+    def _train_tokenizer(self):
         """The vocabulary of a new run."""
         if self.start or self.vocabulary:
             return read_bert_vocabulary(self.start or self.vocabulary, self.preset.lowercase)
@@ -129,8 +130,8 @@ class PretrainingRun(TextRun):
             bert_pipeline(self.preset.lowercase),
         )
 
-    def both_batches(self, tokenizer):
-        train, validation = super().both_batches(tokenizer)
+    def _both_batches(self, tokenizer):
+        train, validation = super()._both_batches(tokenizer)
         try:
             validation.steps_per_epoch  # noqa: B018  before anything is written
         except ArgumentError as error:
@@ -171,25 +172,25 @@ class PretrainingRun(TextRun):
             seed=self.preset.seed,
         )
 
-    def summary(self, batches):
+    def _summary(self, batches):
         tasks = "masked words and next sentences" if self.next_sentence else "masked words"
-        return f"{super().summary(batches)}; {tasks}"
+        return f"{super()._summary(batches)}; {tasks}"
 
-    def loss_and_metrics(self):
+    def _loss_and_metrics(self):
         """The mean over the masked words, whose labels are 0 elsewhere, and over the pairs."""
         if not self.next_sentence:
-            return super().loss_and_metrics()
-        each = {name: TextRun.loss_and_metrics(self) for name in self._outputs}
+            return super()._loss_and_metrics()
+        each = {name: TextRun._loss_and_metrics(self) for name in self._outputs}
         losses = {name: loss for name, (loss, _) in each.items()}
         return losses, {name: metrics for name, (_, metrics) in each.items()}
 
-    def write_tokenizer(self, tokenizer, model):
+    def _write_tokenizer(self, tokenizer, model):
         """Write the vocabulary in all of BERT's formats."""
         write_bert_vocabulary(self.folder, tokenizer, model.config.max_position_embeddings)
 
-    def check_sizes(self, path, vocab_size):
+    def _check_sizes(self, path, vocab_size):
         if self.start is None:  # whose sizes are not those of the preset
-            super().check_sizes(path, vocab_size)
+            super()._check_sizes(path, vocab_size)
 
     def new_model(self, tokenizer):
         """Create a model with the sizes of the preset, or those of the start."""

@@ -50,8 +50,9 @@ def found_again(file, settings, folder):
 class Run:
     """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
 
-    A subclass says what is trained: the class attributes, `facts`, `train_tokenizer`, `new_model`,
-    `batches`, `summary`, and the loss and the optimizer. The data are read when they are needed.
+    A subclass says what is trained: the class attributes, `_facts`, `_train_tokenizer`, `batches`,
+    `new_model`, `schedule`, `_optimizer` and `_loss_and_metrics`. The data are read when they are
+    needed.
     """
 
     kind, command = None, None  # as in "a translator run", and of `tf-transformer`
@@ -103,18 +104,18 @@ class Run:
             now = functools.partial(found_again, settings=settings, folder=folder)
             source = cls.source_class(**settings["source"]).with_paths(now)
             preset = cls.preset_class(**settings["preset"])
-            return cls(folder, source, preset, **cls.read_others(settings, now))
+            return cls(folder, source, preset, **cls._read_others(settings, now))
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise ArgumentError(
                 "path", "the settings of a run", f"{error!r}", place=path
             ) from error
 
-    def others(self):
-        """The further arguments of the constructor, as JSON: see `read_others`."""
+    def _others(self):
+        """The further arguments of the constructor, as JSON: see `_read_others`."""
         return {}
 
     @staticmethod
-    def read_others(settings, now):
+    def _read_others(settings, now):
         """The further arguments of the constructor; `now` is where a path leads to now."""
         return {}
 
@@ -149,16 +150,16 @@ class Run:
             with together():
                 if workers.is_chief:
                     stack.enter_context(locked(self.folder))
-                facts = self.facts() if workers.count > 1 else {}
+                facts = self._facts() if workers.count > 1 else {}
             workers.agree(self.folder, **facts)
             tokenizer = self.tokenizer()
-            batches, validation = self.both_batches(tokenizer)
+            batches, validation = self._both_batches(tokenizer)
             model = self.compiled_model(tokenizer, preset.epochs * batches.steps_per_epoch)
             if workers.is_chief:  # nothing is written before all of this has succeeded
-                self.write_tokenizer(tokenizer, model)
+                self._write_tokenizer(tokenizer, model)
                 self.write_settings()
                 print(
-                    f"{self.summary(batches)}; {model.count_params():,} weights; "
+                    f"{self._summary(batches)}; {model.count_params():,} weights; "
                     f"{batches.steps_per_epoch} steps an epoch",
                     flush=True,
                 )
@@ -173,9 +174,9 @@ class Run:
                 average=MovingAverage() if self.averages else None,
                 callbacks=callbacks,
             )
-            return self.finish()
+            return self._finish()
 
-    def finish(self):
+    def _finish(self):
         """What `train` returns."""
         return self.best_model()
 
@@ -199,12 +200,12 @@ class Run:
                 place=path,
             )
         tokenizer = Tokenizer.load(self.tokenizer_path)
-        self.check_sizes(path, tokenizer.vocab_size)
+        self._check_sizes(path, tokenizer.vocab_size)
         model = self.new_model(tokenizer)
         load_weights(model, path)
         return model
 
-    def check_sizes(self, path, vocab_size):
+    def _check_sizes(self, path, vocab_size):
         """Refuse sizes of a model far beyond the weights in a file."""
         self.preset.check_sizes(path, vocab_size)
 
@@ -214,13 +215,13 @@ class Run:
         Returns:
             `Tokenizer`.
         """
-        return Tokenizer.load(self.tokenizer_path) if self.has_begun else self.train_tokenizer()
+        return Tokenizer.load(self.tokenizer_path) if self.has_begun else self._train_tokenizer()
 
     def compiled_model(self, tokenizer, total_steps):
         """Create the model to train, with the loss and the optimizer of the preset."""
         keras.utils.set_random_seed(self.preset.seed)
         with precision_scope(self.preset.precision):
-            model = self.model_to_train(tokenizer)
+            model = self._model_to_train(tokenizer)
             self.compile(model, self.schedule(total_steps))
         accumulate_gradients(model, self.preset.accumulate)
         return model
@@ -232,24 +233,24 @@ class Run:
             model: built model.
             schedule: float or learning rate schedule.
         """
-        optimizer = self.optimizer(schedule)
+        optimizer = self._optimizer(schedule)
         if self.preset.precision == "mixed_float16":
             optimizer = GlobalLossScale(optimizer)
         optimizer.build(model.trainable_variables)
-        loss, metrics = self.loss_and_metrics()
+        loss, metrics = self._loss_and_metrics()
         # Compiling the whole step takes half a minute per batch shape and gains little on a CPU:
         # see benchmarks/NOTES.md.
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
 
-    def model_to_train(self, tokenizer):
+    def _model_to_train(self, tokenizer):
         """A new model, or one that adds a loss to it."""
         return self.new_model(tokenizer)
 
-    def both_batches(self, tokenizer):
+    def _both_batches(self, tokenizer):
         """The batches to train on and those to validate with."""
         return [self.batches(tokenizer, part) for part in self.parts]
 
-    def write_tokenizer(self, tokenizer, model):
+    def _write_tokenizer(self, tokenizer, model):
         """Write the vocabulary."""
         tokenizer.save(self.tokenizer_path)
 
@@ -265,7 +266,7 @@ class Run:
             "kind": self.kind,
             "source": dataclasses.asdict(self.source),
             "preset": dataclasses.asdict(self.preset),
-            **self.others(),
+            **self._others(),
         }
         self._write_json("run.json", settings)
 
@@ -295,12 +296,12 @@ class TextRun(Run):
         """The documents that are held out."""
         return self.parts[1]
 
-    def facts(self):
+    def _facts(self):
         """What several workers must agree on, see `Workers.agree`."""
         data = [*self.train_documents, None, *self.validation_documents]
         return {"preset": dataclasses.asdict(self.preset), "data": data}
 
-    def summary(self, batches):
+    def _summary(self, batches):
         """What is trained on."""
         train, validation = map(len, self.parts)
         return f"{train} documents to train on, {validation} held out"
@@ -310,7 +311,7 @@ class TextRun(Run):
         warmup = int(self.preset.warmup_share * total_steps)
         return WarmUpLinearDecay(self.preset.peak_learning_rate, warmup, total_steps)
 
-    def optimizer(self, schedule):
+    def _optimizer(self, schedule):
         """Adam as for BERT and GPT-2: Devlin et al. 2019, appendix A.2."""
         optimizer = FusedAdam(
             schedule,
@@ -323,6 +324,6 @@ class TextRun(Run):
         optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
         return optimizer
 
-    def loss_and_metrics(self):
+    def _loss_and_metrics(self):
         """Without smoothing, the loss is the mean over the labels of a batch that count."""
         return SmoothedCrossentropy(label_smoothing=0.0), [MaskedAccuracy(), TokenCrossentropy()]

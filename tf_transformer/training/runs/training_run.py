@@ -70,15 +70,15 @@ class TrainingRun(Run):
             )
         return split
 
-    def others(self):
+    def _others(self):
         return {"validation": self.validation and dataclasses.asdict(self.validation)}
 
     @staticmethod
-    def read_others(settings, now):
+    def _read_others(settings, now):
         validation = settings["validation"]
         return {"validation": validation and PairSource(**validation).with_paths(now)}
 
-    def facts(self):
+    def _facts(self):
         """What several workers must agree on, see `Workers.agree`."""
         split = self.split
         if self.source.prepared:
@@ -88,21 +88,21 @@ class TrainingRun(Run):
         data += [None, *split.validation, None, *split.test]
         return {"preset": dataclasses.asdict(self.preset), "data": data}
 
-    def summary(self, batches):
+    def _summary(self, batches):
         """What is trained on."""
         return (
             f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones skipped; "
             f"batch shapes {batches.shapes}"
         )
 
-    def train_tokenizer(self):
+    def _train_tokenizer(self):
         """The vocabulary of a new run."""
         if self.source.prepared:
             return Tokenizer.load(self.split.train.tokenizer_path)
         texts = [text for pair in self.split.train for text in pair]
         return train_subwords(self.preset.subword, texts, self.preset.vocab_size)
 
-    def both_batches(self, tokenizer):
+    def _both_batches(self, tokenizer):
         """The batches to train on, with repetitions of short pairs, and those to validate with."""
         train = self.batches(tokenizer, self.split.train, self.preset.short_repeats)
         return train, self.batches(tokenizer, self.split.validation)
@@ -140,7 +140,7 @@ class TrainingRun(Run):
             preset.d_model, preset.warmup_steps, preset.learning_rate_scale
         )
 
-    def optimizer(self, schedule):
+    def _optimizer(self, schedule):
         """Adam of the paper, which also averages the weights."""
         return FusedAdam(
             schedule,
@@ -151,7 +151,7 @@ class TrainingRun(Run):
             ema_momentum=self.preset.average_momentum,
         )
 
-    def loss_and_metrics(self):
+    def _loss_and_metrics(self):
         """The loss of the paper."""
         smoothing = self.preset.label_smoothing
         return SmoothedCrossentropy(smoothing), [MaskedAccuracy(), TokenCrossentropy(smoothing)]
@@ -189,7 +189,7 @@ class TrainingRun(Run):
         model.build()
         return model
 
-    def model_to_train(self, tokenizer):
+    def _model_to_train(self, tokenizer):
         model = self.new_model(tokenizer)
         if self.preset.r_drop:
             model = RDrop(model, self.preset.r_drop)
