@@ -266,7 +266,7 @@ def _restore(folder):
 
 def _sealed(members):
     """The checksum that `ResumeCheckpoint` stores, right again: what a stranger can do."""
-    module = importlib.import_module("tf_transformer.training.callbacks.resume_checkpoint")
+    module = importlib.import_module("tf_transformer.training.resume_checkpoint")
     arrays = {}
     for name, content in members.items():
         with contextlib.suppress(Exception):
@@ -284,7 +284,7 @@ def _damaged_checkpoint(rng, data):
         arrays = dict(file)
     state = mutations.of_content(rng, json.loads(str(arrays["state"])))
     arrays["state"] = np.array(json.dumps(state))
-    module = importlib.import_module("tf_transformer.training.callbacks.resume_checkpoint")
+    module = importlib.import_module("tf_transformer.training.resume_checkpoint")
     arrays["checksum"] = module._checksum({k: v for k, v in arrays.items() if k != "checksum"})
     out = io.BytesIO()
     np.savez(out, **arrays)

@@ -26,6 +26,8 @@ class LanguageModelRun(TextRun):
     The sentences of a document are joined by spaces, and the document is cut into blocks, see
     `LanguageModelBatches`. Some of the documents are held out for validation.
 
+    To train it, open it again and load its model: see `Run`.
+
     Args:
         folder: str or Path.
         source: `TextSource`, the documents.

@@ -33,6 +33,8 @@ class PretrainingRun(TextRun):
     `seq_relationship_logits_...`. Each has a `val_...` on the held-out documents, whose pairs and
     masks are the same in every epoch.
 
+    To train it, open it again and load its model: see `Run`.
+
     Args:
         folder: str or Path.
         source: `TextSource`, the documents.

@@ -9,10 +9,14 @@ import tensorflow as tf
 from tf_transformer.data.files import replacing
 from tf_transformer.distribution import WorkerShare, current_workers, lost_workers_named
 from tf_transformer.errors import ArgumentError
-from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
-from tf_transformer.training.callbacks.stopping import InterruptBetweenBatches, StopOnNaN
-from tf_transformer.training.callbacks.weights import BestWeights, load_weights
+from tf_transformer.training.callbacks import (
+    BestWeights,
+    InterruptBetweenBatches,
+    StopOnNaN,
+    load_weights,
+)
 from tf_transformer.training.optimizers import FusedAdam, GlobalLossScale
+from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
 
 
 def resumable_fit(

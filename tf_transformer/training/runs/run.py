@@ -17,7 +17,7 @@ from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers import Tokenizer
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
-from tf_transformer.training.callbacks.weights import MovingAverage, load_weights
+from tf_transformer.training.callbacks import MovingAverage, load_weights
 from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy, TokenCrossentropy
 from tf_transformer.training.optimizers import FusedAdam, GlobalLossScale, WarmUpLinearDecay
 from tf_transformer.training.runs.resumable_fit import resumable_fit
@@ -50,9 +50,23 @@ def found_again(file, settings, folder):
 class Run:
     """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
 
-    A subclass says what is trained: the class attributes, `_facts`, `_train_tokenizer`, `batches`,
-    `new_model`, `schedule`, `_optimizer` and `_loss_and_metrics`. The data are read when they are
-    needed.
+    The base of `TrainingRun`, `LanguageModelRun` and `PretrainingRun`, which say what is trained:
+    the class attributes, `batches`, `new_model`, `schedule`, `_facts`, `_train_tokenizer`,
+    `_optimizer` and `_loss_and_metrics`. The data are read when they are needed.
+
+    Args:
+        folder: str or Path.
+        source: `PairSource` or `TextSource`, the data.
+        preset: the settings.
+
+    Example:
+        >>> from tf_transformer.data import PairSource
+        >>> from tf_transformer.training import PRESETS, TrainingRun
+        >>> run = TrainingRun("runs/en-zh", PairSource(corpus="en-zh"), PRESETS["tiny"])
+        >>> isinstance(run, Run), run.has_begun
+        (True, False)
+        >>> model = run.train()  # doctest: +SKIP
+        >>> model = TrainingRun.open("runs/en-zh").best_model()  # doctest: +SKIP
     """
 
     kind, command = None, None  # as in "a translator run", and of `tf-transformer`

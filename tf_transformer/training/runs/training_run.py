@@ -30,6 +30,8 @@ class TrainingRun(Run):
     checkpoints/        everything needed to resume
     history.csv         loss, loss per token and accuracy of every epoch
 
+    To train it, open it again and load its model: see `Run`.
+
     Args:
         folder: str or Path.
         source: `PairSource`, the data.
