@@ -102,7 +102,7 @@ def main(parser, arguments):
     source, trainings = PairSource(corpus="en-zh"), {}
     with tempfile.TemporaryDirectory() as folder:
         run = TrainingRun(folder, source, PRESETS[options.preset])
-        tokenizer = run.tokenizer()
+        tokenizer = run.tokenizer
         sets = [run.batches(tokenizer, part) for part in (run.split.train, run.split.validation)]
         for name, (precision, growth_steps) in VARIANTS.items():
             run.preset = run.preset.with_changes({"precision": precision})

@@ -316,7 +316,7 @@ def _with_weights(make, kind):
     def made(folder):
         make(folder)
         run = kind.open(folder)
-        run.new_model(run.tokenizer()).save_weights(folder / "best.weights.h5")
+        run.new_model(run.tokenizer).save_weights(folder / "best.weights.h5")
 
     return made
 

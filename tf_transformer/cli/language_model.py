@@ -57,7 +57,7 @@ def _train(options):
     from tf_transformer.generation import continue_texts
 
     print(f"Perplexity per token of the held-out documents: {run.perplexity(model):.2f}\n")
-    tokenizer = run.tokenizer()
+    tokenizer = run.tokenizer
     # The beginnings of texts that the model has not read, of longer ones if there are some.
     unread = sorted(tokenizer.encode(run.validation_documents), key=lambda ids: len(ids) < 8)
     for text in continue_texts(model, tokenizer, tokenizer.decode(ids[:3] for ids in unread[:3])):
@@ -84,5 +84,5 @@ def _generate(options):
 
     run, texts = LanguageModelRun.open(options.folder), options.text or [""]
     how = {"max_length": options.max_length, "beam_size": options.beam, "sampling": sampling}
-    for text in continue_texts(run.best_model(), run.tokenizer(), texts, **how):
+    for text in continue_texts(run.best_model(), run.tokenizer, texts, **how):
         print(text)

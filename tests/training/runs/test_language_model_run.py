@@ -82,7 +82,7 @@ def test_the_history_and_the_settings(learned):
     assert (again.preset, again.source) == (run.preset, run.source)
     assert again.preset.new_architecture() == ARCHITECTURE
     (run.folder.parent / "circles.txt").rename(run.folder.parent / "gone.txt")
-    read, tokenizer = again.best_model(), again.tokenizer()  # which need no texts
+    read, tokenizer = again.best_model(), again.tokenizer  # which need no texts
     (run.folder.parent / "gone.txt").rename(run.folder.parent / "circles.txt")
     assert tokenizer.vocab_size == model.get_config()["vocab_size"]
     for one in (model, read):

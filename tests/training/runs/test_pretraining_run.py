@@ -108,7 +108,7 @@ def test_the_model_and_its_vocabulary_can_be_read(learned):
 
 def test_weights_decay_but_biases_and_normalization_do_not(learned):
     run, _ = learned
-    model = run.compiled_model(run.tokenizer(), total_steps=5)
+    model = run.compiled_model(run.tokenizer, total_steps=5)
     variables = model.trainable_variables
     for variable in variables:
         variable.assign(tf.ones(variable.shape))

@@ -97,7 +97,7 @@ class TranslatorTask:
 
     def train(self, model, step, folder, pairs=None):
         """Train a smaller model, resumably, on pairs or those of the run."""
-        tokenizer, split = self.run.tokenizer(), self.run.split
+        tokenizer, split = self.run.tokenizer, self.run.split
         batches = self.run.batches(tokenizer, pairs or split.train, self.run.preset.short_repeats)
         total = batches.steps_per_epoch * step.epochs
         peak = step.learning_rate or LEARNING_RATE

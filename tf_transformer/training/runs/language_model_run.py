@@ -111,7 +111,7 @@ class LanguageModelRun(TextRun):
             losses = smoothed_cross_entropy(labels, logits, 0.0) * real
             return tf.reduce_sum(losses), tf.reduce_sum(real)
 
-        batches = self.batches(self.tokenizer(), self.validation_documents)
+        batches = self.batches(self.tokenizer, self.validation_documents)
         sums = [loss_and_count(*batch) for batch in batches.dataset(epochs=1)]
         loss, count = (sum(map(float, numbers)) for numbers in zip(*sums, strict=True))
         return math.exp(loss / count)

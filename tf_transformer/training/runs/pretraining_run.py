@@ -111,7 +111,7 @@ class PretrainingRun(TextRun):
         """What several workers must agree on, see `Workers.agree`."""
         if not (self.has_begun or self.start or self.vocabulary):
             return super()._facts()
-        tokenizer = self.tokenizer()
+        tokenizer = self.tokenizer
         tokens = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
         return {**super()._facts(), "vocabulary": tokens}
 

@@ -166,7 +166,7 @@ class Run:
                     stack.enter_context(locked(self.folder))
                 facts = self._facts() if workers.count > 1 else {}
             workers.agree(self.folder, **facts)
-            tokenizer = self.tokenizer()
+            tokenizer = self.tokenizer
             batches, validation = self._both_batches(tokenizer)
             model = self.compiled_model(tokenizer, preset.epochs * batches.steps_per_epoch)
             if workers.is_chief:  # nothing is written before all of this has succeeded
@@ -223,12 +223,9 @@ class Run:
         """Refuse sizes of a model far beyond the weights in a file."""
         self.preset.check_sizes(path, vocab_size)
 
+    @functools.cached_property
     def tokenizer(self):
-        """The vocabulary of the folder, or a new one if the run is new.
-
-        Returns:
-            `Tokenizer`.
-        """
+        """`Tokenizer`: the one in the folder, or a new one if the run is new."""
         return Tokenizer.load(self.tokenizer_path) if self.has_begun else self._train_tokenizer()
 
     def compiled_model(self, tokenizer, total_steps):
