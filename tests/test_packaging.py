@@ -48,7 +48,7 @@ def test_every_folder_is_a_package():
 
 def test_serving_needs_tensorflow_and_numpy_only(setup_cfg):
     required = lines(setup_cfg["options"]["install_requires"])
-    assert required == ["tensorflow>=2.21,<2.22", "numpy"]
+    assert required == ["tensorflow>=2.19,<2.22", "keras>=3.10", "numpy"]
 
 
 @pytest.fixture(scope="module")

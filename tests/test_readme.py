@@ -71,6 +71,7 @@ def test_the_claims_are_counted_and_quoted_as_they_were_recorded(text):
     assert len(lines) == 5
     for claim, line in lines:
         said = f"{found[claim]['english']} {found[claim]['values']}"
+        line = re.sub(r"(\d+) 万", lambda m: f"{int(m[1]) / 100:g}", line)  # recorded in millions
         for number in re.findall(r"\d[\d,.e+-]*\d|\d", line.replace("d_k", "")):
             assert number in said, (claim, number)
 

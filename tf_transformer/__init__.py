@@ -8,7 +8,7 @@ import importlib
 
 from tf_transformer.lazy import check_keras_backend, lazy_names, saved_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "functional": (

@@ -134,7 +134,8 @@ def resumable_fit(
         raise
     finally:
         for history in histories:
-            if history.csv_file is not None:  # Keras closes it only on normal completion
+            # Keras closes it only on normal completion; before 3.11 it opens it in training.
+            if getattr(history, "csv_file", None) is not None:
                 history.csv_file.close()
     workers.leave()  # the chief has written the file
     load_weights(model, best.path)
