@@ -359,16 +359,16 @@ FAULTS = [
         ),
         # training, compression, int8
         (
-            "training/callbacks/resume_checkpoint.py",
+            "training/resume_checkpoint.py",
             "self.position = self.position[0], self.position[1] + 1",
             "self.position = self.position[0], batch",
-            "training/callbacks",
+            "training/test_stop_on_nan.py",
         ),
         (
-            "training/callbacks/weights.py",
+            "training/callbacks.py",
             "if value < self.best:",
             "if value > self.best or self.best == math.inf:",
-            "training/callbacks",
+            "training/test_moving_average.py",
         ),
         (
             "compression/pruning.py",

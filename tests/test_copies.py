@@ -55,6 +55,7 @@ NO_OBJECT_TO_COPY = {
         "PretrainingPreset",
         "PretrainingRun",
         "ResumeCheckpoint",
+        "Run",
         "StopOnNaN",
         "TrainingRun",
     ),

@@ -293,7 +293,7 @@ def test_links_are_replaced_and_not_written_through(tmp_path):
     outside.write_text("mine")
     folder.mkdir()
     links = ["note.txt", f".{os.getpid()}.new.note.txt", f".{os.getpid()}.old.note.txt", ".lock"]
-    for name in (*links, f"tokenizer.json.partial-{os.getpid()}"):
+    for name in (*links, f".{os.getpid()}.new.tokenizer.json"):
         (folder / name).symlink_to(outside)
     with replacing(folder / "note.txt") as beside:
         beside.write_text("new")

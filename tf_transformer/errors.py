@@ -1,6 +1,9 @@
 """The errors that mean the caller's input; anything else that is raised is a bug."""
 
+import dataclasses
+import difflib
 import sys
+import typing
 
 
 class ArgumentError(ValueError):
@@ -43,6 +46,44 @@ def check_fields(owner, *conditions):
     for name, expected, holds in conditions:
         if not holds:
             raise ArgumentError(name, expected, f"{getattr(owner, name)!r}")
+
+
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    tuple: "a list",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+_ALSO = {float: (int,), tuple: (list,), list: (tuple,)}  # JSON has no tuples, and 1 for 1.0
+
+
+def check_types(settings):
+    """Check that each field of a dataclass, which may come from JSON, is of its type."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        wanted = typing.get_args(field.type) or (field.type,)
+        allowed = (*wanted, *(other for kind in wanted for other in _ALSO.get(kind, ())))
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in wanted):
+            kinds = " or ".join(_KINDS[kind] for kind in wanted)
+            raise ArgumentError(field.name, kinds, f"{value!r}")
+
+
+def did_you_mean(value, choices):
+    """A question about the nearest of several choices, or nothing if none is near."""
+    close = difflib.get_close_matches(str(value), map(str, choices), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def check_choice(argument, value, choices):
+    """Check that a value is one of several."""
+    if value not in choices:
+        known = ", ".join(map(str, choices))
+        got = f"{value!r}{did_you_mean(value, choices)}"
+        raise ArgumentError(argument, f"one of {known}", got)
 
 
 class MissingFileError(ArgumentError, FileNotFoundError):

@@ -34,14 +34,13 @@ COLUMNS = (
 class Training:
     """One of the trainings that take turns."""
 
-    def __init__(self, run, batches, validation, vocab_size, growth_steps):
+    def __init__(self, run, batches, validation, tokenizer, growth_steps):
         import keras
 
         from tf_transformer.training import MovingAverage
-        from tf_transformer.training.runs.run_settings import precision_scope
 
-        with precision_scope(run.preset.precision):
-            self.model = run._compiled_model(vocab_size)
+        steps = run.preset.epochs * batches.steps_per_epoch
+        self.model = run.compiled_model(tokenizer, steps)
         if growth_steps:
             self.model.optimizer.dynamic_growth_steps = growth_steps
         self.batches, self.validation = batches, validation
@@ -103,11 +102,11 @@ def main(parser, arguments):
     source, trainings = PairSource(corpus="en-zh"), {}
     with tempfile.TemporaryDirectory() as folder:
         run = TrainingRun(folder, source, PRESETS[options.preset])
-        tokenizer = run._tokenizer()
+        tokenizer = run.tokenizer
         sets = [run.batches(tokenizer, part) for part in (run.split.train, run.split.validation)]
         for name, (precision, growth_steps) in VARIANTS.items():
             run.preset = run.preset.with_changes({"precision": precision})
-            trainings[name] = Training(run, *sets, tokenizer.vocab_size, growth_steps)
+            trainings[name] = Training(run, *sets, tokenizer, growth_steps)
     epochs = max(2, math.ceil(options.steps / sets[0].steps_per_epoch))
     for number in range(epochs):
         for training in trainings.values():

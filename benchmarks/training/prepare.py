@@ -134,7 +134,7 @@ def train(folder, seconds):
     from tf_transformer.training import InverseSquareRootSchedule
 
     run, tokenizer = _run(folder)
-    model = run._model(tokenizer.vocab_size)
+    model = run.new_model(tokenizer)
     run.compile(model, InverseSquareRootSchedule(run.preset.d_model, run.preset.warmup_steps))
     batches = run.batches(tokenizer, run.split.train[:20_000])
     model.make_train_function()

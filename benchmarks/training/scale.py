@@ -106,7 +106,7 @@ def worker(mode, steps):
         pairs = run.split.train[:4000]
         tokenizer = train_subwords("bpe", [text for pair in pairs for text in pair], 4000)
         keras.utils.set_random_seed(1)
-        model = run._model(tokenizer.vocab_size)
+        model = run.new_model(tokenizer)
         run.compile(model, InverseSquareRootSchedule(preset.d_model, preset.warmup_steps))
         data = own_rows(run.batches(tokenizer, pairs).dataset(), workers)
         times, weights = [], model.count_params()

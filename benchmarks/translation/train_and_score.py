@@ -27,8 +27,9 @@ def hub_run(folder, source, preset):
     from benchmarks.training.peers import hub
 
     class HubRun(TrainingRun):
-        def _model(self, vocab_size):
-            sizes = {"layers": preset.num_layers, "width": preset.d_model, "vocab": vocab_size}
+        def new_model(self, tokenizer):
+            sizes = {"layers": preset.num_layers, "width": preset.d_model}
+            sizes["vocab"] = tokenizer.vocab_size
             sizes |= {"heads": preset.num_heads, "dff": preset.dff}
             return hub.model(sizes, preset.rate)
 

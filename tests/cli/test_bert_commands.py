@@ -206,7 +206,7 @@ def test_pretrain(tmp_path):
     out = printed("pretrain", *arguments, run=command)
     assert "masked words and next sentences" in out and "loss.png" in out
     assert (output / "loss.png").read_bytes()[1:4] == b"PNG"
-    assert "contains a pretraining run. Resume it: tf-transformer pretrain" in printed(
+    assert "contains a training run. Resume it: tf-transformer pretrain" in printed(
         "pretrain", *arguments, code=2
     )
     vectors = printed("embed", "--model", output / "model", "--output", tmp_path / "x.npy")

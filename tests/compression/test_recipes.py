@@ -105,7 +105,7 @@ def test_other_bad_files(tmp_path):
         Recipe.read(file)
     for content, message in (
         ([], "recipe: expected an object, got "),
-        ({"model": 3, "steps": [QUANTIZE]}, "model: expected the path of a folder, got 3"),
+        ({"model": 3, "steps": [QUANTIZE]}, "model: expected a string, got 3"),
         ({"model": "a", "step": []}, r"recipe: expected one of model, .*\(did you mean 'steps'\?"),
         ({"model": "a", "steps": [QUANTIZE], "data": {"test": 3}}, "data: expected a string as"),
         ({"model": "a", "steps": [QUANTIZE], "data": {"tests": "a"}}, "mean 'test'"),

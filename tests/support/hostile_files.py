@@ -10,7 +10,7 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import keras
@@ -58,8 +58,6 @@ from tf_transformer.training import (
     TrainingRun,
     average_weights,
 )
-from tf_transformer.training.runs.language_model_run import _new_model
-from tf_transformer.training.runs.run_settings import write_settings
 from tf_transformer.visualize import training_curves
 
 TEXTS = ["low lower lowest", "new newer newest", "a wide road"]
@@ -268,7 +266,7 @@ def _restore(folder):
 
 def _sealed(members):
     """The checksum that `ResumeCheckpoint` stores, right again: what a stranger can do."""
-    module = importlib.import_module("tf_transformer.training.callbacks.resume_checkpoint")
+    module = importlib.import_module("tf_transformer.training.resume_checkpoint")
     arrays = {}
     for name, content in members.items():
         with contextlib.suppress(Exception):
@@ -286,23 +284,20 @@ def _damaged_checkpoint(rng, data):
         arrays = dict(file)
     state = mutations.of_content(rng, json.loads(str(arrays["state"])))
     arrays["state"] = np.array(json.dumps(state))
-    module = importlib.import_module("tf_transformer.training.callbacks.resume_checkpoint")
+    module = importlib.import_module("tf_transformer.training.resume_checkpoint")
     arrays["checksum"] = module._checksum({k: v for k, v in arrays.items() if k != "checksum"})
     out = io.BytesIO()
     np.savez(out, **arrays)
     return out.getvalue()
 
 
-def _run(name, preset, source, **more):
+def _run(kind, preset, source):
     def make(folder):
         _text("pairs.tsv", "".join(f"low {n}\tnew {n}\n" for n in range(300)))(folder)
         _text("texts.txt", "".join(f"low {n}.\n\n" for n in range(300)))(folder)
-        write_settings(
-            folder / name,
-            source=asdict(source),
-            preset=asdict(preset),
-            **more,
-        )
+        tokenizer = train_subwords("bpe", TEXTS * 5, 300)
+        kind(folder, source, preset).write_settings()
+        tokenizer.save(folder / "tokenizer.json")
 
     return make
 
@@ -320,19 +315,10 @@ def _with_weights(make, kind):
 
     def made(folder):
         make(folder)
-        train_subwords("bpe", TEXTS * 5, 300).save(folder / "tokenizer.json")
         run = kind.open(folder)
-        size = Tokenizer.load(folder / "tokenizer.json").vocab_size
-        model = run._model(size) if kind is TrainingRun else _new_model(run.preset, size)
-        model.save_weights(folder / "best.weights.h5")
+        run.new_model(run.tokenizer).save_weights(folder / "best.weights.h5")
 
     return made
-
-
-def _best_model(kind):
-    if kind is TrainingRun:
-        return lambda folder: TrainingRun.open(folder).best_model()
-    return LanguageModelRun.best_model
 
 
 def _encode(texts):
@@ -391,12 +377,12 @@ def _draw(folder):
 
 
 J, B = mutations.of_json, mutations.of_bytes
-RUN = _run("run.json", PRESETS["tiny"], PairSource(tsv="pairs.tsv"), validation=None)
-LANGUAGE = LANGUAGE_MODEL_PRESETS["tiny"], TextSource(files=("texts.txt",))
-LANGUAGE_RUN = _run("run.json", *LANGUAGE, kind="language model")
-RUNS = {"translator": (TrainingRun, RUN), "language model": (LanguageModelRun, LANGUAGE_RUN)}
-PRETRAINING = PRETRAINING_PRESETS["tiny"], TextSource(files=("texts.txt",))
-PRETRAINING_RUN = _run("pretraining.json", *PRETRAINING, vocabulary=None, start=None)
+DOCUMENTS = TextSource(files=("texts.txt",))
+RUNS = {
+    "translator": (TrainingRun, PRESETS["tiny"], PairSource(tsv="pairs.tsv")),
+    "language model": (LanguageModelRun, LANGUAGE_MODEL_PRESETS["tiny"], DOCUMENTS),
+    "pretraining": (PretrainingRun, PRETRAINING_PRESETS["tiny"], DOCUMENTS),
+}
 BERT_FILES = {"config.json": J, "model.safetensors": mutations.of_safetensors}
 SHARD = "shard-00000.tfrecord"
 BLOCK = "model/variables/variables.index"
@@ -531,21 +517,20 @@ READERS = [
         "checkpoint", _checkpoint, "epoch-00000-step-00000000.npz", _damaged_checkpoint, _restore
     ),
     *(
-        Reader(f"run.json of a {name}", make, "run.json", J, _open(kind))
-        for name, (kind, make) in RUNS.items()
+        Reader(f"run.json of a {name}", _run(*run), "run.json", J, _open(run[0]))
+        for name, run in RUNS.items()
     ),
     *(
         Reader(
             f"model of the run of a {name}",
-            _with_weights(make, kind),
+            _with_weights(_run(*run), run[0]),
             "run.json",
             J,
-            _best_model(kind),
+            lambda folder, kind=run[0]: kind.open(folder).best_model(),
             share=0.1,
         )
-        for name, (kind, make) in RUNS.items()
+        for name, run in RUNS.items()
     ),
-    Reader("pretraining.json", PRETRAINING_RUN, "pretraining.json", J, _open(PretrainingRun)),
     *(
         Reader(f"vector index, {file}, {dtype}", _index(dtype), f"index/{file}", damage, _search)
         for dtype, file, damage in (

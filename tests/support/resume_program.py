@@ -17,7 +17,7 @@ from small_pretraining import small_pretraining
 from small_run import small_run
 
 from tf_transformer import GlobalLossScale
-from tf_transformer.training.runs import run_settings
+from tf_transformer.training.runs import run as run_module
 
 
 def float16_run(folder, epochs):
@@ -78,7 +78,7 @@ def compare(folder, make_run):
 
 if __name__ == "__main__":
     tf.config.experimental.enable_op_determinism()
-    run_settings.GlobalLossScale = functools.partial(
+    run_module.GlobalLossScale = functools.partial(
         GlobalLossScale, initial_scale=2.0**24, dynamic_growth_steps=5
     )
     failed = []

@@ -1,10 +1,11 @@
 """Arguments that several commands share."""
 
-import contextlib
+import dataclasses
 import shlex
 import sys
 from pathlib import Path
 
+from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.errors import ArgumentError
 
 
@@ -50,6 +51,15 @@ def validation_source(options):
     return PairSource(**dict(zip(names, files, strict=True))).with_paths(_absolute)
 
 
+def text_source(options):
+    """Return the `TextSource` of the options, with absolute paths."""
+    from tf_transformer.data import TextSource
+
+    if options.text:
+        return TextSource(files=tuple(map(_absolute, options.text)))
+    return TextSource(corpus=getattr(options, "corpus", None) or "en-zh")
+
+
 def _absolute(file):
     return str(Path(file).resolve())
 
@@ -68,34 +78,6 @@ def model_path(folder):
     path = Path(folder) if folder else shipped_model("en-zh")
     inside = path / "saved_model"  # the folder of a run is accepted too
     return inside if (path / "run.json").is_file() and inside.is_dir() else path
-
-
-def add_architecture_argument(parser, names):
-    """Add the option."""
-    parser.add_argument(
-        "--architecture",
-        metavar="FILE|NAME",
-        help="parts of the model: a JSON file of Architecture.to_json(), or a published model with "
-        f"its sizes: {names}",
-    )
-
-
-def architecture_changes(given, model_class):
-    """The fields of the preset that the option changes."""
-    from tf_transformer.layers import Architecture
-    from tf_transformer.models import architectures
-
-    path = Path(given)
-    if path.is_file() or path.suffix == ".json":
-        return {"architecture": Architecture.from_json(path.read_bytes()).to_dict()}
-    published = architectures.get(given)
-    if published.model_class is not model_class:
-        raise ArgumentError(
-            "--architecture",
-            f"a {model_class.__name__}",
-            f"{given!r}, a {published.model_class.__name__}",
-        )
-    return {**published.sizes, "architecture": published.to_dict()}
 
 
 # The options of `sample_decode` that only it has.
@@ -129,9 +111,6 @@ def sampling_options(options):
     return None
 
 
-OPTIONS = "distribute", "deterministic"  # allowed with --resume: they are no settings of the run
-
-
 def add_device_arguments(parser):
     """Add `--distribute` and `--deterministic`."""
     parser.add_argument(
@@ -149,28 +128,8 @@ def add_device_arguments(parser):
     )
 
 
-def add_precision_argument(parser):
-    """Add `--precision`, a setting of the run."""
-    parser.add_argument(
-        "--precision",
-        help="float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
-        "mixed_float16, for GPUs without bfloat16",
-    )
-
-
-def add_accumulate_argument(parser):
-    """Add `--accumulate`, a setting of the run."""
-    parser.add_argument(
-        "--accumulate",
-        type=int,
-        metavar="N",
-        help="compute the gradient of each batch in N parts: less memory, the same result",
-    )
-
-
 def start_training(options):
     """Import TensorFlow and connect what trains together."""
-    from tf_transformer.cli.tensorflow_start import import_tensorflow
 
     def start():
         import tensorflow as tf
@@ -184,51 +143,120 @@ def start_training(options):
     return import_tensorflow(start=start)
 
 
-def add_resume_argument(parser):
-    """Add `--resume`, the folder of a run to resume."""
+def add_run_arguments(parser, presets, folder, architectures=None):
+    """Add the options of a training run: its preset, what changes the preset, its folder."""
+    parser.add_argument("--preset", help=presets)
+    for name in ("vocab-size", "epochs", "seed"):
+        parser.add_argument(f"--{name}", type=int, help="instead of the preset's")
+    parser.add_argument(
+        "--accumulate",
+        type=int,
+        metavar="N",
+        help="compute the gradient of each batch in N parts: less memory, the same result",
+    )
+    parser.add_argument(
+        "--precision",
+        help="float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
+        "mixed_float16, for GPUs without bfloat16",
+    )
+    if architectures:
+        parser.add_argument(
+            "--architecture",
+            metavar="FILE|NAME",
+            help="parts of the model: a JSON file of Architecture.to_json(), or a published model "
+            f"with its sizes: {architectures}",
+        )
+    parser.add_argument("--output", metavar="FOLDER", help=f"default: {folder}")
     parser.add_argument(
         "--resume", metavar="FOLDER", help="resume a run that was stopped, with its settings"
     )
+    add_device_arguments(parser)
 
 
-def refuse_beside_resume(options, allowed=()):
-    """Check that no setting is given with `--resume`: a run keeps its own."""
+def new_preset(options, presets, model_class=None, **changes):
+    """Return the preset of the options, with the changes that they name."""
+    from tf_transformer.training import get_preset
+
+    preset = get_preset(options.preset or "small", presets)
+    names = {field.name for field in dataclasses.fields(preset)} - {"architecture"}
+    changes |= {name: value for name, value in vars(options).items() if name in names}
+    if getattr(options, "architecture", None):
+        changes |= _architecture_changes(options.architecture, model_class)
+    return preset.with_changes(changes)
+
+
+def _architecture_changes(given, model_class):
+    """The fields of the preset that the option changes."""
+    from tf_transformer.layers import Architecture
+    from tf_transformer.models import architectures
+
+    path = Path(given)
+    if path.is_file() or path.suffix == ".json":
+        return {"architecture": Architecture.from_json(path.read_bytes()).to_dict()}
+    published = architectures.get(given)
+    if published.model_class is not model_class:
+        raise ArgumentError(
+            "--architecture",
+            f"a {model_class.__name__}",
+            f"{given!r}, a {published.model_class.__name__}",
+        )
+    return {**published.sizes, "architecture": published.to_dict()}
+
+
+def new_folder(options, default, command):
+    """Return the folder of a new run, which must not contain another one; the chief checks it."""
+    from tf_transformer.distribution import current_workers
+
+    folder = Path(options.output or default)
+    if (folder / "run.json").exists() and current_workers().is_chief:
+        raise ArgumentError(
+            "--output",
+            "a new folder",
+            f"{folder}, which contains a training run",
+            f"Resume it: tf-transformer {command} --resume {folder}; or choose another folder.",
+        )
+    return folder
+
+
+# Allowed with --resume: they are no settings of a run.
+_OF_A_PROCESS = ("run", "resume", "distribute", "deterministic", "tensorboard")
+
+
+def train_run(options, kind, new_run, packages, callbacks=()):
+    """Train a new run, or resume one.
+
+    `kind` is the name of a class of `training`, `packages` what it needs, name -> extra, and
+    `callbacks` functions that make a callback for the run.
+    Returns the run and its model; of several workers, all but the chief get two None.
+    """
     given = [
         f"--{name.replace('_', '-')}"
         for name, value in vars(options).items()
-        if value is not None and value is not False and name not in ("run", "resume", *allowed)
+        if value is not None and value is not False and name not in _OF_A_PROCESS
     ]
-    if given:
+    if options.resume and given:
         raise ArgumentError(
             ", ".join(given),
             "no setting with --resume, whose run has its own",
             remedy="Leave it out, or start a new run.",
         )
+    for package, extra in packages.items():
+        require(package, extra)
+    scope = start_training(options)
+    from tf_transformer import training
+    from tf_transformer.distribution import current_workers, together
 
-
-def check_new_run(folder, settings, command, kind, otherwise):
-    """Check that a folder contains no run that a new one would overwrite; the chief's task."""
-    from tf_transformer.distribution import current_workers
-
-    if (folder / settings).exists() and current_workers().is_chief:
-        raise ArgumentError(
-            "--output",
-            "a new folder",
-            f"{folder}, which contains a {kind} run",
-            f"Resume it: tf-transformer {command} --resume {folder}; or {otherwise}.",
-        )
-
-
-@contextlib.contextmanager
-def resumable(folder, command):
-    """Say how to resume the run in a folder if it is stopped."""
+    with together():
+        run = getattr(training, kind).open(options.resume) if options.resume else new_run(options)
     try:
-        yield
-    except (KeyboardInterrupt, OSError):
-        if (folder / "checkpoints").exists():
+        with scope:
+            model = run.train([make(run) for make in callbacks])
+    except (KeyboardInterrupt, OSError) as error:
+        if (run.folder / "checkpoints").exists() and not isinstance(error, FileNotFoundError):
             print(
-                f"\nA checkpoint is saved. Resume with: tf-transformer {command} --resume "
-                f"{shlex.quote(str(folder))}",
+                f"\nA checkpoint is saved. Resume with: tf-transformer {run.command} --resume "
+                f"{shlex.quote(str(run.folder))}",
                 file=sys.stderr,
             )
         raise
+    return (run, model) if current_workers().is_chief else (None, None)

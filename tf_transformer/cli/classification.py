@@ -98,8 +98,7 @@ def _before_training(options):
     data = _data(options)
     if options.early_exit is not None and not data.validation:
         raise ArgumentError("--early-exit", "texts for validation", "none", "See --validation.")
-    settings = {name: getattr(options, name) for name in _SETTINGS}
-    settings = FineTuning(**{n: value for n, value in settings.items() if value is not None})
+    settings = FineTuning().with_changes({name: getattr(options, name) for name in _SETTINGS})
     keras.utils.set_random_seed(settings.seed)  # of the new head
     changes = {}
     if options.dropout is not None:
@@ -121,7 +120,7 @@ def _before_training(options):
     )
     if options.max_length is None:
         most = min(settings.max_length, model.config.max_position_embeddings)
-        settings = dataclasses.replace(settings, max_length=most)
+        settings = settings.with_changes({"max_length": most})
     return data, settings, tokenizer, model
 
 

@@ -1,26 +1,15 @@
 """The commands `train-lm` and `generate`: a language model from plain text."""
 
-from pathlib import Path
-
-from tf_transformer.cli.arguments import OPTIONS as DEVICE_OPTIONS
 from tf_transformer.cli.arguments import (
-    add_accumulate_argument,
-    add_architecture_argument,
-    add_device_arguments,
-    add_precision_argument,
-    add_resume_argument,
+    add_run_arguments,
     add_sampling_arguments,
-    architecture_changes,
-    check_new_run,
-    refuse_beside_resume,
-    resumable,
+    new_folder,
+    new_preset,
     sampling_options,
-    start_training,
+    text_source,
+    train_run,
 )
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
-
-# The settings of a preset that have an option.
-_CHANGES = ("vocab_size", "epochs", "seed", "precision", "accumulate")
 
 
 def add_commands(commands):
@@ -39,16 +28,8 @@ def add_commands(commands):
     texts.add_argument(
         "--corpus", help="the first language of an embedded corpus: en-zh, zh-en, en-fr or fr-en"
     )
-    train.add_argument("--preset", help="small, minutes on two cores (default); tiny, seconds")
-    train.add_argument("--vocab-size", type=int, help="instead of the preset's")
-    train.add_argument("--epochs", type=int, help="instead of the preset's")
-    train.add_argument("--seed", type=int, help="instead of the preset's")
-    add_accumulate_argument(train)
-    add_precision_argument(train)
-    add_architecture_argument(train, "gpt2")
-    train.add_argument("--output", metavar="FOLDER", help="default: runs/lm-TEXT-PRESET")
-    add_resume_argument(train)
-    add_device_arguments(train)
+    presets = "small, minutes on two cores (default); tiny, seconds"
+    add_run_arguments(train, presets, "runs/lm-TEXT-PRESET", "gpt2")
     train.set_defaults(run=_train)
 
     generate = commands.add_parser("generate", help="continue texts with a trained language model")
@@ -70,23 +51,13 @@ def add_commands(commands):
 
 
 def _train(options):
-    if options.resume:
-        refuse_beside_resume(options, allowed=DEVICE_OPTIONS)
-    require("tokenizers", "train")
-    scope = start_training(options)
-    from tf_transformer.distribution import current_workers, together
-    from tf_transformer.generation import continue_texts
-    from tf_transformer.tokenizers import Tokenizer
-    from tf_transformer.training import LanguageModelRun
-
-    with together():
-        run = LanguageModelRun.open(options.resume) if options.resume else _new_run(options)
-    with resumable(run.folder, "train-lm"), scope:
-        model = run.train()
-    if not current_workers().is_chief:
+    run, model = train_run(options, "LanguageModelRun", _new_run, {"tokenizers": "train"})
+    if run is None:
         return
+    from tf_transformer.generation import continue_texts
+
     print(f"Perplexity per token of the held-out documents: {run.perplexity(model):.2f}\n")
-    tokenizer = Tokenizer.load(run.tokenizer_path)
+    tokenizer = run.tokenizer
     # The beginnings of texts that the model has not read, of longer ones if there are some.
     unread = sorted(tokenizer.encode(run.validation_documents), key=lambda ids: len(ids) < 8)
     for text in continue_texts(model, tokenizer, tokenizer.decode(ids[:3] for ids in unread[:3])):
@@ -95,19 +66,12 @@ def _train(options):
 
 
 def _new_run(options):
-    from tf_transformer.data import TextSource
     from tf_transformer.models import LanguageModel
-    from tf_transformer.training import LANGUAGE_MODEL_PRESETS, LanguageModelRun, get_preset
+    from tf_transformer.training import LANGUAGE_MODEL_PRESETS, LanguageModelRun
 
-    changes = {name: getattr(options, name) for name in _CHANGES}
-    if options.architecture:
-        changes |= architecture_changes(options.architecture, LanguageModel)
-    preset = get_preset(options.preset or "small", LANGUAGE_MODEL_PRESETS).with_changes(changes)
-    # Absolute paths, so that the run can be resumed from another folder.
-    files = tuple(str(Path(file).resolve()) for file in options.text or ())
-    source = TextSource(None if files else options.corpus or "en-zh", files)
-    folder = Path(options.output or f"runs/lm-{source.name}-{preset.name}")
-    check_new_run(folder, "run.json", "train-lm", "training", "choose another folder")
+    preset = new_preset(options, LANGUAGE_MODEL_PRESETS, LanguageModel)
+    source = text_source(options)
+    folder = new_folder(options, f"runs/lm-{source.name}-{preset.name}", "train-lm")
     return LanguageModelRun(folder, source, preset)
 
 
@@ -118,8 +82,7 @@ def _generate(options):
     from tf_transformer.generation import continue_texts
     from tf_transformer.training import LanguageModelRun
 
-    model, tokenizer = LanguageModelRun.best_model(options.folder)
-    texts = options.text or [""]
+    run, texts = LanguageModelRun.open(options.folder), options.text or [""]
     how = {"max_length": options.max_length, "beam_size": options.beam, "sampling": sampling}
-    for text in continue_texts(model, tokenizer, texts, **how):
+    for text in continue_texts(run.best_model(), run.tokenizer, texts, **how):
         print(text)

@@ -7,23 +7,16 @@ import sys
 import time
 from pathlib import Path
 
-from tf_transformer.cli.arguments import OPTIONS as DEVICE_OPTIONS
 from tf_transformer.cli.arguments import (
-    add_accumulate_argument,
-    add_architecture_argument,
-    add_device_arguments,
     add_pair_arguments,
-    add_precision_argument,
-    add_resume_argument,
-    architecture_changes,
-    check_new_run,
+    add_run_arguments,
+    new_folder,
+    new_preset,
     pair_source,
-    refuse_beside_resume,
-    resumable,
-    start_training,
+    train_run,
     validation_source,
 )
-from tf_transformer.cli.exporting import PRESET_OPTIONS, export_runs, sentences_to_show, translated
+from tf_transformer.cli.exporting import export_runs, sentences_to_show, translated
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.errors import ArgumentError
 
@@ -172,49 +165,27 @@ def add_train(commands):
         "the data)",
     )
     train.add_argument(
-        "--preset",
-        help="small, minutes on two cores (default); tiny, seconds, learns next to nothing; base, "
-        "the paper's, for large corpora and an accelerator",
-    )
-    train.add_argument(
         "--subword", help="bpe, wordpiece or unigram: how words are split (default: bpe)"
     )
-    train.add_argument("--vocab-size", type=int, help="instead of the preset's")
-    train.add_argument("--epochs", type=int, help="instead of the preset's")
-    train.add_argument("--seed", type=int, help="instead of the preset's")
-    add_accumulate_argument(train)
-    add_precision_argument(train)
-    add_architecture_argument(
-        train, "transformer-base, transformer-big, transformer-tiny, macaron-base"
+    add_run_arguments(
+        train,
+        "small, minutes on two cores (default); tiny, seconds, learns next to nothing; base, the "
+        "paper's, for large corpora and an accelerator",
+        "runs/DATA-PRESET",
+        "transformer-base, transformer-big, transformer-tiny, macaron-base",
     )
-    train.add_argument("--output", metavar="FOLDER", help="default: runs/DATA-PRESET")
-    add_resume_argument(train)
-    add_device_arguments(train)
     train.add_argument("--tensorboard", action="store_true", help="write logs for TensorBoard")
     train.set_defaults(run=_train)
 
 
 def _train(options):
-    if options.resume:
-        refuse_beside_resume(options, allowed=("tensorboard", *DEVICE_OPTIONS))
-    for package in ("tokenizers", "sacrebleu"):
-        require(package, "train")
-    if options.tensorboard:
-        require("tensorboard", "tensorboard")
-    scope = start_training(options)
-    import keras
-
-    from tf_transformer.distribution import current_workers, together
-    from tf_transformer.training import TrainingRun
-
-    with together():
-        run = TrainingRun.open(options.resume) if options.resume else _new_run(options)
+    packages = {"tokenizers": "train", "sacrebleu": "train"}
     callbacks = []
     if options.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(run.folder / "tensorboard"))
-    with resumable(run.folder, "train"), scope:
-        run.train(callbacks)
-    if not current_workers().is_chief:
+        packages["tensorboard"] = "tensorboard"
+        callbacks.append(_tensorboard)
+    run, _ = train_run(options, "TrainingRun", _new_run, packages, callbacks)
+    if run is None:
         return
     translator = export_runs([run], run.folder / "saved_model")
     print()
@@ -223,21 +194,22 @@ def _train(options):
     print(f"\nModel: {run.folder / 'saved_model'}")
 
 
+def _tensorboard(run):
+    import keras
+
+    return keras.callbacks.TensorBoard(run.folder / "tensorboard")
+
+
 def _new_run(options):
     from tf_transformer.data import PairSource
     from tf_transformer.models import Transformer
-    from tf_transformer.training import TrainingRun, get_preset
+    from tf_transformer.training import PRESETS, TrainingRun
 
     if options.prepared and (options.subword or options.vocab_size):
         raise ArgumentError("--subword, --vocab-size", "none with --prepared, which has its own")
     source = pair_source(options) or PairSource(corpus="en-zh")
-    changes = {name: getattr(options, name) for name in PRESET_OPTIONS}
-    if options.architecture:
-        changes |= architecture_changes(options.architecture, Transformer)
-    preset = get_preset(options.preset or "small").with_changes(changes)
-    folder = Path(options.output or f"runs/{source.name}-{preset.name}")
-    otherwise = "delete it, or choose another folder"
-    check_new_run(folder, "run.json", "train", "training", otherwise)
+    preset = new_preset(options, PRESETS, Transformer)
+    folder = new_folder(options, f"runs/{source.name}-{preset.name}", "train")
     return TrainingRun(folder, source, preset, validation_source(options))
 
 

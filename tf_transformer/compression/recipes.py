@@ -1,9 +1,7 @@
 """Recipes: distil, prune and quantize a model in stages."""
 
 import dataclasses
-import difflib
 import itertools
-import typing
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,50 +15,54 @@ from tf_transformer.compression.pruning import (
     prunable_stacks,
     pruned,
 )
-from tf_transformer.errors import ArgumentError, MissingFileError, check_fields
+from tf_transformer.errors import (
+    ArgumentError,
+    MissingFileError,
+    check_choice,
+    check_fields,
+    check_types,
+)
 from tf_transformer.json_text import parse_json
 
 __all__ = ["Distil", "Prune", "Quantize", "Recipe"]
 
+# A step has two methods that make a smaller model of a `Transformer` or BERT model:
+#
+#     rehearse(model)              cuts without training, to find out beforehand what cannot be done
+#     apply(model, task, folder)   cuts and trains; `task` is one of `export.chain.tasks`, `folder`
+#                                  for unfinished work
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingStep:
-    """A step of a recipe that trains a smaller model to imitate the model before the step.
-
-    Args:
-        epochs: int, passes over the training data.
-        learning_rate: float, the peak; None for the default of the kind of model.
-        temperature, soft_targets: see `Distiller`; with `soft_targets=0` it learns from the data
-            alone.
-    """
+    """A step that trains a smaller model to imitate the model before the step."""
 
     epochs: int = 1
     learning_rate: float | None = None
     temperature: float = 2.0
     soft_targets: float = 0.5
 
-    def check(self, *conditions):
-        """Check the settings of a subclass, see `check_fields`, and those of all."""
+    def __post_init__(self):
+        check_types(self)
         rate = self.learning_rate
         check_fields(
             self,
-            *conditions,
             ("epochs", "at least 1", self.epochs >= 1),
             ("learning_rate", "a positive number", rate is None or rate > 0),
             ("temperature", "a number above 0", self.temperature > 0),
             ("soft_targets", "a number in [0, 1]", 0 <= self.soft_targets <= 1),
         )
 
-    def distiller(self, student, teacher, **losses):
+    def learner(self, student, teacher, hidden_states=0.0):
         """The model to train: a `Distiller`, or the student if no loss uses the teacher."""
-        if not self.soft_targets and not any(losses.values()):
+        if not self.soft_targets and not hidden_states:
             return student
         return Distiller(
             student,
             teacher,
             temperature=self.temperature,
             soft_targets=self.soft_targets,
-            **losses,
+            hidden_states=hidden_states,
         )
 
 
@@ -76,15 +78,21 @@ class Distil(TrainingStep):
     Args:
         layers: int, the layers that are left; or a pair of int, of the encoder and of the decoder
             of a translator.
-        epochs, learning_rate, temperature, soft_targets: see `TrainingStep`.
+        epochs: int, passes over the training data.
+        learning_rate: float, the peak; None for the default of the kind of model.
+        temperature, soft_targets: see `Distiller`; with `soft_targets=0` it learns from the data
+            alone.
         hidden_states: float, see `Distiller`, for BERT.
 
     Raises:
-        ValueError: If a number is out of range.
+        ValueError: If a setting is of another type or out of range.
 
     Example:
-        >>> Distil(layers=3).name
-        'distil'
+        >>> from tf_transformer.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(13, 8, 6, 2, 16))
+        >>> model.build()
+        >>> Distil(layers=2).rehearse(model).config.num_hidden_layers
+        2
     """
 
     name: ClassVar[str] = "distil"
@@ -94,41 +102,31 @@ class Distil(TrainingStep):
     hidden_states: float = 0.0
 
     def __post_init__(self):
-        self.check(
-            ("layers", "one or two numbers of at least 1", self._counts()),
+        super().__post_init__()
+        counts = self._counts
+        is_right = len(counts) in (1, 2) and all(isinstance(n, int) and n >= 1 for n in counts)
+        check_fields(
+            self,
+            ("layers", "one or two numbers of at least 1", is_right),
             ("hidden_states", "at least 0", self.hidden_states >= 0),
         )
 
+    @property
+    def _counts(self):
+        return (self.layers,) if isinstance(self.layers, int) else tuple(self.layers)
+
     def rehearse(self, model):
-        """Cut the layers without training.
-
-        Args:
-            model: built `Transformer` or BERT model.
-
-        Returns:
-            The smaller model.
-
-        Raises:
-            ValueError: If the model has other stacks or fewer layers, or `pruned` or `Distiller`
-                refuses.
-
-        Example:
-            >>> from tf_transformer.bert import Bert, BertConfig
-            >>> model = Bert(BertConfig(13, 8, 6, 2, 16))
-            >>> model.build()
-            >>> Distil(layers=2).rehearse(model).config.num_hidden_layers
-            2
-        """
-        counts = {name: len(layers) for name, layers in prunable_stacks(model).items()}
-        wanted = self._wanted()
-        if len(wanted) != len(counts):
+        """Cut the layers without training; returns the smaller model."""
+        stacks = prunable_stacks(model)
+        if len(self._counts) != len(stacks):
             raise ArgumentError(
                 "layers",
-                f"{len(counts)} numbers, for the layers of {' and '.join(counts)}",
+                f"{len(stacks)} numbers, for the layers of {' and '.join(stacks)}",
                 f"{self.layers!r}",
             )
         gone = {}
-        for (name, count), left in zip(counts.items(), wanted, strict=True):
+        for (name, layers), left in zip(stacks.items(), self._counts, strict=True):
+            count = len(layers)
             if left > count:
                 raise ArgumentError(
                     "layers", f"at most {count}, the layers of the {name} before this step", left
@@ -136,33 +134,14 @@ class Distil(TrainingStep):
             kept = {round((n + 1) * count / left) - 1 for n in range(left)}
             gone[name] = [n for n in range(count) if n not in kept]
         student = pruned(model, layers=gone)
-        self._taught(student, model)
+        self.learner(student, model, self.hidden_states)  # which may refuse them
         return student
 
     def apply(self, model, task, folder):
-        """Cut the layers and train.
-
-        Args:
-            model: the teacher.
-            task: `ClassifierTask` or `TranslatorTask` of `export.chain`.
-            folder: Path for unfinished work.
-
-        Returns:
-            The student.
-        """
+        """Cut the layers and train; returns the student of the model."""
         student = self.rehearse(model)
-        task.distil(self._taught(student, model), model, self, folder)
+        task.distil(self.learner(student, model, self.hidden_states), model, self, folder)
         return student
-
-    def _taught(self, student, teacher):
-        return self.distiller(student, teacher, hidden_states=self.hidden_states)
-
-    def _wanted(self):
-        return (self.layers,) if isinstance(self.layers, int) else tuple(self.layers)
-
-    def _counts(self):
-        wanted = self._wanted()
-        return len(wanted) in (1, 2) and all(isinstance(n, int) and n >= 1 for n in wanted)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,15 +151,18 @@ class Prune(TrainingStep):
     Args:
         heads, units: floats in [0, 1), the share of them to remove; one of the two is above 0.
         rounds: int, how many times to remove a part and train.
-        epochs, learning_rate, temperature, soft_targets: see `TrainingStep`, for each round.
+        epochs, learning_rate, temperature, soft_targets: see `Distil`, for each round.
         by: "gradient", "ablation" or, for heads alone, "confidence": see `head_importance`.
 
     Raises:
-        ValueError: If a setting is out of range.
+        ValueError: If a setting is of another type or out of range.
 
     Example:
-        >>> Prune(heads=0.5, units=0.25).by
-        'gradient'
+        >>> from tf_transformer.bert import Bert, BertConfig
+        >>> model = Bert(BertConfig(13, 8, 2, 4, 16))
+        >>> model.build()
+        >>> sum(heads for heads, _ in Prune(heads=0.5).rehearse(model).config.layer_sizes)
+        4
     """
 
     name: ClassVar[str] = "prune"
@@ -191,8 +173,10 @@ class Prune(TrainingStep):
     by: str = "gradient"
 
     def __post_init__(self):
+        super().__post_init__()
         measures = ("gradient", "ablation", *(() if self.units else ("confidence",)))
-        self.check(
+        check_fields(
+            self,
             ("heads", "a share in [0, 1)", 0 <= self.heads < 1),
             ("units", "a share in [0, 1)", 0 <= self.units < 1),
             ("heads", "a share above 0, or one of the units", self.heads or self.units),
@@ -201,34 +185,13 @@ class Prune(TrainingStep):
         )
 
     def rehearse(self, model):
-        """Remove as many heads and units, but any ones, without training.
-
-        Args:
-            model: built `Transformer` or BERT model.
-
-        Returns:
-            The smaller model.
-
-        Raises:
-            ValueError: If a layer would lose all of them, or `pruned` refuses.
-
-        Example:
-            >>> from tf_transformer.bert import Bert, BertConfig
-            >>> model = Bert(BertConfig(13, 8, 2, 4, 16))
-            >>> model.build()
-            >>> sum(heads for heads, _ in Prune(heads=0.5).rehearse(model).config.layer_sizes)
-            4
-        """
+        """Remove as many heads and units, but any ones; returns the smaller model."""
         cuts = {}
-        for name, find, share in (
-            ("heads", attention_sites, self.heads),
-            ("units", network_sites, self.units),
-        ):
+        for name, find in (("heads", attention_sites), ("units", network_sites)):
+            share = getattr(self, name)
             if share:
-                equal = {
-                    stack: [np.ones(site.count) for site in sites]
-                    for stack, sites in find(model).items()
-                }
+                sites = find(model).items()
+                equal = {stack: [np.ones(site.count) for site in each] for stack, each in sites}
                 try:
                     cuts[name] = least_important(equal, share)
                 except ArgumentError as error:
@@ -236,31 +199,17 @@ class Prune(TrainingStep):
         return pruned(model, **cuts)
 
     def apply(self, model, task, folder):
-        """Remove and train.
-
-        Args:
-            model: the model before; it does not change.
-            task: `ClassifierTask` or `TranslatorTask` of `export.chain`.
-            folder: Path for unfinished work.
-
-        Returns:
-            The smaller model.
-        """
-        task.compile(model)
-        rounds = iter(range(1, self.rounds + 1))
+        """Remove and train in rounds; returns the smaller model."""
+        rounds = itertools.count(1)
 
         def train(smaller):
             task.compile(smaller)  # the next round measures importance
-            task.train(self.distiller(smaller, model), self, folder / f"round-{next(rounds)}")
+            task.train(self.learner(smaller, model), self, folder / f"round-{next(rounds)}")
 
+        task.compile(model)
+        shares = {"heads": self.heads, "units": self.units}
         return prune_gradually(
-            model,
-            task.examples(),
-            train,
-            heads=self.heads,
-            units=self.units,
-            steps=self.rounds,
-            by=self.by,
+            model, task.examples(), train, steps=self.rounds, by=self.by, **shares
         )
 
 
@@ -268,7 +217,6 @@ _DTYPES = {
     "tensorflow": ("int8", "float16", "bfloat16"),
     "litert": ("int8", "float16", "full int8", "float32"),
 }
-_RANGES = ("static", "dynamic")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -296,37 +244,26 @@ class Quantize:
     runtime: str = "tensorflow"
 
     def __post_init__(self):
+        check_types(self)
         has_ranges = self.runtime == "tensorflow" and self.dtype == "int8"
         if has_ranges and self.ranges is None:
             object.__setattr__(self, "ranges", "static")
-        for name, choices in (
-            ("runtime", tuple(_DTYPES)),
-            ("dtype", _DTYPES.get(self.runtime, ())),
-            ("ranges", _RANGES if has_ranges else (None,)),
-        ):
-            if getattr(self, name) not in choices:
-                known = ", ".join(map(str, choices))
-                raise ArgumentError(name, f"one of {known}", f"{getattr(self, name)!r}")
+        check_choice("runtime", self.runtime, tuple(_DTYPES))
+        check_choice("dtype", self.dtype, _DTYPES[self.runtime])
+        check_choice("ranges", self.ranges, ("static", "dynamic") if has_ranges else (None,))
 
     def rehearse(self, model):
-        """The model: the weights are rounded when it is exported."""
+        """The model: its weights are rounded when it is exported."""
         return model
 
     def apply(self, model, task, folder):
-        """The model: the weights are rounded when it is exported."""
+        """The model: its weights are rounded when it is exported."""
         return model
 
 
 STEPS = {kind.name: kind for kind in (Distil, Prune, Quantize)}
 # Of `data`, the same as the options of `tf-transformer finetune`.
 _DATA = ("train", "validation", "test", "set", "archive")
-_KINDS = {
-    int: "a whole number",
-    float: "a number",
-    str: "a string",
-    list: "a list of them",
-    type(None): "null",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -355,6 +292,7 @@ class Recipe:
     data: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
+        check_types(self)
         if not self.steps:
             raise ArgumentError("steps", f"at least one of {', '.join(STEPS)}", "none")
         for n, (step, after) in enumerate(itertools.pairwise(self.steps)):
@@ -364,6 +302,10 @@ class Recipe:
                     "quantize as the last step, since rounded weights cannot be trained",
                     f"{after.name} after it",
                 )
+        for name, value in self.data.items():
+            check_choice("data", name, _DATA)
+            if not isinstance(value, str):
+                raise ArgumentError("data", f"a string as {name}", f"{value!r}")
 
     @classmethod
     def read(cls, path):
@@ -421,18 +363,15 @@ class Recipe:
             got 'quantise' (did you
             mean 'quantize'?).
         """
-        _check_fields("recipe", content, ("model", "steps", "data"))
-        model, steps, data = (content.get(name) for name in ("model", "steps", "data"))
-        if not isinstance(model, str):
-            raise ArgumentError("model", "the path of a folder", f"{model!r}")
+        if not isinstance(content, dict):
+            raise ArgumentError("recipe", "an object", f"{content!r}")
+        for name in content:
+            check_choice("recipe", name, ("model", "steps", "data"))
+        steps = content.get("steps")
         if not isinstance(steps, list):
             raise ArgumentError("steps", "a list of steps", f"{steps!r}")
-        _check_fields("data", data or {}, _DATA)
-        for name, value in (data or {}).items():
-            if not isinstance(value, str):
-                raise ArgumentError("data", f"a string as {name}", f"{value!r}")
         steps = tuple(_step(f"steps[{n}]", step) for n, step in enumerate(steps))
-        return cls(model, steps, data or {})
+        return cls(content.get("model"), steps, content.get("data") or {})
 
     def to_dict(self):
         """The content of its file, with every setting.
@@ -447,36 +386,16 @@ class Recipe:
 def _step(place, content):
     if not isinstance(content, dict) or not isinstance(content.get("step"), str):
         raise ArgumentError(place, 'an object with "step"', f"{content!r}")
-    settings = dict(content)
-    name = settings.pop("step")
-    _check_known(place, name, STEPS)
-    kind = STEPS[name]
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    _check_fields(place, settings, fields)
-    for field in fields.values():
-        if field.name not in settings and field.default is dataclasses.MISSING:
+    name = content["step"]
+    check_choice(place, name, STEPS)
+    settings = {key: value for key, value in content.items() if key != "step"}
+    fields = dataclasses.fields(STEPS[name])
+    for key in settings:
+        check_choice(place, key, [field.name for field in fields])
+    for field in fields:
+        if field.default is dataclasses.MISSING and field.name not in settings:
             raise ArgumentError(f"{place}, {name}", f"a value of {field.name}", "none")
-    for key, value in settings.items():
-        wanted = typing.get_args(fields[key].type) or (fields[key].type,)
-        allowed = (*wanted, int) if float in wanted else wanted
-        if not isinstance(value, allowed) or isinstance(value, bool):
-            kinds = " or ".join(_KINDS[kind] for kind in wanted)
-            raise ArgumentError(key, kinds, f"{value!r}", place=f"{place}, {name}: {key}")
     try:
-        return kind(**settings)
+        return STEPS[name](**settings)
     except ArgumentError as error:
         raise error.inside(f"{place}, {name}") from error
-
-
-def _check_fields(place, content, known):
-    if not isinstance(content, dict):
-        raise ArgumentError(place, "an object", f"{content!r}")
-    for name in content:
-        _check_known(place, name, known)
-
-
-def _check_known(place, name, known):
-    if name not in known:
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ArgumentError(place, f"one of {', '.join(known)}", f"{name!r}{hint}")

@@ -1,13 +1,12 @@
 """What can differ between Transformers besides their sizes, and between the layers of a stack."""
 
 import dataclasses
-import difflib
 import inspect
 import json
 
 import keras
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, did_you_mean
 from tf_transformer.json_text import parse_json
 from tf_transformer.layers import feed_forwards, norms, positions, residuals
 from tf_transformer.layers.feed_forwards import FeedForward
@@ -228,7 +227,7 @@ class Architecture:
                 raise ArgumentError(
                     "architecture",
                     f"fields among {', '.join(fields)}",
-                    f"{name!r}{_nearest(name, fields)}",
+                    f"{name!r}{did_you_mean(name, fields)}",
                 )
         return cls(**{k: _part(k, v) if k in _PARTS else v for k, v in config.items()})
 
@@ -260,7 +259,7 @@ def _part(field, config):
     names = [name for name in home.__all__ if getattr(home, name) not in _BASES]
     if name not in names:
         raise ArgumentError(
-            field, f"a part among {', '.join(names)}", f"{name!r}{_nearest(str(name), names)}"
+            field, f"a part among {', '.join(names)}", f"{name!r}{did_you_mean(name, names)}"
         )
     part = getattr(home, name)
     settings = [x for x in inspect.signature(part).parameters if x not in ("args", "kwargs")]
@@ -269,17 +268,12 @@ def _part(field, config):
             raise ArgumentError(
                 field,
                 f"settings of {name} among {', '.join(settings) or 'none'}",
-                f"{setting!r}{_nearest(setting, settings)}",
+                f"{setting!r}{did_you_mean(setting, settings)}",
             )
     try:
         return part(**config)
     except TypeError as error:  # a setting of another type, or none that has no default
         raise ArgumentError(field, f"settings of {name}", f"{config!r}: {error}") from None
-
-
-def _nearest(name, names):
-    close = difflib.get_close_matches(name, names, 1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def with_architecture(config):

@@ -1,9 +1,8 @@
 """Architectures of published models, and what they are made of."""
 
 import dataclasses
-import difflib
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.layers.feed_forwards import FeedForward, MacaronFeedForward
 from tf_transformer.layers.norms import LayerNorm
@@ -201,8 +200,5 @@ def get(name):
         >>> get("transformer-big").d_model
         1024
     """
-    if name not in PUBLISHED:
-        close = difflib.get_close_matches(name, PUBLISHED, 1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ArgumentError("architecture", f"one of {', '.join(PUBLISHED)}", f"{name!r}{hint}")
+    check_choice("architecture", name, PUBLISHED)
     return PUBLISHED[name]

@@ -1,10 +1,9 @@
 """Base class of the tokenizers in Python, which run the Rust package `tokenizers`."""
 
 import operator
-import os
-from pathlib import Path
 
 from tf_transformer import tokenizers as package
+from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import (
@@ -103,14 +102,10 @@ class Tokenizer(SpecialTokenRoles):
         """Write the tokenizer to a `tokenizer.json`, atomically.
 
         Args:
-            path: string or path of the file to write; its folder must exist.
+            path: string or path of the file to write.
         """
-        path = Path(path)
-        # The file is complete before it is renamed, so readers never see half a file.
-        partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
-        partial.unlink(missing_ok=True)  # it may be a link that leads elsewhere
-        partial.write_text(self._file.text, encoding="utf-8")
-        os.replace(partial, path)
+        with replacing(path) as beside:
+            beside.write_text(self._file.text, encoding="utf-8")
 
     def add_tokens(self, tokens):
         """Add tokens that are found in a text before the model splits the rest of it.

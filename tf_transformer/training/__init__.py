@@ -5,7 +5,6 @@ from tf_transformer.training.callbacks import (
     BestWeights,
     LastWeights,
     MovingAverage,
-    ResumeCheckpoint,
     StopOnNaN,
     average_weights,
 )
@@ -24,6 +23,7 @@ from tf_transformer.training.optimizers import (
     LayerwiseAdamW,
     WarmUpLinearDecay,
 )
+from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
 from tf_transformer.training.runs import (
     LANGUAGE_MODEL_PRESETS,
     PRESETS,
@@ -34,6 +34,7 @@ from tf_transformer.training.runs import (
     Preset,
     PretrainingPreset,
     PretrainingRun,
+    Run,
     TrainingRun,
     fine_tune,
     get_preset,
@@ -66,6 +67,7 @@ __all__ = [
     "PretrainingRun",
     "RDrop",
     "ResumeCheckpoint",
+    "Run",
     "SmoothedCrossentropy",
     "StopOnNaN",
     "TokenCrossentropy",

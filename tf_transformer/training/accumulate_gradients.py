@@ -3,8 +3,6 @@
 Axes: B batch.
 """
 
-import contextlib
-
 import keras
 import tensorflow as tf
 
@@ -58,8 +56,9 @@ def accumulate_gradients(model, parts):
                 tf.fill([tf.shape(labels)[0]] + [1] * (labels.shape.rank - 1), weights[i, n])
                 for i, labels in enumerate(tf.nest.flatten(part[1]))
             ]
-            with _collected(model, variables) as gradients, apart():
-                step_of_part((*part, tf.nest.pack_sequence_as(y, own)))
+            gradients = _gradients(
+                optimizer, variables, step_of_part, (*part, tf.nest.pack_sequence_as(y, own))
+            )
             return n + 1, [total + one for total, one in zip(sums, gradients, strict=True)]
 
         zeros = [tf.zeros(variable.shape) for variable in variables]
@@ -68,7 +67,7 @@ def accumulate_gradients(model, parts):
         optimizer.apply_gradients(zip([total / parts for total in sums], variables, strict=True))
         return model.get_metrics_result()
 
-    object.__setattr__(model, "train_step", train_step)
+    model.train_step = train_step
 
 
 def _weights(y, losses, parts):
@@ -94,23 +93,21 @@ def _weights(y, losses, parts):
     return parts * replicas * own / tf.maximum(total, 1.0)[:, tf.newaxis]
 
 
-@contextlib.contextmanager
-def _collected(model, variables):
-    """The gradients that a step would apply."""
-    optimizer, gradients = model.optimizer, []
+def _gradients(optimizer, variables, step, data):
+    """The gradients that a step would apply, which it does not."""
+    found = {}
 
-    class Collector:
-        scale_loss = staticmethod(optimizer.scale_loss)
+    def keep(pairs):
+        found.update((id(variable), gradient) for gradient, variable in pairs)
 
-        def apply_gradients(self, pairs):
-            found = {id(variable): gradient for gradient, variable in pairs}
-            for variable in variables:
-                gradient = found.get(id(variable))
-                zeros = tf.zeros(variable.shape)
-                gradients.append(zeros if gradient is None else tf.convert_to_tensor(gradient))
-
-    object.__setattr__(model, "optimizer", Collector())
+    optimizer.apply_gradients = keep
     try:
-        yield gradients
+        with apart():
+            step(data)
     finally:
-        object.__setattr__(model, "optimizer", optimizer)
+        del optimizer.apply_gradients
+    gradients = [found.get(id(variable)) for variable in variables]
+    return [
+        tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
+        for variable, gradient in zip(variables, gradients, strict=True)
+    ]

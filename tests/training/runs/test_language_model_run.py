@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import reference_numpy as ref
 from small_language_model import WORDS, small_language_model
-from small_run import small_run
 
 from tf_transformer import (
     Architecture,
@@ -22,6 +21,7 @@ from tf_transformer.tokenizers import Tokenizer
 from tf_transformer.training import (
     LANGUAGE_MODEL_PRESETS,
     LanguageModelRun,
+    PretrainingRun,
     TrainingRun,
     get_preset,
 )
@@ -81,7 +81,9 @@ def test_the_history_and_the_settings(learned):
     again = LanguageModelRun.open(run.folder)
     assert (again.preset, again.source) == (run.preset, run.source)
     assert again.preset.new_architecture() == ARCHITECTURE
-    read, tokenizer = LanguageModelRun.best_model(run.folder)
+    (run.folder.parent / "circles.txt").rename(run.folder.parent / "gone.txt")
+    read, tokenizer = again.best_model(), again.tokenizer  # which need no texts
+    (run.folder.parent / "gone.txt").rename(run.folder.parent / "circles.txt")
     assert tokenizer.vocab_size == model.get_config()["vocab_size"]
     for one in (model, read):
         assert Architecture.from_dict(one.get_config()["architecture"]) == ARCHITECTURE
@@ -101,7 +103,8 @@ def test_weights_decay_but_biases_and_normalization_do_not(learned):
     run, model = learned
     for precision in ("float32", "mixed_float16"):
         preset = run.preset.with_changes({"precision": precision})
-        LanguageModelRun(run.folder, run.source, preset)._compile(model, total_steps=5)
+        again = LanguageModelRun(run.folder, run.source, preset)
+        again.compile(model, again.schedule(total_steps=5))
         optimizer = model.optimizer
         if precision == "mixed_float16":
             assert isinstance(optimizer, GlobalLossScale)
@@ -115,21 +118,19 @@ def test_weights_decay_but_biases_and_normalization_do_not(learned):
 
 
 def test_folders_without_such_a_run(tmp_path):
-    for read in (LanguageModelRun.open, LanguageModelRun.best_model):
-        with pytest.raises(FileNotFoundError, match="no run.json"):
-            read(tmp_path)
-    other = small_run(tmp_path)
-    other.folder.mkdir()
-    other._write_settings()
-    for read in (LanguageModelRun.open, LanguageModelRun.best_model):
-        with pytest.raises(ValueError, match="expected a run of a language model"):
-            read(other.folder)
+    with pytest.raises(FileNotFoundError, match="no run.json"):
+        LanguageModelRun.open(tmp_path)
     run = small_language_model(tmp_path)
-    run._write_settings(run._tokenizer())
+    run.folder.mkdir()
+    run.write_settings()
     with pytest.raises(FileNotFoundError, match="weights of a finished epoch, .* train-lm"):
-        LanguageModelRun.best_model(run.folder)
-    with pytest.raises(ValueError, match="expected the settings of a run"):
-        TrainingRun.open(run.folder)
+        LanguageModelRun.open(run.folder).best_model()
+    for kind, message in (
+        (TrainingRun, r"a translator run \(tf-transformer train\), got a language model run"),
+        (PretrainingRun, r"a BERT run \(tf-transformer pretrain\), got a language model run"),
+    ):
+        with pytest.raises(ValueError, match=f"expected {message}"):
+            kind.open(run.folder)
 
 
 def test_what_cannot_be_trained_leaves_no_folder(tmp_path):
@@ -137,7 +138,7 @@ def test_what_cannot_be_trained_leaves_no_folder(tmp_path):
     file.write_text("only one document\n", "utf-8")
     preset = LANGUAGE_MODEL_PRESETS["tiny"]
     with pytest.raises(ValueError, match="enough for training and validation"):
-        LanguageModelRun(tmp_path / "run", TextSource(files=(str(file),)), preset)
+        LanguageModelRun(tmp_path / "run", TextSource(files=(str(file),)), preset).train()
     with pytest.raises(ValueError, match="vocab_size: expected an integer of at least 259"):
         small_language_model(tmp_path, vocab_size=7).train()
     assert not (tmp_path / "run").exists()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tf_transformer import FusedAdam, GlobalLossScale, LanguageModel, SmoothedCrossentropy
-from tf_transformer.training.runs.run_settings import precision_scope
+from tf_transformer.training.runs.run import precision_scope
 
 STEPS, GROWTH = 200, 10
 

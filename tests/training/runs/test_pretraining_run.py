@@ -32,7 +32,7 @@ def rows_of(run):
 
 def validation_batch(run):
     tokenizer = Tokenizer.load(run.folder / "tokenizer.json")
-    batches = run._batches(tokenizer, run.validation_documents)
+    batches = run.batches(tokenizer, run.validation_documents)
     return next(iter(batches.dataset(epochs=1)))
 
 
@@ -65,6 +65,7 @@ def test_the_history_has_both_tasks_and_the_loss_is_their_sum(learned):
 def test_losses_and_accuracies_are_those_of_float64(learned):
     run, model = learned
     inputs, labels = validation_batch(run)
+    run.compile(model, 1e-3)
     measured = model.test_on_batch(inputs, labels, return_dict=True)
     positions = inputs.pop("masked_lm_positions")
     logits = model(inputs)  # at every position; the masked ones are selected here
@@ -107,8 +108,7 @@ def test_the_model_and_its_vocabulary_can_be_read(learned):
 
 def test_weights_decay_but_biases_and_normalization_do_not(learned):
     run, _ = learned
-    model = run._new_model(bert.read_tokenizer(run.model_path))
-    run._compile(model, total_steps=5)
+    model = run.compiled_model(run.tokenizer, total_steps=5)
     variables = model.trainable_variables
     for variable in variables:
         variable.assign(tf.ones(variable.shape))
@@ -241,7 +241,7 @@ def test_what_cannot_be_trained_leaves_no_folder(tmp_path):
     file.write_text("One sentence.\nAnd one more.\n")
     preset = PRETRAINING_PRESETS["tiny"]
     with pytest.raises(ValueError, match="enough for training and validation, got"):
-        PretrainingRun(tmp_path / "run", TextSource(files=(str(file),)), preset)
+        PretrainingRun(tmp_path / "run", TextSource(files=(str(file),)), preset).train()
     source = TextSource(files=(write_topics(tmp_path / "topics.txt"),))
     bpe = tmp_path / "tokenizer.json"
     BPETokenizer.train(["low lower"], vocab_size=270).save(bpe)
@@ -263,9 +263,9 @@ def test_padding_has_the_id_0(tmp_path):
 
 
 def test_folders_that_hold_no_pretraining(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no pretraining.json"):
+    with pytest.raises(FileNotFoundError, match="no run.json"):
         PretrainingRun.open(tmp_path)
-    (tmp_path / "pretraining.json").write_text('{"format": 1, "preset": {"lengths": []}}')
+    (tmp_path / "run.json").write_text('{"format": 2, "kind": "BERT", "preset": {"lengths": []}}')
     with pytest.raises(ValueError, match="expected the settings of a run"):
         PretrainingRun.open(tmp_path)
 

@@ -3,14 +3,13 @@
 Axes: B batch, T length, D model width, V vocabulary.
 """
 
-import difflib
 import math
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.functional.complex_numbers import (
     complex_linear,
     complex_wave,
@@ -364,9 +363,9 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
     ):
         super().__init__(**kwargs)
         check_sizes(vocab_size=vocab_size, d_model=d_model)
-        _check_scheme("amplitudes", amplitudes, SCHEMES[:-1])
-        _check_scheme("frequencies", frequencies, SCHEMES)
-        _check_scheme("phases", phases, SCHEMES)
+        check_choice("amplitudes", amplitudes, SCHEMES[:-1])
+        check_choice("frequencies", frequencies, SCHEMES)
+        check_choice("phases", phases, SCHEMES)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.amplitudes = amplitudes
@@ -414,13 +413,6 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
             "frequencies": self.frequencies,
             "phases": self.phases,
         }
-
-
-def _check_scheme(name, scheme, schemes):
-    if scheme not in schemes:
-        close = difflib.get_close_matches(str(scheme), schemes, 1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ArgumentError(name, f"one of {', '.join(schemes)}", f"{scheme!r}{hint}")
 
 
 def _sinusoids(shape, dtype):

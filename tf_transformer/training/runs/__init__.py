@@ -19,6 +19,7 @@ from tf_transformer.training.runs.presets import (
 )
 from tf_transformer.training.runs.pretraining_run import PretrainingRun
 from tf_transformer.training.runs.resumable_fit import resumable_fit
+from tf_transformer.training.runs.run import Run
 from tf_transformer.training.runs.training_run import TrainingRun
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Preset",
     "PretrainingPreset",
     "PretrainingRun",
+    "Run",
     "TrainingRun",
     "fine_tune",
     "get_preset",

@@ -12,18 +12,19 @@ import tensorflow as tf
 
 from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
-from tf_transformer.errors import ArgumentError, check_fields
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy
 from tf_transformer.training.optimizers import LayerwiseAdamW, WarmUpLinearDecay
+from tf_transformer.training.runs.presets import Settings
 
 AT_ONCE = 1024  # texts tokenized at once: bounds the memory
 
 
 @dataclasses.dataclass(frozen=True)
-class FineTuning:
+class FineTuning(Settings):
     """All settings of a fine-tuning run other than the model and the data.
 
     Devlin et al. 2019, section 4.1 and appendix A.3, with layer-wise learning rates.
@@ -42,8 +43,7 @@ class FineTuning:
             `accumulate_gradients`.
 
     Raises:
-        ValueError: If the number of epochs or parts or the batch size is below 1, the length is
-            below 3, the rate is not positive, or a share or decay is out of range.
+        ValueError: If a setting is of another type or out of range.
 
     Example:
         >>> FineTuning(epochs=3).batch_size
@@ -59,19 +59,6 @@ class FineTuning:
     max_length: int = 128
     seed: int = 1
     accumulate: int = 1
-
-    def __post_init__(self):
-        check_fields(
-            self,
-            ("epochs", "at least 1", self.epochs >= 1),
-            ("batch_size", "at least 1", self.batch_size >= 1),
-            ("learning_rate", "a positive number", self.learning_rate > 0),
-            ("warmup_share", "a number in [0, 1]", 0 <= self.warmup_share <= 1),
-            ("layer_decay", "a number in (0, 1]", 0 < self.layer_decay <= 1),
-            ("weight_decay", "a number of at least 0", self.weight_decay >= 0),
-            ("accumulate", "at least 1", self.accumulate >= 1),
-            ("max_length", "at least 3, of which 2 are [CLS] and [SEP]", self.max_length >= 3),
-        )
 
 
 def fine_tune(model, tokenizer, data, settings, **fit_options):

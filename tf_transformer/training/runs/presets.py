@@ -1,48 +1,92 @@
-"""Presets: the sizes and settings of a run."""
+"""Settings of trainings: presets of runs, with tables of them, and those of a fine-tuning."""
 
 import dataclasses
-import typing
 
-from tf_transformer.errors import ArgumentError, check_fields
+from tf_transformer.errors import ArgumentError, check_choice, check_types
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.sizes import check_sizes
 from tf_transformer.tokenizers.subwords import SUBWORDS
-from tf_transformer.training.runs.run_settings import PRECISIONS
 
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 _LONGEST = 1_000_000
+# What is expected of a number, whether one is that, and the settings for which it must hold.
+_RANGES = (
+    (
+        "at least 1",
+        lambda x: x >= 1,
+        (
+            "accumulate",
+            "batch_size",
+            "d_model",
+            "dff",
+            "epochs",
+            "hidden_size",
+            "intermediate_size",
+            "num_attention_heads",
+            "num_heads",
+            "num_hidden_layers",
+            "short_repeats",
+            "tokens_per_batch",
+            "vocab_size",
+        ),
+    ),
+    ("a positive number", lambda x: x > 0, ("learning_rate", "peak_learning_rate")),
+    ("a number of at least 0", lambda x: x >= 0, ("weight_decay", "r_drop")),
+    ("a number in (0, 1)", lambda x: 0 < x < 1, ("beta_2", "mask_rate")),
+    ("a number in [0, 1)", lambda x: 0 <= x < 1, ("dropout",)),
+    ("a number in [0, 1]", lambda x: 0 <= x <= 1, ("warmup_share",)),
+    ("a number in (0, 1]", lambda x: 0 < x <= 1, ("layer_decay",)),
+    ("at least 3, of which 2 are [CLS] and [SEP]", lambda x: x >= 3, ("max_length",)),
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class BasePreset:
-    """Settings of a training run.
-
-    Args:
-        name: str, the name of the preset.
-        epochs: int, the maximum number of passes over the data.
-        lengths: ints, the bucket lengths; the last one is the maximum text length.
-        accumulate: int, the parts in which the gradient of a batch is computed, to save memory; see
-            `accumulate_gradients`.
-
-    Raises:
-        ValueError: If a field is of another type, the number of epochs or parts is below 1 or the
-            lengths do not increase.
-
-    Example:
-        >>> BasePreset("mine", epochs=3, lengths=[8, 16]).lengths
-        (8, 16)
-    """
-
-    name: str
-    epochs: int
-    lengths: tuple
-    accumulate: int = 1
+class Settings:
+    """Settings of a training, which are checked when they are made and never change."""
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            _check_type(field, getattr(self, field.name))
-        for name in ("epochs", "accumulate"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(name, "at least 1", getattr(self, name))
+        check_types(self)
+        for expected, holds, names in _RANGES:
+            for name in names:
+                value = getattr(self, name, None)
+                if value is not None and not holds(value):
+                    raise ArgumentError(name, expected, f"{value!r}")
+        for name, choices in (("precision", PRECISIONS), ("subword", SUBWORDS)):
+            if hasattr(self, name):
+                check_choice(name, getattr(self, name), choices)
+
+    def with_changes(self, changes):
+        """A copy with some fields changed; values of None are ignored.
+
+        Args:
+            changes: dict, field name to new value or None.
+
+        Returns:
+            Settings of the same class.
+
+        Raises:
+            ValueError: Same as for the class.
+        """
+        changes = {name: value for name, value in changes.items() if value is not None}
+        return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BasePreset(Settings):
+    """What the presets of all runs have, see `Preset`."""
+
+    name: str
+    vocab_size: int
+    epochs: int
+    lengths: tuple
+    tokens_per_batch: int
+    patience: int | None = None
+    seed: int = 1
+    accumulate: int = 1
+    precision: str = "float32"
+
+    def __post_init__(self):
+        super().__post_init__()
         object.__setattr__(self, "lengths", tuple(self.lengths))  # JSON gives a list
         if (
             not self.lengths
@@ -52,79 +96,22 @@ class BasePreset:
         ):
             raise ArgumentError("lengths", f"increasing ints from 1 to {_LONGEST:,}", self.lengths)
 
-    def with_changes(self, changes):
-        """A copy with some fields changed; values of None are ignored.
-
-        Args:
-            changes: dict, field name to new value or None.
-
-        Returns:
-            A preset of the same class.
-
-        Raises:
-            ValueError: Same as for the class.
-        """
-        changes = {name: value for name, value in changes.items() if value is not None}
-        return dataclasses.replace(self, **changes)
-
-
-def _check_type(field, value):
-    """Raise ValueError unless a value, which may come from JSON, is of the type of its field."""
-    wanted = typing.get_args(field.type) or (field.type,)
-    others = {float: (int,), tuple: (list,), list: (tuple,)}
-    allowed = (*wanted, *(other for kind in wanted for other in others.get(kind, ())))
-    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in wanted):
-        names = " or ".join(kind.__name__.replace("NoneType", "None") for kind in wanted)
-        raise ArgumentError(field.name, names, f"{value!r}")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelPreset(BasePreset):
-    """Settings of a training run with the sizes of its model.
+    """What the presets of a translator and of a language model have, see `Preset`."""
 
-    Args:
-        name, epochs, lengths: see `BasePreset`.
-        vocab_size: int, size of the vocabulary.
-        num_layers, d_model, num_heads, dff, rate: see `Transformer`.
-        architecture: None for that of the paper, or what `Architecture.to_dict` returns.
-        precision: str, one of `PRECISIONS`, the Keras dtype policy of training; the trained weights
-            are float32 in all. bfloat16 is for accelerators and processors with AMX, float16 for
-            GPUs without bfloat16: it needs a loss scale, see `GlobalLossScale`.
-
-    Raises:
-        ValueError: Same as for `BasePreset`, or if a size is not positive, or a part or the
-            precision is unknown.
-
-    Example:
-        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "dff": 16, "rate": 0.1}
-        >>> parts = {"residual": {"part": "PreNorm"}}
-        >>> preset = ModelPreset(
-        ...     name="mine", epochs=1, lengths=[8], vocab_size=300, architecture=parts, **sizes
-        ... )
-        >>> preset.architecture["residual"]
-        {'part': 'PreNorm'}
-    """
-
-    vocab_size: int
     num_layers: int | list
     d_model: int
     num_heads: int
     dff: int
     rate: float
     architecture: dict | None = None
-    precision: str = "float32"
 
     def __post_init__(self):
         super().__post_init__()
-        if self.precision not in PRECISIONS:
-            raise ArgumentError(
-                "precision", f"one of {', '.join(PRECISIONS)}", f"{self.precision!r}"
-            )
-        sizes = (self.vocab_size, self.d_model, self.num_heads, self.dff, *self._layers)
-        if not all(isinstance(size, int) and size > 0 for size in sizes):
-            raise ArgumentError(
-                "vocab_size, d_model, num_heads, dff, num_layers", "positive ints", sizes
-            )
+        if not all(isinstance(count, int) and count > 0 for count in self._layers):
+            raise ArgumentError("num_layers", "positive ints", f"{self.num_layers!r}")
         if self.architecture is not None:  # with every setting, those of defaults too
             object.__setattr__(self, "architecture", self.new_architecture().to_dict())
 
@@ -133,15 +120,7 @@ class ModelPreset(BasePreset):
         return (self.num_layers,) if isinstance(self.num_layers, int) else tuple(self.num_layers)
 
     def check_sizes(self, path, vocab_size):
-        """Refuse sizes far beyond the weights in a file; see `models.sizes.check_sizes`.
-
-        Args:
-            path: Path of the weights, in float32.
-            vocab_size: int, V.
-
-        Raises:
-            ValueError: If the model has far more weights.
-        """
+        """Refuse sizes far beyond the weights in a file; see `models.sizes.check_sizes`."""
         parts = self.new_architecture() or Architecture()
         layers = [(parts.num_groups or count, self.num_heads, self.dff) for count in self._layers]
         check_sizes(
@@ -165,18 +144,27 @@ class ModelPreset(BasePreset):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preset(ModelPreset):
-    """All settings of a training run other than the data.
+    """All settings of a training run of a translator other than the data.
 
     Args:
-        name, epochs, lengths, vocab_size, num_layers, d_model, num_heads, dff, rate, architecture,
-            precision: see `ModelPreset`; the vocabulary is that of both languages.
-        patience: int, epochs without a lower validation loss before training stops.
+        name: str, the name of the preset.
+        vocab_size: int, size of the vocabulary, if one is trained; here that of both languages.
+        epochs: int, the maximum number of passes over the data.
+        lengths: ints, the bucket lengths; the last one is the maximum text length.
+        tokens_per_batch: int, tokens in a batch, including padding; here of each side.
+        patience: int, epochs without a lower validation loss before training stops, or None.
+        seed: int, seed for the weights, the dropout and the order of the batches.
+        accumulate: int, the parts in which the gradient of a batch is computed, to save memory; see
+            `accumulate_gradients`.
+        precision: str, one of `PRECISIONS`, the Keras dtype policy of training; the trained weights
+            are float32 in all. mixed_bfloat16 is for accelerators and processors with AMX,
+            mixed_float16 for GPUs without bfloat16: it needs a loss scale, see `GlobalLossScale`.
+        num_layers, d_model, num_heads, dff, rate: see `Transformer`.
+        architecture: None for that of the paper, or what `Architecture.to_dict` returns.
         warmup_steps: int, steps until the highest learning rate.
         learning_rate_scale: float, multiplies the schedule of the paper.
         label_smoothing: float, see `SmoothedCrossentropy`.
         average_momentum: float in [0, 1), momentum of the moving average of the weights.
-        tokens_per_batch: int, tokens of each side in a batch.
-        seed: int, seed for the weights, the dropout and the order of the batches.
         subword: str, one of `SUBWORDS`, the subword model.
         beta_2: float in (0, 1), Adam's. Smaller batches need a larger one, with the same half-life
             in tokens (Marek et al. 2025, arXiv 2507.07101).
@@ -186,36 +174,22 @@ class Preset(ModelPreset):
             `tf-transformer prepare` are taken once.
 
     Raises:
-        ValueError: Same as for `ModelPreset`, or if the subword model is unknown,
-            or `beta_2`, `r_drop` or `short_repeats` is out of range.
+        ValueError: If a field is of another type or out of range, the lengths do not increase, or
+            the subword model, the precision or a part of the architecture is unknown.
 
     Example:
-        >>> PRESETS["tiny"].num_layers
-        1
+        >>> PRESETS["tiny"].with_changes({"epochs": 3, "seed": None}).epochs
+        3
     """
 
-    patience: int
     warmup_steps: int
     learning_rate_scale: float
     label_smoothing: float
     average_momentum: float
-    tokens_per_batch: int
-    seed: int = 1
     subword: str = "bpe"
     beta_2: float = 0.98
     r_drop: float = 0.0
     short_repeats: int = 1
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.subword not in SUBWORDS:
-            raise ArgumentError("subword", f"one of {', '.join(SUBWORDS)}", f"{self.subword!r}")
-        check_fields(
-            self,
-            ("beta_2", "a number in (0, 1)", 0 < self.beta_2 < 1),
-            ("r_drop", "a number of at least 0", self.r_drop >= 0),
-            ("short_repeats", "an integer of at least 1", self.short_repeats >= 1),
-        )
 
 
 PRESETS = {
@@ -282,63 +256,28 @@ PRESETS = {
 }
 
 
-def get_preset(name, presets=PRESETS):
-    """Return a preset by name.
-
-    Args:
-        name: str.
-        presets: dict of presets, by default those of the translator.
-
-    Returns:
-        The preset.
-
-    Raises:
-        ValueError: If there is no such preset.
-
-    Example:
-        >>> get_preset("base").d_model
-        512
-    """
-    if name not in presets:
-        raise ArgumentError("preset", f"one of {', '.join(presets)}", f"{name!r}")
-    return presets[name]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageModelPreset(ModelPreset):
     """All settings of a training run of a language model other than the texts.
 
     Args:
-        name, epochs, lengths, vocab_size, num_layers, d_model, num_heads, dff, rate, architecture,
-            precision: see `ModelPreset`; longer texts are cut.
-        patience: int, epochs without a lower validation loss before training stops.
-        peak_learning_rate: float, see `WarmUpLinearDecay`.
-        warmup_share: float in [0, 1), the share of all steps used for warm-up.
-        weight_decay: float, for all weights except biases and normalization.
-        tokens_per_batch: int, including padding.
-        validation_share: float in (0, 1), the share of the documents that is held out.
-        seed: int, seed for the weights, the dropout and the order of the batches.
+        name, vocab_size, epochs, lengths, tokens_per_batch, patience, seed, accumulate, precision,
+            architecture: see `Preset`; longer texts are cut.
+        num_layers, d_model, num_heads, dff, rate: see `LanguageModel`.
+        peak_learning_rate, validation_share, warmup_share, weight_decay: see `PretrainingPreset`.
 
     Raises:
-        ValueError: Same as for `ModelPreset`, or if the learning rate is not positive.
+        ValueError: Same as for `Preset`.
 
     Example:
         >>> LANGUAGE_MODEL_PRESETS["tiny"].num_layers
         1
     """
 
-    patience: int
     peak_learning_rate: float
-    tokens_per_batch: int
     validation_share: float
     warmup_share: float = 0.1
     weight_decay: float = 0.01
-    seed: int = 1
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.peak_learning_rate <= 0:
-            raise ArgumentError("peak_learning_rate", "a positive number", self.peak_learning_rate)
 
 
 LANGUAGE_MODEL_PRESETS = {
@@ -382,34 +321,33 @@ class PretrainingPreset(BasePreset):
     """All settings of a pretraining run other than the texts.
 
     Args:
-        name, epochs, lengths: see `BasePreset`.
-        vocab_size: int, size of the vocabulary, if one is trained.
+        name, vocab_size, epochs, lengths, tokens_per_batch, patience, seed, accumulate, precision:
+            see `Preset`; the seed is also that of the masks.
         num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: see `BertConfig`.
         dropout: float in [0, 1), for embeddings, sublayers and attention weights.
         peak_learning_rate: float, see `WarmUpLinearDecay`.
-        warmup_share: float in [0, 1), the share of all steps used for warm-up.
-        weight_decay: float, for all weights except biases and layer normalization.
-        tokens_per_batch: int, including padding.
         validation_share: float in (0, 1), the share of the documents that is held out.
+        warmup_share: float in [0, 1], the share of all steps used for warm-up.
+        weight_decay: float, for all weights except biases and normalization.
         mask_rate: float in (0, 1), the share of the tokens to mask.
         whole_words: bool, whether to mask whole words.
         next_sentence: bool, or None to enable it if most sentences are not alone in their document.
         lowercase: bool, "uncased": removes case and accents.
-        seed: int, seed for the weights, the dropout, the masks and the order of the batches.
+
+    Raises:
+        ValueError: Same as for `Preset`.
 
     Example:
         >>> PRETRAINING_PRESETS["tiny"].num_hidden_layers
         1
     """
 
-    vocab_size: int
     num_hidden_layers: int
     hidden_size: int
     num_attention_heads: int
     intermediate_size: int
     dropout: float
     peak_learning_rate: float
-    tokens_per_batch: int
     validation_share: float
     warmup_share: float = 0.1
     weight_decay: float = 0.01
@@ -417,16 +355,14 @@ class PretrainingPreset(BasePreset):
     whole_words: bool = False
     next_sentence: bool | None = None
     lowercase: bool = True
-    seed: int = 1
 
-    def __post_init__(self):
-        super().__post_init__()
-        check_fields(
-            self,
-            ("peak_learning_rate", "a positive number", self.peak_learning_rate > 0),
-            ("mask_rate", "a number in (0, 1)", 0 < self.mask_rate < 1),
-            ("dropout", "a number in [0, 1)", 0 <= self.dropout < 1),
-        )
+    def check_sizes(self, path, vocab_size):
+        """Refuse sizes far beyond the weights in a file; see `models.sizes.check_sizes`."""
+        heads, width = self.num_attention_heads, self.hidden_size
+        layers = [(self.num_hidden_layers, heads, self.intermediate_size)]
+        weights = path.stat().st_size // 4
+        source = path.with_name("run.json")
+        check_sizes(source, weights, vocab_size * width, width, width // heads, layers)
 
 
 PRETRAINING_PRESETS = {
@@ -461,3 +397,24 @@ PRETRAINING_PRESETS = {
         validation_share=0.1,
     ),
 }
+
+
+def get_preset(name, presets=PRESETS):
+    """Return a preset by name.
+
+    Args:
+        name: str.
+        presets: dict of presets, by default those of the translator.
+
+    Returns:
+        The preset.
+
+    Raises:
+        ValueError: If there is no such preset.
+
+    Example:
+        >>> get_preset("base").d_model
+        512
+    """
+    check_choice("preset", name, presets)
+    return presets[name]

@@ -1,6 +1,5 @@
 """`model.fit` that can be stopped at any batch and resumed."""
 
-import csv
 import sys
 from pathlib import Path
 
@@ -10,10 +9,14 @@ import tensorflow as tf
 from tf_transformer.data.files import replacing
 from tf_transformer.distribution import WorkerShare, current_workers, lost_workers_named
 from tf_transformer.errors import ArgumentError
-from tf_transformer.training.callbacks.resume_checkpoint import ResumeCheckpoint
-from tf_transformer.training.callbacks.stopping import InterruptBetweenBatches, StopOnNaN
-from tf_transformer.training.callbacks.weights import BestWeights, load_weights
+from tf_transformer.training.callbacks import (
+    BestWeights,
+    InterruptBetweenBatches,
+    StopOnNaN,
+    load_weights,
+)
 from tf_transformer.training.optimizers import FusedAdam, GlobalLossScale
+from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
 
 
 def resumable_fit(
@@ -49,8 +52,8 @@ def resumable_fit(
         folder: str or Path.
         epochs: int, total number of epochs; a run that is already past it is not trained further.
         monitor: str, see `BestWeights`; "val_loss" depends on how the validation data are batched,
-            and "val_token_loss", with the metric `TokenCrossentropy`, does not. A training that an
-            earlier version began keeps "val_loss".
+            and "val_token_loss", with the metric `TokenCrossentropy`, does not. A resumed training
+            keeps the one it began with.
         patience: int or None, see `BestWeights`.
         average: None, or `MovingAverage` to validate and save the averaged weights.
         callbacks: further Keras callbacks.
@@ -62,8 +65,8 @@ def resumable_fit(
         ArgumentError: On all workers, if they do not share the folder, or differ in epochs, steps
             or model.
         ValueError: If the loss is not finite, see `StopOnNaN`; if all checkpoints are damaged, or
-            they belong to a different model, other data or an earlier version; if an optimizer of
-            Keras would leave several workers with different weights.
+            they belong to a different model or other data; if an optimizer of Keras would leave
+            several workers with different weights.
 
     Example:
         >>> from tf_transformer.data.batches import epochs_dataset
@@ -83,14 +86,6 @@ def resumable_fit(
         ['best.weights.h5', 'checkpoints', 'history.csv']
     """
     folder = Path(folder)
-    if (folder / "resume.npz").exists():
-        raise ArgumentError(
-            "folder",
-            "a run of this version",
-            "resume.npz of an earlier one",
-            "Resume it with that version, or delete the file to start over.",
-            place=folder,
-        )
     workers = current_workers()
     if workers.count > 1 and not isinstance(model.optimizer, FusedAdam | GlobalLossScale):
         raise ArgumentError(
@@ -147,7 +142,7 @@ def resumable_fit(
 
 
 def _history(path, epochs):
-    """The callback that goes on with a table of so many epochs."""
+    """The callback that continues a table of some epochs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():  # a killed run may have written the epoch that is done again
         lines = path.read_text("utf-8").splitlines(keepends=True)
@@ -155,17 +150,7 @@ def _history(path, epochs):
             beside.write_text("".join(lines[: epochs + 1] if epochs else []), "utf-8")
     else:
         path.unlink(missing_ok=True)  # a link to nothing, which would be written through
-    return _History(path, append=True)
-
-
-class _History(keras.callbacks.CSVLogger):
-    """Keeps the columns of a table that an earlier version began."""
-
-    def on_train_begin(self, logs=None):
-        super().on_train_begin(logs)
-        if not self.append_header:
-            with open(self.filename, encoding="utf-8") as table:
-                self.keys = next(csv.reader(table))[1:]
+    return keras.callbacks.CSVLogger(path, append=True)
 
 
 def _fit(model, batches, validation, epochs, checkpoint, callbacks):

@@ -2,49 +2,25 @@
 
 import dataclasses
 import functools
-import json
-from pathlib import Path
 
-import keras
-
-from tf_transformer.data import (
-    BucketedBatches,
-    PairSource,
-    PreparedPairs,
-    ShardedBatches,
-)
-from tf_transformer.data.files import replacing
-from tf_transformer.distribution.workers import current_workers
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.data import BucketedBatches, PairSource, PreparedPairs, ShardedBatches
+from tf_transformer.errors import ArgumentError
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import Tokenizer, train_subwords
-from tf_transformer.training.accumulate_gradients import accumulate_gradients
-from tf_transformer.training.callbacks.weights import MovingAverage, load_weights
 from tf_transformer.training.losses import (
     MaskedAccuracy,
     RDrop,
     SmoothedCrossentropy,
     TokenCrossentropy,
 )
-from tf_transformer.training.optimizers import (
-    FusedAdam,
-    InverseSquareRootSchedule,
-)
+from tf_transformer.training.optimizers import FusedAdam, InverseSquareRootSchedule
 from tf_transformer.training.runs.presets import Preset
-from tf_transformer.training.runs.resumable_fit import resumable_fit
-from tf_transformer.training.runs.run_settings import (
-    found_again,
-    in_locked_folder,
-    precision_scope,
-    read_settings,
-    with_loss_scale,
-    write_settings,
-)
+from tf_transformer.training.runs.run import Run
 
 _SHORT = 4  # tokens, see `Preset.short_repeats`
 
 
-class TrainingRun:
+class TrainingRun(Run):
     """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
 
     run.json            settings and data, everything needed to start over
@@ -54,14 +30,13 @@ class TrainingRun:
     checkpoints/        everything needed to resume
     history.csv         loss, loss per token and accuracy of every epoch
 
+    To train it, open it again and load its model: see `Run`.
+
     Args:
         folder: str or Path.
         source: `PairSource`, the data.
         preset: `Preset`, the sizes.
         validation: None, for a part of the data; or `PairSource`, a validation set of your own.
-
-    Raises:
-        ValueError: If the data cannot be read or is too small to split.
 
     Example:
         >>> from tf_transformer.training.runs.presets import PRESETS
@@ -70,53 +45,42 @@ class TrainingRun:
         1221
     """
 
+    kind, command = "translator", "train"
+    source_class, preset_class = PairSource, Preset
+    averages = True
+
     def __init__(self, folder, source, preset, validation=None):
-        self.folder = Path(folder)
-        self.source = source
-        self.preset = preset
+        super().__init__(folder, source, preset)
         self.validation = validation
-        self.split = source.split(validation)
         if source.prepared:
-            self.preset = preset.with_changes({**self.split.train.vocabulary, "short_repeats": 1})
-        if not (self.split.train and self.split.validation and self.split.test):
+            changes = {**self.split.train.vocabulary, "short_repeats": 1}
+            self.preset = preset.with_changes(changes)
+
+    @functools.cached_property
+    def split(self):
+        """`Split` of the data.
+
+        Raises:
+            ValueError: If the data cannot be read or are too few to split.
+        """
+        split = self.source.split(self.validation)
+        if not (split.train and split.validation and split.test):
             raise ArgumentError(
                 "data",
                 "enough pairs for training, validation and test",
-                [len(part) for part in dataclasses.astuple(self.split)],
+                [len(part) for part in dataclasses.astuple(split)],
             )
+        return split
 
-    @classmethod
-    def open(cls, folder):
-        """Open the folder of an earlier run.
+    def _others(self):
+        return {"validation": self.validation and dataclasses.asdict(self.validation)}
 
-        Args:
-            folder: str or Path.
+    @staticmethod
+    def _read_others(settings, now):
+        validation = settings["validation"]
+        return {"validation": validation and PairSource(**validation).with_paths(now)}
 
-        Returns:
-            `TrainingRun`.
-
-        Raises:
-            FileNotFoundError: If the folder contains no run.
-            ValueError: If the run was written in another format version or is damaged.
-        """
-
-        def make(settings):
-            now = functools.partial(found_again, settings=settings, folder=folder)
-            preset = Preset(**settings["preset"])
-            source = PairSource(**settings["source"]).with_paths(now)
-            validation = settings.get("validation")
-            if validation is not None:
-                validation = PairSource(**validation).with_paths(now)
-            return cls(folder, source, preset, validation)
-
-        return read_settings(Path(folder) / "run.json", make)
-
-    @property
-    def tokenizer_path(self):
-        """Path of the vocabulary."""
-        return self.folder / "tokenizer.json"
-
-    def facts(self):
+    def _facts(self):
         """What several workers must agree on, see `Workers.agree`."""
         split = self.split
         if self.source.prepared:
@@ -126,72 +90,24 @@ class TrainingRun:
         data += [None, *split.validation, None, *split.test]
         return {"preset": dataclasses.asdict(self.preset), "data": data}
 
-    @in_locked_folder
-    def train(self, callbacks=()):
-        """Train until the last epoch or until the patience is exhausted; resume if interrupted.
-
-        The moving average of the weights is validated and saved.
-
-        Args:
-            callbacks: further Keras callbacks.
-
-        Returns:
-            `Transformer` in float32, whatever the precision of training, with the best weights.
-
-        Raises:
-            KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
-            OSError: If the disk is full; the earlier checkpoints are then kept.
-            ValueError: If another process trains in the folder, all checkpoints are damaged or they
-                belong to a different model.
-        """
-        tokenizer = self._tokenizer()
-        batches = self.batches(tokenizer, self.split.train, self.preset.short_repeats)
-        validation = self.batches(tokenizer, self.split.validation)
-        with precision_scope(self.preset.precision):
-            model = self._compiled_model(tokenizer.vocab_size)
-        if current_workers().is_chief:
-            print(
-                f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones "
-                f"skipped; {model.count_params():,} weights; batch shapes {batches.shapes}",
-                flush=True,
-            )
-        resumable_fit(
-            model,
-            batches,
-            validation,
-            self.folder,
-            epochs=self.preset.epochs,
-            monitor="val_token_loss",
-            patience=self.preset.patience,
-            average=MovingAverage(),
-            callbacks=callbacks,
+    def _summary(self, batches):
+        """What is trained on."""
+        return (
+            f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones skipped; "
+            f"batch shapes {batches.shapes}"
         )
-        return self.best_model()
 
-    def best_model(self):
-        """Build the model and load its best weights.
+    def _train_tokenizer(self):
+        """The vocabulary of a new run."""
+        if self.source.prepared:
+            return Tokenizer.load(self.split.train.tokenizer_path)
+        texts = [text for pair in self.split.train for text in pair]
+        return train_subwords(self.preset.subword, texts, self.preset.vocab_size)
 
-        Returns:
-            `Transformer`.
-
-        Raises:
-            FileNotFoundError: If no epoch is finished yet.
-            ValueError: If a file is damaged, or the weights are not those of the settings.
-        """
-        path = self.folder / "best.weights.h5"
-        if not path.is_file():
-            raise MissingFileError(
-                "path",
-                "the weights of a finished epoch",
-                "none",
-                f"Resume with tf-transformer train --resume {self.folder}",
-                place=path,
-            )
-        vocab_size = Tokenizer.load(self.tokenizer_path).vocab_size
-        self.preset.check_sizes(path, vocab_size)
-        model = self._model(vocab_size)
-        load_weights(model, path)
-        return model
+    def _both_batches(self, tokenizer):
+        """The batches to train on, with repetitions of short pairs, and those to validate with."""
+        train = self.batches(tokenizer, self.split.train, self.preset.short_repeats)
+        return train, self.batches(tokenizer, self.split.validation)
 
     def batches(self, tokenizer, pairs, short_repeats=1):
         """Batches of pairs with the lengths of the preset.
@@ -219,32 +135,28 @@ class TrainingRun:
             side += [side[n] for n in short] * (short_repeats - 1)
         return BucketedBatches(*sides, **settings)
 
-    def compile(self, model, schedule):
-        """Compile a model with the loss and the optimizer of the preset, for whole batches.
-
-        Args:
-            model: built model.
-            schedule: float or learning rate schedule.
-        """
+    def schedule(self, total_steps):
+        """The learning rate."""
         preset = self.preset
-        optimizer = FusedAdam(
+        return InverseSquareRootSchedule(
+            preset.d_model, preset.warmup_steps, preset.learning_rate_scale
+        )
+
+    def _optimizer(self, schedule):
+        """Adam of the paper, which also averages the weights."""
+        return FusedAdam(
             schedule,
             beta_1=0.9,
-            beta_2=preset.beta_2,
+            beta_2=self.preset.beta_2,
             epsilon=1e-9,
             use_ema=True,
-            ema_momentum=preset.average_momentum,
+            ema_momentum=self.preset.average_momentum,
         )
-        optimizer = with_loss_scale(optimizer, preset.precision)
-        optimizer.build(model.trainable_variables)
-        model.compile(
-            optimizer,
-            loss=SmoothedCrossentropy(preset.label_smoothing),
-            metrics=[MaskedAccuracy(), TokenCrossentropy(preset.label_smoothing)],
-            # Compiling the whole step takes half a minute per batch shape and gains little on a
-            # CPU: see benchmarks/NOTES.md.
-            jit_compile=False,
-        )
+
+    def _loss_and_metrics(self):
+        """The loss of the paper."""
+        smoothing = self.preset.label_smoothing
+        return SmoothedCrossentropy(smoothing), [MaskedAccuracy(), TokenCrossentropy(smoothing)]
 
     def description(self):
         """Description of the data and the sizes for the model card.
@@ -259,36 +171,9 @@ class TrainingRun:
             "preset": dataclasses.asdict(self.preset),
         }
 
-    def _write_settings(self):
-        if not current_workers().is_chief:
-            return
-        write_settings(
-            self.folder / "run.json",
-            source=dataclasses.asdict(self.source),
-            preset=dataclasses.asdict(self.preset),
-            validation=self.validation and dataclasses.asdict(self.validation),
-        )
-        if self.preset.architecture is not None:
-            with replacing(self.folder / "architecture.json") as beside:
-                beside.write_text(json.dumps(self.preset.architecture, indent=2) + "\n", "utf-8")
-
-    def _tokenizer(self):
-        """The tokenizer, trained if the folder is new; nothing is written before that succeeds."""
-        if self.tokenizer_path.exists():
-            self._write_settings()
-            return Tokenizer.load(self.tokenizer_path)
-        if self.source.prepared:
-            tokenizer = Tokenizer.load(self.split.train.tokenizer_path)
-        else:
-            texts = [text for pair in self.split.train for text in pair]
-            tokenizer = train_subwords(self.preset.subword, texts, self.preset.vocab_size)
-        self._write_settings()
-        if current_workers().is_chief:
-            tokenizer.save(self.tokenizer_path)
-        return tokenizer
-
-    def _model(self, vocab_size):
-        preset = self.preset
+    def new_model(self, tokenizer):
+        """Create a model with the sizes of the preset."""
+        preset, vocab_size = self.preset, tokenizer.vocab_size
         model = Transformer(
             preset.num_layers,
             preset.d_model,
@@ -306,16 +191,9 @@ class TrainingRun:
         model.build()
         return model
 
-    def _compiled_model(self, vocab_size):
-        preset = self.preset
-        keras.utils.set_random_seed(preset.seed)
-        model = self._model(vocab_size)
-        if preset.r_drop:
-            model = RDrop(model, preset.r_drop)
+    def _model_to_train(self, tokenizer):
+        model = self.new_model(tokenizer)
+        if self.preset.r_drop:
+            model = RDrop(model, self.preset.r_drop)
             model.build()
-        schedule = InverseSquareRootSchedule(
-            preset.d_model, preset.warmup_steps, preset.learning_rate_scale
-        )
-        self.compile(model, schedule)
-        accumulate_gradients(model, preset.accumulate)
         return model

@@ -9,7 +9,7 @@ from tf_transformer import FusedAdam, GlobalLossScale, Transformer
 from tf_transformer.data import BucketedBatches
 from tf_transformer.data.batches import epochs_dataset
 from tf_transformer.training import SmoothedCrossentropy, resumable_fit
-from tf_transformer.training.callbacks.stopping import first_not_finite
+from tf_transformer.training.callbacks import first_not_finite
 
 pytestmark = pytest.mark.fault
 

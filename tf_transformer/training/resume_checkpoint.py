@@ -16,8 +16,6 @@ from tf_transformer.distribution.workers import current_workers
 from tf_transformer.errors import ArgumentError
 from tf_transformer.json_text import parse_json
 
-_OLD_MONITOR = "val_loss"  # in checkpoints that do not say what `best` is
-
 
 class ResumeCheckpoint(keras.callbacks.Callback):
     """Saves everything needed to resume training exactly.
@@ -104,8 +102,8 @@ class ResumeCheckpoint(keras.callbacks.Callback):
                 "The checkpoints before are kept.",
             )
         best = self.best
-        state = {"epoch": epoch, "step": step, "best": best.best, "wait": best.wait}
-        state["monitor"] = best.monitor
+        state = {"epoch": epoch, "step": step}
+        state |= {"best": best.best, "wait": best.wait, "monitor": best.monitor}
         arrays["state"] = np.array(json.dumps(state))
         path = self.folder / f"epoch-{epoch:05}-step-{step:08}.npz"
         with replacing(path) as beside, open(beside, "wb") as file:
@@ -154,17 +152,11 @@ class ResumeCheckpoint(keras.callbacks.Callback):
 
     def _share(self, model, workers):
         """Give all workers what the chief has restored, except for the seeds of dropout."""
-        variables, metrics = _variables(model), self._metrics or []
-        best = self.best
-        is_old = best.monitor == _OLD_MONITOR
-        state = [*self.position, best.best, best.wait, len(metrics), is_old]
-        state = np.array(state, np.float64)
-        [state] = workers.from_chief([state])
-        self.position = int(state[0]), int(state[1])
-        best.best, best.wait = float(state[2]), int(state[3])
-        if state[5]:
-            best.monitor = _OLD_MONITOR
-        metrics = metrics or [np.zeros((), np.float32)] * int(state[4])
+        variables, metrics, best = _variables(model), self._metrics or [], self.best
+        own = [self.position, best.best, best.wait, best.monitor, len(metrics)]
+        position, best.best, best.wait, best.monitor, count = workers.gather(own)[0]
+        self.position = tuple(position)
+        metrics = metrics or [np.zeros((), np.float32)] * count
         self._metrics = workers.from_chief(metrics) or None
         values = workers.from_chief([np.asarray(variable) for variable in variables])
         for variable, value in zip(variables, values, strict=True):
@@ -216,7 +208,7 @@ def _state(text):
     epoch, step, wait = (operator.index(state[name]) for name in ("epoch", "step", "wait"))
     if min(epoch, step, wait) < 0:
         raise ArgumentError("state", "numbers of at least 0", text)
-    monitor = state.get("monitor", _OLD_MONITOR)
+    monitor = state["monitor"]
     if not isinstance(monitor, str):
         raise ArgumentError("state", "the name of a quantity", text)
     best = float(state["best"])

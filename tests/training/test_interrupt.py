@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from tf_transformer.training.callbacks.stopping import InterruptBetweenBatches
+from tf_transformer.training.callbacks import InterruptBetweenBatches
 
 
 @pytest.fixture(autouse=True)
