@@ -20,7 +20,7 @@ from tf_transformer.export.chain.tasks import (
     served,
 )
 from tf_transformer.export.write_litert import litert_functions
-from tf_transformer.litert.lite_models import import_interpreter
+from tf_transformer.litert import import_interpreter
 
 RECIPE, STAGE, RESULTS, PLOT = "recipe.json", "stage.json", "results.json", "results.png"
 ROWS = (1, 32)  # texts of a call that is timed
