@@ -165,6 +165,25 @@ def test_a_query_far_from_all_keys_is_the_plain_average(name, plan):
     assert not gradients[0].numpy()[:, :, 8:].any()
 
 
+def test_the_average_of_a_query_far_from_all_keys_has_their_distances():
+    """A window narrows the table; the average is over all keys, at their own distances."""
+    q, k, v, _ = some_inputs(t=23, s=5)
+    table = normal(15, 4, seed=4)
+    output, _ = scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        bias=ByDistance(values=table),
+        window=2,
+        plan=AttentionPlan("windowed", query_block=3),
+        return_attention_weights=False,
+    )
+    distances = np.clip(np.arange(5) - np.arange(7, 23)[:, None], -7, 7)  # (16, S)
+    of_distances = table.numpy().astype(np.float64)[distances + 7].mean(1)
+    exact = v.numpy().astype(np.float64).mean(-2, keepdims=True) + of_distances
+    near(output[:, :, 7:], exact, "float32")
+
+
 @pytest.mark.one_of(2)
 @every_size
 @every_path
