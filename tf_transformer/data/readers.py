@@ -213,7 +213,7 @@ def load_corpus(name):
 def load_attributions(name):
     """Read the attribution of each sentence pair of an embedded corpus.
 
-    The licence requires this text wherever the sentences are redistributed; see
+    The license requires this text wherever the sentences are redistributed; see
     `corpora/README.md`.
 
     Args:

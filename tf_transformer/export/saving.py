@@ -119,13 +119,13 @@ def freeze(function, *specs):
     return call
 
 
-_LICENCES = {
+_LICENSES = {
     "embedded": (
         "Trained on sentence pairs of [Tatoeba](https://tatoeba.org), collected by "
         "manythings.org/anki, CC-BY 2.0 France; the authors of every sentence are named in "
         "`tf_transformer/data/corpora/`. The weights are under Apache-2.0."
     ),
-    "own": "Trained on the user's own files; their licence applies.",
+    "own": "Trained on the user's own files; their license applies.",
 }
 
 
@@ -142,8 +142,8 @@ def model_card(description):
     parts = description["preset"].get("architecture")
     parts = f"`{json.dumps(parts)}`" if parts else "the paper's"
     pairs = ", ".join(f"{key} {value:,}" for key, value in description["pairs"].items())
-    licence = _LICENCES["embedded" if "corpus" in source else "own"]
-    licence = f"{licence} {description.get('credit', '')}".strip()
+    license = _LICENSES["embedded" if "corpus" in source else "own"]
+    license = f"{license} {description.get('credit', '')}".strip()
     scores = description["scores"]
     # A bar would end the table cell.
     bleu, chrf = (scores[f"{name}_signature"].replace("|", r"\|") for name in ("bleu", "chrf"))
@@ -163,7 +163,7 @@ model.translate(tf.constant(["..."]))
 |---|---|
 | data | {", ".join(f"{key} {value}" for key, value in source.items())} |
 | sentence pairs | {pairs} |
-| licence | {licence} |
+| license | {license} |
 | weights | {description["weights"]:,} ({description.get("weights_dtype", "float32")}) |
 | sizes | {preset} |
 | architecture | {parts} |
@@ -172,12 +172,12 @@ model.translate(tf.constant(["..."]))
 | test sentences | {scores["sentences"]:,} |
 | made by | tf_transformer {description["version"]}, `{description["command"]}` |
 
-Signatures: `translate` and `serving_default` (`text` string -> `translation` string), greedily;
-`translate_beam` (`text` -> `translations`, `scores`); `translate_sample` (`text`, `seed`,
-`temperature`, `top_k`, `top_p` -> `translation`); `encode` (`text` -> `ids`, `vectors`); `warm_up`
-and `warm_up_beam` (`rows`, `length` -> `programs`), which compile small batches of these sizes with
-XLA. A source longer than the model's position table is truncated; unknown characters are read byte
-by byte.
+Signatures: `translate` and `serving_default` (`text` string -> `translation` string),
+greedy decoding; `translate_beam` (`text` -> `translations`, `scores`); `translate_sample`
+(`text`, `seed`, `temperature`, `top_k`, `top_p` -> `translation`); `encode` (`text` ->
+`ids`, `vectors`); `warm_up` and `warm_up_beam` (`rows`, `length` -> `programs`), which
+compile small batches of these sizes with XLA. A source longer than the model's position
+table is truncated; unknown characters are read byte by byte.
 
 It was trained on the sentences above; expect poor translations of other kinds of text, and do not
 rely on it where mistakes are costly.
@@ -196,8 +196,8 @@ def _judged(phrases):
     return f"""
 ## Everyday phrases
 
-Chosen before training, translated greedily, and judged by reading them. A speaker would accept
-{sum(one["accepted"] for one in phrases)} of {len(phrases)} translations.
+These phrases were chosen before training, translated with greedy decoding, and judged by
+a reader. A speaker would accept {sum(one["accepted"] for one in phrases)} of {len(phrases)} translations.
 
 | text | translation | acceptable | remark |
 |---|---|---|---|
