@@ -193,11 +193,12 @@ def _judged(phrases):
         f"| {one['remark']} |"
         for one in phrases
     )
+    accepted = sum(one["accepted"] for one in phrases)
     return f"""
 ## Everyday phrases
 
 These phrases were chosen before training, translated with greedy decoding, and judged by
-a reader. A speaker would accept {sum(one["accepted"] for one in phrases)} of {len(phrases)} translations.
+a reader. A speaker would accept {accepted} of {len(phrases)} translations.
 
 | text | translation | acceptable | remark |
 |---|---|---|---|
