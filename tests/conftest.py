@@ -72,14 +72,21 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
 
 
-def pytest_runtest_teardown():
-    """Free the graphs of earlier tests once they take a gigabyte.
+def pytest_runtest_teardown(item, nextitem):
+    """Free the graphs of earlier files once they take half a gigabyte.
 
-    They are cycles of millions of objects, which Python by itself collects too late.
+    They are cycles of millions of objects, which Python collects too late. TensorFlow registers
+    every custom gradient of a graph for good, and with it the graph.
     """
     global _resident
-    if _STATUS.is_file() and _resident_pages() > _resident + 250_000:
+    if nextitem is not None and nextitem.path == item.path:
+        return  # a fixture of this file may still need a gradient
+    if _STATUS.is_file() and _resident_pages() > _resident + 125_000:
         gc.unfreeze()  # a command that runs in this process freezes what is alive
+        if ops := sys.modules.get("tensorflow.python.framework.ops"):
+            registered = ops.gradient_registry._registry
+            for name in [name for name in registered if name.startswith("CustomGradient-")]:
+                del registered[name]
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         _resident = _resident_pages()
