@@ -55,14 +55,7 @@ class DistanceTile:
 
 
 class TensorTile:
-    """A bias that is a tensor.
-
-    Args:
-        bias: float tensor that broadcasts to (..., T, S).
-
-    Attributes:
-        tensors: list of the tensors with a gradient.
-    """
+    """A bias tensor that broadcasts to (..., T, S); `tensors` are those with a gradient."""
 
     def __init__(self, bias):
         self.tensors = [bias]
