@@ -87,7 +87,7 @@ class PreNorm(Residual):
 
 @dataclasses.dataclass(frozen=True)
 class NoResidual(Residual):
-    """norm(dropout(f(x))): without the sum, to show what it is for.
+    """norm(dropout(f(x))), without the residual sum, to show what it is for.
 
     Example:
         >>> NoResidual().join(3.0, lambda x: x + 1, lambda x: 10 * x, lambda x: x)

@@ -1,4 +1,4 @@
-"""Attention layers with other scores than the scaled dot product.
+"""Attention layers with scores other than the scaled dot product.
 
 Axes: T target (query) length, S source (key) length, D width of queries, D_k width of keys,
 U units. Leading axes (batch, heads) are "...".
@@ -61,8 +61,8 @@ class MultiplicativeAttention(ScoredAttention, keras.layers.Layer):
             by default the Keras masks of `k` and `v`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
-        `q` is that of the output; it blocks nothing.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
+        the Keras mask of `q`, which blocks nothing.
 
     Raises:
         ValueError: If queries and keys have different widths, other sizes do not match, or the mask
@@ -101,8 +101,8 @@ class BilinearAttention(ScoredAttention, keras.layers.Layer):
             by default the Keras masks of `k` and `v`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
-        `q` is that of the output; it blocks nothing.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
+        the Keras mask of `q`, which blocks nothing.
 
     Raises:
         ValueError: If inputs do not match each other or the widths the layer was built for, or the
@@ -148,8 +148,8 @@ class AdditiveAttention(ScoredAttention, keras.layers.Layer):
             by default the Keras masks of `k` and `v`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
-        `q` is that of the output; it blocks nothing.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
+        the Keras mask of `q`, which blocks nothing.
 
     Raises:
         ValueError: If `units` is not a positive integer, inputs do not match each other or the
