@@ -140,7 +140,7 @@ class BatchNorm(keras.layers.BatchNormalization):
     def call(self, inputs, training=None, tokens=None, mask=None):
         tokens = mask if tokens is None else tokens
         if training and self.trainable and tokens is not None:
-            message = "tokens: expected at least one in a batch of training, got only padding."
+            message = "tokens: expected at least one in a training batch, got only padding."
             with tf.control_dependencies([tf.debugging.Assert(tf.reduce_any(tokens), [message])]):
                 tokens = tf.identity(tokens)
         return super().call(inputs, training=training, mask=tokens)

@@ -205,7 +205,7 @@ class Positional_Encoding(Positions):
         return x + tf.cast(codes, x.dtype)
 
     def _length_checks(self, x):
-        expected = f"at most {self.max_position} positions, those of the table"
+        expected = f"at most {self.max_position} positions, the size of the table"
         remedy = "Shorten the sequence or enlarge the table (max_position, pe_input, pe_target)."
         message = f"{self.name}: expected {expected}, got more. {remedy}"
         if x.shape[1] is None:
@@ -285,7 +285,7 @@ class LearnedPositions(Positions):
         return x + tf.cast(codes, x.dtype)
 
     def _length_checks(self, x, start):
-        expected = f"at most {self.max_position} positions, as were learned"
+        expected = f"at most {self.max_position} positions, the learned ones"
         remedy = "Shorten the text, or choose a larger max_position before training."
         message = f"{self.name}: expected {expected}, got more. {remedy}"
         if isinstance(start, int) and x.shape[1] is not None:
