@@ -28,8 +28,9 @@ class Workers:
 
     Each process has the whole model and computes the gradients of its share of the batch, and all
     workers apply the mean of the gradients. So the optimizer, clipping, averages and checkpoints
-    do not depend on the other workers. The cluster is from `tf.distribute.MultiWorkerMirroredStrategy`,
-    without its distributed variables, which Keras 3.15's `fit` cannot handle.
+    do not depend on the other workers. The cluster is from
+    `tf.distribute.MultiWorkerMirroredStrategy`, without its distributed variables, which Keras
+    3.15's `fit` cannot handle.
 
     Args:
         index: int, the number of this process; 0 is the chief, which writes the files.
