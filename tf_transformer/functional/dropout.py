@@ -11,14 +11,7 @@ def dropout_factors(shape, dtype, rate, seed):
     Each factor uses 16 random bits, half the work of 32: `rate` is rounded to the nearest
     k / 65536 with k < 65536, and a nonzero factor is 1 / (1 - k / 65536), so the mean is 1.
 
-    Args:
-        shape: int tensor, shape of the factors, with at least one axis.
-        dtype: float dtype.
-        rate: float in [0, 1).
-        seed: integer tensor (2,).
-
-    Returns:
-        Tensor of `shape` and `dtype`.
+    `shape` is an int tensor and has at least one axis; `seed` is an integer tensor (2,).
     """
     shape = tf.convert_to_tensor(shape)
     outer, width = shape[:-1], shape[-1]

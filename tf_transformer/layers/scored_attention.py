@@ -93,12 +93,7 @@ class BilinearAttention(ScoredAttention, keras.layers.Layer):
         q: float tensor (..., T, D).
         k: float tensor (..., S, D_k).
         v: float tensor (..., S, D_v).
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
-        return_attention_weights: False returns None instead of the weights, which are not kept.
-        causal: bool, True also blocks every key that comes after its query.
-        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
-            by default the Keras masks of `k` and `v`.
+        mask, return_attention_weights, causal, k_mask, v_mask: see `MultiplicativeAttention`.
 
     Returns:
         `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
@@ -139,13 +134,9 @@ class AdditiveAttention(ScoredAttention, keras.layers.Layer):
         q: float tensor (..., T, D).
         k: float tensor (..., S, D_k).
         v: float tensor (..., S, D_v).
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
         return_attention_weights: False returns None instead of the weights; then no tensor has
             T x S elements.
-        causal: bool, True also blocks every key that comes after its query.
-        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
-            by default the Keras masks of `k` and `v`.
+        mask, causal, k_mask, v_mask: see `MultiplicativeAttention`.
 
     Returns:
         `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits

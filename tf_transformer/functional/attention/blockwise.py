@@ -109,15 +109,8 @@ def blockwise_attention(
     lie entirely in the future are skipped.
 
     Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, a float tensor that broadcasts to (..., T, S), added to the scores, or
-            `ByDistance`.
-        causal: bool, True also blocks key s for query t if s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
-            forward and backward; seed is an integer tensor (2,).
+        q, k, v, blocked, bias, causal, dropout: see `whole_attention`; the same weights are dropped
+            forward and backward.
         query_block, key_block: int, maximum t and s.
         compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
             bfloat16.

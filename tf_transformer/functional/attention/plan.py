@@ -20,7 +20,7 @@ _preferred_jit = contextvars.ContextVar("attention_jit", default="auto")
 
 
 def use_xla(jit, *shapes):
-    """Decide whether XLA compiles the attention core.
+    """Decide whether XLA compiles the attention core, for "auto" by this table.
 
     | where the core runs | "auto", unless `attention_plan` sets a default |
     |---|---|
@@ -29,15 +29,7 @@ def use_xla(jit, *shapes):
     | on a GPU or TPU, a size unknown, or `MOST_PROGRAMS` shapes compiled before | plain graph |
     | on a CPU | plain graph, which is faster there (benchmarks/attention/NOTES.md) |
 
-    Args:
-        jit: True, False or "auto".
-        *shapes: static shapes of the inputs, with which "auto" counts its programs.
-
-    Returns:
-        bool.
-
-    Raises:
-        ValueError: If `jit` is none of the three.
+    `shapes` are the static shapes of the inputs, with which "auto" counts its programs.
     """
     _check_jit(jit)
     jit = _preferred_jit.get() if jit == "auto" else jit
@@ -168,20 +160,9 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
     of `WINDOW_QUERIES` or, if more, `window` / 2 queries; if there are not, or if their number is
     unknown, it is windowed. An unknown batch size counts as 1.
 
-    Args:
-        plan: "auto" (as above, unless `attention_plan` sets a default), "whole", "rowwise",
-            "blockwise", "windowed" or an `AttentionPlan`.
-        q_shape, k_shape: static shapes of queries and keys, (..., T, H) and (..., S, H).
-        weights_wanted: bool, whether the attention weights are returned.
-        compiled: bool, whether the core is compiled with XLA.
-        window: None, or int, see `scaled_dot_product_attention`.
-
-    Returns:
-        `AttentionPlan`.
-
-    Raises:
-        ValueError: If the plan is unknown, cannot return the requested weights, or does not fit
-            `window`: "windowed" needs one, "rowwise" and "blockwise" have none.
+    This is the choice of "auto", unless `attention_plan` sets a default. `q_shape` and `k_shape`
+    are static, (..., T, H) and (..., S, H). A given plan is refused if it cannot return the weights
+    or does not fit `window`: "windowed" needs one, "rowwise" and "blockwise" have none.
     """
     if plan != "auto":
         plan = _as_plan(plan)

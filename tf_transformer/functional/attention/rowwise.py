@@ -35,9 +35,7 @@ def attend_by_rows(
     Args:
         grid: `Grid`; S is the number of keys of its blocks.
         q, k, v: float tensors (..., T, H), (..., S', H), (..., S', H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S).
-        bias: None, a float tensor that broadcasts to (..., T, S), or `ByDistance`.
-        dropout: None, or `(rate, seed)`.
+        blocked, bias, dropout: see `whole_attention`.
         first: function of `j`, position of the first key minus that of block j's first query.
         keys_of: how `k` and `v` are cut into blocks.
         future: function of `j`, None or (t, S), added to the scores.
@@ -96,15 +94,8 @@ def rowwise_attention(
     "Training Deep Nets with Sublinear Memory Cost").
 
     Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, a float tensor of the rank of `q` that broadcasts to (..., T, S), or
-            `ByDistance`.
-        causal: bool, True also blocks key s for query t if s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
-            forward and backward; seed is an integer tensor (2,).
+        q, k, v, blocked, bias, causal, dropout: see `whole_attention`; a bias tensor has the rank
+            of `q`, and the same weights are dropped forward and backward.
         most_scores: int, maximum number of scores in a block of more than one row.
 
     Returns:

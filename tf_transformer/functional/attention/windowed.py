@@ -167,16 +167,9 @@ def windowed_attention(
     `causal`. The backward pass recomputes each tile instead of storing it.
 
     Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, a float tensor of the rank of `q` that broadcasts to (..., T, S), or
-            `ByDistance`.
+        q, k, v, blocked, bias, causal, dropout: see `whole_attention`; a bias tensor has the rank
+            of `q`, and the same weights are dropped forward and backward.
         window: int, key s is also blocked for query t if |t - s| > window.
-        causal: bool, True also blocks key s for query t if s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
-            forward and backward; seed is an integer tensor (2,).
         query_block: int, maximum t.
         most_scores: int, maximum number of scores in a tile of more than one head.
         compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as

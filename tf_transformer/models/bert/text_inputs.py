@@ -24,17 +24,10 @@ INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 def dense_inputs(inputs):
-    """Convert the inputs of `Bert` to dense tensors of integers.
+    """Convert the inputs of `Bert`, a mapping, to a dict of dense integer tensors.
 
-    Args:
-        inputs: dict or another mapping, such as a tokenizer's; see `Bert`. A value of None counts
-            as missing.
-
-    Returns:
-        dict of tensors. If `input_ids` are ragged, its `attention_mask` ends where their rows end.
-
-    Raises:
-        ValueError: If there are no `input_ids`, or an input has another dtype.
+    A value of None counts as missing. If `input_ids` are ragged, the `attention_mask` ends where
+    their rows end.
     """
     if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
         got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
