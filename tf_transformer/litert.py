@@ -161,7 +161,7 @@ class LiteClassifier(LiteBert):
         """Classify texts; `export.TextClassifier` explains the answers.
 
         Args:
-            texts: list of N strings; those that are too long are truncated.
+            texts: list of N strings; long ones are truncated.
 
         Returns:
             `(labels, answers)`: list of N strings, the labels with the largest answers; float32
@@ -189,7 +189,7 @@ class LiteTextEncoder(LiteBert):
         """Encode texts.
 
         Args:
-            texts: list of N strings; those that are too long are truncated.
+            texts: list of N strings; long ones are truncated.
 
         Returns:
             float32 array (N, D).
@@ -215,7 +215,7 @@ class LiteTranslator(LiteModel):
         """Translate texts, one after the other.
 
         Args:
-            texts: list of N strings; those that are too long are truncated.
+            texts: list of N strings; long ones are truncated.
 
         Returns:
             list of N strings; "" for a blank text.

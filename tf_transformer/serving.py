@@ -65,7 +65,7 @@ class Limits:
 
 
 class Overloaded(Exception):
-    """More texts wait than the server accepts; try again later.
+    """Too many texts are waiting; try again later.
 
     Example:
         >>> raise Overloaded("256 texts are waiting.")
@@ -116,7 +116,7 @@ class Batcher:
             list of the results.
 
         Raises:
-            Overloaded: If too many texts wait.
+            Overloaded: If too many texts are waiting.
         """
         if self.waiting + len(texts) > self._limits.most_waiting:
             raise Overloaded(f"{self.waiting} texts are waiting.")

@@ -11,7 +11,7 @@ from tf_transformer.functional.labels import exact_labels, padding_label
 
 
 class WorkerShare:
-    """Batches of which this worker has a share, see `own_rows`.
+    """This worker's share of batches, see `own_rows`.
 
     Args:
         batches: object with `steps_per_epoch` and `dataset(first_epoch, first_step, epochs)`, such

@@ -70,7 +70,7 @@ def padding_label(dtype):
 
 
 def ignore_class_of(loss):
-    """The `ignore_class` of a loss, for other terms and metrics; Keras's losses have one too."""
+    """The `ignore_class` of a loss, Keras's included, for other terms and metrics."""
     return getattr(loss, "ignore_class", "auto")
 
 
@@ -100,7 +100,7 @@ def exact_labels(labels):
         "y_true",
         "integers, or float32 with whole numbers",
         kind.name,
-        "Cast them to int32 where they are made.",
+        "Cast them to int32 where they are created.",
     )
 
 
@@ -170,7 +170,7 @@ def _refuse(wrong, labels, classes, ignore_class):
     expected = (
         f"whole numbers from 0 to {last}, and ignore_class={ignore_class} for what does not count"
     )
-    remedy = "Pass another ignore_class, such as -100, if that is what does not count."
+    remedy = "Pass another ignore_class, such as -100, if that label does not count."
     if not tf.executing_eagerly():
         data = [
             f"y_true: expected {expected}, got",

@@ -54,13 +54,13 @@ def beam_search(
         start_id, end_id: see `greedy_decode`.
         max_length: int or scalar int32 tensor, L >= 1.
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
-            at L. A sentence that is cut there competes with its score so far; no end token is
-            added or counted.
+            at L. A sentence that is cut there is ranked by its score so far; no end token is added
+            or counted.
         length_penalty: float a >= 0; 0 compares probabilities, which favors short sentences.
         n_best: int, 1 to K, the size of the n-best list of each source.
         min_length: int, minimum number of tokens before the end token.
-        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, except where a single token is
-            possible, as in a prompt; 0 turns the rule off.
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
+            possible one, as in a prompt; 0 turns the rule off.
         reorder: function `(state, rows) -> state`: row r continues from row `rows[r]`, always of
             the same sentence. By default, every tensor except scalars is gathered.
         resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.

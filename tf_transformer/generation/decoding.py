@@ -88,7 +88,7 @@ def decode_loop(extend, state, rows, resize=None, jit_compile=False):
             its logits were unusable.
         state: nest of tensors, passed to `extend`; or a function without arguments that returns it.
         rows: dict of nests of tensors (B, ...): `done`, bool (B,); `output`, the result of each
-            sentence; and whatever else `extend` needs. Finished sentences do not change.
+            sentence; and other inputs of `extend`. Finished sentences do not change.
         resize: None, or function `(state, sentences, room) -> state` that keeps the sentences at
             these indices, int32 (B',), with room for `room` tokens each, a scalar int32 tensor. It
             is also called before the first step.
@@ -239,8 +239,8 @@ def greedy_decode(
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
             at L.
         min_length: int, minimum number of tokens before the end token.
-        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, except where a single token is
-            possible, as in a prompt; 0 turns the rule off.
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
+            possible one, as in a prompt; 0 turns the rule off.
         resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.
             If the state has rows, pass
             `lambda state, sentences, room: gather_rows(state, sentences)`.

@@ -147,8 +147,8 @@ class NotesLayer(WholeState):
             mask = getattr(tensor, "_keras_mask", None)
             if mask is not None and kwargs.get(f"{name}_mask") is None:
                 # Keras would fill in `mask` if there is one tensor, and record it in a functional
-                # model: the layer would then depend on the ids, not on `x` alone. It records no
-                # mask if there is any other keyword, and finds the mask again in each call.
+                # model: the layer would then depend on the ids, not only on `x`. It records no mask
+                # if there is any other keyword, and finds the mask again in each call.
                 is_symbolic = isinstance(mask, keras.KerasTensor)
                 kwargs[f"{name}_mask"] = None if is_symbolic else tf.cast(mask, tf.bool)
         outputs = super().__call__(*args[:1], **kwargs)
@@ -176,7 +176,7 @@ class NotesLayer(WholeState):
 
 @functools.cache
 def _arguments(call):
-    """Names of the arguments that can be positional, and of those whose Keras mask `call` takes."""
+    """Names of the positional arguments, and of the arguments whose Keras mask `call` accepts."""
     _, *parameters = inspect.signature(call).parameters.values()  # without `self`
     names = [parameter.name for parameter in parameters if parameter.kind != KEYWORD_ONLY]
     every = [parameter.name for parameter in parameters]
@@ -214,5 +214,5 @@ class TakesIds:
         return super().__call__(*args, **kwargs)
 
     def taken(self, inputs):
-        """Convert the first argument of `call`; overridden where it is not one tensor of ids."""
+        """Convert the first argument of `call`; overridden if it is not one tensor of ids."""
         return as_ids(inputs, self.ids_name)

@@ -1,4 +1,4 @@
-"""Norms: parts of an `Architecture`, and layers of their own.
+"""Norms: parts of an `Architecture`, and separate layers.
 
 Axes: B batch, T length, D width, M rows.
 """

@@ -108,7 +108,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         """
         config = {**self.get_config(), "name": name}
         if dtype is not None:
-            # A part without a `get_config` of its own cannot serialize a policy object.
+            # A part that does not override `get_config` cannot serialize a policy object.
             policy = keras.dtype_policies.get(dtype)
             config["dtype"] = keras.dtype_policies.serialize(policy)
         return type(self).from_config(config)
@@ -129,7 +129,7 @@ class Positions(NotesLayer, keras.layers.Layer):
 
 
 def part_config(part):
-    """Serialize a part for the config of the layer that holds and builds it."""
+    """Serialize a part for the config of the layer that owns and builds it."""
     config = keras.saving.serialize_keras_object(part)
     if config is not None:
         config.pop("build_config", None)

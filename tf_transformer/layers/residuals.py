@@ -35,7 +35,7 @@ class Residual:
         raise NotImplementedError
 
     def __call__(self, x, sublayer, norm, dropout, training=None, tokens=None):
-        """Join a sublayer that returns a second value too, such as attention weights."""
+        """Join a sublayer that also returns a second value, such as attention weights."""
         second = None
 
         def first(x):

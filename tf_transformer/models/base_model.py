@@ -53,7 +53,7 @@ class BaseModel(WholeState, keras.Model):
     _is_traced = False  # parts that are only templates are never built
 
     def compile(self, *args, **kwargs):
-        """See `keras.Model`; losses and metrics with `ignore_class="auto"` get the model's."""
+        """See `keras.Model`; losses and metrics with `ignore_class="auto"` use the model's."""
 
         def fitting(part):
             if self.ignore_class == "auto" or getattr(part, "ignore_class", None) != "auto":

@@ -320,7 +320,7 @@ class _Tiles:
         return rows
 
     def first(self, i, j):
-        """Position of the first key of a tile minus that of its first query."""
+        """Position of the first key of a tile minus position of its first query."""
         return self.from_first_query + self.keys.start(j) - self.queries.start(i)
 
     def _collect(self, x, i, j, table):

@@ -28,7 +28,7 @@ class ByDistance(tf.experimental.ExtensionType):
         has_gradient: False treats `scores` as constant, which saves time.
 
     Raises:
-        ValueError: If no table is given, or D is not an odd number of at least 3, the same for all.
+        ValueError: If no table is given, the tables differ in D, or D is not odd and at least 3.
 
     Example:
         >>> nearer_first = ByDistance(tf.constant([-1.0, 0.0, -1.0]))
@@ -73,7 +73,7 @@ class ByDistance(tf.experimental.ExtensionType):
         return [x for x in (self.keys, self.values) if x is not None]
 
     def unpack(self, tables):
-        """`(keys, values)` from a list like `tables`, None for what is not given."""
+        """`(keys, values)` from a list like `tables`; None for a missing table."""
         keys = None if self.keys is None else tables[0]
         return keys, None if self.values is None else tables[-1]
 

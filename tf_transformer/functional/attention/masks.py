@@ -155,7 +155,7 @@ def blocked_scores(mask, scores_shape):
     """Convert a mask of either convention to a bool mask with True = blocked.
 
     Args:
-        mask: None, a tuple of masks, of which each blocks, or one of
+        mask: None, a tuple of masks, each of which blocks, or one of
             float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
             any shape that broadcasts to the scores by NumPy's rules;
             bool, True = may attend (Keras, PyTorch): (B, N, T, S) or any shape that broadcasts to

@@ -36,7 +36,7 @@ def attend_by_rows(
         grid: `Grid`; S is the number of keys of its blocks.
         q, k, v: float tensors (..., T, H), (..., S', H), (..., S', H_v).
         blocked, bias, dropout: see `whole_attention`.
-        first: function of `j`, position of the first key minus that of block j's first query.
+        first: function of `j`, position of the first key minus position of block j's first query.
         keys_of: how `k` and `v` are cut into blocks.
         future: function of `j`, None or (t, S), added to the scores.
 

@@ -49,8 +49,8 @@ def multiplicative_attention(q, k, v, mask=None, **options):
     """Attention with the score q . k, the product of query and key without a scale.
 
     softmax(Q K^T) V: the score "dot" of Luong et al. 2015, "Effective Approaches to Attention-based
-    Neural Machine Translation", section 3.1. For vectors with N(0, 1) entries its standard
-    deviation is sqrt(H), so wide vectors give weights near 0 and 1 and small gradients;
+    Neural Machine Translation", section 3.1. For vectors with N(0, 1) entries, its standard
+    deviation is sqrt(H), so wide vectors lead to weights near 0 and 1 and small gradients;
     `scaled_dot_product_attention` divides by sqrt(H).
 
     Args:

@@ -175,8 +175,8 @@ class ComplexLayerNorm(ComplexLayer):
         (..., D), complex64, or complex128 under the policy "float64".
 
     Differs from the paper (Wang et al. 2020, "Encoding Word Order in Complex Embeddings", appendix
-    B): it normalizes the parts separately too, but over the batch. The code published with it has
-    layer normalization, with one scale and shift for both parts.
+    B), which also normalizes the parts separately, but over the batch. The code published with it
+    has layer normalization, with one scale and shift for both parts.
 
     Example:
         >>> ComplexLayerNorm()(tf.constant([[1 + 5j, 3 + 9j]])).numpy().round(3).tolist()
@@ -318,7 +318,7 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
     | "zero" | 0 | 0, not learned |
 
     The experiments of the paper have `phases="zero"`: initial phases made its accuracy worse (table
-    4). `frequencies="zero"` is its "complex-vanilla", which does not know positions. With both
+    4). `frequencies="zero"` is its "complex-vanilla", which ignores positions. With both
     "zero" this is a plain embedding.
 
     Args:

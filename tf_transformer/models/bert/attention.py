@@ -218,7 +218,7 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         training=None,
         return_attention_weights=False,
     ):
-        """Attend from the tokens of one matrix to those of another.
+        """Attend from the tokens of one matrix to the tokens of another.
 
         Args:
             from_rows, to_rows: float tensors (M, width).

@@ -1,4 +1,4 @@
-"""The BERT model, loaded and saved, and where its parameters are.
+"""The BERT model, loading and saving it, and a table of its parameters.
 
 Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 """
@@ -102,7 +102,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
 
     def __call__(self, *args, **kwargs):
-        """Also takes the inputs by name, as in transformers: `model(**tokens)`."""
+        """Also accepts the inputs by name, as in transformers: `model(**tokens)`."""
         names = self.input_signature.keys() & kwargs.keys()
         named = {name: kwargs.pop(name) for name in names}
         if named and len(args) == 1 and not isinstance(args[0], Mapping):

@@ -79,7 +79,7 @@ class BertWithExits(BertWithHead):
             raise ArgumentError(
                 "problem_type",
                 "single_label_classification, or None, with two labels or more, since "
-                "exits compare classes of which one is right",
+                "exits compare classes, one of which is right",
                 f"{self.config.problem_type!r} and {len(self.config.labels)}",
             )
         self.pooling = pooling

@@ -181,7 +181,7 @@ def attention_layer(
         do_return_2d_tensor: bool, True returns a matrix.
         batch_size, from_seq_length, to_seq_length: int, B, F and T; required for matrices.
 
-    Keras masks: padding of `to_tensor` is blocked, and the mask of `from_tensor` passed on.
+    Keras masks: padding of `to_tensor` is blocked; the output inherits the mask of `from_tensor`.
 
     Returns:
         (B, F, N * H), or (B * F, N * H) with `do_return_2d_tensor`.
@@ -315,7 +315,7 @@ def transformer_model(
         initializer_range: float, standard deviation for initializing kernels.
         do_return_all_layers: bool, True returns the output of every layer.
 
-    Keras masks: padding of `input_tensor` is blocked, and its mask passed on.
+    Keras masks: padding of `input_tensor` is blocked, and the output inherits its mask.
 
     Returns:
         (B, T, D), or the list of the outputs of all layers in order.

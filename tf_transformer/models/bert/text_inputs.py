@@ -241,7 +241,7 @@ def _check_agreement(file, folder):
                 name,
                 f"{there.get(_NORMALIZER[name])!r} in {beside}, as in tokenizer.json",
                 f"{settings[name]!r}. transformers follows {beside.name}",
-                "Correct the file that is wrong.",
+                "Correct the wrong file.",
             )
 
 
@@ -256,7 +256,7 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
         texts: string tensor (B,).
         pairs: None, or string tensor (B,), the second texts.
         max_length: int, maximum number of tokens, including special ones.
-        mask: None, or str such as "[MASK]" that stands for the mask token in the texts; everything
+        mask: None, or str such as "[MASK]" that represents the mask token in the texts; everything
             else is plain text.
 
     Returns:
