@@ -215,15 +215,19 @@ class OfHeads:
         self.grid, self.x = grid, merge_leading(x)
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         return self.grid.heads.cut(x, 0, i)  # (r, S, W)
 
     def start(self):
+        """See `OfQueries`."""
         return self.grid.array(self.grid.heads.count, self.grid.heads.size, *shape_of(self.x)[1:])
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         return state.write(i, state.read(i) + gradient)
 
     def finish(self, state):
+        """See `OfQueries`."""
         return self.grid.join_heads(state.stack(), *shape_of(self.x)[1:])
 
 
@@ -234,15 +238,19 @@ class OfAll:
         self.x = x
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         return x
 
     def start(self):
+        """See `OfQueries`."""
         return tf.zeros_like(self.x)
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         return state + gradient
 
     def finish(self, state):
+        """See `OfQueries`."""
         return state
 
 
@@ -253,16 +261,20 @@ class OfSomeHeads:
         self.grid, self.x, self._at = grid, merge_leading(x), places(x, grid.lead)
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         return tf.gather(x, self.grid.heads.cut(self._at, 0, i))  # (r, 1, W)
 
     def start(self):
+        """See `OfQueries`."""
         return tf.zeros_like(self.x)
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         at = tf.expand_dims(self.grid.heads.cut(self._at, 0, i), 1)
         return tf.tensor_scatter_nd_add(state, at, gradient)
 
     def finish(self, state):
+        """See `OfQueries`."""
         return state
 
 
@@ -273,17 +285,21 @@ class OfPairs:
         self.grid, self.x, self._at = grid, merge_leading(x), places(x, grid.lead)
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         return tf.gather(self.grid.queries.cut(x, 1, j), self.grid.heads.cut(self._at, 0, i))
 
     def start(self):
+        """See `OfQueries`."""
         (heads, _, keys), queries = shape_of(self.x), self.grid.queries
         return self.grid.array(heads * queries.count, queries.size, keys)
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         at = self._at[i] * self.grid.queries.count + j
         return state.write(at, state.read(at) + gradient[0])
 
     def finish(self, state):
+        """See `OfQueries`."""
         (heads, _, keys), queries = shape_of(self.x), self.grid.queries
         blocks = tf.reshape(state.stack(), (heads, queries.count, queries.size, keys))
         return queries.join(blocks, axis=1)

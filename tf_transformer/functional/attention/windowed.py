@@ -115,14 +115,17 @@ class InWindow:
         self._shape = grid.heads.size, grid.keys, x.shape[-1]
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         x = self.grid.heads.cut(x, 0, i)
         return _rows(x, self.grid.queries.start(j), self.grid.keys)  # (r, s, W)
 
     def start(self):
+        """See `OfQueries`."""
         done = self.grid.array_of_rows(self.x.shape[-1])
         return done, self.grid.array(self.grid.heads.count, *self._shape)
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         done, reached = state
         total, size = reached.read(i) + gradient, self.grid.queries.size
         # Later tiles do not reach the first t of these keys.
@@ -131,6 +134,7 @@ class InWindow:
         return done, reached.write(i, _padded(later, -2, 0, self.grid.keys))
 
     def finish(self, state):
+        """See `OfQueries`."""
         done, reached = state
         _, keys, width = self._shape
         last = self.grid.join_heads(reached.stack(), keys, width)
