@@ -10,7 +10,7 @@ from tf_transformer.functional.activations import gelu
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.functional.tracing import has_accelerator
 
-# The functions that Keras uses for names, in the form that `int8_product` recognizes.
+# Keras's activation functions -> the form that `int8_product` recognizes.
 _PLAIN = {
     keras.activations.linear: None,
     keras.activations.relu: tf.nn.relu,

@@ -145,7 +145,7 @@ class Grid:
         return over_blocks(self.queries.count, over_heads, state)
 
     def future(self, j, past=0):
-        """bool (t, S): which keys are after a query of block `j`; `past` queries precede T."""
+        """bool (t, S): which keys are after each query of block `j`; query 0 is at `past`."""
         return tf.range(self.keys) > tf.expand_dims(past + self.queries.indices(j), 1)
 
     def rows_of(self, x, i, j):
