@@ -1,4 +1,4 @@
-"""The console command as `python -m tf_transformer`, where its script is not on the path."""
+"""The console command as `python -m tf_transformer`, if its script is not on the path."""
 
 import sys
 

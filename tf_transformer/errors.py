@@ -1,4 +1,4 @@
-"""The errors that mean the caller's input; anything else that is raised is a bug."""
+"""The errors for wrong input of the caller; any other exception is a bug."""
 
 import dataclasses
 import difflib
@@ -13,16 +13,16 @@ class ArgumentError(ValueError):
     without a traceback, with the option in place of the argument.
     """
 
-    ag_pass_through = True  # AutoGraph would raise an error of its own instead
+    ag_pass_through = True  # AutoGraph would raise its own error instead
 
     def __init__(self, argument, expected=None, got="", remedy=None, place=None):
         handled = sys.exc_info()[1]
         if expected is None and isinstance(handled, ArgumentError):
-            # Keras makes a new error of the same type from a longer message: the parts stay.
+            # Keras creates a new error of the same type from a longer message; keep the parts.
             argument, expected, got, remedy, place = handled.args
         got = f"{got}"  # not the object, which may be large, or unknown to another process
         place = place and f"{place}"
-        super().__init__(argument, expected, got, remedy, place)  # what pickle and copy pass again
+        super().__init__(argument, expected, got, remedy, place)  # pickle and copy pass these again
         self.argument = argument
         self.expected = expected
         self.got = got
@@ -30,7 +30,7 @@ class ArgumentError(ValueError):
         self.place = place
 
     def inside(self, place):
-        """The same error, whose message begins with what is around its place: str."""
+        """The same error with `place`, a str, before its own place in the message."""
         here = self.argument if self.place is None else self.place
         return type(self)(*self.args[:4], place=f"{place}: {here}")
 
@@ -58,11 +58,11 @@ _KINDS = {
     dict: "an object",
     type(None): "null",
 }
-_ALSO = {float: (int,), tuple: (list,), list: (tuple,)}  # JSON has no tuples, and 1 for 1.0
+_ALSO = {float: (int,), tuple: (list,), list: (tuple,)}  # JSON has no tuples, and writes 1 for 1.0
 
 
 def check_types(settings):
-    """Check that each field of a dataclass, which may come from JSON, is of its type."""
+    """Check the type of each field of a dataclass, which may come from JSON."""
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         wanted = typing.get_args(field.type) or (field.type,)
@@ -73,7 +73,7 @@ def check_types(settings):
 
 
 def did_you_mean(value, choices):
-    """A question about the nearest of several choices, or nothing if none is near."""
+    """A suggestion of the closest choice, or "" if none is close."""
     close = difflib.get_close_matches(str(value), map(str, choices), 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -87,11 +87,11 @@ def check_choice(argument, value, choices):
 
 
 class MissingFileError(ArgumentError, FileNotFoundError):
-    """A file or folder that an argument names is not there."""
+    """A file or folder that an argument names does not exist."""
 
 
 class ExistingFileError(ArgumentError, FileExistsError):
-    """A file or folder is in the place where an argument wants a new one."""
+    """A file or folder already exists where an argument needs a new one."""
 
 
 class MissingPackage(ImportError):

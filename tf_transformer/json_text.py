@@ -1,10 +1,10 @@
-"""JSON from files that anybody may have written."""
+"""JSON from untrusted files."""
 
 import json
 
 
 def parse_json(text, parse_float=None):
-    """Parse JSON; a `json.JSONDecodeError` for everything else, and for keys that occur twice."""
+    """Parse JSON; raise `json.JSONDecodeError` for anything else and for duplicate keys."""
     try:
         text = text.decode() if isinstance(text, bytes) else text
         return json.loads(text, object_pairs_hook=_distinct, parse_float=parse_float)
@@ -17,7 +17,7 @@ def parse_json(text, parse_float=None):
 
 
 def _distinct(pairs):
-    """A dict of pairs whose keys differ; of two values Python would take the last."""
+    """A dict of pairs with distinct keys; for duplicates, Python would use the last value."""
     content = dict(pairs)
     if len(content) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -10,7 +10,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def check_keras_backend():
-    """Refuse a backend of Keras other than TensorFlow, before it fails somewhere."""
+    """Refuse a Keras backend other than TensorFlow, before something else fails."""
     backend = os.environ.get("KERAS_BACKEND")
     if backend in (None, "tensorflow") or "keras" in sys.modules:
         backend = import_module("keras").config.backend()
@@ -24,7 +24,7 @@ def check_keras_backend():
 
 
 def lazy_names(package, homes):
-    """Make the `__getattr__` and `__dir__` of a package (PEP 562)."""
+    """Create the `__getattr__` and `__dir__` of a package (PEP 562)."""
     names = sorted(homes)
 
     def find(name):
@@ -38,9 +38,9 @@ def lazy_names(package, homes):
 def saved_names(package, homes):
     """Let Keras load classes of a package whose modules were not imported.
 
-    `keras.models.load_model` knows a class by the name that its module registers on import. Until
-    then, a stand-in under this name imports the module. If Keras was not imported yet, the
-    stand-ins are registered when it is.
+    `keras.models.load_model` finds a class by the name that its module registers on import. Until
+    then, a stand-in with this name imports the module. Stand-ins are registered when Keras is
+    imported.
     """
 
     def register():
@@ -55,7 +55,7 @@ def saved_names(package, homes):
 
 
 def _stand_in(package, name, home):
-    """A class that makes instances of another one, which it imports."""
+    """A class that creates instances of another class, which it imports."""
     key = f"{package}>{name}"
 
     def real():
@@ -78,7 +78,7 @@ def _stand_in(package, name, home):
 
 
 class _AfterKeras(MetaPathFinder):
-    """Calls a function when Keras was imported."""
+    """Calls a function after Keras is imported."""
 
     def __init__(self, then):
         self.then = then
@@ -86,7 +86,7 @@ class _AfterKeras(MetaPathFinder):
     def find_spec(self, fullname, path, target=None):
         if fullname != "keras":
             return None
-        sys.meta_path.remove(self)  # so that the others are asked
+        sys.meta_path.remove(self)  # so that the other finders are used
         try:
             spec = find_spec(fullname)
         finally:

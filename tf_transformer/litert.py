@@ -19,16 +19,16 @@ TOKENIZER = "tokenizer.json"
 
 
 class LiteModel:
-    """Base class of the models that run by LiteRT, on a CPU.
+    """Base class of the models that run with LiteRT, on a CPU.
 
     Args:
         folder: str or Path, written by `export.write_litert`.
-        threads: int, for each product of matrices.
+        threads: int, for each matrix product.
 
     Raises:
         FileNotFoundError: If the folder has no description.
         ImportError: If ai-edge-litert or tokenizers is not installed.
-        ValueError: If the folder holds another kind of model, or the file cannot be read.
+        ValueError: If the folder contains another kind of model, or the file cannot be read.
 
     Example:
         >>> LiteModel("nowhere")
@@ -51,7 +51,7 @@ class LiteModel:
         self.functions = read_functions(Path(folder) / MODEL, threads)
 
     def rows(self, texts, most):
-        """Ids of texts without special tokens, at most so many for each: list of lists."""
+        """Ids of texts without special tokens, at most `most` for each: list of lists."""
         if self.description["lowercase"] and not isinstance(texts, str):
             texts = [text.lower() for text in texts]
         return [ids[:most] for ids in self.tokenizer.encode(texts)]
@@ -92,7 +92,7 @@ def read_functions(path, threads=1):
 
 
 def import_interpreter():
-    """Return LiteRT's class, or raise ImportError with the command that installs it."""
+    """Return LiteRT's interpreter class, or raise ImportError with the command to install it."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError as error:
@@ -101,7 +101,7 @@ def import_interpreter():
 
 
 def padded(rows, pad_id=0, multiple=8):
-    """Make one array of rows of ids, as long as the longest row, rounded up.
+    """Pad rows of ids to one array, as long as the longest row, rounded up.
 
     LiteRT plans its memory again for each new shape, so few lengths are better than many.
     """
@@ -145,7 +145,7 @@ class LiteClassifier(LiteBert):
     """A text classifier in LiteRT's format; `labels` are the names of its classes.
 
     Args:
-        folder, threads: see `LiteModel`, also for what is raised.
+        folder, threads: see `LiteModel`, also for the errors.
 
     Example:
         >>> folder = "my-model"  # from `export.write_litert`
@@ -158,14 +158,14 @@ class LiteClassifier(LiteBert):
         return tuple(self.description["labels"])
 
     def classify(self, texts):
-        """Classify texts: what the answers are, see `export.TextClassifier`.
+        """Classify texts; `export.TextClassifier` explains the answers.
 
         Args:
-            texts: list of N strings; those that are too long are truncated.
+            texts: list of N strings; long ones are truncated.
 
         Returns:
-            `(labels, answers)`: list of N strings, those with the largest answer; float32 array
-            (N, C), probabilities or the numbers of a regression.
+            `(labels, answers)`: list of N strings, the labels with the largest answers; float32
+            array (N, C), probabilities or the outputs of a regression.
 
         Raises:
             ValueError: If there is no text.
@@ -178,7 +178,7 @@ class LiteTextEncoder(LiteBert):
     """A sentence encoder in LiteRT's format.
 
     Args:
-        folder, threads: see `LiteModel`, also for what is raised.
+        folder, threads: see `LiteModel`, also for the errors.
 
     Example:
         >>> folder = "my-model"  # from `export.write_litert`
@@ -189,7 +189,7 @@ class LiteTextEncoder(LiteBert):
         """Encode texts.
 
         Args:
-            texts: list of N strings; those that are too long are truncated.
+            texts: list of N strings; long ones are truncated.
 
         Returns:
             float32 array (N, D).
@@ -204,7 +204,7 @@ class LiteTranslator(LiteModel):
     """A translator in LiteRT's format, which decodes greedily.
 
     Args:
-        folder, threads: see `LiteModel`, also for what is raised.
+        folder, threads: see `LiteModel`, also for the errors.
 
     Example:
         >>> folder = "my-model"  # from `export.write_litert`
@@ -215,7 +215,7 @@ class LiteTranslator(LiteModel):
         """Translate texts, one after the other.
 
         Args:
-            texts: list of N strings; those that are too long are truncated.
+            texts: list of N strings; long ones are truncated.
 
         Returns:
             list of N strings; "" for a blank text.
@@ -230,13 +230,13 @@ class LiteTranslator(LiteModel):
         most = min(factor * len(ids) + offset, facts["longest_target"])
         source, _ = padded([ids])
         source = source[:, : facts["longest_source"]]
-        # Caches in steps too: a new size of them is a new shape for every layer.
+        # Round up the caches too: each new size is a new shape for every layer.
         slots = min(-(-most // 16) * 16, facts["longest_target"])
         state = self.functions["encode"](ids=source, length=np.int32(slots))
         token, found, num_tokens = facts["start_id"], [], self.tokenizer.vocab_size
         while len(found) < most:
             outputs = self.functions["step"](token=np.array([token], np.int32), **state)
-            # Never 0, the padding, nor an id without a token.
+            # Never 0, the padding, or an id without a token.
             token = 1 + int(np.argmax(outputs.pop("logits")[0, 1:num_tokens]))
             if token == facts["end_id"]:
                 break

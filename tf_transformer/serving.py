@@ -26,10 +26,10 @@ __all__ = ["Batcher", "Limits", "Overloaded", "Task", "create_app"]
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a server accepts, and how it makes batches.
+    """What a server accepts, and how it forms batches.
 
     Args:
-        most_batch: int, texts that the model computes together at most.
+        most_batch: int, the maximum number of texts in a batch of the model.
         most_waiting: int, texts that may wait for it; further requests are refused with 503.
         wait: float, seconds that a text waits for others to join its batch.
         most_texts: int, texts of a request.
@@ -65,7 +65,7 @@ class Limits:
 
 
 class Overloaded(Exception):
-    """More texts wait than the server accepts; try again later.
+    """Too many texts are waiting; try again later.
 
     Example:
         >>> raise Overloaded("256 texts are waiting.")
@@ -80,7 +80,7 @@ class Batcher:
     Args:
         function: called in a thread with a list of strings; returns a list of results.
         limits: `Limits`.
-        threads: int, batches computed side by side.
+        threads: int, batches computed at the same time.
 
     Example:
         >>> async def main():
@@ -103,7 +103,7 @@ class Batcher:
 
     @property
     def waiting(self):
-        """How many texts wait."""
+        """The number of waiting texts."""
         return len(self._waiting)
 
     async def __call__(self, texts):
@@ -116,7 +116,7 @@ class Batcher:
             list of the results.
 
         Raises:
-            Overloaded: If too many texts wait.
+            Overloaded: If too many texts are waiting.
         """
         if self.waiting + len(texts) > self._limits.most_waiting:
             raise Overloaded(f"{self.waiting} texts are waiting.")
@@ -129,7 +129,7 @@ class Batcher:
         return await asyncio.gather(*futures)
 
     async def close(self):
-        """Finish what waits, then stop."""
+        """Finish the waiting texts, then stop."""
         while self._waiting:
             await asyncio.sleep(0.01)
         for worker in self._workers:
@@ -155,7 +155,7 @@ class Batcher:
         try:
             results = await loop.run_in_executor(self._pool, self._function, texts)
         except Exception as error:
-            if len(batch) > 1:  # one text must not cost its neighbors their results
+            if len(batch) > 1:  # one bad text must not fail the others
                 for row in batch:
                     await self._compute([row])
                 return
@@ -184,7 +184,7 @@ class BodyLimit:
         body, more = bytearray(), True
         while more:
             message = await receive()
-            if message["type"] != "http.request":  # the client has left
+            if message["type"] != "http.request":  # the client has disconnected
                 return
             body += message.get("body", b"")
             more = message.get("more_body", False)
@@ -218,11 +218,11 @@ class Task:
 
     Attributes:
         name: "translate", "classify" or "embed", the path of the service.
-        threads: int, batches to compute side by side.
+        threads: int, batches to compute at the same time.
 
     Raises:
         FileNotFoundError: If there is no SavedModel.
-        ValueError: If it is another kind of model, or `beam` and no translator.
+        ValueError: If it is another kind of model, or `beam` is set and it is not a translator.
 
     Example:
         >>> from tf_transformer.export import shipped_model
@@ -267,11 +267,11 @@ class Task:
 def create_app(task, limits=None):
     """Create the web application of a model, for any ASGI server.
 
-    POST /translate, /classify or /embed with `{"texts": [...]}` gives `{"results": [...]}`, one for
-    each text. GET /healthz says whether the server is up, /metrics its counters in the format of
-    Prometheus, /docs and /openapi.json what it accepts. A request that the server refuses gets
-    `{"error": "..."}` with 400 (no JSON, or texts that the model refuses), 413 (too large), 422
-    (other content) or 503 (too much to do, with Retry-After).
+    POST /translate, /classify or /embed with `{"texts": [...]}` returns `{"results": [...]}`, one
+    for each text. GET /healthz reports whether the server is up, /metrics its counters in the
+    Prometheus format, /docs and /openapi.json what it accepts. A refused request gets
+    `{"error": "..."}` with 400 (not JSON, or texts that the model refuses), 413 (too large), 422
+    (other content) or 503 (overloaded, with Retry-After).
 
     Args:
         task: `Task`, or another function of a list of strings with `name` and `threads`.
@@ -295,7 +295,7 @@ def create_app(task, limits=None):
         "request_seconds", "Time from the request to its answer", registry=registry
     )
     batcher = None
-    waiting = prometheus_client.Gauge("waiting_texts", "Texts that wait", registry=registry)
+    waiting = prometheus_client.Gauge("waiting_texts", "Waiting texts", registry=registry)
     waiting.set_function(lambda: batcher.waiting if batcher else 0)
 
     @contextlib.asynccontextmanager
@@ -320,7 +320,7 @@ def create_app(task, limits=None):
         except Overloaded as error:
             raise HTTPException(503, str(error), {"Retry-After": "1"}) from error
         except ArgumentError as error:
-            if error.argument != "texts":  # of the server, whose files are nobody else's business
+            if error.argument != "texts":  # the server's error: do not reveal its files
                 raise
             raise HTTPException(400, str(error)) from error
 
@@ -339,7 +339,7 @@ def create_app(task, limits=None):
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request, error):
-        first = error.errors()[0]  # without the input, which may be as long as the request
+        first = error.errors()[0]  # without the input, which may be long
         place = ".".join(map(str, first["loc"][1:]))
         status = 400 if first["type"] == "json_invalid" else 422
         return JSONResponse({"error": f"{place}: {first['msg']}"}, status)

@@ -76,7 +76,7 @@ def test_what_differs_between_workers_ends_all_of_them_with_one_message(tmp_path
     for name in ("preset", "data", "versions"):
         assert chief[name] == [
             "ArgumentError",
-            f"{name}: expected the same on all 2 workers, got others on worker 1 than on the "
+            f"{name}: expected the same on all 2 workers, got other values on worker 1 than on the "
             f"chief. Start all with the same command, files and packages.",
         ]
     assert "OSError" in other["unwritable"][0] and other["unwritable"][1] == chief["unwritable"][1]

@@ -192,7 +192,7 @@ def test_positions_beyond_those_of_training():
     inputs = tf.ones((1, 50), tf.int32), tf.ones((1, 40), tf.int32)
     for part in (RotaryPositions(), AlibiPositions(), T5Positions(8, 11), ShawPositions(3)):
         assert np.isfinite(model_of(part)(inputs)).all()
-    with pytest.raises(ValueError, match="at most 7 positions, those of the table"):
+    with pytest.raises(ValueError, match="at most 7 positions, the size of the table"):
         Transformer(2, 8, 2, 11, 13, 13, 7, 7)(inputs)
 
 

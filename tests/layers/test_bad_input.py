@@ -110,7 +110,7 @@ def test_an_unknown_jit():
 
 # Positional encoding
 
-TOO_LONG = "expected at most 4 positions, those of the table, got "
+TOO_LONG = "expected at most 4 positions, the size of the table, got "
 
 
 @pytest.mark.parametrize(

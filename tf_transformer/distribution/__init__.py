@@ -1,4 +1,4 @@
-"""Training on several machines: each process has the whole model and a share of every batch."""
+"""Training on several machines, each with the whole model and a share of every batch."""
 
 from tf_transformer.distribution.worker_share import WorkerShare, own_rows
 from tf_transformer.distribution.workers import (

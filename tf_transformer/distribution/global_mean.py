@@ -15,7 +15,7 @@ _replicas_apart = contextvars.ContextVar("replicas apart", default=False)
 
 @contextlib.contextmanager
 def apart():
-    """Within it, a replica's means are over its own labels: loops cannot ask the others."""
+    """Within this context, a replica's means are over its own labels: loops cannot communicate."""
     token = _replicas_apart.set(True)
     try:
         yield
@@ -24,7 +24,7 @@ def apart():
 
 
 def real_share(real):
-    """What makes the sum over a share of a batch a mean over the labels of all of it."""
+    """The factor that turns the sum over a share of a batch into a mean over all of its labels."""
     count, context = tf.reduce_sum(real), tf.distribute.get_replica_context()
     parts = 1 if _replicas_apart.get() else tf.distribute.get_strategy().num_replicas_in_sync
     if parts > 1 and context is not None:
@@ -35,7 +35,7 @@ def real_share(real):
 
 
 def with_global_value(values):
-    """Give values whose mean has the gradient of this worker and the value of all workers."""
+    """Return values whose mean has this worker's gradient and the value over all workers."""
     workers = current_workers()
     if workers.count == 1:
         return values
@@ -44,6 +44,6 @@ def with_global_value(values):
 
 
 def global_mean(values, real):
-    """The mean over the real labels of all replicas and workers, as a part of a model's loss."""
+    """The mean over the real labels of all replicas and workers, as part of a model's loss."""
     mean = with_global_value(tf.reduce_sum(values) * real_share(real))
     return mean / tf.distribute.get_strategy().num_replicas_in_sync

@@ -11,7 +11,7 @@ from tf_transformer.functional.labels import exact_labels, padding_label
 
 
 class WorkerShare:
-    """Batches of which this worker has a share, see `own_rows`.
+    """This worker's share of batches, see `own_rows`.
 
     Args:
         batches: object with `steps_per_epoch` and `dataset(first_epoch, first_step, epochs)`, such
@@ -47,16 +47,16 @@ class WorkerShare:
 
 
 def own_rows(dataset, workers=None, replicas=None):
-    """Every W-th row of each batch, with rows of padding where another worker has one more.
+    """Every W-th row of each batch, with a row of padding if another worker has one more.
 
-    So together the workers have every row once, the same number of steps and equal shapes. Rows of
+    Together the workers have every row once, the same number of steps and equal shapes. Rows of
     padding also make the share divisible by the replicas of a strategy, which Keras needs. Losses
-    and metrics of this library leave their labels out.
+    and metrics of this library leave out their labels.
 
     Args:
-        dataset: `tf.data.Dataset` of `(x, y)`, `(x, y, sample_weight)` or x alone, as for `fit`.
+        dataset: `tf.data.Dataset` of `(x, y)`, `(x, y, sample_weight)` or only x, as for `fit`.
         workers: None for the current ones, or `Workers`.
-        replicas: None for those of the current strategy, or int.
+        replicas: None for the number in the current strategy, or int.
 
     Returns:
         `tf.data.Dataset` of the same structure, with R ceil(B / W / R) rows.
@@ -85,12 +85,12 @@ def own_rows(dataset, workers=None, replicas=None):
 
 
 def pad_rows(tensors, multiple):
-    """Add rows of 0 until their number is a multiple."""
+    """Add rows of 0 until the number of rows is a multiple of `multiple`."""
     return tf.nest.map_structure(lambda tensor: _padded(tensor, multiple, 0), tensors)
 
 
 def pad_labels(labels, multiple):
-    """Add rows of labels that never count, whatever the task, see `read_labels`."""
+    """Add rows of labels that count in no task, see `read_labels`."""
 
     def padded(tensor):
         tensor = tensor if tensor.dtype.is_floating else exact_labels(tensor)

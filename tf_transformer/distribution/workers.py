@@ -17,8 +17,8 @@ from tf_transformer import __version__
 from tf_transformer.errors import ArgumentError
 
 _GROUP = 1  # the key of the group of all workers
-_LINGER = 2.0  # seconds; an operation may end here before another worker has read its result
-_APPEARS = 5.0  # seconds until a file that one machine made is seen by the others
+_LINGER = 2.0  # seconds; an operation may end before another worker has read its result
+_APPEARS = 5.0  # seconds until a file from one machine is visible to the others
 _PACKAGES = "tensorflow", "keras", "numpy"
 _current = None
 
@@ -26,15 +26,15 @@ _current = None
 class Workers:
     """The processes that train one model together, with TensorFlow's collective operations.
 
-    Each process has the whole model and computes the gradients of its share of the batch; their
-    mean over all workers is what each of them applies. So the optimizer, clipping, averages and
-    checkpoints need not know of the others. The cluster is that of
-    `tf.distribute.MultiWorkerMirroredStrategy`; its distributed variables are not used, because
-    Keras 3.15's `fit` cannot handle them there.
+    Each process has the whole model and computes the gradients of its share of the batch, and all
+    workers apply the mean of the gradients. So the optimizer, clipping, averages and checkpoints
+    do not depend on the other workers. The cluster is from
+    `tf.distribute.MultiWorkerMirroredStrategy`, without its distributed variables, which Keras
+    3.15's `fit` cannot handle.
 
     Args:
         index: int, the number of this process; 0 is the chief, which writes the files.
-        count: int, how many there are.
+        count: int, the number of processes.
 
     Example:
         >>> workers = Workers()
@@ -47,7 +47,7 @@ class Workers:
         self.count = count
         self._keys = itertools.count(1)
         self._cluster = None  # lives as long as the collective operations
-        # A graph, so that its operation keeps its key however often it runs.
+        # A graph, so that its operation keeps its key over all runs.
         self._count_true = tf.function(lambda own: self.sum([own])[0], autograph=False)
 
     @classmethod
@@ -55,8 +55,8 @@ class Workers:
         """Connect to the other processes and make them the current workers.
 
         Reads the environment variable TF_CONFIG: JSON with `cluster`, `{"worker": [addresses]}`,
-        and `task`, `{"type": "worker", "index": number}`. It must come before TensorFlow computes
-        anything, and returns when all processes are there.
+        and `task`, `{"type": "worker", "index": number}`. Call it before TensorFlow computes
+        anything; it returns when all processes are connected.
 
         Returns:
             `Workers`.
@@ -73,17 +73,17 @@ class Workers:
 
     @property
     def is_chief(self):
-        """Whether this process writes the files and the progress."""
+        """Whether this process writes the files and shows the progress."""
         return self.index == 0
 
     def sum(self, tensors):
-        """Add up what all workers pass; all must call it, in the same order.
+        """Sum the tensors of all workers; all must call it, in the same order.
 
         Args:
             tensors: list of dense tensors of one dtype.
 
         Returns:
-            list of tensors, the same on every worker, to the last bit.
+            list of tensors, bitwise the same on every worker.
         """
         if self.count == 1:
             return tensors
@@ -121,19 +121,19 @@ class Workers:
         return bool(self._count_true(tf.constant(int(bool(value)))))
 
     def leave(self):
-        """Wait for all workers, and until they have fetched what they need from this one."""
+        """Wait for all workers, until they have fetched what they need from this one."""
         if self.count > 1:
             self.any(False)
             time.sleep(_LINGER)
 
     def gather(self, value):
-        """Pass what JSON can represent from every worker to all.
+        """Send a JSON-serializable value from every worker to all.
 
         Args:
-            value: this worker's.
+            value: this worker's value.
 
         Returns:
-            list of the values, by the numbers of the workers.
+            list of the values, in the order of the workers.
 
         Raises:
             ConnectionError: If a worker is lost.
@@ -152,17 +152,17 @@ class Workers:
         return [json.loads(row[:size].tobytes()) for row, size in found]
 
     def agree(self, folder, **facts):
-        """Check that all workers see one folder and were given the same, before they train.
+        """Check before training that all workers share one folder and have the same settings.
 
         Args:
-            folder: str or Path, of the files that the chief writes and all read; it is made. Or
-                None, if nobody reads the chief's files.
-            facts: what must be equal on all workers, as JSON or `str` shows it. The versions of
-                this library and of what it computes with always must be.
+            folder: str or Path, created for the files that the chief writes and all read; None if
+                no worker reads the chief's files.
+            facts: what must be equal on all workers, compared as JSON or `str`. The versions of
+                this library and its dependencies must always be equal.
 
         Raises:
             ArgumentError: On every worker, with the same message, if one of them does not see the
-                chief's folder, or has other facts than the chief.
+                chief's folder, or its facts differ from the chief's.
             ConnectionError: If a worker is lost.
         """
         if self.count == 1:
@@ -171,7 +171,7 @@ class Workers:
         mark = None
         with together():
             if self.is_chief and folder is not None:
-                # Machines may have a folder of the same name each: only a file can tell.
+                # Machines may each have a folder of this name: only a file shows if it is shared.
                 mark = Path(folder).absolute() / f"shared-{secrets.token_hex(8)}"
                 mark.parent.mkdir(parents=True, exist_ok=True)
                 mark.touch()
@@ -196,7 +196,7 @@ class Workers:
                 error = ArgumentError(
                     ", ".join(names),
                     f"the same on all {self.count} workers",
-                    f"others on worker {index} than on the chief",
+                    f"other values on worker {index} than on the chief",
                     "Start all with the same command, files and packages.",
                 )
         if error is not None:
@@ -204,10 +204,10 @@ class Workers:
             raise error
 
     def from_chief(self, arrays):
-        """Pass NumPy arrays from the chief to all workers.
+        """Send NumPy arrays from the chief to all workers.
 
         Args:
-            arrays: list of arrays; those of other workers matter for shapes and dtypes alone.
+            arrays: list of arrays; other workers only provide shapes and dtypes.
 
         Returns:
             list of arrays.
@@ -218,7 +218,7 @@ class Workers:
         for array in arrays:
             array = np.asarray(array)
             sent = array if self.is_chief else np.zeros_like(array)
-            # Collectives add integers of 32 and 64 bits: the bits of anything fit into bytes.
+            # Collectives add integers of 32 and 64 bits, so any array is sent as bytes.
             bits = np.frombuffer(sent.tobytes(), np.uint8).astype(np.int32)
             [total] = self.sum([tf.constant(bits)])
             found.append(
@@ -230,7 +230,7 @@ class Workers:
 
 
 def current_workers():
-    """The workers of this process: those that `Workers.start` connected, or this process alone.
+    """The workers that `Workers.start` connected, or only this process.
 
     Returns:
         `Workers`.
@@ -244,7 +244,7 @@ def current_workers():
 
 @contextlib.contextmanager
 def lost_workers_named():
-    """Say that a worker is lost where TensorFlow would report a failed operation.
+    """Report a lost worker, for which TensorFlow would report a failed operation.
 
     Raises:
         ConnectionError: If an operation fails and there are several workers.
@@ -267,7 +267,7 @@ def lost_workers_named():
 
 @contextlib.contextmanager
 def together():
-    """Let an error that one worker raises end all of them, with the same message.
+    """End all workers with the same message if one of them raises an error.
 
     Raises:
         ArgumentError, OSError: What another worker raised.
@@ -302,13 +302,13 @@ def together():
 
 
 def _appears(path):
-    """Whether a file is there, or comes soon: a network file system may show it late."""
+    """Whether a file exists or appears soon: a network file system may show it late."""
     end = time.monotonic() + _APPEARS
     while not os.path.exists(path):  # `path.exists` raises an error without permission
         if time.monotonic() > end:
             return False
         time.sleep(0.1)
-        # Listing a folder makes a network file system ask for what is new in it.
+        # Listing a folder makes a network file system look for new files.
         for parent in list(path.parents)[:2]:
             with contextlib.suppress(OSError):
                 os.listdir(parent)
@@ -345,13 +345,15 @@ KINDS = ("auto", "none", "mirrored", "workers", "tpu")
 
 
 def start_distribution(kind="auto"):
-    """Connect the devices and processes that train together; before TensorFlow computes anything.
+    """Connect the devices and processes that train together.
+
+    Call it before TensorFlow computes anything.
 
     Args:
         kind: "none"; "mirrored", all GPUs of this machine (`tf.distribute.MirroredStrategy`);
             "workers", the processes that TF_CONFIG names, see `Workers`; "tpu", the TPU that
-            `TPUClusterResolver` finds; or "auto": workers if TF_CONFIG names several, or else
-            mirrored if there are several GPUs, or else none.
+            `TPUClusterResolver` finds; or "auto": workers if TF_CONFIG names several, mirrored if
+            there are several GPUs, otherwise none.
 
     Returns:
         Context manager in which the model is created and trained.
@@ -388,7 +390,7 @@ def start_distribution(kind="auto"):
 
 
 def _automatic():
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # `Workers.start` would complain
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # `Workers.start` raises the error
         if len(json.loads(os.environ.get("TF_CONFIG", ""))["cluster"]["worker"]) > 1:
             return "workers"
     return "mirrored" if len(tf.config.list_physical_devices("GPU")) > 1 else "none"

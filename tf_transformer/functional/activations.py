@@ -40,7 +40,7 @@ def gelu_tanh(x):
         >>> round(float(gelu_tanh(tf.constant(1.0))), 4)
         0.8412
     """
-    # x^3 is infinite in float16 from 41 on, and the gradient NaN.
+    # In float16, x^3 overflows from x = 41, and the gradient is NaN.
     wide = tf.cast(x, tf.float32) if x.dtype == tf.float16 else x
     return tf.cast(tf.nn.gelu(wide, approximate=True), x.dtype)
 
@@ -50,8 +50,8 @@ def _scaled_erf(x):
     return 0.5 * (1.0 + tf.math.erf((x - 0.707107) / (0.282095 * 2.0**0.5)))
 
 
-# The name in a configuration file says which form of GELU a checkpoint was trained with. Hugging
-# Face's names are all here, except those that no BERT has: "prelu", "sqrtsoftplus" and "xielu".
+# The name says which form of GELU a checkpoint was trained with. Hugging Face's names are all here,
+# except those that no BERT uses: "prelu", "sqrtsoftplus" and "xielu".
 ACTIVATIONS = {
     "gelu": gelu,
     "gelu_new": gelu_tanh,
@@ -69,7 +69,7 @@ ACTIVATIONS = {
     "gelu_python_tanh": gelu_tanh,
     "hardswish": lambda x: x * (tf.nn.relu6(x + 3.0) / 6.0),
     "laplace": _scaled_erf,
-    "leaky_relu": lambda x: tf.nn.leaky_relu(x, 0.01),  # TensorFlow's own slope is 0.2
+    "leaky_relu": lambda x: tf.nn.leaky_relu(x, 0.01),  # TensorFlow's default is 0.2
     "mish": lambda x: x * tf.nn.tanh(tf.nn.softplus(x)),
     "quick_gelu": lambda x: x * tf.nn.sigmoid(1.702 * x),
     "relu2": lambda x: tf.square(tf.nn.relu(x)),

@@ -2,8 +2,7 @@
 
 Axes: D width of the input, F width of the output, T position; the leading axes are "...".
 
-Products are computed with real tensors, which takes about half the time of complex ones on a CPU:
-oneDNN has no complex kernels.
+Products use real tensors, which takes about half as long on a CPU: oneDNN has no complex kernels.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Cross-entropy against smoothed labels, without materializing them, and divergences.
+"""Cross-entropy with smoothed labels that are never materialized, and divergences.
 
 Axes: B batch, T target length, V vocabulary or classes.
 """
@@ -11,11 +11,11 @@ import tensorflow as tf
 def smoothed_cross_entropy(labels, logits, label_smoothing):
     """-sum_v q(v) log softmax(logits)(v) with q = (1 - e) * one-hot + e / V, e = label_smoothing.
 
-    Szegedy et al. 2016, section 7; "Attention Is All You Need", section 5.4. Written out, it is
+    Szegedy et al. 2016, section 7; "Attention Is All You Need", section 5.4. Equal to
     logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits), one number per token. The
     gradient, softmax - q, is recomputed from the logits in one compiled pass, so the logits are
-    the only B x T x V tensor kept between the two passes. Calls with the same labels and logits in
-    one graph, of a loss and of metrics, share the forward pass, whatever the smoothing.
+    the only B x T x V tensor kept between the two passes. In one graph, a loss and metrics of the
+    same labels and logits share the forward pass, even if their smoothing differs.
     """
 
     @tf.custom_gradient
@@ -36,7 +36,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
 @tf.function(jit_compile=True, autograph=False)
 def _parts(labels, logits):
-    """What a loss is made of: logsumexp(logits), logits[label] and mean(logits), each (B, T)."""
+    """Return logsumexp(logits), logits[label] and mean(logits), each (B, T)."""
     highest = tf.reduce_max(logits, axis=-1, keepdims=True)  # (B, T, 1)
     normalizer = highest + tf.math.log(
         tf.reduce_sum(tf.exp(logits - highest), axis=-1, keepdims=True)
@@ -52,7 +52,7 @@ def _gradient(labels, logits, smoothing, normalizer, upstream):
     uniform = smoothing / tf.cast(tf.shape(logits)[-1], tf.float32)
     wanted = tf.where(_is_label(labels, logits), 1.0 - smoothing, 0.0) + uniform  # (B, T, V)
     upstream = tf.where(_is_in_range(labels, logits), upstream, math.nan)[..., tf.newaxis]
-    # What does not count has no gradient, even where a logit is NaN.
+    # Where `upstream` is 0, the gradient is 0 even if a logit is NaN.
     return tf.math.multiply_no_nan(tf.exp(logits - normalizer[..., tf.newaxis]) - wanted, upstream)
 
 
@@ -68,9 +68,9 @@ def symmetric_divergence(logits):
     """KL(p || q) + KL(q || p) for p and q, the softmax of the first and second half of the rows.
 
     Twice equation 2 of Liang et al. 2021, "R-Drop". With d, the difference between the halves'
-    logits, this is E_p[d] - E_q[d]. The gradient of the first half is p (d - E_p[d]) + p - q, and
-    that of the second half is the same with the halves swapped. Both passes are compiled, and the
-    logits are the only B x T x V tensor kept between them.
+    logits, this is E_p[d] - E_q[d]. The gradient of the first half is p (d - E_p[d]) + p - q; for
+    the second half, swap the halves. Both passes are compiled, and the logits are the only
+    B x T x V tensor kept between them.
     """
 
     @tf.custom_gradient
@@ -85,7 +85,7 @@ def softened_divergence(logits, teacher_logits, temperature=1.0):
     """temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)).
 
     Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2; the factor keeps
-    gradients as large as those of labels.
+    the gradients as large as with hard labels.
     """
     logits, teacher_logits = (
         tf.nn.log_softmax(tf.cast(x, tf.float32) / temperature) for x in (logits, teacher_logits)

@@ -1,4 +1,4 @@
-"""Token ids: how they come into every layer and model.
+"""Conversion and checks of token ids, for every layer and model.
 
 Axes: B batch, T length, V vocabulary.
 """
@@ -10,15 +10,15 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.tracing import in_xla_program
 
-# Below these, a float is exactly the whole number that was meant.
+# Below these, floats represent every whole number exactly.
 _EXACT_BELOW = {tf.float32: 2.0**24, tf.float64: 2.0**53}
 
 
 def as_ids(ids, name="ids"):
     """Convert ids of any form to a dense integer tensor.
 
-    Whole floats are taken since Keras makes ids float32 where an input has no dtype. Floats of 16
-    bits are not: float16 cannot tell 2048 from 2049, and bfloat16 not 256 from 257.
+    Whole floats are accepted, since Keras makes ids float32 if an input has no dtype. 16-bit floats
+    are not: float16 cannot distinguish 2048 from 2049, nor bfloat16 256 from 257.
 
     Args:
         ids: integers of any width, or whole numbers in float32 or float64: tensor, array or nested
@@ -26,13 +26,13 @@ def as_ids(ids, name="ids"):
         name: str, the argument in error messages.
 
     Returns:
-        int32 tensor (B, T), or int64 for what int32 may not hold; a symbolic Keras tensor
-        unchanged. In a graph, a float that is no whole number fails an assertion; in a program
-        that XLA compiles, which cannot fail, it becomes -1, which is out of every range.
+        int32 tensor (B, T), or int64 for dtypes that may not fit into int32; a symbolic Keras
+        tensor unchanged. In a graph, a float that is not a whole number fails an assertion; in an
+        XLA program, which cannot fail, it becomes -1, which is never a valid id.
 
     Raises:
         ValueError: If the ids have another dtype, rows of a list differ in length, the tensor is
-            sparse, or in eager mode a float is no whole number.
+            sparse, or, in eager mode, a float is not a whole number.
     """
     if isinstance(ids, tf.Tensor) and ids.dtype in (tf.int32, tf.int64):
         return ids
@@ -43,7 +43,7 @@ def as_ids(ids, name="ids"):
             name,
             "integers",
             dtype.name,
-            'Pass integers, and give inputs of Keras a dtype: keras.Input((None,), dtype="int32").',
+            'Pass integers, and give Keras inputs a dtype: keras.Input((None,), dtype="int32").',
         )
     if isinstance(ids, keras.KerasTensor):
         return ids
@@ -67,7 +67,7 @@ def _whole(ids, dtype, name):
 
 
 def dense(x, name):
-    """A tensor of a tensor, array or nested list; a ragged one is padded with 0."""
+    """Convert a tensor, array or nested list to a dense tensor; pad a ragged one with 0."""
     if isinstance(x, keras.KerasTensor):
         return x
     if isinstance(x, tf.RaggedTensor):
@@ -82,15 +82,15 @@ def dense(x, name):
         raise ArgumentError(
             name,
             "integers (batch, length)",
-            f"{type(x).__name__} that is no tensor ({error})",
+            f"{type(x).__name__} that is not a tensor ({error})",
             f"For rows of different lengths pass tf.ragged.constant({name}).",
         ) from None
 
 
 def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
-    """Refuse ids outside of a table, which TensorFlow's `gather` clamps or maps to zeros.
+    """Refuse ids outside of a table, which `tf.gather` would clamp or map to zeros.
 
-    A program that XLA compiles cannot fail: there use `nan_outside` as well.
+    XLA programs cannot fail: also use `nan_outside` there.
     """
     expected = f"ids in [0, {size}) ({size_name})"
     remedy = "Do they come from the model's vocabulary?"
@@ -102,12 +102,12 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
         return ids
     least, most = tf.reduce_min(ids), tf.reduce_max(ids)
     holds = (least >= 0) & (most < size)
-    error = ArgumentError(name, expected, "others", f"{remedy} The least and the greatest:")
+    error = ArgumentError(name, expected, "others", f"{remedy} The smallest and the largest:")
     return asserted(ids, holds, error, least, most)
 
 
 def nan_outside(ids, size, dtype):
-    """What to add to embeddings in a program that XLA compiles, where an id cannot be refused."""
+    """In an XLA program, NaN for ids outside of a table, to add to the embeddings; otherwise 0."""
     if not in_xla_program():
         return 0.0
     outside = (ids < 0) | (ids >= size)
@@ -115,7 +115,7 @@ def nan_outside(ids, size, dtype):
 
 
 def asserted(x, holds, error, *values):
-    """Return a tensor after an assertion, which XLA leaves out."""
+    """Return a tensor after an assertion, which is left out in XLA programs."""
     if tf.executing_eagerly():
         if not holds:
             raise error

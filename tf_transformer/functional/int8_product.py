@@ -1,4 +1,4 @@
-"""Products of int8 matrices, with the kernel of oneDNN that TensorFlow has for them.
+"""Products of int8 matrices, with TensorFlow's oneDNN kernel.
 
 Axes: M rows, K width of the input, N width of the output.
 """
@@ -22,30 +22,30 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
     """activation(x W + b) with x rounded to 8 bits and W to 7, stored in 8.
 
     127 stands for `most` in x and for `ranges` in the columns of W, whose integers are within
-    -64..64; the integers are multiplied and summed exactly, on every processor, and the sums are
-    scaled. Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
+    -64..64. The integers are multiplied and summed exactly on every processor, and the sums are
+    scaled: Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
     Integer-Arithmetic-Only Inference", section 2, without zero points. A graph on a CPU runs one
-    oneDNN operation, which uses VNNI or AMX where the processor has them. It packs the kernel at
-    the first call and keeps it: later changes of a variable have no effect there. Elsewhere (eager
+    oneDNN operation, which uses VNNI or AMX if the processor has them. It packs the kernel at
+    the first call and keeps it, so later changes of a variable have no effect. Elsewhere (eager
     mode, XLA, a GPU, a build without oneDNN) the same integers are multiplied in float32.
 
     Args:
         x: float tensor (M, K).
         kernel: int8 tensor or tf.Variable (K, N), or (N, K) with `transposed`, from `to_int8` with
-            `LARGEST_WEIGHT`. Beyond it a graph is wrong on processors without VNNI.
+            `LARGEST_WEIGHT`. With larger ones, a graph is wrong on processors without VNNI.
         ranges: float32 tensor (N,), see `to_int8`.
         bias: None, or float tensor (N,).
         activation: None, or a function of one tensor.
-        most: float, the absolute value of x that 127 stands for; larger ones are cut off. None:
-            the largest one of each row, which takes more time.
+        most: float, the absolute value of x that 127 stands for; larger ones are clipped. None
+            uses the largest one of each row, which takes more time.
         transposed: bool.
 
     Returns:
         (M, N), in the dtype of `x`, computed in float32.
 
     Raises:
-        ValueError: If a graph is traced, and a value of `kernel` is beyond `LARGEST_WEIGHT`; those
-            of an argument of the graph are not known.
+        ValueError: If a graph is traced and a value of `kernel` is beyond `LARGEST_WEIGHT`. If
+            `kernel` is an argument of the graph, its values are unknown and not checked.
     """
     _check_range(kernel)
     dtype, x = x.dtype, tf.cast(x, tf.float32)
@@ -55,7 +55,7 @@ def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, tr
     if most is not None:
         x = _rounded_at_once(x, most) if with_onednn else _rounded(x, most)
         return tf.cast(multiply(x, most, kernel, ranges, bias, activation, transposed), dtype)
-    # oneDNN compiles an operation for the range it is given: those of the rows come afterwards.
+    # oneDNN compiles an operation for its range, so the ranges of rows are applied afterwards.
     x, rows = to_int8(x, axis=1)
     output = multiply(x, 1.0, kernel, ranges, tf.zeros_like(ranges), None, transposed)
     output = output * tf.expand_dims(rows, 1) + bias
@@ -66,15 +66,13 @@ def to_int8(values, axis, largest=LARGEST):
     """Round a matrix to int8, with a range for each row or column."""
     values = tf.cast(values, tf.float32)
     ranges = tf.reduce_max(tf.abs(values), axis, keepdims=True)
-    ranges = tf.where(tf.equal(ranges, 0), 1.0, ranges)  # zeros alone; NaN stays
+    ranges = tf.where(tf.equal(ranges, 0), 1.0, ranges)  # only zeros; NaN stays NaN
     rounded = tf.cast(tf.round(values * (largest / ranges)), tf.int8)
     return rounded, tf.squeeze(ranges, axis) * (LARGEST / largest)
 
 
 def _check_range(kernel):
-    """Check, while a graph is traced, what oneDNN will pack; in each call it would cost as much
-    as the product of a row.
-    """
+    """Check the kernel during tracing; at each call this would cost as much as a row's product."""
     if tf.executing_eagerly():
         return
     if isinstance(kernel, tf.Variable):
@@ -89,7 +87,7 @@ def _check_range(kernel):
             f"integers within -{LARGEST_WEIGHT}..{LARGEST_WEIGHT}, whose products are "
             "exact on every processor",
             largest,
-            "Round it by to_int8 with LARGEST_WEIGHT, as compression.quantized does.",
+            "Round it with to_int8 and LARGEST_WEIGHT, as compression.quantized does.",
         )
 
 
@@ -99,7 +97,7 @@ def _rounded(x, most):
 
 
 def _rounded_at_once(x, most):
-    """The same in one operation, which XLA does not have."""
+    """`_rounded` in one operation, which XLA does not have."""
     most = tf.constant(most, tf.float32)
     rounded, _, _ = tf.raw_ops.QuantizeV2(
         input=x, min_range=-most, max_range=most, T=tf.qint8, mode="SCALED", narrow_range=True
@@ -108,7 +106,7 @@ def _rounded_at_once(x, most):
 
 
 def _has_onednn():
-    """Whether the code that runs now is traced for a graph on a CPU with the operation."""
+    """Whether a graph is being traced for a CPU, and TensorFlow has the operation."""
     if tf.executing_eagerly() or in_xla_program() or has_accelerator():
         return False
     found = kernels.get_registered_kernels_for_op(_OPERATION).kernel

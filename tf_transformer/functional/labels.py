@@ -1,4 +1,4 @@
-"""Where labels and their weights come in: for losses, metrics and models with a loss of their own.
+"""Labels and sample weights, for losses, metrics and models with their own loss.
 
 Axes: B batch, T length, V vocabulary or classes. Labels are (B,) for classes and (B, T) for tokens.
 """
@@ -21,16 +21,15 @@ class Labels(NamedTuple):
 
 
 def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
-    """Check labels and sample weights, and tell which labels count.
+    """Check labels and sample weights, and find out which labels count.
 
     Args:
-        y_true: integer tensor of class numbers, or float32 or float64 with whole numbers, as some
-            pipelines make them. The shape is that of the logits without V; one more axis, of 1, is
-            taken too, as Keras does.
+        y_true: integer tensor of class numbers, or whole numbers in float32 or float64, in the
+            shape of the logits without V. One more axis of size 1 is accepted, as in Keras.
         y_pred: float tensor (B, V) or (B, T, V), logits. Labels that their Keras mask blocks do not
             count.
-        ignore_class: the label that does not count, an int; None if all count; "auto" for what
-            `real_labels` says.
+        ignore_class: int, the label that does not count; None if all count; "auto", see
+            `real_labels`.
         sample_weight: None, or float tensor: (B,) or (B, 1) for rows, or of the labels' shape.
 
     Returns:
@@ -39,8 +38,8 @@ def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
     Raises:
         ValueError: If the shapes do not fit, or labels are one-hot or of another type; in eager
             mode also if a label that counts is not a whole number from 0 to V - 1.
-        tf.errors.InvalidArgumentError: The last, in a graph. An XLA program cannot raise: there the
-            id is -1, of which `smoothed_cross_entropy` makes NaN.
+        tf.errors.InvalidArgumentError: The last, in a graph. An XLA program cannot raise; there the
+            label is -1, for which `smoothed_cross_entropy` is NaN.
     """
     labels, logits = exact_labels(y_true), tf.convert_to_tensor(y_pred)
     labels = _of_shape(labels, logits, "y_true")
@@ -66,12 +65,12 @@ def real_labels(labels, ignore_class="auto"):
 
 
 def padding_label(dtype):
-    """The label of a row that only fills up a batch: it counts in no task."""
+    """The label of a row that only fills up a batch; it counts in no task."""
     return -math.inf if dtype.is_floating else tf.int32.min
 
 
 def ignore_class_of(loss):
-    """The `ignore_class` of a loss, for other terms and metrics; Keras's losses have one too."""
+    """The `ignore_class` of a loss, Keras's included, for other terms and metrics."""
     return getattr(loss, "ignore_class", "auto")
 
 
@@ -83,7 +82,7 @@ def check_ignore_class(ignore_class):
 
 
 def exact_labels(labels):
-    """Labels in a type that has all class numbers."""
+    """Labels in a dtype that can represent all class numbers."""
     if isinstance(labels, tf.RaggedTensor):
         raise ArgumentError(
             "y_true",
@@ -101,7 +100,7 @@ def exact_labels(labels):
         "y_true",
         "integers, or float32 with whole numbers",
         kind.name,
-        "Cast them to int32 where they are made.",
+        "Cast them to int32 where they are created.",
     )
 
 
@@ -119,7 +118,7 @@ def _counted(labels, ignore_class):
 
 
 def _of_shape(x, logits, name):
-    """x in the shape of the logits without V, of which it may have one more axis, of 1."""
+    """Reshape x to the logits without V; x may have one more axis of size 1."""
     shape = logits.shape[:-1]
     if shape.rank is None:
         raise ArgumentError("y_pred", "logits of a known rank", "unknown", "Set their shape.")
@@ -171,7 +170,7 @@ def _refuse(wrong, labels, classes, ignore_class):
     expected = (
         f"whole numbers from 0 to {last}, and ignore_class={ignore_class} for what does not count"
     )
-    remedy = "Pass another ignore_class, such as -100, if that is what does not count."
+    remedy = "Pass another ignore_class, such as -100, if that label does not count."
     if not tf.executing_eagerly():
         data = [
             f"y_true: expected {expected}, got",

@@ -1,4 +1,4 @@
-"""Formulas of positions: sinusoidal, rotary, and of the distance between two positions.
+"""Formulas for positions: sinusoidal, rotary, and by the distance between two positions.
 
 Axes: B batch, N heads, T length, D model width or distances, H head width, W frequencies.
 """
@@ -51,7 +51,7 @@ PAIRINGS = ("interleaved", "halves")
 
 
 def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved"):
-    """Turn each pair of columns by its angle; a product of two depends on their distance alone.
+    """Rotate each pair of columns by its angle, so that products depend only on the distance.
 
     (x_1, x_2) -> (x_1 cos a - x_2 sin a, x_1 sin a + x_2 cos a) with a = position / stretch /
     base^(2i / H) for pair i, Su et al. 2021, "RoFormer", section 3.2.2. `stretch` interpolates
@@ -62,9 +62,9 @@ def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved"):
         heads: float tensor (..., T, H), H even: queries or keys.
         positions: int tensor (T,).
         base: float; a larger one makes all angles but the first smaller.
-        stretch: float, at least 1 for texts longer than those of training.
-        pairing: "interleaved" pairs columns 2i and 2i + 1, as the paper; "halves" pairs i and
-            i + H / 2, as GPT-NeoX and LLaMA.
+        stretch: float, at least 1 for texts longer than in training.
+        pairing: "interleaved" pairs columns 2i and 2i + 1, as in the paper; "halves" pairs i and
+            i + H / 2, as in GPT-NeoX and LLaMA.
 
     Returns:
         Tensor like `heads`; angles are computed in float64, products in float32 or wider.
@@ -81,7 +81,7 @@ def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved"):
 def _turn(x, cosine, sine, pairing):
     @tf.custom_gradient
     def turn(x):
-        # The gradient turns back, which is faster than differentiating each step.
+        # The gradient rotates back, which is faster than differentiating each step.
         return _products(x, cosine, sine, pairing), lambda g: _turn(g, cosine, -sine, pairing)
 
     return turn(x)
@@ -102,11 +102,11 @@ def _products(x, cosine, sine, pairing):
 
 
 def t5_buckets(distances, num_buckets, max_distance, causal):
-    """The bucket of each distance: one for each short one, shared ones for longer ones.
+    """The bucket of each distance: its own for a short one, a shared one for a longer one.
 
     Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-    Transformer", section 2.1: half of the buckets belong to one distance each, the others grow
-    logarithmically up to `max_distance`. Without `causal` half of all buckets are for keys after
+    Transformer", section 2.1: half of the buckets have one distance each, the others grow
+    logarithmically up to `max_distance`. Without `causal`, half of all buckets are for keys after
     the query.
     """
     distances = np.asarray(distances, np.int64)
@@ -117,7 +117,7 @@ def t5_buckets(distances, num_buckets, max_distance, causal):
         num_buckets //= 2
         first, distances = np.where(distances > 0, num_buckets, 0), np.abs(distances)
     exact = num_buckets // 2
-    # float32, as the published models have it: where the logarithm is a whole number it matters.
+    # float32, as in the published models: it matters where the logarithm is a whole number.
     ratio = np.log(np.maximum(distances, 1).astype(np.float32) / np.float32(exact))
     ratio = ratio / np.float32(np.log(max_distance / exact))
     longer = exact + (ratio * np.float32(num_buckets - exact)).astype(np.int64)
@@ -125,11 +125,11 @@ def t5_buckets(distances, num_buckets, max_distance, causal):
 
 
 def alibi_slopes(num_heads):
-    """How much each head's scores fall for each position of distance.
+    """How much each head's scores fall per position of distance.
 
-    2^(-8 n / N) for n = 1..N if N is a power of two; otherwise those of the next smaller power,
-    then every other one of twice that power. Press et al. 2022, "Train Short, Test Long", section
-    3, and the authors' code.
+    2^(-8 n / N) for n = 1..N if N is a power of two; otherwise the slopes of the next smaller
+    power, then every other slope of twice that power. Press et al. 2022, "Train Short, Test Long",
+    section 3, and the authors' code.
     """
     power = 2 ** int(np.log2(num_heads))
 

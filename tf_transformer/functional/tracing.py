@@ -1,4 +1,4 @@
-"""What kind of program is being traced: one for XLA, or one that other programs read."""
+"""What is being traced: a program for XLA, or one that must be portable to LiteRT."""
 
 import contextlib
 import contextvars
@@ -8,12 +8,12 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 
 def in_xla_program():
-    """Whether the code that runs now is traced for XLA, inside `tf.function(jit_compile=True)`."""
+    """Whether the caller is being traced for XLA, inside `tf.function(jit_compile=True)`."""
     return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def has_accelerator():
-    """Whether TensorFlow sees a GPU or TPU, where it then places operations."""
+    """Whether TensorFlow sees a GPU or TPU, and so places operations there."""
     return any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
 
 
@@ -24,8 +24,8 @@ _LONGEST = contextvars.ContextVar("longest", default=None)
 def portable(longest):
     """Within this context, traced functions use only operations that LiteRT has.
 
-    It has no sine or cosine in float64 and no complex numbers, which `rotate` uses otherwise: there
-    angles come from a table.
+    It has neither float64 sines and cosines nor complex numbers, which `rotate` uses otherwise:
+    sines and cosines come from tables.
     """
     token = _LONGEST.set(longest)
     try:

@@ -1,4 +1,4 @@
-"""Decoding, over any step function."""
+"""Decoding with any step function."""
 
 from tf_transformer.generation.beam_search import beam_search
 from tf_transformer.generation.continue_texts import continue_texts

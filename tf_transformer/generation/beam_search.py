@@ -1,7 +1,7 @@
 """Beam search.
 
-Axes: B batch, K beams, R = B * K rows (row b * K + k is beam k of sentence b), L most tokens to
-decode, V vocabulary, C = 2 K candidates, n sentences returned.
+Axes: B batch, K beams, R = B * K rows (row b * K + k is beam k of sentence b), L maximum length, V
+vocabulary, C = 2 K candidates, n sentences returned.
 """
 
 import tensorflow as tf
@@ -35,46 +35,46 @@ def beam_search(
     resize=None,
     jit_compile=False,
 ):
-    """Keep the K likeliest prefixes, until no open one can become the best.
+    """Keep the K likeliest prefixes until no open one can become the best.
 
     score(y) = log p(y) / ((5 + |y|) / 6)^a: Wu et al. 2016, "Google's Neural Machine Translation
     System", section 7, equation 14; |y| counts the end token. Each step takes the 2 K likeliest
-    extensions of the open beams. Those of the first K that end, or reach the limit, are finished:
-    their score is final, and the best K finished sentences are kept. The K likeliest other
-    extensions stay open. A sentence is done when its n-th best score is at least the score that the
-    likeliest open beam could still reach, with the divisor at the length limit. A single beam is
-    done when it ends, which is greedy decoding.
+    extensions of the open beams. If one of the first K ends or reaches the limit, its score is
+    final; the best K finished sentences are kept. The K likeliest other extensions stay open. A
+    sentence is done when its n-th best score is at least the score that the likeliest open beam
+    could still reach, with the divisor at the length limit. A single beam is done when it ends,
+    which is greedy decoding.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (R,) int32, logits (R, V).
         state: the first state for `step`, with R rows, see `repeat_rows`; or a function without
-            arguments that makes it, which `jit_compile` compiles too.
+            arguments that returns it, which `jit_compile` also compiles.
         batch_size: int or scalar int32 tensor, B.
         beam_size: int, K; the search is exhaustive if K is the number of possible sentences.
         start_id, end_id: see `greedy_decode`.
         max_length: int or scalar int32 tensor, L >= 1.
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
-            at L. A sentence that is cut there competes with its score so far; no end token is
-            added or counted.
+            at L. A sentence that is cut there is ranked by its score so far; no end token is added
+            or counted.
         length_penalty: float a >= 0; 0 compares probabilities, which favors short sentences.
         n_best: int, 1 to K, the size of the n-best list of each source.
         min_length: int, minimum number of tokens before the end token.
-        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, except where a single token is
-            possible, as in a prompt; 0 turns the rule off.
-        reorder: function `(state, rows) -> state`: row r becomes what row `rows[r]` was, always of
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
+            possible one, as in a prompt; 0 turns the rule off.
+        reorder: function `(state, rows) -> state`: row r continues from row `rows[r]`, always of
             the same sentence. By default, every tensor except scalars is gathered.
         resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.
 
     Returns:
         `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, 0 after the end;
-        float32 tensor (B, n), the best first; -inf where there are fewer than n sentences. A prefix
-        that no token may follow is dropped, where `greedy_decode` keeps it.
+        float32 tensor (B, n), the best first; -inf where there are fewer than n sentences. Unlike
+        in `greedy_decode`, a prefix that no token may follow is dropped.
 
     Raises:
-        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor. If the
-            state does not have a row for each beam, with the default `reorder`.
+        ValueError: If a number is out of range (tf.errors.InvalidArgumentError for a tensor), or,
+            with the default `reorder`, the state does not have a row for each beam.
         tf.errors.InvalidArgumentError: If a row of logits has NaN, infinity or no possible token.
-            XLA cannot raise errors: decoding stops there.
+            XLA cannot raise errors; decoding stops there.
 
     Example:
         >>> def step(tokens, state):

@@ -1,6 +1,6 @@
 """Continuing texts with a language model.
 
-Axes: B batch, P prompt length, L most tokens of a text.
+Axes: B batch, P prompt length, L maximum length of a text.
 """
 
 import numpy as np
@@ -19,15 +19,14 @@ def continue_texts(
     """Continue texts greedily, by beam search or by sampling.
 
     Args:
-        model: built `LanguageModel`; ids of rows that have no token are never chosen.
+        model: built `LanguageModel`; ids without a token are never chosen.
         tokenizer: `Tokenizer` with a start and an end token.
         texts: list of B strings, how each text begins; may be empty.
-        max_length: None for as many as the model can read; or int L, the maximum number of tokens
-            of a text, its beginning included.
+        max_length: None for as many as the model can read, or int L, the maximum number of tokens
+            of a text, including its beginning.
         beam_size: None, or int, the number of beams of `beam_search`.
-        sampling: None, or dict, the options of `sample_decode` that only it has; {} for its
-            defaults.
-        options: `min_length`, `no_repeat_ngram` and what else all of the three take.
+        sampling: None, or dict, the options specific to `sample_decode`; {} for its defaults.
+        options: `min_length`, `no_repeat_ngram` and other options of all three kinds of decoding.
 
     Returns:
         List of B strings, the texts with their beginnings.

@@ -1,6 +1,6 @@
 """The loop of all decoding, greedy decoding and sampling.
 
-Axes: B batch, R rows, L most tokens to decode, V vocabulary, C candidates.
+Axes: B batch, R rows, L maximum length, V vocabulary, C candidates.
 """
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ from tf_transformer.generation.decoding_rules import (
 
 
 def gather_rows(state, rows):
-    """Select rows of every tensor in a state; scalars stay as they are.
+    """Select rows of every tensor in a state; scalars are unchanged.
 
     Args:
         state: nest of tensors (R, ...) and scalars.
@@ -74,11 +74,11 @@ _FIRST_ROOM = 16
 
 
 def decode_loop(extend, state, rows, resize=None, jit_compile=False):
-    """Extend sentences token by token, until all are done or the logits are unusable.
+    """Extend sentences token by token until all are done or the logits are unusable.
 
     One `tf.while_loop`. With `resize`, an outer loop keeps the state as small as possible: whenever
     half of the sentences are done, they are removed and the batch is halved; the caches start with
-    room for 16 tokens, which doubles when it is full. XLA cannot compile the outer loop; with
+    room for 16 tokens, which doubles when full. XLA cannot compile the outer loop; with
     `jit_compile` it compiles the inner one, once for every size. Without `resize` it compiles the
     first state and the loop as one program, which starts faster. Outside of a `tf.function`, every
     call traces and compiles again.
@@ -86,9 +86,9 @@ def decode_loop(extend, state, rows, resize=None, jit_compile=False):
     Args:
         extend: function `(position, state, rows) -> (state, rows, broken)`: one step, and whether
             its logits were unusable.
-        state: nest of tensors, passed to `extend`; or a function without arguments that makes it.
+        state: nest of tensors, passed to `extend`; or a function without arguments that returns it.
         rows: dict of nests of tensors (B, ...): `done`, bool (B,); `output`, the result of each
-            sentence; and whatever else `extend` needs. Finished sentences do not change.
+            sentence; and other inputs of `extend`. Finished sentences do not change.
         resize: None, or function `(state, sentences, room) -> state` that keeps the sentences at
             these indices, int32 (B',), with room for `room` tokens each, a scalar int32 tensor. It
             is also called before the first step.
@@ -127,7 +127,7 @@ def decode_loop(extend, state, rows, resize=None, jit_compile=False):
         return ~tf.reduce_all(rows["done"]) & (broken < 0)
 
     def resize_and_run(output, places, position, broken, room, state, rows):
-        # All open sentences, filled up with finished ones to half of the batch.
+        # All open sentences, padded with finished ones to half of the batch.
         done = rows["done"]
         kept = tf.where(_still_open(done) > _half(done), tf.size(done), tf.size(done) // 2)
         order = tf.argsort(tf.cast(done, tf.int32), stable=True)[:kept]
@@ -222,7 +222,7 @@ def greedy_decode(
     resize=None,
     jit_compile=False,
 ):
-    """Choose the likeliest token at each step, until every sentence has ended.
+    """Choose the likeliest token at each step until every sentence has ended.
 
     One `tf.while_loop` over fixed-size buffers; with `resize`, an outer loop around it, see
     `decode_loop`. The padding id 0 is never chosen: it marks the end of a sentence.
@@ -230,7 +230,7 @@ def greedy_decode(
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (B,) int32, logits (B, V).
         state: the first state for `step`, any nest of tensors whose shapes do not change; or a
-            function without arguments that makes it, which `jit_compile` compiles too.
+            function without arguments that returns it, which `jit_compile` also compiles.
         batch_size: int or scalar int32 tensor, B.
         start_id: int, the token fed first.
         end_id: int above 0, the token that ends a sentence; with an id outside the vocabulary,
@@ -239,8 +239,8 @@ def greedy_decode(
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
             at L.
         min_length: int, minimum number of tokens before the end token.
-        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, except where a single token is
-            possible, as in a prompt; 0 turns the rule off.
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
+            possible one, as in a prompt; 0 turns the rule off.
         resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.
             If the state has rows, pass
             `lambda state, sentences, room: gather_rows(state, sentences)`.
@@ -251,7 +251,7 @@ def greedy_decode(
     Raises:
         ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
         tf.errors.InvalidArgumentError: If a row of logits has NaN, infinity or no possible token.
-            XLA cannot raise errors: decoding stops there.
+            XLA cannot raise errors; decoding stops there.
 
     Example:
         >>> def count_up(tokens, state):
@@ -289,22 +289,22 @@ def sample_decode(
     resize=None,
     jit_compile=False,
 ):
-    """Sample each token from the model's distribution, until every sentence has ended.
+    """Sample each token from the model's distribution until every sentence has ended.
 
     softmax(logits / temperature), restricted to the `top_k` likeliest tokens (Fan et al. 2018,
     section 5.1), then to the smallest set of them with total probability `top_p` (Holtzman et al.
     2020, section 3.1), and renormalized. Samples are drawn with the Gumbel-max trick from random
-    numbers that depend on `seed` only: the same in eager mode, in a graph and in another process,
+    numbers that depend only on `seed`: the same in eager mode, in a graph and in another process,
     but different under XLA.
 
     Args:
         step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
-            resize, jit_compile: see `greedy_decode`. A result depends on the row's position in the
-            batch, since each position has its own random numbers, and so on `resize`.
+            resize, jit_compile: see `greedy_decode`. Each position in the batch has its own random
+            numbers, so a result depends on its position, and thus on `resize`.
         temperature: float above 0, or scalar tensor; values below 1 make likely tokens likelier.
             For the limit 0, use `greedy_decode`.
-        top_k: None, or int, 1 to V; or scalar int32 tensor, at least 1.
-        top_p: None, or float, above 0, at most 1; or scalar tensor.
+        top_k: None, or int from 1 to V, or scalar int32 tensor of at least 1.
+        top_p: None, or float above 0 and at most 1, or scalar tensor.
         seed: int or scalar int32 tensor.
 
     Returns:
@@ -331,7 +331,7 @@ def sample_decode(
         if tf.is_tensor(top_k):
             logits = tf.where(tf.range(logits.shape[-1]) < top_k, logits, IMPOSSIBLE)
         else:
-            check_range("top_k", top_k, 1, logits.shape[-1])  # no more than V come
+            check_range("top_k", top_k, 1, logits.shape[-1])  # there are no more than V
         logits = logits / temperature
         if top_p is not None:
             logits = _nucleus(logits, top_p)

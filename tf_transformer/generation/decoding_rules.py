@@ -1,7 +1,6 @@
-"""Which tokens may follow: the rules, their checks, and the best tokens among all.
+"""Rules for the next token, their checks, and the best allowed tokens.
 
-Axes: B batch, K rows of a sentence, R = B * K rows, V vocabulary, C candidates, L most tokens to
-decode.
+Axes: B batch, K rows of a sentence, R = B * K rows, V vocabulary, C candidates, L maximum length.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ from tf_transformer.errors import ArgumentError
 
 
 def check_range(name, value, least, most=None, *, above=False):
-    """Check a setting: a number at once, a tensor when the graph runs."""
+    """Check a setting: a number immediately, a tensor when the graph runs."""
     if value is None:
         return
     expected = f"{'more than' if above else 'at least'} {least:g}"
@@ -41,7 +40,7 @@ def check_range(name, value, least, most=None, *, above=False):
 
 def unusable(logits):
     """Rows from which no token can be chosen: NaN, infinity, or no possible token."""
-    # A sum propagates NaN, a maximum need not.
+    # A sum propagates NaN; a maximum may not.
     not_a_number = tf.math.is_nan(tf.reduce_sum(logits, axis=-1))
     return not_a_number | ~tf.math.is_finite(tf.reduce_max(logits, axis=-1))
 
@@ -51,9 +50,9 @@ def refuse_broken(step):
     tf.debugging.Assert(
         step < 0,
         [
-            "logits: expected numbers, got NaN, infinity or nothing possible at step (from 0)",
+            "logits: expected numbers, got NaN, infinity or no possible token at step (from 0)",
             step,
-            "Check the weights: a diverged training produces such logits.",
+            "Check the weights: diverged training produces such logits.",
         ],
     )
 
@@ -94,9 +93,8 @@ class DecodingRules:
 def top_sums(values, offsets, count):
     """The largest `values[b * K + k, v] + offsets[b, k]` of each sentence, the first of ties.
 
-    `tf.math.top_k` of (B, K * V), in two steps where that is long: the C entries lie within the C
-    blocks with the largest maxima, so only those blocks are sorted. Finding a maximum is much
-    cheaper than sorting.
+    `tf.math.top_k` of (B, K * V), in two steps if that is long: the C entries are in the C blocks
+    with the largest maxima, so only those blocks are sorted. Finding a maximum is much cheaper.
     """
     width, rows = values.shape[-1], offsets.shape[-1]
     batch = tf.shape(offsets)[0]
@@ -120,13 +118,13 @@ def top_sums(values, offsets, count):
 
 
 def _plus(values, offsets):
-    """The sums; -inf wherever the offset is: XLA ranks NaN above everything."""
+    """The sums; -inf wherever the offset is -inf, since XLA ranks NaN above everything."""
     impossible = -float("inf")
     return tf.where(offsets > impossible, values + offsets, impossible)
 
 
 def _block_size(width, rows, count):
-    """As many blocks as entries in the selected blocks, which minimizes the work of sorting."""
+    """The size with as many blocks as entries in the selected blocks, which minimizes sorting."""
     best = math.isqrt(rows * width // count)
     if best < 4:  # nearly all are selected
         return width
@@ -140,8 +138,8 @@ def best_allowed(logits, so_far, count, history, position, rules):
     """The likeliest extensions of the K rows of each sentence.
 
     Never the padding id 0, which marks the end of a sentence; no end token before `min_length`
-    tokens; no token that would repeat an n-gram (Paulus et al. 2018, section 2.5), except one that
-    is the only possible token, as within a prompt (see `LanguageModel.start`).
+    tokens; no token that would repeat an n-gram (Paulus et al. 2018, section 2.5), unless it is the
+    only possible token, as in a prompt (see `LanguageModel.start`).
     """
     if logits.shape[-1] is None:
         raise ArgumentError(
@@ -165,7 +163,7 @@ def best_allowed(logits, so_far, count, history, position, rules):
 
 
 def among_tokens(step, num_tokens):
-    """A step function without the logits of ids that have no token."""
+    """Return a step function that omits the logits of ids without a token."""
 
     def limited(tokens, state):
         logits, state = step(tokens, state)
@@ -178,10 +176,10 @@ def among_tokens(step, num_tokens):
 def _without_repeats(logits, history, position, n):
     """Mask the tokens that followed an earlier occurrence of the last n - 1 tokens of the row.
 
-    A row with a single possible token stays as it is: the model leaves no choice.
+    A row with a single possible token is unchanged: the model leaves no choice.
     """
     length = tf.shape(history)[1]
-    count = tf.maximum(length - n + 1, 0)  # of places where an n-gram can stand
+    count = tf.maximum(length - n + 1, 0)  # of possible places of an n-gram
     choice = tf.math.count_nonzero(logits > IMPOSSIBLE, axis=1, keepdims=True) > 1  # (R, 1)
     last = tf.gather(history, tf.maximum(position - n + 1 + tf.range(n - 1), 0), axis=1)
     same = tf.range(count) + n - 1 < position  # (L - n + 1,), whole n-grams

@@ -1,4 +1,4 @@
-"""Several models that decode as one."""
+"""Decoding with several models as one."""
 
 import tensorflow as tf
 
@@ -10,16 +10,16 @@ _POSITIONS = ("pe_input", "pe_target", "max_position")
 
 
 class Ensemble:
-    """The mean of several models' probabilities, for every decoding of this package.
+    """The mean of several models' probabilities, for every kind of decoding.
 
-    p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models of the same vocabularies: Sutskever et
-    al. 2014, section 3.6. Translators can be used wherever a `Transformer` decodes, as in
-    `Translator`; language models wherever a `LanguageModel` does, as in `continue_texts`. Decoding
-    takes M times the work of one model.
+    p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models with the same vocabularies: Sutskever
+    et al. 2014, section 3.6. An ensemble of translators can replace a `Transformer` in decoding, as
+    in `Translator`; an ensemble of language models, a `LanguageModel`, as in `continue_texts`.
+    Decoding takes M times the work of one model.
 
     Args:
-        models: list of built models with `start`, `step`, `reorder` and `resize`, all of them
-            translators, as `Transformer`, or all language models.
+        models: list of built models with `start`, `step`, `reorder` and `resize`, either all
+            translators, such as `Transformer`, or all language models.
 
     Raises:
         ValueError: If there are no models, or their vocabularies differ in size.
@@ -52,7 +52,7 @@ class Ensemble:
         return [weight for model in self.models for weight in model.weights]
 
     def get_config(self):
-        """The configs of the `models`, their vocabularies, and the positions that all of them know.
+        """The configs of the `models`, their vocabularies, and the positions that all support.
 
         Returns:
             dict: `models`; `input_vocab_size`, `target_vocab_size`, `pe_input` and `pe_target` of

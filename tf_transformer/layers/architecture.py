@@ -1,4 +1,4 @@
-"""What can differ between Transformers besides their sizes, and between the layers of a stack."""
+"""Architectural choices of a Transformer besides its sizes, and the layers of a stack."""
 
 import dataclasses
 import inspect
@@ -39,7 +39,7 @@ def _positive(size):
 
 
 def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
-    """Create the layers of a stack; adjacent ones are the same layer.
+    """Create the layers of a stack; with groups, adjacent ones are the same layer.
 
     Lan et al. 2020, "ALBERT", section 3.1, "cross-layer parameter sharing".
     """
@@ -64,27 +64,27 @@ _PARTS = {
     "feed_forward": (feed_forwards, FeedForward),
 }
 _BASES = (Positions, Residual)  # no parts themselves
-# Of the instance of a layer, not of the choice.
+# Settings of a layer instance, not of the architecture.
 _OF_INSTANCE = ("name", "trainable", "dtype")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Architecture:
-    """The choices that a Transformer leaves open, each a part. The defaults are the paper's.
+    """The architectural choices of a Transformer; the defaults are the paper's.
 
     A model copies the parts, so one architecture can serve many models.
 
     Args:
-        positions: a part of `layers.positions`, how a model knows the order of tokens.
+        positions: a part of `layers.positions`, how a model represents the order of tokens.
         norm: a part of `layers.norms`.
         residual: a part of `layers.residuals`, how a sublayer is joined to its input.
         feed_forward: a part of `layers.feed_forwards`.
-        key_dim: None or int, see `MultiHeadAttention`, as the next three.
+        key_dim: None or int; for this and the next three see `MultiHeadAttention`.
         num_key_value_heads: None or int.
-        share_qk: bool, in self-attention alone.
-        window: None or int, in self-attention alone.
-        num_groups: None, or int: adjacent layers of a stack share weights, so that only so many
-            are different. Lan et al. 2020, "ALBERT", section 3.1.
+        share_qk: bool, only in self-attention.
+        window: None or int, only in self-attention.
+        num_groups: None, or int, the number of different layers in a stack: adjacent layers share
+            weights. Lan et al. 2020, "ALBERT", section 3.1.
         embedding_size: None, or int below the model width: the width of the word vectors, see
             `FactorizedEmbedding`.
 
@@ -149,7 +149,7 @@ class Architecture:
 
         Args:
             d_model, num_heads: see `MultiHeadAttention`.
-            positions: None for a new part like `self.positions`; or one, which layers share.
+            positions: None for a new part like `self.positions`, or a part that layers share.
             options: `name` and `dtype` of the layer.
 
         Returns:
@@ -189,7 +189,7 @@ class Architecture:
         return hash(self.to_json())
 
     def to_dict(self):
-        """Return the choices as a dict that JSON can hold.
+        """Return the choices as a JSON-serializable dict.
 
         Example:
             >>> Architecture(window=64).to_dict()["residual"], Architecture().to_dict()["window"]
@@ -199,15 +199,15 @@ class Architecture:
         return {name: _described(v) if name in _PARTS else v for name, v in values.items()}
 
     def to_json(self):
-        """Return the choices as a JSON text."""
+        """Return the choices as a JSON string."""
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @classmethod
     def from_dict(cls, config):
-        """Make an architecture from what `to_dict` returned.
+        """Create an architecture from what `to_dict` returned.
 
         Args:
-            config: dict; what it leaves out keeps its default.
+            config: dict; missing fields keep their defaults.
 
         Returns:
             `Architecture`.
@@ -233,7 +233,7 @@ class Architecture:
 
     @classmethod
     def from_json(cls, text):
-        """Make an architecture from what `to_json` returned; see `from_dict`."""
+        """Create an architecture from what `to_json` returned; see `from_dict`."""
         try:
             config = parse_json(text)
         except json.JSONDecodeError as error:
@@ -272,7 +272,7 @@ def _part(field, config):
             )
     try:
         return part(**config)
-    except TypeError as error:  # a setting of another type, or none that has no default
+    except TypeError as error:  # a setting of the wrong type, or a missing one
         raise ArgumentError(field, f"settings of {name}", f"{config!r}: {error}") from None
 
 

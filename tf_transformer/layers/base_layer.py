@@ -1,4 +1,4 @@
-"""What the layers share: calls as in the notes, ids that are never cast, whole state."""
+"""Mixins of the layers: calls as in the notes, ids that are never cast, complete state."""
 
 import functools
 import inspect
@@ -11,11 +11,11 @@ from tf_transformer.functional.ids import as_ids
 
 
 class WholeState:
-    """Mixin of a layer whose copies have all of its state.
+    """Mixin for layers whose saved copies have all of their state.
 
-    Keras 3.15 hides two things from `tf.train.Checkpoint`: layers in lists and dicts, and the
-    states of random generators. Here it sees both. Saved as `.keras`, a layer also keeps which of
-    its sublayers are frozen, of which Keras only keeps those of functional models.
+    Keras 3.15 hides layers in lists and dicts and the states of random generators from
+    `tf.train.Checkpoint`; here it saves both. A `.keras` file also records which sublayers are
+    frozen, which Keras only does for functional models.
 
     Example:
         >>> import os, tempfile
@@ -69,12 +69,12 @@ class WholeState:
                         f"{path!r}",
                     )
                 layer = sublayers[name]
-            layer.trainable = not value  # Keras does not hand on a value that is there already
+            layer.trainable = not value  # Keras does not propagate a value that is already set
             layer.trainable = value
 
 
 def _differences(layer, inherited, path=""):
-    """Which layers are trainable other than the one they belong to: dict, path to bool."""
+    """Sublayers whose `trainable` differs from their parent's: dict, path to bool."""
     found = {path: layer.trainable} if layer.trainable != inherited else {}
     for name, sublayer in _sublayers(layer).items():
         below = f"{path}/{name}" if path else name
@@ -83,7 +83,7 @@ def _differences(layer, inherited, path=""):
 
 
 def _sublayers(layer):
-    """The sublayers by attribute, as in `mha` or `enc_layers.1`, or else by number."""
+    """The sublayers by attribute, such as `mha` or `enc_layers.1`, or else by number."""
     held = {id(sublayer): f"_layers.{n}" for n, sublayer in enumerate(layer._layers)}
     attributes = {name: value for name, value in vars(layer).items() if name[0] != "_"}
     for path, part in keras.tree.flatten_with_path(attributes):
@@ -101,9 +101,9 @@ class NotesLayer(WholeState):
     `layer(x, True, mask)` means the same as `layer.call(x, True, mask)`: Keras accepts only tensors
     by position, so every positional argument after the first is passed by its name in `call`.
 
-    A Keras mask, for example from `Embedding(mask_zero=True)`, is False for padding. That of an
-    argument `x` is passed to `call` as `x_mask`, if `call` has such an argument and it was not
-    given. That of the first argument is also the mask of the first output. `mask` only has what
+    A Keras mask, for example from `Embedding(mask_zero=True)`, is False for padding. The Keras mask
+    of an argument `x` is passed to `call` as `x_mask`, if `call` has that argument and the caller
+    did not set it. The first output inherits the mask of the first argument. `mask` is only what
     was passed as `mask`.
 
     Raises:
@@ -147,8 +147,8 @@ class NotesLayer(WholeState):
             mask = getattr(tensor, "_keras_mask", None)
             if mask is not None and kwargs.get(f"{name}_mask") is None:
                 # Keras would fill in `mask` if there is one tensor, and record it in a functional
-                # model: the layer would then depend on the ids, not on `x` alone. It records no
-                # mask if there is any other keyword, and finds the mask again in each call.
+                # model: the layer would then depend on the ids, not only on `x`. It records no mask
+                # if there is any other keyword, and finds the mask again in each call.
                 is_symbolic = isinstance(mask, keras.KerasTensor)
                 kwargs[f"{name}_mask"] = None if is_symbolic else tf.cast(mask, tf.bool)
         outputs = super().__call__(*args[:1], **kwargs)
@@ -169,17 +169,14 @@ class NotesLayer(WholeState):
         return tensors
 
     def compute_mask(self, inputs, previous_mask=None):
-        """Return the Keras mask of the first argument.
-
-        Not `previous_mask`, for which Keras takes what was passed as `mask`.
-        """
+        """Return the Keras mask of the first argument; `previous_mask` is the argument `mask`."""
         del previous_mask
         return getattr(inputs, "_keras_mask", None)
 
 
 @functools.cache
 def _arguments(call):
-    """Names of the arguments that can be positional, and of those whose Keras mask `call` takes."""
+    """Names of the positional arguments, and of the arguments whose Keras mask `call` accepts."""
     _, *parameters = inspect.signature(call).parameters.values()  # without `self`
     names = [parameter.name for parameter in parameters if parameter.kind != KEYWORD_ONLY]
     every = [parameter.name for parameter in parameters]
@@ -189,8 +186,8 @@ def _arguments(call):
 class TakesIds:
     """Mixin that keeps Keras from casting ids to the compute dtype.
 
-    In float16 the ids 2048 and 2049 are one number. Other inputs are cast by the layers that take
-    them. Ids are checked before the layer is built, and lists are taken as well.
+    In float16 the ids 2048 and 2049 are equal. Other inputs are cast by the layers that use them.
+    Ids are checked before the layer is built, and lists are accepted.
 
     Example:
         >>> class Count(TakesIds, keras.layers.Layer):
@@ -208,7 +205,7 @@ class TakesIds:
 
     @property
     def input_dtype(self):
-        """str, the dtype of the inputs in signatures that Keras makes itself, to export a model."""
+        """str, the dtype of the inputs in the signatures that Keras creates for export."""
         return "int32"
 
     def __call__(self, *args, **kwargs):
@@ -217,5 +214,5 @@ class TakesIds:
         return super().__call__(*args, **kwargs)
 
     def taken(self, inputs):
-        """Convert the first argument of `call`; overridden where it is not one tensor of ids."""
+        """Convert the first argument of `call`; overridden if it is not one tensor of ids."""
         return as_ids(inputs, self.ids_name)

@@ -38,10 +38,10 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             `key_dim`.
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
-        architecture: None for `Architecture()`, that of the paper; or another one.
-        positions: None for a new part like `architecture.positions`; or one, which the layers of a
+        architecture: None for the paper's, `Architecture()`; or another one.
+        positions: None for a new part like `architecture.positions`, or a part that the layers of a
             stack share.
-        cross_heads: None for `num_heads`; or int, the heads of the attention to the encoder.
+        cross_heads: None for `num_heads`, or int, the heads of the attention to the encoder.
 
     Call arguments:
         x: float tensor (B, T, D).
@@ -54,8 +54,8 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
             `look_ahead_mask` then only needs to block padding.
         tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
         x_mask, enc_output_mask: None, or bool tensors (B, T) and (B, S), False for padding, which
-            is blocked as well; by default the Keras masks of `x`, which is also that of `out3`, and
-            of `enc_output`. Without `tokens`, a norm over the batch takes `x_mask`.
+            is blocked as well; by default the Keras masks of `x`, which `out3` inherits, and of
+            `enc_output`. Without `tokens`, a norm over the batch uses `x_mask`.
 
     Returns:
         `(out3, weights_block1, weights_block2)`: (B, T, D), (B, N, T, T), (B, N, T, S).
@@ -208,7 +208,7 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         target_vocab_size: int, size of the target vocabulary.
         maximum_position_encoding: int, the longest target sentence in tokens.
         embedding: None, or a `keras.layers.Embedding` to share.
-        architecture: None for that of the paper and the notes,
+        architecture: None for the one of the paper and the notes,
             `Architecture(Positional_Encoding(maximum_position_encoding))`; or another one.
         layer_sizes: None, or `(num_heads, cross_heads, dff)` for each layer, see `Encoder`.
 

@@ -19,8 +19,8 @@ from tf_transformer.layers.positions import Positional_Encoding, part_config, wi
 class FactorizedEmbedding(keras.layers.Layer):
     """Narrow word vectors, widened by a matrix: V E + E D weights instead of V D.
 
-    Lan et al. 2020, "ALBERT", section 3.1, "factorized embedding parameterization". Without a bias,
-    so that the table can be the output projection as well.
+    Lan et al. 2020, "ALBERT", section 3.1, "factorized embedding parameterization". There is no
+    bias, so that the table can also be the output projection.
     """
 
     def __init__(self, input_dim, embedding_size, output_dim, **kwargs):
@@ -30,7 +30,7 @@ class FactorizedEmbedding(keras.layers.Layer):
                 "embedding_size",
                 f"less than {output_dim}, the model width",
                 embedding_size,
-                "Leave it out for a table of the whole width.",
+                "Leave it out for a table of full width.",
             )
         self.supports_masking = True
         self.input_dim, self.embedding_size, self.output_dim = input_dim, embedding_size, output_dim
@@ -45,7 +45,7 @@ class FactorizedEmbedding(keras.layers.Layer):
 
     def build(self, ids_shape):
         self.table.build(ids_shape)
-        # Together they have the variance of a whole table, 1 / D.
+        # Together they have the variance of a full table, 1 / D.
         self.projection = self.add_weight(
             (self.embedding_size, self.output_dim),
             initializer=keras.initializers.RandomNormal(stddev=self.embedding_size**-0.5),
@@ -58,7 +58,7 @@ class FactorizedEmbedding(keras.layers.Layer):
         return tf.reshape(wide, tf.concat([tf.shape(ids), [self.output_dim]], 0))
 
     def narrowed(self, rows):
-        """Map (M, D) to (M, E), whose product with the table is that with the whole table."""
+        """Map (M, D) to (M, E): times the narrow table, it gives the product with the full one."""
         return tf.matmul(rows, tf.cast(self.projection, rows.dtype), transpose_b=True)
 
     def get_config(self):
@@ -88,7 +88,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         embedding_size: None, or int, for a `FactorizedEmbedding`.
 
     Call arguments:
-        ids: integer tensor (B, T); see `as_ids` for what else is taken.
+        ids: integer tensor (B, T); see `as_ids` for what else is accepted.
         training: bool or None; dropout is only applied if true.
         start: int or scalar int32 tensor, the position of the first token.
 
@@ -100,7 +100,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             `mask_zero=True`, `positions` has fewer positions, or, in eager mode, an id is out of
             range.
         tf.errors.InvalidArgumentError: If, in a graph, an id is out of range. XLA cannot raise
-            errors: there the vectors of such an id are NaN.
+            errors; there the vectors of such an id are NaN.
 
     Example:
         >>> TokenEmbedding(11, 8, 16)(tf.constant([[1, 2, 0]])).shape.as_list()

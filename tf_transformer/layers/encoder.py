@@ -39,8 +39,8 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
             `key_dim`.
         dff: int, inner width of the feed-forward network.
         rate: float, dropout rate on the output of each sublayer.
-        architecture: None for `Architecture()`, that of the paper; or another one.
-        positions: None for a new part like `architecture.positions`; or one, which the layers of a
+        architecture: None for the paper's, `Architecture()`; or another one.
+        positions: None for a new part like `architecture.positions`, or a part that the layers of a
             stack share.
 
     Call arguments:
@@ -50,9 +50,9 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
         causal: bool, True also blocks the future.
         return_attention_weights: True returns `(out, attention_weights)`.
-        x_mask: None, or bool tensor (B, T), False for padding: blocked as well, and without
-            `tokens` what a norm over the batch leaves out; by default the Keras mask of `x`, which
-            is also that of the output.
+        x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well and,
+            without `tokens`, left out by a norm over the batch; by default the Keras mask of `x`,
+            which the output inherits.
 
     Returns:
         (B, T, D); with weights, also (B, N, T, T).
@@ -173,10 +173,10 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         input_vocab_size: int, size of the source vocabulary.
         maximum_position_encoding: int, the longest source sentence in tokens.
         embedding: None, or a `keras.layers.Embedding` to share.
-        architecture: None for that of the paper and the notes,
+        architecture: None for the one of the paper and the notes,
             `Architecture(Positional_Encoding(maximum_position_encoding))`; or another one.
-        layer_sizes: None, or `(num_heads, dff)` for each layer, where layers differ or have fewer
-            heads than fit into `d_model`. `num_heads` then only gives the width of a head.
+        layer_sizes: None, or `(num_heads, dff)` for each layer, if layers differ or have fewer
+            heads than fit into `d_model`. `num_heads` then only sets the width of a head.
 
     Call arguments:
         x: integer tensor (B, S), token ids, 0 = padding.
@@ -185,7 +185,7 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         causal: bool, True also blocks the future.
         return_attention_weights: True returns `(x, attention_weights)`.
         x_mask: None, or bool tensor (B, S), False for padding, which is blocked as well; by default
-            the Keras mask of `x`, if the ids have one. It is also that of the output.
+            the Keras mask of `x`, if the ids have one. The output inherits it.
 
     Returns:
         float tensor (B, S, D); with weights, also a dict with `encoder_layer{i}` (B, N, S, S) for

@@ -144,8 +144,8 @@ class GatedFeedForward(FeedForward):
 
     FFN(x) = (f(x W) * (x V)) W_2, Shazeer 2020, "GLU Variants Improve Transformer", equation 6:
     SwiGLU with "silu", GEGLU with "gelu", ReGLU with "relu". It has three matrices instead of two:
-    with two thirds of `dff` it has the size of `FeedForward`. Biases are as in `FeedForward`; the
-    paper has none.
+    with two thirds of the `dff`, it is as large as `FeedForward`. Biases are as in `FeedForward`;
+    the paper has none.
 
     Args:
         activation: see `FeedForward`.
@@ -168,12 +168,12 @@ class GatedFeedForward(FeedForward):
 
 @dataclasses.dataclass(frozen=True)
 class MacaronFeedForward(FeedForward):
-    """A feed-forward network before attention and another after it, each counting half.
+    """A feed-forward network before attention and another after it, each halved.
 
     x + FFN(x) / 2, then attention, then x + FFN(x) / 2: Lu et al. 2019, "Understanding and
     Improving Transformer From a Multi-Particle Dynamic System Point of View", section 4. There, a
     Transformer solves the movement of interacting particles step by step, and this order, the
-    Strang-Marchuk splitting, has a smaller error per step. With half of `dff` it has the size of
+    Strang-Marchuk splitting, has a smaller error per step. With half the `dff`, it is as large as
     `FeedForward`.
 
     Args:

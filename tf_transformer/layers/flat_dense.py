@@ -10,7 +10,7 @@ from tf_transformer.functional.activations import gelu
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.functional.tracing import has_accelerator
 
-# What Keras makes of names, as `int8_product` knows it.
+# Keras's activation functions -> the form that `int8_product` recognizes.
 _PLAIN = {
     keras.activations.linear: None,
     keras.activations.relu: tf.nn.relu,
@@ -19,11 +19,11 @@ _PLAIN = {
 
 
 def add_bias(x, bias):
-    """x + bias, with the sum over the rows in the gradient as a product with ones.
+    """x + bias, whose gradient sums the rows as a matrix product with ones.
 
     TensorFlow's own gradient (`BiasAddGrad`) adds with atomic operations, which a GPU emulates for
-    bfloat16: 60 % of the time of a training step's kernels on an H200 (benchmarks/models/NOTES.md).
-    The product also adds up in float32.
+    bfloat16: 60 % of the kernel time of a training step on an H200 (benchmarks/models/NOTES.md).
+    The product also accumulates in float32.
     """
 
     @tf.custom_gradient
@@ -53,8 +53,8 @@ class FlatDense(keras.layers.Dense):
         units, activation, ...: see `keras.layers.Dense`.
 
     Attributes:
-        input_range: of a quantized layer: None, or float, the value of the input that 127 stands
-            for. It is fixed in a graph when that is traced.
+        input_range: None, or float, the input value that 127 stands for in a quantized layer. A
+            graph keeps the value it was traced with.
 
     Example:
         >>> FlatDense(5, activation="gelu")(tf.ones((2, 3, 4))).shape.as_list()
@@ -82,7 +82,7 @@ class FlatDense(keras.layers.Dense):
             type_check, config: as in Keras; not used.
 
         Raises:
-            NotImplementedError: If the mode is another one.
+            NotImplementedError: For any other mode.
         """
         if mode != "int8":
             raise self._not_implemented_error(self.quantize)

@@ -44,7 +44,7 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
 
 
 def bias_of(positions, queries, keys, bias=None, causal=False):
-    """What attention adds to its scores: the terms of its positions, or the given `bias`."""
+    """The bias of the attention scores: the terms of the positions, or the given `bias`."""
     if positions is None:
         return bias
     slots = tf.shape(keys)[2] if keys.shape[2] is None else keys.shape[2]
@@ -68,7 +68,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
     Args:
         d_model: int, the width D of queries and output.
         num_heads: int, N; must divide `d_model` unless `key_dim` is set.
-        positions: None, or the part of self-attention that tells the order of tokens, for example
+        positions: None, or the part that gives self-attention the order of tokens, for example
             `RotaryPositions()`; see `layers.positions`.
         key_dim: None for D / N, or int, the width H of a head.
         num_key_value_heads: None for N, or int G, which divides N: each head of keys and values
@@ -91,13 +91,13 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             by default the Keras masks of `k` and `v`.
 
     Returns:
-        `(output, attention_weights)`: (B, T, D) and (B, N, T, S) or None. The Keras mask of `q` is
-        that of the output; it blocks nothing.
+        `(output, attention_weights)`: (B, T, D) and (B, N, T, S) or None. The output inherits the
+        Keras mask of `q`, which blocks nothing.
 
     Raises:
-        ValueError: If the numbers of heads do not divide as they must, `share_qk` meets different
-            numbers of heads, an input is not of rank 3, the mask has an integer dtype or does not
-            broadcast, or both `bias` and `positions` add to the scores.
+        ValueError: If the numbers of heads do not divide as they must, `share_qk` is set with
+            different numbers of heads, an input is not of rank 3, the mask has an integer dtype or
+            does not broadcast, or both `bias` and `positions` add to the scores.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -229,8 +229,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             x: float tensor (B, T, D), the new positions.
             cache: from `empty_cache`, then from the last `step`: two tensors (B, G, C, H).
             slot, mask: see `cached_attention`.
-            at: the positions of the new tokens and of those in the slots, int32 (T,) and (C,); by
-                default a token's position is its slot.
+            at: the positions of the new tokens and of the tokens in the slots, int32 (T,) and (C,);
+                by default a token's position is its slot.
 
         Returns:
             `(output, cache)`: (B, T, D), which without a mask equals these rows of `call` with
@@ -257,7 +257,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
 
     def split_heads(self, x, batch_size):
         """Split the last axis into heads: (B, T, N * H) -> (B, N, T, H)."""
-        num_heads = x.shape[-1] // self.key_dim  # fewer of keys and values than of queries
+        num_heads = x.shape[-1] // self.key_dim  # keys and values may have fewer than queries
         # T is explicit where the notes use -1, which cannot be inferred for an empty batch.
         x = tf.reshape(x, (batch_size, tf.shape(x)[1], num_heads, self.key_dim))
         return tf.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)

@@ -1,4 +1,4 @@
-"""Norms: parts of an `Architecture`, and layers of their own.
+"""Norms: parts of an `Architecture`, and separate layers.
 
 Axes: B batch, T length, D width, M rows.
 """
@@ -104,11 +104,11 @@ class BatchNorm(keras.layers.BatchNormalization):
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta for each of the D features, Ioffe and Szegedy
     2015, "Batch Normalization", algorithm 1. Padding is left out of the statistics; with it, as in
-    `NaiveBatchNorm`, they depend on how long the texts of a batch happen to be. Outside of training
-    the moving averages of both statistics are used.
+    `NaiveBatchNorm`, they depend on the text lengths in a batch. Outside of training, the moving
+    averages of both statistics are used.
 
-    Differs from `keras.layers.BatchNormalization`: the defaults, and a batch of padding alone is an
-    error instead of statistics of nothing.
+    Differs from `keras.layers.BatchNormalization`: it has other defaults, and a batch of only
+    padding is an error.
 
     Args:
         momentum: float, of the moving averages.
@@ -118,14 +118,14 @@ class BatchNorm(keras.layers.BatchNormalization):
         inputs: float tensor (..., D).
         training: bool or None; the statistics of the batch are used, and averaged, if true.
         tokens: None, or bool tensor (...), True for tokens, False for padding.
-        mask: the same, used without `tokens`; by default the Keras mask of `inputs`.
+        mask: the same, used if `tokens` is None; by default the Keras mask of `inputs`.
 
     Returns:
         (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
 
     Raises:
-        tf.errors.InvalidArgumentError: If a batch has no token in training. XLA cannot raise
-            errors: there the mean counts as 0.
+        tf.errors.InvalidArgumentError: If a training batch has no token. XLA cannot raise
+            errors; there the mean is 0.
 
     Example:
         >>> x = tf.constant([[[1.0, 5.0], [3.0, 7.0], [99.0, 99.0]]])
@@ -140,7 +140,7 @@ class BatchNorm(keras.layers.BatchNormalization):
     def call(self, inputs, training=None, tokens=None, mask=None):
         tokens = mask if tokens is None else tokens
         if training and self.trainable and tokens is not None:
-            message = "tokens: expected at least one in a batch of training, got only padding."
+            message = "tokens: expected at least one in a training batch, got only padding."
             with tf.control_dependencies([tf.debugging.Assert(tf.reduce_any(tokens), [message])]):
                 tokens = tf.identity(tokens)
         return super().call(inputs, training=training, mask=tokens)
@@ -152,7 +152,7 @@ class BatchNorm(keras.layers.BatchNormalization):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class NaiveBatchNorm(BatchNorm):
-    """`BatchNorm` with the padding of a batch in its statistics, to show what that costs.
+    """`BatchNorm` that includes padding in its statistics, to show what that costs.
 
     Args:
         momentum, epsilon: see `BatchNorm`.

@@ -1,4 +1,4 @@
-"""Ways to tell positions: parts of an `Architecture`.
+"""Representations of positions: parts of an `Architecture`.
 
 Axes: B batch, N heads, T queries, S keys, D model width or distances, H head width.
 """
@@ -35,15 +35,15 @@ __all__ = [
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Positions(NotesLayer, keras.layers.Layer):
-    """Base class of the parts that tell a model the order of its tokens.
+    """Base class of the parts that give a model the order of its tokens.
 
     A part overrides what it needs: `add` for codes that are added to the embeddings, `rotate` and
-    `by_distance` for what happens inside self-attention. Whatever it does not override does
-    nothing. A stack of layers has one part; attention builds it with the shape of its heads,
-    (B, N, T, H), and embeddings build one that overrides `add` with theirs, (B, T, D).
+    `by_distance` for self-attention. Methods that it does not override do nothing. A stack of
+    layers has one part; attention builds it with the shape of its heads, (B, N, T, H), and
+    embeddings build a part that overrides `add` with their own shape, (B, T, D).
 
     Attributes:
-        max_position: None, or an int, the number of positions that the part can tell.
+        max_position: None, or an int, the number of positions that the part supports.
 
     Example:
         >>> class Reversed(Positions):
@@ -69,7 +69,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         return x
 
     def rotate(self, heads, positions):
-        """Change queries or keys by their position.
+        """Transform queries or keys according to their positions.
 
         Args:
             heads: float tensor (B, N, T, H).
@@ -82,7 +82,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         return heads
 
     def by_distance(self, q, keys, causal):
-        """Return what attention adds by the distance of key and query.
+        """Return the terms of attention that depend on the distance between key and query.
 
         Args:
             q: float tensor (B, N, T, H), the queries.
@@ -96,7 +96,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         return None
 
     def for_layer(self):
-        """Return what attention in one more layer holds: None, this part or a new one."""
+        """Return the part for the attention of one more layer: None, this one or a new one."""
         return self if self.in_attention else None
 
     def copy(self, dtype=None, name=None):
@@ -108,7 +108,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         """
         config = {**self.get_config(), "name": name}
         if dtype is not None:
-            # A part without a `get_config` of its own cannot serialize a policy object.
+            # A part that does not override `get_config` cannot serialize a policy object.
             policy = keras.dtype_policies.get(dtype)
             config["dtype"] = keras.dtype_policies.serialize(policy)
         return type(self).from_config(config)
@@ -129,7 +129,7 @@ class Positions(NotesLayer, keras.layers.Layer):
 
 
 def part_config(part):
-    """Serialize a part for the config of the layer that holds and builds it."""
+    """Serialize a part for the config of the layer that owns and builds it."""
     config = keras.saving.serialize_keras_object(part)
     if config is not None:
         config.pop("build_config", None)
@@ -144,9 +144,9 @@ def with_part(config):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class NoPositions(Positions):
-    """Tell nothing about the order of tokens, to compare with the parts that do.
+    """Ignore the order of tokens, for comparison with the parts that do not.
 
-    Without a mask self-attention is then blind to order: permuting the tokens permutes the outputs.
+    Without a mask, permuting the tokens then permutes the outputs of self-attention.
 
     Example:
         >>> NoPositions().add(tf.ones((1, 2, 3))).numpy().sum()
@@ -159,7 +159,7 @@ class Positional_Encoding(Positions):
     """Add a sinusoidal encoding of its position to every token.
 
     PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)),
-    "Attention Is All You Need", section 3.5. The part of a model that was given no `Architecture`.
+    "Attention Is All You Need", section 3.5. The default of models without an `Architecture`.
 
     Args:
         max_position: int, the number of positions in the table.
@@ -205,7 +205,7 @@ class Positional_Encoding(Positions):
         return x + tf.cast(codes, x.dtype)
 
     def _length_checks(self, x):
-        expected = f"at most {self.max_position} positions, those of the table"
+        expected = f"at most {self.max_position} positions, the size of the table"
         remedy = "Shorten the sequence or enlarge the table (max_position, pe_input, pe_target)."
         message = f"{self.name}: expected {expected}, got more. {remedy}"
         if x.shape[1] is None:
@@ -221,7 +221,7 @@ class Positional_Encoding(Positions):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class SinusoidalPositions(Positions):
-    """Add the sines and cosines of `Positional_Encoding`, without a longest text.
+    """Add the sines and cosines of `Positional_Encoding`, to texts of any length.
 
     PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)), "Attention Is
     All You Need", section 3.5.
@@ -285,7 +285,7 @@ class LearnedPositions(Positions):
         return x + tf.cast(codes, x.dtype)
 
     def _length_checks(self, x, start):
-        expected = f"at most {self.max_position} positions, as were learned"
+        expected = f"at most {self.max_position} positions, the learned ones"
         remedy = "Shorten the text, or choose a larger max_position before training."
         message = f"{self.name}: expected {expected}, got more. {remedy}"
         if isinstance(start, int) and x.shape[1] is not None:
@@ -303,13 +303,13 @@ class LearnedPositions(Positions):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class RotaryPositions(Positions):
-    """Turn queries and keys by their position, so that scores depend on the distance alone.
+    """Rotate queries and keys by their position, so that scores depend only on the distance.
 
     Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2;
-    see `functional.rotary.rotate`.
+    see `functional.positions.rotate`.
 
     Args:
-        base: float, at least 1. For texts longer than those of training by a factor f, a base of
+        base: float, at least 1. For texts longer than in training by a factor f, a base of
             10000 f^(H / (H - 2)) keeps the fastest angles and slows the others.
         stretch: float, above 0: positions are divided by it; f interpolates.
         pairing: "interleaved" or "halves", which columns form a pair.
@@ -332,7 +332,7 @@ class RotaryPositions(Positions):
         self.base, self.stretch, self.pairing = base, stretch, pairing
 
     def rotate(self, heads, positions):
-        """See `Positions`: the heads, turned."""
+        """See `Positions`: the rotated heads."""
         width = heads.shape[-1]
         if width % 2:
             raise ArgumentError(
@@ -399,7 +399,7 @@ class ShawPositions(Positions):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class T5Positions(Positions):
-    """Add a learned number to a score, for the bucket of its distance and the head.
+    """Add a learned number to each score, chosen by the head and the bucket of the distance.
 
     Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
     Transformer", section 2.1. All layers of a stack share the numbers.
@@ -411,8 +411,7 @@ class T5Positions(Positions):
     Raises:
         ValueError: If a number is out of range.
 
-    Differs from T5: attention here divides the products of queries and keys by sqrt(H), T5 does
-    not.
+    Differs from T5: attention here divides the products of queries and keys by sqrt(H).
 
     Example:
         >>> part = T5Positions(num_buckets=8, max_distance=16)
@@ -455,13 +454,12 @@ class T5Positions(Positions):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class AlibiPositions(Positions):
-    """Lower a score by its distance times a slope, which differs from head to head.
+    """Lower each score by its distance times a slope, which differs between heads.
 
     -m_n |s - t|, Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases Enables
     Input Length Extrapolation", section 3. Nothing is learned.
 
-    Differs from the paper: it has causal attention only; here keys after the query count by their
-    distance too.
+    Differs from the paper, which has only causal attention: keys after the query have the term too.
 
     Example:
         >>> terms = AlibiPositions().by_distance(tf.ones((1, 2, 3, 4)), 3, causal=False)

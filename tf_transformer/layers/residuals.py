@@ -35,7 +35,7 @@ class Residual:
         raise NotImplementedError
 
     def __call__(self, x, sublayer, norm, dropout, training=None, tokens=None):
-        """Join a sublayer that returns a second value too, such as attention weights."""
+        """Join a sublayer that also returns a second value, such as attention weights."""
         second = None
 
         def first(x):
@@ -87,7 +87,7 @@ class PreNorm(Residual):
 
 @dataclasses.dataclass(frozen=True)
 class NoResidual(Residual):
-    """norm(dropout(f(x))): without the sum, to show what it is for.
+    """norm(dropout(f(x))), without the residual sum, to show what it is for.
 
     Example:
         >>> NoResidual().join(3.0, lambda x: x + 1, lambda x: 10 * x, lambda x: x)

@@ -1,4 +1,4 @@
-"""Attention layers with other scores than the scaled dot product.
+"""Attention layers with scores other than the scaled dot product.
 
 Axes: T target (query) length, S source (key) length, D width of queries, D_k width of keys,
 U units. Leading axes (batch, heads) are "...".
@@ -61,8 +61,8 @@ class MultiplicativeAttention(ScoredAttention, keras.layers.Layer):
             by default the Keras masks of `k` and `v`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
-        `q` is that of the output; it blocks nothing.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
+        the Keras mask of `q`, which blocks nothing.
 
     Raises:
         ValueError: If queries and keys have different widths, other sizes do not match, or the mask
@@ -93,16 +93,11 @@ class BilinearAttention(ScoredAttention, keras.layers.Layer):
         q: float tensor (..., T, D).
         k: float tensor (..., S, D_k).
         v: float tensor (..., S, D_v).
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
-        return_attention_weights: False returns None instead of the weights, which are not kept.
-        causal: bool, True also blocks every key that comes after its query.
-        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
-            by default the Keras masks of `k` and `v`.
+        mask, return_attention_weights, causal, k_mask, v_mask: see `MultiplicativeAttention`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
-        `q` is that of the output; it blocks nothing.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
+        the Keras mask of `q`, which blocks nothing.
 
     Raises:
         ValueError: If inputs do not match each other or the widths the layer was built for, or the
@@ -139,17 +134,13 @@ class AdditiveAttention(ScoredAttention, keras.layers.Layer):
         q: float tensor (..., T, D).
         k: float tensor (..., S, D_k).
         v: float tensor (..., S, D_v).
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
         return_attention_weights: False returns None instead of the weights; then no tensor has
             T x S elements.
-        causal: bool, True also blocks every key that comes after its query.
-        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
-            by default the Keras masks of `k` and `v`.
+        mask, causal, k_mask, v_mask: see `MultiplicativeAttention`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The Keras mask of
-        `q` is that of the output; it blocks nothing.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
+        the Keras mask of `q`, which blocks nothing.
 
     Raises:
         ValueError: If `units` is not a positive integer, inputs do not match each other or the

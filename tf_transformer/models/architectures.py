@@ -1,4 +1,4 @@
-"""Architectures of published models, and what they are made of."""
+"""Architectures of published models: their parts and sizes."""
 
 import dataclasses
 
@@ -34,16 +34,16 @@ class PublishedArchitecture(Architecture):
 
     @property
     def sizes(self):
-        """dict, the sizes besides that of the vocabulary."""
+        """dict, the sizes except the vocabulary size."""
         return {name: getattr(self, name) for name in SIZES}
 
     def choices(self):
-        """Return the parts alone, an `Architecture`."""
+        """Return only the parts, an `Architecture`."""
         names = [field.name for field in dataclasses.fields(Architecture)]
         return Architecture(**{name: getattr(self, name) for name in names})
 
     def to_dict(self):
-        """See `Architecture`: the parts alone."""
+        """See `Architecture`: only the parts."""
         return self.choices().to_dict()
 
     def model(self, vocab_size=None):
@@ -194,7 +194,7 @@ def get(name):
         `PublishedArchitecture`.
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: If the name is unknown.
 
     Example:
         >>> get("transformer-big").d_model

@@ -1,4 +1,4 @@
-"""What all models have in common: how they are trained, saved and exported."""
+"""Base of all models: how they are trained, saved and exported."""
 
 import copy
 from pathlib import Path
@@ -13,18 +13,17 @@ from tf_transformer.layers.base_layer import WholeState
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BaseModel(WholeState, keras.Model):
-    """A `keras.Model` with its variables before training, and files that can be loaded.
+    """A `keras.Model` that creates its variables before training and saves only loadable files.
 
     `fit` creates all variables, including the optimizer's, before it traces a step. Otherwise Keras
-    creates missing variables in the first step. TensorFlow traces such a step twice, and each
+    creates missing variables in the first step, which TensorFlow then traces twice, and each
     variable adds conditionals to the first trace: for a Transformer of 2 + 2 layers, this is half
     of the time before training begins. Metrics given by name (`metrics=["accuracy"]`) still create
     variables in the first step; metric objects do not.
 
     Attributes:
-        input_signature: what `export` traces the model with: `tf.TensorSpec`s in the structure of
-            `inputs`. A subclass defines it. None: not known; Keras then builds what is not built
-            in the first step.
+        input_signature: `tf.TensorSpec`s in the structure of `inputs`, with which `export` traces
+            the model. A subclass defines it. If None, Keras builds the model in the first step.
         ignore_class: the label that does not count in the model's task, see
             `SmoothedCrossentropy`.
 
@@ -51,10 +50,10 @@ class BaseModel(WholeState, keras.Model):
 
     input_signature = None
     ignore_class = "auto"
-    _is_traced = False  # parts that only serve as models for others are never built
+    _is_traced = False  # parts that are only templates are never built
 
     def compile(self, *args, **kwargs):
-        """See `keras.Model`; losses and metrics with `ignore_class="auto"` get the model's."""
+        """See `keras.Model`; losses and metrics with `ignore_class="auto"` use the model's."""
 
         def fitting(part):
             if self.ignore_class == "auto" or getattr(part, "ignore_class", None) != "auto":
@@ -68,7 +67,7 @@ class BaseModel(WholeState, keras.Model):
         super().compile(*args, **kwargs)
 
     def compile_from_config(self, config):
-        """Compile a model that is loaded, which Keras leaves to classes with a `compile`."""
+        """Compile a loaded model, which Keras leaves to classes that override `compile`."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
             self.optimizer.build(self.trainable_variables)
@@ -81,9 +80,9 @@ class BaseModel(WholeState, keras.Model):
         return super().make_train_function(force)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Build with the batch of one replica, not with the mean of all as Keras.
+        """Build with the batch of one replica, not with the mean of all as in Keras.
 
-        A mean of ids is float, and there is none of batches of different sizes.
+        A mean of ids is float, and batches of different sizes have none.
         """
         if iterator is not None and self._distribute_strategy is not None:
             local_results = self._distribute_strategy.experimental_local_results
@@ -105,8 +104,8 @@ class BaseModel(WholeState, keras.Model):
         """Save as `.keras`: see `keras.Model`.
 
         Raises:
-            ValueError: If the name ends in anything else: Keras 3.15 writes HDF5 files of models
-                such as this one, and cannot read them. Or if the model is quantized.
+            ValueError: If the model is quantized, or the name ends in anything else: Keras 3.15
+                writes HDF5 files of such models, but cannot read them.
         """
         if zipped is not False and not str(filepath).startswith("hf://"):
             _check_file(filepath)
@@ -122,8 +121,8 @@ class BaseModel(WholeState, keras.Model):
         """See `keras.Model`.
 
         Raises:
-            ValueError: Also if the file has more weights than the model, such as those of a model
-                with more layers, and `skip_mismatch` is False. Keras would ignore them.
+            ValueError: Also if the file has more weights than the model, as from a model with more
+                layers, and `skip_mismatch` is False. Keras would ignore them.
         """
         is_whole = str(filepath).endswith(".weights.h5") and Path(filepath).is_file()
         if is_whole and self.built and not skip_mismatch:
@@ -143,7 +142,7 @@ class BaseModel(WholeState, keras.Model):
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
     ):
-        """See `keras.Model`; ids are int32, of any batch size and length, if not given."""
+        """See `keras.Model`; by default, ids are int32, of any batch size and length."""
         self._build_first()
         if input_signature is None:
             input_signature = [self.input_signature]
@@ -155,7 +154,7 @@ class BaseModel(WholeState, keras.Model):
         return tf.function(self.__call__, input_signature=[self.input_signature], autograph=False)
 
     def build_from_config(self, config):
-        """Also builds the layers that a subclass adds to a model, whose weights come next."""
+        """Also build the layers that a subclass adds to a model, whose weights come next."""
         super().build_from_config(config)
         self._build_first()
 
@@ -188,7 +187,7 @@ class BaseModel(WholeState, keras.Model):
 
 
 def _check_file(path):
-    """Refuse all but `.keras`."""
+    """Refuse all names but `.keras`."""
     if not str(path).endswith(".keras"):
         raise ArgumentError(
             "filepath",

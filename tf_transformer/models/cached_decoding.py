@@ -25,21 +25,21 @@ def first_state(caches, batch_size, beam_size, max_length):
     return {
         "position": tf.constant(0),
         "caches": caches,
-        # The row that wrote the token each row has read at each position; -1: none yet.
+        # Which row wrote the token that each row has read at each position; -1: none yet.
         "lineage": tf.fill((batch_size, beam_size, max_length), -1),
-        "source": {},  # what else `decoder.step` reads
+        "source": {},  # further inputs of `decoder.step`
     }
 
 
 class DecodingModel(TakesIds, NotesLayer, BaseModel):
     """Base class of the models that decode with a cache: `step`, `reorder` and `resize`.
 
-    The K rows of a sentence share one cache. A row that branches off another copies nothing: its
-    lineage records which row wrote each of its tokens, and a mask shows it those slots only.
+    The K rows of a sentence share one cache. A row that forks from another copies nothing: its
+    lineage records which row wrote each of its tokens, and a mask shows it only those slots.
 
-    A model has `decoder`, an `Encoder` or `Decoder`; `start`, which returns `first_state` and what
-    else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict `_arguments`,
-    and `architecture`, None or an `Architecture`.
+    A subclass has `decoder`, an `Encoder` or `Decoder`; `start`, which returns `first_state` and
+    whatever else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict
+    `_arguments`, and `architecture`, None or an `Architecture`.
 
     Example:
         >>> from tf_transformer import LanguageModel, greedy_decode
@@ -100,7 +100,7 @@ class DecodingModel(TakesIds, NotesLayer, BaseModel):
             state: from `start` or `step`.
             sentences: int32 tensor (B',), the indices of the sentences to keep.
             room: int or scalar int32 tensor, the number of tokens per sentence that the new state
-                can hold, unless it already holds more.
+                has room for, unless it already has room for more.
 
         Returns:
             The state.

@@ -31,24 +31,24 @@ class LanguageModel(DecodingModel):
         vocab_size: int, V.
         max_position: int, the longest text in tokens.
         rate: float, dropout rate.
-        architecture: None for that of the paper, `Architecture(Positional_Encoding(max_position))`;
-            or another one. Texts may then be as long as its positions allow, and `max_position`
-            only limits what is decoded.
+        architecture: None for the paper's, `Architecture(Positional_Encoding(max_position))`; or
+            another one. Texts may then be as long as its positions allow, and `max_position` only
+            limits decoding.
 
     Call arguments:
         ids: integer tensor (B, T), 0 = padding, usually beginning with the start token.
         training: bool or None; dropout is only applied if true.
 
     Returns:
-        float tensor (B, T, V), logits: those at t predict the token at t + 1.
+        float tensor (B, T, V); the logits at t predict the token at t + 1.
 
     Raises:
         ValueError: If a text is longer than the positions of the architecture, or `d_model` is not
             divisible by `num_heads`.
 
-    Differs from the papers: theirs are GPT's layers with learned positions and GELU, which is
-    `Architecture(LearnedPositions(max_position), feed_forward=FeedForward("gelu_new"))`; by default
-    the layers are those of "Attention Is All You Need", with embeddings scaled by sqrt(D).
+    Differs from the papers, which use GPT's layers with learned positions and GELU:
+    `Architecture(LearnedPositions(max_position), feed_forward=FeedForward("gelu_new"))`. The
+    default layers are those of "Attention Is All You Need", with embeddings scaled by sqrt(D).
 
     Example:
         >>> model = LanguageModel(2, 8, 2, 32, vocab_size=13, max_position=16)
@@ -109,16 +109,16 @@ class LanguageModel(DecodingModel):
     def start(self, prompt, max_length, beam_size=1):
         """Create the initial state for `step`.
 
-        A prompt is read like the text after it, one token per step: while a text has a next token
-        in its prompt, `step` allows only that token, with probability 1. So every decoding strategy
-        follows the prompt: the decoded text begins with it, its length counts, its score does not.
-        A prompt that contains the end token ends there.
+        A prompt is read like the text after it, one token per step: within the prompt, `step`
+        allows only its next token, with probability 1. So every decoding strategy follows the
+        prompt: the decoded text begins with it, and its tokens count for the length but not for the
+        score. A prompt that contains the end token ends there.
 
         Args:
             prompt: integer tensor (B, P), how each text begins after its start token; 0 = padding
                 at the end of shorter ones. P may be 0.
             max_length: int or scalar int32 tensor L <= max_position, the maximum number of steps,
-                those of the prompt included; with 0, `resize` sets it later.
+                including the prompt; with 0, `resize` sets it later.
             beam_size: int K, the number of rows per text; they are adjacent.
 
         Returns:
@@ -145,7 +145,7 @@ class LanguageModel(DecodingModel):
         return {**first_state(caches, batch_size, beam_size, max_length), "prompt": prompt}
 
     def step(self, tokens, state):
-        """Read one token per row and predict the next, or give the next one of the prompt.
+        """Read one token per row and predict the next, or return the next one of the prompt.
 
         Args:
             tokens: integer tensor (B * K,), the start token first.
@@ -166,8 +166,8 @@ class LanguageModel(DecodingModel):
 
 
 def _padded_at_the_end(prompt):
-    """Refuse padding before a token: `step` would choose tokens of its own there."""
+    """Refuse padding before a token, where `step` would choose its own tokens."""
     gap = (prompt[:, :-1] == 0) & (prompt[:, 1:] != 0)  # (B, P - 1)
     expected = "padding, id 0, only at the end of a text"
-    error = ArgumentError("prompt", expected, "it before a token", "Pad on the right.")
+    error = ArgumentError("prompt", expected, "padding before a token", "Pad on the right.")
     return asserted(prompt, ~tf.reduce_any(gap), error)

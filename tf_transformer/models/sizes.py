@@ -1,4 +1,4 @@
-"""Sizes of a model against its vocabulary and its weights.
+"""Checks of a model's sizes against its vocabulary and its weights.
 
 Axes: V vocabulary.
 """
@@ -10,9 +10,9 @@ _SLACK = 2**16  # numbers
 
 
 def check_sizes(source, found, embedded, width, key_dim, layers, architecture=None):
-    """Refuse sizes far beyond what a file of weights holds, before a model of them is built.
+    """Refuse sizes far beyond the weights in a file, before a model of them is built.
 
-    A smaller difference is left to whoever compares the shapes.
+    Smaller differences are found when the shapes are compared.
     """
     fewest = embedded + sum(
         count * width * (2 * heads * key_dim + inner) for count, heads, inner in layers
@@ -28,13 +28,13 @@ def check_sizes(source, found, embedded, width, key_dim, layers, architecture=No
         raise ArgumentError(
             "path",
             f"the sizes of a model with at most {found:,} weights",
-            f"those of one with at least {fewest:,}",
+            f"the sizes of one with at least {fewest:,}",
             place=source,
         )
 
 
 def check_vocabulary(model, tokenizer, name="tokenizer"):
-    """Check that a model has a row for each token; further rows are harmless."""
+    """Check that a model has a row for each token; more rows are harmless."""
     rows = min(_sizes(model.get_config()).values())
     if rows < tokenizer.vocab_size:
         raise ArgumentError(
@@ -49,22 +49,22 @@ def check_vocabulary(model, tokenizer, name="tokenizer"):
 def with_vocab_size(model, vocab_size, target_vocab_size=None):
     """Return a model with more rows of embeddings, for tokens that were added to its tokenizer.
 
-    The new model has the old one's weights. The further rows of the embeddings, of the output
-    projection and of its bias are initialized as in a new model. What shares a table shares the new
-    one. The old model is unchanged; `compile` the new one before `fit`.
+    The new model has the old one's weights. The added rows of the embeddings, the output projection
+    and its bias are initialized as in a new model. Shared tables stay shared. The old model is
+    unchanged; `compile` the new one before `fit`.
 
     Args:
         model: a built `Transformer`, `LanguageModel` or model of `tf_transformer.bert`.
-        vocab_size: int V, the size of the vocabulary, `tokenizer.vocab_size` or more (a multiple of
-            8 is faster on some devices). Of a `Transformer`, that of the source.
+        vocab_size: int V, the size of the vocabulary (the source's of a `Transformer`),
+            `tokenizer.vocab_size` or more; a multiple of 8 is faster on some devices.
         target_vocab_size: None, or int, for a `Transformer` whose target has another vocabulary.
 
     Returns:
         A built model of the same class.
 
     Raises:
-        ValueError: If the model has no weights yet, has weights in int8 or no vocabulary of its
-            own, or a size is smaller than the model's.
+        ValueError: If the model has no weights yet, int8 weights or no vocabulary, or a size is
+            smaller than the model's.
 
     Example:
         >>> import tensorflow as tf
@@ -104,11 +104,11 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
                 name.removeprefix("input_"),
                 f"an integer of at least {size}, the model's",
                 f"{new[name]!r}",
-                "No token may lose its row.",
+                "Every token must keep its row.",
             )
     inner = {"config": {**config["config"], **new}} if "config" in config else new
     larger = type(model).from_config({**config, **inner})
-    larger.build_from_config(model.get_build_config())  # with the layers that are frozen
+    larger.build_from_config(model.get_build_config())  # also restores which layers are frozen
     for weight, old in zip(larger.weights, model.weights, strict=True):
         value = weight.numpy()
         value[tuple(map(slice, old.shape))] = old.numpy()

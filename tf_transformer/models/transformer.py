@@ -25,7 +25,7 @@ class Transformer(DecodingModel):
     "Attention Is All You Need", figure 1. The masks are created internally from padding id 0.
 
     Args:
-        num_layers: int, number of encoder layers and of decoder layers; or both numbers.
+        num_layers: int, number of encoder layers and of decoder layers; or a pair of both numbers.
         d_model: int, model width D.
         num_heads: int, number of heads; must divide `d_model`.
         dff: int, inner width of the feed-forward networks.
@@ -34,12 +34,12 @@ class Transformer(DecodingModel):
         rate: float, dropout rate.
         share_embeddings: True uses one table as source embedding, target embedding and output
             projection (paper section 3.4); this requires a joint vocabulary.
-        architecture: None for that of the paper, with `Positional_Encoding(pe_input)` and
+        architecture: None for the paper's, with `Positional_Encoding(pe_input)` and
             `Positional_Encoding(pe_target)`; or an `Architecture`, for example
             `Architecture(RotaryPositions())`. Texts may then be as long as its positions allow,
-            and `pe_target` only limits what is decoded.
+            and `pe_target` only limits decoding.
         layer_sizes: None, or a dict with the `layer_sizes` of `Encoder` and `Decoder`, "encoder"
-            and "decoder": what `compression.pruned` leaves.
+            and "decoder", as after `compression.pruned`.
 
     Call arguments:
         inputs: `(inp, tar)`, integer tensors (B, S) and (B, T), 0 = padding; `tar` begins with
@@ -54,8 +54,8 @@ class Transformer(DecodingModel):
         ValueError: If `share_embeddings` is used with two vocabulary sizes, a sequence is longer
             than the positions of the architecture, or `d_model` is not divisible by `num_heads`.
 
-    Differs from the notes: attention weights are only returned on request, since they take memory
-    that training does not need to spend.
+    Differs from the notes: attention weights are only returned on request, to save memory in
+    training.
 
     Example:
         >>> model = Transformer(2, 8, 2, 32, 11, 13, pe_input=16, pe_target=16)
@@ -140,7 +140,7 @@ class Transformer(DecodingModel):
         if len(shapes) != 2 or not all(isinstance(shape, tuple | list) for shape in shapes):
             raise ArgumentError(
                 "input_shape",
-                "those of (inp, tar), such as ((None, None), (None, None))",
+                "the shapes of (inp, tar), such as ((None, None), (None, None))",
                 input_shape,
             )
         source_shape, target_shape = shapes

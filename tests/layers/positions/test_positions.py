@@ -216,10 +216,10 @@ def test_learned_positions_are_rows_of_a_table():
     part.build((None, None, 4))
     x = normal(B, 3, 4)
     np.testing.assert_array_equal(part(x, start=5), x + part.table.numpy()[5:8])
-    with pytest.raises(ValueError, match="9 positions, as were learned, got length 10"):
+    with pytest.raises(ValueError, match="9 positions, the learned ones, got length 10"):
         part(x, start=7)
     traced = tf.function(part, input_signature=[tf.TensorSpec((1, None, 4))])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="9 positions, as were learned"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="9 positions, the learned ones"):
         traced(tf.zeros((1, 10, 4)))
 
 

@@ -256,7 +256,7 @@ def test_lengths_beyond_those_of_the_config():
     for name, choice in CHOICES.items():
         model = made(choice)
         if "learned" in name:
-            with pytest.raises(ValueError, match="9 positions, as were learned, got length 10"):
+            with pytest.raises(ValueError, match="9 positions, the learned ones, got length 10"):
                 model(long)
         else:
             assert np.isfinite(model(long)["sequence_output"]).all()

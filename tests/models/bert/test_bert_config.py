@@ -249,7 +249,7 @@ def test_a_rate_that_is_no_number(tmp_path, value):
         ({**HUGGING_FACE, "pruned_heads": [1]}, "pruned_heads: expected {.*got \\[1\\]"),
         (
             {**HUGGING_FACE, "quantization_config": {"bits": 8}},
-            "quantization_config: expected None in .* Not supported: weights in another form",
+            "quantization_config: expected None in .* Not supported: weights in another format",
         ),
         ({**GOOGLE, "num_labels": "3"}, "num_labels: expected an integer in .* got '3'"),
         ({**HUGGING_FACE, "hidden_act": "prelu"}, "hidden_act: expected one of gelu"),

@@ -97,7 +97,7 @@ def test_is_written_and_read_again(tmp_path, pooling, normalize):
         (
             {"pooling_mode_mean_tokens": True, "include_prompt": False},
             ("Transformer", "Pooling"),
-            "include_prompt: expected True .* Not supported: leaving the tokens of a prompt out",
+            "include_prompt: expected True .* Not supported: leaving out the tokens of a prompt",
         ),
         (
             {"pooling_mode_mean_tokens": True, "pooling_mode_attention": False},

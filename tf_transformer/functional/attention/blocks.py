@@ -145,7 +145,7 @@ class Grid:
         return over_blocks(self.queries.count, over_heads, state)
 
     def future(self, j, past=0):
-        """bool (t, S): which keys are later than a query of block `j`, after `past` others."""
+        """bool (t, S): which keys are after each query of block `j`; query 0 is at `past`."""
         return tf.range(self.keys) > tf.expand_dims(past + self.queries.indices(j), 1)
 
     def rows_of(self, x, i, j):
@@ -153,7 +153,7 @@ class Grid:
         return self.queries.cut(self.heads.cut(x, 0, i), 1, j)
 
     def new_rows_of(self, x, i, j):
-        """The same with zeros for rows that an earlier block has counted."""
+        """`rows_of` with zeros for rows that an earlier block also has."""
         x = self.rows_of(x, i, j)
         for blocks, at, shape in ((self.queries, j, (-1, 1)), (self.heads, i, (-1, 1, 1))):
             if not isinstance(blocks.overlap, int) or blocks.overlap:
@@ -168,12 +168,12 @@ class Grid:
         return array.unstack(tf.zeros((count, *shape), self.dtype)) if None in static else array
 
     def array_of_rows(self, width):
-        """A TensorArray for what `rows_of` cuts."""
+        """A TensorArray for blocks from `rows_of`."""
         count = self.heads.count * self.queries.count
         return self.array(count, self.heads.size, self.queries.size, width)
 
     def join_rows(self, array, width):
-        """Join such an array, (R, T, W)."""
+        """Join the blocks of an `array_of_rows`, (R, T, W)."""
         heads, queries = self.heads, self.queries
         shape = heads.count, queries.count, heads.size, queries.size, width
         joined = queries.join(tf.reshape(array.stack(), shape), axis=1)
@@ -186,7 +186,7 @@ class Grid:
 
 
 class OfQueries:
-    """A tensor (..., T, W): how it is cut into blocks, and how their gradients are put together."""
+    """Cuts a tensor (..., T, W) into blocks, and joins the gradients of the blocks."""
 
     def __init__(self, grid, x):
         self.grid, self.x = grid, merge_leading(x)  # (R, T, W)
@@ -209,100 +209,115 @@ class OfQueries:
 
 
 class OfHeads:
-    """The same for a tensor (..., S, W), of which every query needs all rows."""
+    """Like `OfQueries`, for a tensor (..., S, W) of which every query needs all rows."""
 
     def __init__(self, grid, x):
         self.grid, self.x = grid, merge_leading(x)
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         return self.grid.heads.cut(x, 0, i)  # (r, S, W)
 
     def start(self):
+        """See `OfQueries`."""
         return self.grid.array(self.grid.heads.count, self.grid.heads.size, *shape_of(self.x)[1:])
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         return state.write(i, state.read(i) + gradient)
 
     def finish(self, state):
+        """See `OfQueries`."""
         return self.grid.join_heads(state.stack(), *shape_of(self.x)[1:])
 
 
 class OfAll:
-    """The same for a tensor that every block needs as a whole, such as a table."""
+    """Like `OfQueries`, for a tensor that every block needs as a whole, such as a table."""
 
     def __init__(self, x):
         self.x = x
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         return x
 
     def start(self):
+        """See `OfQueries`."""
         return tf.zeros_like(self.x)
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         return state + gradient
 
     def finish(self, state):
+        """See `OfQueries`."""
         return state
 
 
 class OfSomeHeads:
-    """The same for a tensor (..., 1, W) whose leading axes broadcast to the heads."""
+    """Like `OfQueries`, for a tensor (..., 1, W) whose leading axes broadcast to the heads."""
 
     def __init__(self, grid, x):
         self.grid, self.x, self._at = grid, merge_leading(x), places(x, grid.lead)
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         return tf.gather(x, self.grid.heads.cut(self._at, 0, i))  # (r, 1, W)
 
     def start(self):
+        """See `OfQueries`."""
         return tf.zeros_like(self.x)
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         at = tf.expand_dims(self.grid.heads.cut(self._at, 0, i), 1)
         return tf.tensor_scatter_nd_add(state, at, gradient)
 
     def finish(self, state):
+        """See `OfQueries`."""
         return state
 
 
 class OfPairs:
-    """The same for a tensor (..., T, S), a mask or, if blocks have one head, a bias."""
+    """Like `OfQueries`, for a tensor (..., T, S): a mask or, if blocks have one head, a bias."""
 
     def __init__(self, grid, x):
         self.grid, self.x, self._at = grid, merge_leading(x), places(x, grid.lead)
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         return tf.gather(self.grid.queries.cut(x, 1, j), self.grid.heads.cut(self._at, 0, i))
 
     def start(self):
+        """See `OfQueries`."""
         (heads, _, keys), queries = shape_of(self.x), self.grid.queries
         return self.grid.array(heads * queries.count, queries.size, keys)
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         at = self._at[i] * self.grid.queries.count + j
         return state.write(at, state.read(at) + gradient[0])
 
     def finish(self, state):
+        """See `OfQueries`."""
         (heads, _, keys), queries = shape_of(self.x), self.grid.queries
         blocks = tf.reshape(state.stack(), (heads, queries.count, queries.size, keys))
         return queries.join(blocks, axis=1)
 
 
 def recompute(attend, grid, inputs, constants=None, *, width, of_queries=lambda j: None):
-    """Attention in blocks of heads and queries, each computed again in the backward pass.
+    """Attention in blocks of heads and queries, each recomputed in the backward pass.
 
-    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost". Two blocks are in flight, so
-    that the matrix products of one overlap with the elementwise operations of the other.
+    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 
     Args:
         attend: function of `(i, j, shared, **parts)`, the output (r, t, `width`) of block `i` of
             the heads and `j` of the queries.
         grid: `Grid`.
-        inputs: dict from the name of a part to how it is cut and added up, such as `OfHeads`.
-        constants: dict of the same for parts without a gradient.
+        inputs: dict from the name of a part to how it is cut, such as `OfHeads`.
+        constants: the same for parts without a gradient.
         width: int.
-        of_queries: function of `j`, what all heads share with the queries of a block.
+        of_queries: function of `j`, what all heads of a block of queries share.
 
     Returns:
         (..., T, `width`), in the dtype of the grid.
@@ -339,7 +354,7 @@ def recompute(attend, grid, inputs, constants=None, *, width, of_queries=lambda 
             states = grid.loop(backward, states, of_queries)
             gradients = []
             for part, state in zip(inputs.values(), states, strict=True):
-                # One after the other, since joining holds the blocks and a copy of them in memory.
+                # One at a time: joining needs memory for the blocks and a copy of them.
                 with tf.control_dependencies(gradients):
                     gradients.append(tf.cast(part.finish(state), part.x.dtype))
             return gradients

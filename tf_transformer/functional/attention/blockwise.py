@@ -55,14 +55,7 @@ class DistanceTile:
 
 
 class TensorTile:
-    """A bias that is a tensor.
-
-    Args:
-        bias: float tensor that broadcasts to (..., T, S).
-
-    Attributes:
-        tensors: list of the tensors with a gradient.
-    """
+    """A bias tensor that broadcasts to (..., T, S); `tensors` are those with a gradient."""
 
     def __init__(self, bias):
         self.tensors = [bias]
@@ -116,15 +109,8 @@ def blockwise_attention(
     lie entirely in the future are skipped.
 
     Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, a float tensor that broadcasts to (..., T, S), added to the scores, or
-            `ByDistance`.
-        causal: bool, True also blocks key s for query t if s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
-            forward and backward; seed is an integer tensor (2,).
+        q, k, v, blocked, bias, causal, dropout: see `whole_attention`; the same weights are dropped
+            forward and backward.
         query_block, key_block: int, maximum t and s.
         compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
             bfloat16.
@@ -334,7 +320,7 @@ class _Tiles:
         return rows
 
     def first(self, i, j):
-        """Position of the first key of a tile minus that of its first query."""
+        """Position of the first key of a tile minus position of its first query."""
         return self.from_first_query + self.keys.start(j) - self.queries.start(i)
 
     def _collect(self, x, i, j, table):

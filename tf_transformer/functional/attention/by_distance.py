@@ -1,4 +1,4 @@
-"""What attention adds because of how far a key is from a query.
+"""Terms of attention that depend on the distance between query and key.
 
 Axes: T target (query) length, S source (key) length, H head width, D distances. Leading axes
 (batch, heads) are "...".
@@ -13,22 +13,22 @@ from tf_transformer.functional.attention.blocks import shape_of
 
 
 class ByDistance(tf.experimental.ExtensionType):
-    """Terms of the distance s - t between key s and query t, for the `bias` of attention.
+    """Terms that depend on the distance s - t between key s and query t, for the attention `bias`.
 
-    Query t and key s have the score (q_t (k_s + keys[d]) / sqrt(H)) + scores[d], and the value
-    v_s + values[d], where d is the column of their distance. There is one for each of the distances
-    -m to m, and longer ones have that of -m or m. Every plan reads the tables block by block.
+    Query t and key s have the score (q_t (k_s + keys[d]) / sqrt(H)) + scores[d] and the value
+    v_s + values[d], where d is the column of their distance. The columns are the distances -m to m;
+    longer ones are clipped to -m or m. Every plan reads the tables block by block.
 
     Args:
-        scores: None, or a float tensor (..., D), D = 2 m + 1, whose leading axes broadcast to those
-            of the scores, such as (N, D).
+        scores: None, or a float tensor (..., D), D = 2 m + 1, whose leading axes broadcast to the
+            leading axes of the scores, such as (N, D).
         keys: None, or a float tensor (D, H).
         values: None, or a float tensor (D, H_v).
-        first: int, position of key 0 minus that of query 0.
+        first: int, position of key 0 minus the position of query 0.
         has_gradient: False treats `scores` as constant, which saves time.
 
     Raises:
-        ValueError: If no table is given, or D is not an odd number of at least 3, the same for all.
+        ValueError: If no table is given, the tables differ in D, or D is not odd and at least 3.
 
     Example:
         >>> nearer_first = ByDistance(tf.constant([-1.0, 0.0, -1.0]))
@@ -69,11 +69,11 @@ class ByDistance(tf.experimental.ExtensionType):
 
     @property
     def tables(self):
-        """list, those of `keys` and `values` that are given."""
+        """The given tables among `keys` and `values`, as a list."""
         return [x for x in (self.keys, self.values) if x is not None]
 
     def unpack(self, tables):
-        """`(keys, values)` from a list like `tables`, None for what is not given."""
+        """`(keys, values)` from a list like `tables`; None for a missing table."""
         keys = None if self.keys is None else tables[0]
         return keys, None if self.values is None else tables[-1]
 
@@ -88,7 +88,7 @@ class ByDistance(tf.experimental.ExtensionType):
         return total
 
     def at(self, q, distances):
-        """The same for given distances, int32 (T, S), of queries (B, N, T, H): (B, N, T, S)."""
+        """`tensor` for given distances, int32 (T, S), of queries (B, N, T, H): (B, N, T, S)."""
         places, total = tf.clip_by_value(distances, -self.most, self.most) + self.most, 0.0
         if self.scores is not None:
             total += tf.gather(self.scores, places, axis=-1)
@@ -124,12 +124,12 @@ class ByDistance(tf.experimental.ExtensionType):
         return ByDistance(*tables, self.first, self.has_gradient)
 
     def from_query(self, start):
-        """The same for the queries from `start` on."""
+        """The terms for the queries from `start` on."""
         tables = self.scores, self.keys, self.values
         return ByDistance(*tables, self.first - start, self.has_gradient)
 
     def within(self, distance):
-        """The same for keys at most `distance` from a query, without columns for farther ones."""
+        """The terms for keys at most `distance` away, without columns for farther ones."""
         if not isinstance(self.most, int) or self.most <= distance:
             return self
         columns = self.first + tf.range(-distance, distance + 1)

@@ -32,8 +32,8 @@ def cached_attention(
 
     Without a mask, this gives rows `slot` to `slot + T - 1` of `scaled_dot_product_attention` with
     `causal=True` and the same `window`, at the cost of T rows. The cache has a fixed size, so every
-    step runs the same program. Filled slots never move: beams that branch off one another need no
-    copies, only masks that show each beam the slots of its own history.
+    step runs the same program. Filled slots never move: beams that fork need no copies, only
+    masks that show each beam the slots of its own history.
 
     Args:
         q: float tensor (B, N, T, H), the queries of the new positions.
@@ -45,7 +45,7 @@ def cached_attention(
         bias: None, a float tensor that broadcasts to (B, N, T, C), added to the scores, or
             `ByDistance`.
         distances: for `ByDistance` and `window`, an int32 tensor (T, C): position of the token in a
-            slot minus that of a query. By default a token's position is its slot.
+            slot minus position of the query. By default a token's position is its slot.
         window: None, or an int of at least 1: tokens more than `window` positions from a query are
             also blocked.
         jit: True, False or "auto", see `use_xla`.

@@ -55,7 +55,7 @@ def _attend(q, k, v, blocked):
     real, imag = tf.split(k, 2, axis=-1)
     turned = tf.concat([-imag, real], axis=-1)  # i k, whose real product with q is Im(q k^H)
     products = (tf.matmul(q, x, transpose_b=True) for x in (k, turned))
-    # The gradient of tf.abs is 0 where the product is 0; that of a square root is infinite.
+    # Where the product is 0, the gradient of tf.abs is 0; a square root's would be infinite.
     scores = tf.abs(tf.complex(*products))  # (..., T, S)
     scores *= tf.math.rsqrt(tf.cast(tf.shape(real)[-1], q.dtype))
     if blocked is not None:

@@ -109,8 +109,8 @@ def additive_mask(attention_mask):
         float32 tensor (B, 1, F or 1, T), which broadcasts over heads.
 
     Raises:
-        ValueError: If the mask is float, where 1.0 means blocked everywhere else here, or of
-            another rank.
+        ValueError: If the mask is float, since a float 1.0 means blocked in the rest of this
+            library, or if it has another rank.
 
     Example:
         >>> additive_mask([[[1, 0]]]).numpy().tolist()
@@ -131,7 +131,7 @@ def additive_mask(attention_mask):
 
 
 def with_key_masks(mask, k, *key_masks):
-    """Add Keras masks of keys and values to an attention mask: each of them blocks."""
+    """Add Keras masks of keys and values to an attention mask; each mask blocks."""
     masks = () if mask is None else (mask,)
     for key_mask in {id(one): one for one in key_masks if one is not None}.values():
         check_keras_mask(key_mask, k.shape[:-1])
@@ -155,7 +155,7 @@ def blocked_scores(mask, scores_shape):
     """Convert a mask of either convention to a bool mask with True = blocked.
 
     Args:
-        mask: None, a tuple of masks, of which each blocks, or one of
+        mask: None, a tuple of masks, each of which blocks, or one of
             float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
             any shape that broadcasts to the scores by NumPy's rules;
             bool, True = may attend (Keras, PyTorch): (B, N, T, S) or any shape that broadcasts to
@@ -279,7 +279,7 @@ def check_mask(mask, scores_shape, tokens=None):
         blocked = blocked_scores(mask, tf.TensorShape(scores_shape))
     except ValueError as error:
         return [*findings, str(error)]
-    if findings:  # wrong values: what it blocks is not what was meant
+    if findings:  # with wrong values, it does not block what was meant
         return findings
     blocked = np.broadcast_to(blocked.numpy(), scores_shape)
     return [*_of_shape(mask, scores_shape), *_of_meaning(blocked, padding)]

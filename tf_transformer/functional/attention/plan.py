@@ -20,24 +20,16 @@ _preferred_jit = contextvars.ContextVar("attention_jit", default="auto")
 
 
 def use_xla(jit, *shapes):
-    """Decide whether XLA compiles the attention core.
+    """Decide whether XLA compiles the attention core, for "auto" by this table.
 
     | where the core runs | "auto", unless `attention_plan` sets a default |
     |---|---|
     | in a function that XLA compiles, `jit_compile=True` | part of that program, in XLA's form |
     | on a GPU or TPU, all shapes known | compiled |
     | on a GPU or TPU, a size unknown, or `MOST_PROGRAMS` shapes compiled before | plain graph |
-    | on a CPU | plain graph, which is the faster one there (benchmarks/attention/NOTES.md) |
+    | on a CPU | plain graph, which is faster there (benchmarks/attention/NOTES.md) |
 
-    Args:
-        jit: True, False or "auto".
-        *shapes: static shapes of the inputs, with which "auto" counts its programs.
-
-    Returns:
-        bool.
-
-    Raises:
-        ValueError: If `jit` is none of the three.
+    `shapes` are the static shapes of the inputs, with which "auto" counts its programs.
     """
     _check_jit(jit)
     jit = _preferred_jit.get() if jit == "auto" else jit
@@ -71,8 +63,8 @@ def _is_admitted(shapes):
     return True
 
 
-# The most scores computed whole in a plain graph and by XLA: up to 64 MiB, blocks gain nothing; XLA
-# has no fast ones and takes up to 256 MiB. A block of whole rows takes 4 MiB, which fits into the
+# Most scores that are computed whole. Blocks gain nothing up to 64 MiB in a plain graph; XLA has no
+# fast ones and computes up to 256 MiB whole. A block of whole rows takes 4 MiB, which fits into the
 # caches of two cores (benchmarks/attention/NOTES.md).
 MOST_SCORES, MOST_SCORES_BY_XLA = 2**24, 2**26
 CACHED_SCORES = 2**20
@@ -85,10 +77,10 @@ class AttentionPlan:
     """A way to compute attention; all give the same result up to rounding.
 
     Args:
-        name: "whole" computes all T x S scores and can return the weights. "rowwise" computes the
-            scores of some heads and queries at a time, see `rowwise_attention`; "blockwise" those
-            of some queries and keys, see `blockwise_attention`; "windowed" only those in a window,
-            see `windowed_attention`. Only "whole" can return weights.
+        name: "whole" computes all T x S scores and is the only plan that can return the weights.
+            "rowwise" computes the scores of some heads and queries at a time, see
+            `rowwise_attention`; "blockwise", of some queries and keys, see `blockwise_attention`;
+            "windowed", only inside a window, see `windowed_attention`.
         most_scores: int, the block size of "rowwise" and "windowed".
         query_block, key_block: int, the tile size of "blockwise"; "windowed" has a query_block too.
 
@@ -120,17 +112,17 @@ class AttentionPlan:
 
 @contextlib.contextmanager
 def attention_plan(plan=None, *, jit=None):
-    """Set how attention is computed inside a `with` block, where a call leaves it open.
+    """Set how attention is computed inside a `with` block, for calls that do not choose it.
 
     Functions traced inside the block keep the plan, so build or `fit` the model there. Calls that
-    return attention weights are still computed whole. Calls with a window use "whole" and
-    "windowed" only, and calls without one all other plans.
+    return attention weights are still computed whole. "windowed" applies only to calls with a
+    window, "rowwise" and "blockwise" only to calls without one.
 
     Args:
         plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`; None keeps
             the plan set outside the block.
         jit: True compiles the attention core with XLA, False runs it as a plain TensorFlow graph,
-            "auto" chooses by the device, see `use_xla`; None keeps what is set outside the block.
+            "auto" chooses by the device, see `use_xla`; None keeps the setting outside the block.
 
     Raises:
         ValueError: If the plan or `jit` is unknown.
@@ -164,25 +156,13 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
     | no weights | up to `MOST_SCORES_BY_XLA` | rowwise | whole |
     | no weights | more | rowwise | blockwise |
 
-    With a window and without weights it is whole if there are fewer keys than in two tiles, which
-    have `WINDOW_QUERIES` or `window` / 2 queries each; otherwise, or if that is unknown, windowed.
+    With a window and without weights, the plan is whole if there are fewer keys than in two tiles
+    of `WINDOW_QUERIES` or, if more, `window` / 2 queries; if there are not, or if their number is
+    unknown, it is windowed. An unknown batch size counts as 1.
 
-    An unknown batch size counts as 1.
-
-    Args:
-        plan: "auto" (as above, unless `attention_plan` sets a default), "whole", "rowwise",
-            "blockwise", "windowed" or an `AttentionPlan`.
-        q_shape, k_shape: static shapes of queries and keys, (..., T, H) and (..., S, H).
-        weights_wanted: bool, whether the attention weights are returned.
-        compiled: bool, whether the core is compiled with XLA.
-        window: None, or int, see `scaled_dot_product_attention`.
-
-    Returns:
-        `AttentionPlan`.
-
-    Raises:
-        ValueError: If the plan is unknown, cannot return the requested weights, or does not fit
-            `window`: "windowed" needs one, "rowwise" and "blockwise" have none.
+    This is the choice of "auto", unless `attention_plan` sets a default. `q_shape` and `k_shape`
+    are static, (..., T, H) and (..., S, H). A given plan is refused if it cannot return the weights
+    or does not fit `window`: "windowed" needs one, "rowwise" and "blockwise" have none.
     """
     if plan != "auto":
         plan = _as_plan(plan)

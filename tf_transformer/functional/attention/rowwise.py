@@ -30,16 +30,14 @@ from tf_transformer.functional.dropout import dropout_factors, fold_in
 def attend_by_rows(
     grid, q, k, v, blocked, bias, dropout, first, keys_of=OfHeads, future=lambda j: None
 ):
-    """Softmax attention in blocks of heads and queries, each computed again for its gradient.
+    """Softmax attention in blocks of heads and queries, each recomputed for its gradient.
 
     Args:
         grid: `Grid`; S is the number of keys of its blocks.
         q, k, v: float tensors (..., T, H), (..., S', H), (..., S', H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S).
-        bias: None, a float tensor that broadcasts to (..., T, S), or `ByDistance`.
-        dropout: None, or `(rate, seed)`.
-        first: function of `j`, position of the first key minus that of the first query of block j.
-        keys_of: how blocks of `k` and `v` are cut.
+        blocked, bias, dropout: see `whole_attention`.
+        first: function of `j`, position of the first key minus position of block j's first query.
+        keys_of: how `k` and `v` are cut into blocks.
         future: function of `j`, None or (t, S), added to the scores.
 
     Returns:
@@ -93,19 +91,11 @@ def rowwise_attention(
 
     Softmax rows are independent, so a block of heads and queries with all their keys is a complete
     attention. The backward pass recomputes each block instead of storing it (Chen et al. 2016,
-    "Training Deep Nets with Sublinear Memory Cost"). Two blocks are in flight, so that the matrix
-    products of one overlap with the softmax of the other.
+    "Training Deep Nets with Sublinear Memory Cost").
 
     Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, a float tensor of the rank of `q` that broadcasts to (..., T, S), or
-            `ByDistance`.
-        causal: bool, True also blocks key s for query t if s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
-            forward and backward; seed is an integer tensor (2,).
+        q, k, v, blocked, bias, causal, dropout: see `whole_attention`; a bias tensor has the rank
+            of `q`, and the same weights are dropped forward and backward.
         most_scores: int, maximum number of scores in a block of more than one row.
 
     Returns:
@@ -145,7 +135,7 @@ def rowwise_attention(
 
 
 def _attend(q, k, v, blocked, bias, dropout, most_scores, past=None):
-    """Attention of queries that stand after `past` others, or without `causal`."""
+    """Attention of queries that follow `past` others, or, with None, without `causal`."""
     one_head = bias is not None and not isinstance(bias, ByDistance)
     grid = Grid(q, shape_of(k)[-2], most_scores, one_head=one_head)
     from_first_query = bias.first if isinstance(bias, ByDistance) else 0

@@ -1,6 +1,6 @@
 """Scaled dot-product attention, the core of every attention in this library.
 
-Also in groups of heads that share keys and values, and recorded for figures.
+Also for groups of heads that share keys and values, and with recording for figures.
 
 Axes: B batch, N heads, G heads of keys and values, T target (query) length, S source (key) length,
 H head width, W any width. Leading axes (batch, heads) are "...".
@@ -30,7 +30,7 @@ from tf_transformer.functional.tracing import in_xla_program
 
 
 def check_inputs(q, k, v):
-    """Check that queries, keys and values belong together, whatever the scores are."""
+    """Check that queries, keys and values match, for any kind of score."""
     if not (q.dtype.is_floating and k.dtype.is_floating and v.dtype.is_floating):
         raise ArgumentError(
             "q, k, v",
@@ -81,7 +81,7 @@ def scaled_dot_product_attention(
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
             (..., T, S); see `functional.attention.masks.blocked_scores`.
         bias: None, a float tensor that broadcasts to (B, N, T, S), added to the scores, or
-            `ByDistance`, what relative positions add, which no plan spreads over T x S at once.
+            `ByDistance`, the terms of relative positions, which no plan expands to T x S at once.
         causal: bool, True also blocks key s for query t if s > t, as `create_look_ahead_mask`
             does, without a T x S mask.
         window: None, or an int of at least 1: key s is also blocked for query t if |t - s| >
@@ -224,7 +224,7 @@ def _check_by_distance(bias, scores_shape, width, value_width):
         if table is not None and table.shape[1] != needed:
             raise ArgumentError(
                 "bias",
-                f"ByDistance with {name} of width {needed}, that of {name[0]}",
+                f"ByDistance with {name} of width {needed}, the width of {name[0]}",
                 tuple(table.shape),
             )
 
@@ -260,7 +260,7 @@ class RecordedAttention(NamedTuple):
 
 @contextlib.contextmanager
 def recorded_attention():
-    """Within this context, keep what each call of `grouped_attention` in this thread computes.
+    """Within this context, record the tensors of each `grouped_attention` call in this thread.
 
     Run the model eagerly: a graph would record the symbolic tensors of its trace.
     """
@@ -273,7 +273,7 @@ def recorded_attention():
 
 
 def record(queries, keys, weights):
-    """Keep the tensors of a call, if something records; see `RecordedAttention`."""
+    """Keep the tensors of a call inside `recorded_attention`; see `RecordedAttention`."""
     calls = _RECORD.get()
     if calls is not None:
         calls.append(RecordedAttention(queries, keys, weights))

@@ -1,4 +1,4 @@
-"""Attention with other scores than the scaled dot product: multiplicative, bilinear, additive.
+"""Attention with scores other than the scaled dot product: multiplicative, bilinear, additive.
 
 Axes: R heads of the whole batch, T target (query) length, S source (key) length, H width, D width
 of queries, D_k width of keys, F width of a projection, U units of the network; r, t and s are the
@@ -49,8 +49,8 @@ def multiplicative_attention(q, k, v, mask=None, **options):
     """Attention with the score q . k, the product of query and key without a scale.
 
     softmax(Q K^T) V: the score "dot" of Luong et al. 2015, "Effective Approaches to Attention-based
-    Neural Machine Translation", section 3.1. For vectors with N(0, 1) entries its standard
-    deviation is sqrt(H), so wide vectors give weights near 0 and 1 and small gradients;
+    Neural Machine Translation", section 3.1. For vectors with N(0, 1) entries, its standard
+    deviation is sqrt(H), so wide vectors lead to weights near 0 and 1 and small gradients;
     `scaled_dot_product_attention` divides by sqrt(H).
 
     Args:
@@ -77,7 +77,7 @@ def multiplicative_attention(q, k, v, mask=None, **options):
     """
     q, k = (tf.convert_to_tensor(x) for x in (q, k))
     if not (q.dtype.is_floating and k.dtype.is_floating):
-        return scaled_dot_product_attention(q, k, v, mask, **options)  # which says what is wrong
+        return scaled_dot_product_attention(q, k, v, mask, **options)  # raises the error
     # Both in float32: q sqrt(H) can overflow float16 and is rounded in bfloat16.
     dtype, wide = q.dtype, wide_dtype(q)
     q, k = tf.cast(q, wide), tf.cast(k, wide)

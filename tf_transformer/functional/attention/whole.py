@@ -129,11 +129,10 @@ def whole_attention_by_xla(
 ):
     """`whole_attention` as two programs that XLA compiles, one forward and one backward.
 
-    In a function that XLA compiles as a whole they are parts of its program. Three things make them
-    fast on a CPU. The softmax divides at the end, T x H times instead of T x S times. The backward
-    pass starts from exp(score - maximum) and the sums of its rows, so that it has no second
-    softmax; nothing else of the forward pass is kept. And no product has a large transposed left
-    side, see `_product_over_rows`.
+    Inside a function that XLA compiles, they become part of its program. Three things make them
+    fast on a CPU: the softmax divides at the end, T x H times instead of T x S times; the backward
+    pass starts from exp(score - maximum) and the sums of its rows, the only tensors kept, so it has
+    no second softmax; and no product has a large transposed left side, see `_product_over_rows`.
     """
     rate, seed = (0.0, None) if dropout is None else dropout
     if isinstance(bias, ByDistance):
@@ -157,7 +156,7 @@ def whole_attention_by_xla(
     return output, weights[0] if weights_wanted else None
 
 
-# Terms of keys and values have no gradient by hand.
+# Tables of keys and values have no handwritten gradient.
 _with_tables = tf.function(whole_attention, jit_compile=True, autograph=False)
 
 
@@ -211,7 +210,7 @@ def _backward(output, powers, sums, upstream, q, k, v, bias=None, **options):
 
 
 class _Case:
-    """What both passes make of the arguments, with all leading axes merged into one."""
+    """The arguments as both passes use them, with all leading axes merged into one."""
 
     def __init__(self, q, k, v, bias, blocked, seed, causal, rate):
         self.wide = tf.float64 if q.dtype == tf.float64 else tf.float32

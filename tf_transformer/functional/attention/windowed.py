@@ -115,14 +115,17 @@ class InWindow:
         self._shape = grid.heads.size, grid.keys, x.shape[-1]
 
     def cut(self, x, i, j):
+        """See `OfQueries`."""
         x = self.grid.heads.cut(x, 0, i)
         return _rows(x, self.grid.queries.start(j), self.grid.keys)  # (r, s, W)
 
     def start(self):
+        """See `OfQueries`."""
         done = self.grid.array_of_rows(self.x.shape[-1])
         return done, self.grid.array(self.grid.heads.count, *self._shape)
 
     def add(self, state, gradient, i, j):
+        """See `OfQueries`."""
         done, reached = state
         total, size = reached.read(i) + gradient, self.grid.queries.size
         # Later tiles do not reach the first t of these keys.
@@ -131,6 +134,7 @@ class InWindow:
         return done, reached.write(i, _padded(later, -2, 0, self.grid.keys))
 
     def finish(self, state):
+        """See `OfQueries`."""
         done, reached = state
         _, keys, width = self._shape
         last = self.grid.join_heads(reached.stack(), keys, width)
@@ -167,16 +171,9 @@ def windowed_attention(
     `causal`. The backward pass recomputes each tile instead of storing it.
 
     Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, a float tensor of the rank of `q` that broadcasts to (..., T, S), or
-            `ByDistance`.
+        q, k, v, blocked, bias, causal, dropout: see `whole_attention`; a bias tensor has the rank
+            of `q`, and the same weights are dropped forward and backward.
         window: int, key s is also blocked for query t if |t - s| > window.
-        causal: bool, True also blocks key s for query t if s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with probability rate, the same ones
-            forward and backward; seed is an integer tensor (2,).
         query_block: int, maximum t.
         most_scores: int, maximum number of scores in a tile of more than one head.
         compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as

@@ -28,14 +28,14 @@ class ComplexMultiHeadAttention(ComplexLayer):
 
     Concat(head_1, ..., head_N) W_O with head_n = softmax(|Q W_Q (K W_K)^H| / sqrt(H)) V W_V, Wang
     et al. 2020, "Encoding Word Order in Complex Embeddings", equations 13 and 14; see
-    `complex_attention` for the score, and for what differs from the paper.
+    `complex_attention` for the score.
 
     Args:
         d_model: int, the width D of queries and output.
         num_heads: int, N; must divide `d_model`.
 
     Call arguments:
-        q, k, v: complex tensors, or real ones, (B, T, D) and twice (B, S, any width).
+        q, k, v: complex or real tensors: q (B, T, D), k and v (B, S, any width).
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
             (B, N, T, S); see `functional.attention.masks.blocked_scores`.
         return_attention_weights: False returns None instead of the weights; then long texts are
@@ -130,7 +130,7 @@ class ComplexEncoderLayer(ComplexLayer):
         training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`.
         x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well; by default
-            the Keras mask of `x`, which is also that of the output.
+            the Keras mask of `x`, which the output inherits.
 
     Returns:
         (B, T, D), complex64, or complex128 under the policy "float64".
@@ -193,7 +193,7 @@ class ComplexEncoder(TakesIds, ComplexLayer):
     """A stack of complex encoder layers over a complex embedding.
 
     The Transformer encoder of Wang et al. 2020, "Encoding Word Order in Complex Embeddings",
-    appendix B. Positions are in the phases of the embedding; there is no longest text.
+    appendix B. Positions are in the phases of the embedding; text length is not limited.
 
     Args:
         num_layers: int, number of layers.
@@ -206,11 +206,11 @@ class ComplexEncoder(TakesIds, ComplexLayer):
         training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`; usually `create_padding_mask(x)`.
         x_mask: None, or bool tensor (B, S), False for padding, which is blocked as well; by default
-            the Keras mask of `x`, if the ids have one. It is also that of the output.
+            the Keras mask of `x`, if the ids have one. The output inherits it.
 
     Returns:
-        (B, S, D), complex64, or complex128 under the policy "float64"; `ComplexToReal` makes real
-        numbers of it.
+        (B, S, D), complex64, or complex128 under the policy "float64"; `ComplexToReal` converts
+        it to real numbers.
 
     Raises:
         ValueError: If `num_layers` is not a positive integer; see also

@@ -1,4 +1,4 @@
-"""Layers of complex numbers: dense, dropout, norm, feed-forward, embedding, and to real ones.
+"""Complex-valued layers: dense, dropout, norm, feed-forward, embedding, conversion to real.
 
 Axes: B batch, T length, D model width, V vocabulary.
 """
@@ -27,9 +27,9 @@ from tf_transformer.layers.flat_dense import FlatDense
 class ComplexLayer(NotesLayer, keras.layers.Layer):
     """Base of the layers that return complex tensors.
 
-    Whatever the dtype policy, outputs are complex64 and weights float32, since TensorFlow has no
-    complex type of half the precision; under "float64" they are complex128 and float64. Real inputs
-    are taken as complex ones without an imaginary part.
+    Outputs are complex64 and weights float32 even under a half-precision policy, since TensorFlow
+    has no half-precision complex dtype; under "float64" they are complex128 and float64. Real
+    inputs are treated as complex ones without an imaginary part.
 
     Example:
         >>> ComplexLayer(dtype="mixed_float16").real_dtype
@@ -175,8 +175,8 @@ class ComplexLayerNorm(ComplexLayer):
         (..., D), complex64, or complex128 under the policy "float64".
 
     Differs from the paper (Wang et al. 2020, "Encoding Word Order in Complex Embeddings", appendix
-    B): it normalizes the parts separately too, but over the batch. The code published with it has
-    layer normalization, with one scale and shift for both parts.
+    B), which also normalizes the parts separately, but over the batch. The code published with it
+    has layer normalization, with one scale and shift for both parts.
 
     Example:
         >>> ComplexLayerNorm()(tf.constant([[1 + 5j, 3 + 9j]])).numpy().round(3).tolist()
@@ -302,13 +302,13 @@ SCHEMES = ("own", "word-sharing", "dimension-sharing", "zero")
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ComplexEmbedding(TakesIds, ComplexLayer):
-    """Represent a word at a position by D complex numbers that turn as the position grows.
+    """Represent a word at a position by D complex numbers that rotate as the position grows.
 
     f(j, pos) = r_j exp(i (w_j pos + theta_j)) for word j, Wang et al. 2020, "Encoding Word Order in
     Complex Embeddings", equation 5. Amplitude r, frequency w and initial phase theta are learned.
     Moving a word by n positions multiplies it by exp(i w_j n), wherever it is.
 
-    Each of the three has a scheme, which says what shares a parameter:
+    Each of the three has a scheme, which defines what shares a parameter:
 
     | scheme | parameters | table |
     |---|---|---|
@@ -318,7 +318,7 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
     | "zero" | 0 | 0, not learned |
 
     The experiments of the paper have `phases="zero"`: initial phases made its accuracy worse (table
-    4). `frequencies="zero"` is its "complex-vanilla", which does not know positions. With both
+    4). `frequencies="zero"` is its "complex-vanilla", which ignores positions. With both
     "zero" this is a plain embedding.
 
     Args:
@@ -342,9 +342,9 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
             ids are not whole numbers, or, in eager mode, out of range; see `TokenEmbedding` for
             graphs.
 
-    Differs from the paper: section 3.1 lists the parameters of the two ways of sharing in the other
-    order; those of table 4 are these. The paper reduces phases modulo 2 pi after each step, which
-    does not change the embedding.
+    Differs from the paper: section 3.1 swaps the parameters of the two ways of sharing; table 4 has
+    them as here. The paper reduces phases modulo 2 pi after each step, which does not change the
+    embedding.
 
     Example:
         >>> embedding = ComplexEmbedding(11, 8, frequencies="word-sharing", phases="zero")

@@ -1,9 +1,9 @@
 """The attention of BERT, without the output projection, on matrices with a row for each token.
 
-Dense layers and norms process each token independently, so BERT computes on a matrix (M, width);
-only attention needs to know which rows belong together, which a layout says. Axes: B batch, F
-length of the queries ("from"), T length of the keys ("to"), M rows of the matrix, N heads, G heads
-of keys and values, H head width, W any width.
+Dense layers and norms process each token independently, so BERT computes on a matrix (M, width).
+Only attention needs to know which rows belong together: a layout. Axes: B batch, F length of the
+queries ("from"), T length of the keys ("to"), M rows of the matrix, N heads, G heads of keys and
+values, H head width, W any width.
 """
 
 import contextlib
@@ -95,7 +95,7 @@ class PackedLayout:
 
 
 def tokens_in(mask):
-    """Tell tokens from padding by an attention mask: a token is attended to."""
+    """Distinguish tokens from padding by an attention mask: tokens are attended to."""
     if mask is None or mask.shape.rank == 2:
         return mask
     return tf.reduce_any(mask, axis=list(range(1, mask.shape.rank - 1)))
@@ -218,11 +218,12 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         training=None,
         return_attention_weights=False,
     ):
-        """Attend from the tokens of one matrix to those of another.
+        """Attend from the tokens of one matrix to the tokens of another.
 
         Args:
             from_rows, to_rows: float tensors (M, width).
-            from_layout, to_layout: which rows are of which text, `PaddedLayout` or `PackedLayout`.
+            from_layout, to_layout: which text each row belongs to, `PaddedLayout` or
+                `PackedLayout`.
             mask, bias: see `scaled_dot_product_attention`.
             training: bool or None; dropout is only applied if true.
             return_attention_weights: bool.

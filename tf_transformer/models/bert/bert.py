@@ -1,4 +1,4 @@
-"""The BERT model, loaded and saved, and where its parameters are.
+"""The BERT model, loading and saving it, and a table of its parameters.
 
 Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 """
@@ -102,7 +102,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
 
     def __call__(self, *args, **kwargs):
-        """Also takes the inputs by name, as in transformers: `model(**tokens)`."""
+        """Also accepts the inputs by name, as in transformers: `model(**tokens)`."""
         names = self.input_signature.keys() & kwargs.keys()
         named = {name: kwargs.pop(name) for name in names}
         if named and len(args) == 1 and not isinstance(args[0], Mapping):
@@ -135,8 +135,8 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
             ignored_fields: collection of str, fields of the configuration file that are unknown
                 here and do not change what the model computes; others are refused.
             changes: fields of `BertConfig` that override the configuration file (`labels`, a
-                dropout rate, `pooler_activation="linear"`), and constructor arguments, except
-                `architecture`, which is that of the checkpoint.
+                dropout rate, `pooler_activation="linear"`), and constructor arguments except
+                `architecture`, which the checkpoint sets.
 
         Returns:
             The built model.
@@ -198,7 +198,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         Args:
             folder: str or Path; a model there is replaced.
             tokenizer_from: str or Path of a folder whose vocabulary files are copied; None keeps
-                those of the replaced model.
+                the replaced model's.
 
         Raises:
             FileExistsError: If the folder contains anything but a model.
@@ -219,7 +219,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         with replacing(folder, only_with="config.json") as beside:
             beside.mkdir()
             with_prefix = self.head_scope != "no head"
-            # `transformers` takes the number of labels as the output size of any head.
+            # `transformers` uses the number of labels as the output size of any head.
             config = self.config
             if not self.has_labels:
                 config = dataclasses.replace(config, labels=(), problem_type=None)
@@ -277,22 +277,21 @@ class Bert(PretrainedBert):
 
     Args:
         config: `BertConfig`, or its dict.
-        unpad: bool, True skips padding, which saves the time spent on it; the output for padding
-            is then 0. It only takes effect if the mask has rank 2, and not in a program that XLA
-            compiles, whose shapes are fixed.
-        architecture: None for that of BERT, or an `Architecture`. Its parts replace the positions
-            of `BertEmbeddings`, all normalizations up to the last layer, and what is in a layer;
-            `hidden_act` and `layer_norm_eps` then only concern heads, and only positions that have
-            a limit limit T.
+        unpad: bool, True skips padding, which saves time; the output for padding is then 0. It only
+            takes effect if the mask has rank 2, and not in XLA programs, whose shapes are fixed.
+        architecture: None for BERT's, or an `Architecture`. Its parts replace the positions of
+            `BertEmbeddings`, all normalizations up to the last layer, and the inside of the layers;
+            `hidden_act` and `layer_norm_eps` then only apply to heads, and T is only limited if its
+            positions have a limit.
 
     Call arguments:
-        inputs: dict of integer tensors, see `as_ids` for what else is taken:
+        inputs: dict of integer tensors, see `as_ids` for what else is accepted:
             input_ids (B, T);
             token_type_ids (B, T), the segment of each token; zeros if missing;
             attention_mask, 1 = may attend: (B, T), which tokens are not padding; (B, T, T), which
             token (axis 1) attends to which (axis 2); or (B, 1 or N, T, T). All ones if missing,
             even if input_ids are padded. Bool masks mean the same.
-            If input_ids are ragged, nothing attends beyond the end of a row, whatever the mask.
+            If input_ids are ragged, positions after the end of a row are always blocked.
         training: bool or None; dropout is only applied if true.
         return_hidden_states, return_attentions: bool.
 
@@ -304,8 +303,8 @@ class Bert(PretrainedBert):
 
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
-            is out of range, or T is larger than `max_position_embeddings`; see `BertEmbeddings` for
-            graphs.
+            is out of range, or T is larger than `max_position_embeddings`; for graphs, see
+            `BertEmbeddings`.
 
     Example:
         >>> model = Bert(BertConfig(13, 8, 2, 2, 16, max_position_embeddings=5))
@@ -384,7 +383,7 @@ class Bert(PretrainedBert):
         return PaddedLayout(*tf.unstack(tf.shape(x)[:2]))
 
     def variables_by_name(self):
-        """Same as in `PretrainedBert`, always under "bert/" whatever the model's own name."""
+        """Same as in `PretrainedBert`, always under "bert/", not the model's own name."""
         return {f"bert/{name}": variable for name, variable in super().variables_by_name().items()}
 
 

@@ -1,4 +1,4 @@
-"""The sizes and settings of a BERT, and those of published ones."""
+"""The sizes and settings of a BERT, and of published ones."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from tf_transformer.layers.architecture import check_layer_sizes
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 _MOST_LAYERS = 10_000
 _MAY_BE_NONE = ("embedding_size", "num_hidden_groups", "classifier_dropout", "layer_sizes")
-# Of Hugging Face -> what makes answers of the logits of a text classifier.
+# Hugging Face's problem types -> what turns a text classifier's logits into answers.
 _PROBLEM_TYPES = {
     "single_label_classification": "softmax",
     "multi_label_classification": "sigmoid",
@@ -21,10 +21,10 @@ _PROBLEM_TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """Architecture of a BERT model; the defaults are those of BERT-base, uncased.
+    """Architecture of a BERT model; the defaults are BERT-base, uncased.
 
-    Devlin et al. 2019, "BERT", section 3; `embedding_size` and `num_hidden_groups` are the two
-    ideas of Lan et al. 2020, "ALBERT", section 3.1. The field names match the published files.
+    Devlin et al. 2019, "BERT", section 3; `embedding_size` and `num_hidden_groups` are from Lan et
+    al. 2020, "ALBERT", section 3.1. The field names match the published files.
 
     Args:
         vocab_size: int, V.
@@ -47,13 +47,12 @@ class BertConfig:
         classifier_dropout: None (same as `hidden_dropout_prob`), or float, dropout rate before a
             classifier.
         labels: tuple of str, the class names of a classifier.
-        layer_sizes: None, or (heads, inner width) for each layer with its own weights, where
-            layers differ: what `compression.pruned` leaves. `num_attention_heads` then only gives
-            the width of a head.
-        problem_type: None, or a text classifier's kind as in Hugging Face's files:
-            "single_label_classification", of which one label is right;
-            "multi_label_classification", each label is right or not; or "regression", whose outputs
-            are numbers. See `answers`.
+        layer_sizes: None, or (heads, inner width) for each layer with its own weights, if layers
+            differ, as after `compression.pruned`. `num_attention_heads` then only sets the width of
+            a head.
+        problem_type: None, or the kind of a text classifier, as in Hugging Face's files:
+            "single_label_classification", one label is right; "multi_label_classification", each
+            label is right or not; or "regression", outputs are numbers. See `answers`.
         tie_word_embeddings: bool; models that predict words need True, since their output layer is
             the table of word embeddings.
 
@@ -169,16 +168,16 @@ class BertConfig:
 
     @property
     def answers(self):
-        """What makes answers of a text classifier's logits: "softmax", "sigmoid" or "linear".
+        """What turns a text classifier's logits into answers: "softmax", "sigmoid" or "linear".
 
-        As the pipeline of transformers: without a `problem_type` softmax over several labels, and
+        As in the pipeline of transformers: without a `problem_type`, softmax over several labels,
         sigmoid for one.
         """
         default = "sigmoid" if len(self.labels) == 1 else "softmax"
         return _PROBLEM_TYPES.get(self.problem_type, default)
 
     def size_of(self, group):
-        """The numbers of heads and of inner units of the layers with weights number `group`."""
+        """The numbers of heads and of inner units of the layers in group `group`."""
         if self.layer_sizes is None:
             return self.num_attention_heads, self.intermediate_size
         return self.layer_sizes[group]

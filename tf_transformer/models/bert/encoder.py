@@ -43,10 +43,10 @@ def bert_architecture(config):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ConfiguredLayer(NotesLayer, keras.layers.Layer):
-    """Base class for the parts of BERT: `config`, and `architecture`, None for that of BERT.
+    """Base class for the parts of BERT: `config`, and `architecture`, None for BERT's.
 
-    `parts` is what to build from, the `Architecture` in both cases. BERT's own has other names of
-    variables, those of the published checkpoints.
+    In both cases, layers are built from the `Architecture` `parts`. With None, variables are named
+    as in the published checkpoints.
     """
 
     def __init__(self, config, *, architecture=None, **kwargs):
@@ -77,9 +77,9 @@ class BertLayer(ConfiguredLayer):
 
     Devlin et al. 2019, section 3, whose variables are named as in the published checkpoints, from
     `attention/self/query/kernel` to `output/LayerNorm/beta`. With an `architecture` the sublayers
-    are those of `layers.EncoderLayer`; the dropout of attention weights and the initialization of
-    attention stay BERT's. Its feed-forward networks keep the initialization of Keras, whose
-    standard deviation is 0.023 in the size of BERT-base.
+    are as in `layers.EncoderLayer`, except BERT's dropout of attention weights and initialization
+    of attention. Its feed-forward networks keep the initialization of Keras, whose standard
+    deviation is 0.023 in the size of BERT-base.
     """
 
     ffn_before = ffn = None  # of an architecture
@@ -192,7 +192,7 @@ class BertLayer(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertArchitectureLayer(BertLayer):
-    """`BertLayer` with an architecture: files of weights have the name of this class."""
+    """`BertLayer` with an architecture; weight files contain the name of this class."""
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -204,8 +204,8 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
 
     Args:
         config: `BertConfig`, or its dict.
-        architecture: None, or an `Architecture`: its norm replaces LayerNorm, and its positions, if
-            they are added to embeddings, the table of positions. There is no table otherwise.
+        architecture: None, or an `Architecture`: its norm replaces LayerNorm. Its positions, if
+            they are added to embeddings, replace the table of positions; otherwise there is none.
 
     Call arguments:
         input_ids, token_type_ids: integer tensors (B, T); see `as_ids`.
@@ -217,11 +217,11 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         (B, T, E).
 
     Raises:
-        ValueError: If T is larger than the table of positions, or in eager mode an id is out of
+        ValueError: If T is larger than the table of positions, or, in eager mode, an id is out of
             range. If the positions of an architecture are fewer than `max_position_embeddings`,
-            which does not limit T otherwise.
+            which otherwise does not limit T.
         tf.errors.InvalidArgumentError: If, in a graph, an id is out of range or T is too large. XLA
-            cannot raise errors: there all outputs for that text are NaN.
+            cannot raise errors; there all outputs for that text are NaN.
     """
 
     ids_name = "input_ids"
@@ -276,14 +276,14 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
             & (token_type_ids >= 0)
             & (token_type_ids < config.type_vocab_size)
         )
-        if self.architecture is None:  # its positions would be those of other rows
+        if self.architecture is None:  # its positions would belong to other rows
             in_range &= tf.shape(input_ids)[1] <= config.max_position_embeddings
         input_ids, token_type_ids = (tf.cast(x, tf.int32) for x in (input_ids, token_type_ids))
         words = self._words(input_ids)  # (B, T, E)
         added, row, rows = self._added(token_type_ids)
         if self.positions is not None:
             words = self.positions.add(words)
-        # One more row, the last, for what is out of range.
+        # The last row is for ids that are out of range.
         nan = tf.constant(float("nan"), added.dtype)
         added = tf.concat([added, tf.fill((1, config.embedding_width), nan)], 0)
         embedded = words + tf.gather(added, tf.where(in_range, row, rows))
@@ -298,7 +298,7 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
             type_check, config: as in Keras; not used.
 
         Raises:
-            NotImplementedError: If the mode is another one.
+            NotImplementedError: For any other mode.
         """
         if mode != "int8":
             raise self._not_implemented_error(self.quantize)
@@ -320,9 +320,9 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         return tf.cast(words, self.compute_dtype)
 
     def _added(self, token_type_ids):
-        """What is added to the words: a table, the row for each token (B, T), the number of rows.
+        """The term added to the words: a table, the row for each token (B, T), the number of rows.
 
-        BERT's positions are part of it: all sums of a segment and a position are few rows.
+        It includes BERT's positions: the sums of all segments and positions are only a few rows.
         """
         segments = self._table(self.token_type_embeddings)
         if self.architecture is not None:
@@ -337,7 +337,7 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         return tf.cast(tf.convert_to_tensor(weight), self.compute_dtype)
 
     def _of_length(self, input_ids):
-        """The ids, which must be no more than there are positions."""
+        """The ids, after a check that there are enough positions."""
         if self.architecture is not None:
             return input_ids  # positions with a limit check it
         most, length = self.config.max_position_embeddings, input_ids.shape[1]

@@ -1,6 +1,6 @@
 """BERT with an exit after each layer, and the rule by which texts leave.
 
-Axes: B batch, T length, D hidden size, L layers, C classes, A texts that are left.
+Axes: B batch, T length, D hidden size, L layers, C classes, A texts that are still in the batch.
 """
 
 from numbers import Integral, Real
@@ -27,19 +27,20 @@ class BertWithExits(BertWithHead):
     """Predict the class of a text after every layer, so that easy texts can leave early.
 
     Zhou et al. 2020, "BERT Loses Patience" (PABEE): the pooler is shared, each layer has its own
-    classifier. The loss is sum_n n L_n / sum_n n over the exits n = 1..L, as theirs; metrics look
-    at the last exit.
+    classifier. The loss is sum_n n L_n / sum_n n over the exits n = 1..L, as in the paper; metrics
+    use the last exit.
 
     Differs from the paper in two ways (benchmarks/compression/NOTES.md). In training, L_n of a
     lower exit is half the loss on the labels and half the divergence from the last exit, softened
     with temperature 2 (Phuong and Lampert 2019, "Distillation-Based Training for Multi-Exit
-    Architectures"): texts leave earlier with the same answer. And `pooling="mean"`: reading the
-    first token, the three lower exits of a fine-tuned MiniLM gave all texts the same class.
+    Architectures"), so that texts leave earlier with the same answer. And there is
+    `pooling="mean"`, since with the first token the three lower exits of a fine-tuned MiniLM gave
+    all texts the same class.
 
     Args:
         config, unpad, architecture: see `Bert`; the config must have a pooler and `labels`.
-        pooling: what the pooler reads: "cls", the first token, as BERT; or "mean", that of all
-            tokens except padding. `from_pretrained` takes it from the folder of a
+        pooling: what the pooler reads: "cls", the first token, as in BERT; or "mean", the mean of
+            all tokens except padding. `from_pretrained` reads it from the folder of a
             sentence-transformers model.
 
     Call arguments:
@@ -49,8 +50,9 @@ class BertWithExits(BertWithHead):
         float32 tensor (B, L, C), the logits after each layer, in the order of `config.labels`.
 
     Raises:
-        ValueError: If the config has fewer than two labels, another `problem_type` than classes of
-            which one is right, no pooler or one layer, or the pooling is unknown; see also `Bert`.
+        ValueError: If the config has fewer than two labels, a `problem_type` other than
+            "single_label_classification", no pooler or one layer, or the pooling is unknown; see
+            also `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -77,7 +79,7 @@ class BertWithExits(BertWithHead):
             raise ArgumentError(
                 "problem_type",
                 "single_label_classification, or None, with two labels or more, since "
-                "exits compare classes of which one is right",
+                "exits compare classes, one of which is right",
                 f"{self.config.problem_type!r} and {len(self.config.labels)}",
             )
         self.pooling = pooling
@@ -99,7 +101,7 @@ class BertWithExits(BertWithHead):
         if "pooling" not in changes:
             try:
                 found = read_pooling(path).get("pooling")
-            except ValueError:  # a pooling that sentence encoders need, and exits do not
+            except ValueError:  # a pooling that only sentence encoders need
                 found = None
             changes["pooling"] = "mean" if found == "mean" else "cls"
         return super().from_pretrained(path, **changes)
@@ -118,21 +120,21 @@ class BertWithExits(BertWithHead):
     def exit_early(self, inputs, patience=None, entropy=0.0):
         """Classify texts with no more layers than each needs.
 
-        A text leaves after the first layer whose class is that of the `patience` layers before
-        (PABEE), or whose probabilities have less than `entropy` (Xin et al. 2020, "DeeBERT"). The
-        layers above compute only the texts that are left, and are skipped when none is. In a
-        program that XLA compiles, the batch goes on as a whole until all have an answer. The
+        A text leaves after the first layer that predicts the same class as the `patience` layers
+        before (PABEE), or whose probabilities have less than `entropy` (Xin et al. 2020,
+        "DeeBERT"). The layers above compute only the remaining texts, and are skipped if there are
+        none. In an XLA program, the whole batch continues until all texts have an answer. The
         answers are the same, except for a row without a token, which may get none there: zeros, 0
         layers. Differs from PABEE's code, where a whole batch has to agree.
 
         Args:
             inputs: see the call arguments; a mask must have rank 2.
-            patience: None for no such rule; or int or scalar int32 tensor, at least 1.
-            entropy: float or scalar float32 tensor, in nats, at least 0; 0 for no such rule.
+            patience: int or scalar int32 tensor, at least 1; None turns the rule off.
+            entropy: float or scalar float32 tensor, in nats, at least 0; 0 turns the rule off.
 
         Returns:
-            dict: `logits` float32 (B, C), those of the layer where the text left; `layers` int32
-            (B,), how many layers it took.
+            dict: `logits` float32 (B, C), from the layer after which the text left; `layers` int32
+            (B,), the number of layers it took.
 
         Raises:
             ValueError: If a threshold is out of range, or the mask has another rank.
@@ -145,7 +147,7 @@ class BertWithExits(BertWithHead):
             write_pooling(folder, self.pooling, False, self.config.hidden_size)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Compute the mean of the losses of all exits, weighted by the number of their layer."""
+        """Compute the mean loss of all exits, weighted by layer number."""
         one, total = super().compute_loss, 0.0
         *lower, last = tf.unstack(y_pred, axis=1)
         if training:
@@ -193,7 +195,7 @@ def early_exit(model, inputs, patience=None, entropy=0.0):
     mask = tf.ones(tf.shape(x)[:2], tf.bool) if mask is None else mask
     if mask.shape.rank != 2:
         raise ArgumentError("attention_mask", "(batch, length)", f"shape {mask.shape}")
-    can_leave = not in_xla_program()  # there shapes are fixed, and rows of padding fill a bucket
+    can_leave = not in_xla_program()  # there, shapes are fixed, and rows of padding fill a bucket
     waits = tf.ones_like(mask[:, 0]) if can_leave else tf.reduce_any(mask, 1)  # (B,)
 
     def layer(n, now):
@@ -233,7 +235,7 @@ def early_exit(model, inputs, patience=None, entropy=0.0):
 
 
 def check_thresholds(model, patience, entropy):
-    """Check thresholds, as far as they are numbers."""
+    """Check the thresholds that are numbers, not tensors."""
     patience = model.config.num_hidden_layers if patience is None else patience
     for name, kind, least, value in (
         ("patience", Integral, 1, patience),

@@ -1,7 +1,7 @@
 """BERT with its heads: words, next sentence, classes of texts and tokens, spans, generation.
 
 Axes: B batch, T length, M tokens, P masked positions, D hidden size, E width of the embeddings,
-V vocabulary, C classes; in `UniLM` S source length, L the most generated tokens, T = S + L.
+V vocabulary, C classes; in `UniLM` S source length, L maximum generated tokens, T = S + L.
 """
 
 import keras
@@ -36,7 +36,7 @@ def classifier_dropout(config, dtype):
 
 
 def answers_of(logits, config):
-    """Make answers of the logits (B, C) of a text classifier, float32 (B, C)."""
+    """Turn the logits (B, C) of a text classifier into answers, float32 (B, C)."""
     if config.answers == "linear":
         return {"values": logits}
     function = tf.nn.sigmoid if config.answers == "sigmoid" else tf.nn.softmax
@@ -94,7 +94,7 @@ class BertForMaskedLM(BertWithHead):
         float32 tensor (B, T, V) or (B, P, V), logits.
 
     Raises:
-        ValueError: If the config has an output layer of its own, `tie_word_embeddings=False`.
+        ValueError: If the config has its own output layer, `tie_word_embeddings=False`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -342,7 +342,7 @@ class BertForTokenClassification(BertWithHead):
     Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.
 
     Its labels are (B, T), from 0, and -100 where a token has none, as in Hugging Face's data:
-    special tokens, padding, and all but the first token of a word. `compile` gives -100 to losses
+    special tokens, padding, and all but the first token of a word. `compile` passes -100 to losses
     and metrics whose `ignore_class` is "auto": `SmoothedCrossentropy`, `MaskedAccuracy`. Keras's
     loss needs `SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)`.
 

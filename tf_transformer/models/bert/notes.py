@@ -25,7 +25,7 @@ class BERTSelfAttention(BertAttention):
 
     Args:
         config: `BertConfig`, or its dict.
-        num_heads: None for that of the config; or int, N, with the width that the config gives.
+        num_heads: None for the config's; or int, N, with the head width of the config.
 
     Call arguments:
         hidden_states: float tensor (B, T, D).
@@ -33,7 +33,7 @@ class BERTSelfAttention(BertAttention):
             added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
         training: bool or None; dropout is only applied if true.
         hidden_states_mask: None, or bool tensor (B, T), False for padding, which is blocked as
-            well; by default the Keras mask of `hidden_states`, which is also that of the output.
+            well; by default the Keras mask of `hidden_states`, which the output inherits.
 
     Returns:
         (B, T, D).
@@ -181,7 +181,7 @@ def attention_layer(
         do_return_2d_tensor: bool, True returns a matrix.
         batch_size, from_seq_length, to_seq_length: int, B, F and T; required for matrices.
 
-    Keras masks: padding of `to_tensor` is blocked, and the mask of `from_tensor` passed on.
+    Keras masks: padding of `to_tensor` is blocked; the output inherits the mask of `from_tensor`.
 
     Returns:
         (B, F, N * H), or (B * F, N * H) with `do_return_2d_tensor`.
@@ -305,8 +305,8 @@ def transformer_model(
 
     Args:
         input_tensor: float tensor (B, T, D) or `keras.Input`.
-        attention_mask: None, or an integer tensor (B, F, T): 1 = token F may attend to token T, 0 =
-            -10000.0 is added to the score.
+        attention_mask: None, or an integer tensor (B, F, T): 1 = token F may attend to token T; for
+            0, -10000.0 is added to the score.
         hidden_size: int, D, must be a multiple of `num_attention_heads`.
         num_hidden_layers, num_attention_heads, intermediate_size: int.
         intermediate_act_fn: function, or a name of `functional.activations`, or None for none.
@@ -315,7 +315,7 @@ def transformer_model(
         initializer_range: float, standard deviation for initializing kernels.
         do_return_all_layers: bool, True returns the output of every layer.
 
-    Keras masks: padding of `input_tensor` is blocked, and its mask passed on.
+    Keras masks: padding of `input_tensor` is blocked, and the output inherits its mask.
 
     Returns:
         (B, T, D), or the list of the outputs of all layers in order.
@@ -325,8 +325,8 @@ def transformer_model(
             float tensor of rank 3 and width `hidden_size`, or the mask is float.
 
     Differs from the notes: dropout is only applied in training (in `fit`, or if the resulting Keras
-    model is called with `training=True`); a float mask is rejected, since everywhere else in this
-    library a float 1.0 means blocked.
+    model is called with `training=True`); a float mask is rejected, since a float 1.0 means blocked
+    in the rest of this library.
 
     Example:
         >>> x = keras.Input((20, 32))

@@ -150,8 +150,10 @@ class SentenceEncoder(BertWithHead):
 
     @classmethod
     def from_pretrained(cls, path, **changes):
-        """See `PretrainedBert.from_pretrained`; pooling and normalization are read from the folder
-        of a sentence-transformers model, unless they are in `changes`.
+        """See `PretrainedBert.from_pretrained`.
+
+        The folder of a sentence-transformers model sets `pooling` and `normalize`, unless `changes`
+        do.
         """
         return super().from_pretrained(path, **{**read_pooling(path), **changes})
 
@@ -178,17 +180,17 @@ _BLOCKED = -1e9
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TwoTowers(BaseModel):
-    """Brings the vectors of a query and its document together, and others apart.
+    """Bring the vectors of a query and its document together, and push others apart.
 
     The loss is the cross entropy of each query's document among all documents of the batch, with
     the scores q_i d_j / temperature: in-batch negatives, Henderson et al. 2017, "Efficient Natural
     Language Response Suggestion for Smart Reply"; sentence-transformers'
     MultipleNegativesRankingLoss. Differs from both: a document that equals the query's own, or
-    belongs to an equal query, is no negative; a batch of paraphrases often has some.
+    belongs to an equal query, is not a negative; batches of paraphrases often have some.
 
     `compile` it without a loss and `fit` it on batches `((queries, documents),)` or `((queries,
     documents, negatives),)`. Larger batches have more negatives and give better vectors; with
-    several devices, the negatives of a query are those on its device.
+    several devices, a query only has the negatives on its own device.
 
     Args:
         queries: `SentenceEncoder` with `normalize=True`.
@@ -201,7 +203,7 @@ class TwoTowers(BaseModel):
         training: bool or None.
 
     Returns:
-        float32 tensor (B, N), the scores; documents that are no negatives have -1e9.
+        float32 tensor (B, N), the scores; -1e9 for other documents that are not negatives.
 
     Raises:
         ValueError: If the temperature is not positive, an encoder does not normalize, or the widths

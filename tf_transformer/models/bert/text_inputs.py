@@ -1,4 +1,4 @@
-"""The inputs of BERT, checked or made from texts; tokenizers and vocabularies of checkpoints.
+"""The inputs of BERT, checked or created from texts; tokenizers and vocabularies of checkpoints.
 
 Axes: B batch, T length.
 """
@@ -24,17 +24,10 @@ INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 def dense_inputs(inputs):
-    """Convert the inputs of `Bert` to dense tensors of integers.
+    """Convert the inputs of `Bert`, a mapping, to a dict of dense integer tensors.
 
-    Args:
-        inputs: dict, or another mapping as tokenizers make it; see `Bert`. A value of None counts
-            as missing.
-
-    Returns:
-        dict of tensors. If `input_ids` are ragged, its `attention_mask` ends where their rows end.
-
-    Raises:
-        ValueError: If there are no `input_ids`, or an input has another dtype.
+    A value of None counts as missing. If `input_ids` are ragged, the `attention_mask` ends where
+    their rows end.
     """
     if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
         got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
@@ -59,11 +52,11 @@ def dense_inputs(inputs):
 
 
 def _mask(mask):
-    """An attention mask as a dense tensor, not float: elsewhere in this library 1.0 blocks."""
+    """Convert an attention mask to a dense tensor; float is refused, since its 1.0 would block."""
     mask = dense(mask, "attention_mask")
     dtype = tf.as_dtype(mask.dtype)
     if dtype.is_floating and in_symbolic_scope() and not isinstance(mask, keras.KerasTensor):
-        return tf.cast(mask, tf.int32)  # Keras's stand-in for the mask that will come
+        return tf.cast(mask, tf.int32)  # Keras's placeholder for the mask
     if not (dtype.is_integer or dtype.is_bool):
         raise ArgumentError(
             "attention_mask",
@@ -75,7 +68,7 @@ def _mask(mask):
 
 
 def checked_inputs(inputs):
-    """`(ids, types, mask)`: int32 or int64 (B, T) twice; None, or bool, True = may attend."""
+    """`(ids, types, mask)`: two int32 or int64 (B, T); None, or bool, True = may attend."""
     inputs = dense_inputs(inputs)
     if set(inputs) - set(INPUTS):
         raise ArgumentError(
@@ -114,7 +107,7 @@ def checked_inputs(inputs):
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)
 
 
-# Fields of tokenizer_config.json -> those of a BertNormalizer in a tokenizer.json.
+# Fields of tokenizer_config.json -> fields of a BertNormalizer in a tokenizer.json.
 _NORMALIZER = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -187,7 +180,7 @@ def read_tokenizer_file(folder, lowercase=None):
 
 
 def _refuse_added_tokens(folder, settings, file):
-    """Only a `tokenizer.json` says fully how tokens beside a `vocab.txt` are found."""
+    """Refuse added tokens with a `vocab.txt`: only a `tokenizer.json` fully defines them."""
     described = settings.get("added_tokens_decoder") or {}
     further = folder / "added_tokens.json"
     further = read_json(further) if further.is_file() else {}
@@ -203,9 +196,9 @@ def _refuse_added_tokens(folder, settings, file):
     if found:
         raise ArgumentError(
             "folder",
-            "no added tokens beside a vocab.txt",
+            "no added tokens next to a vocab.txt",
             found[:5],
-            "Save the tokenizer as a tokenizer.json, which defines it fully.",
+            "Save the tokenizer as tokenizer.json, which defines it fully.",
             place=folder,
         )
 
@@ -217,7 +210,7 @@ def _has_capitals(path):
 
 
 def _check_settings(settings, path):
-    """Check a `tokenizer_config.json` beside a vocab.txt."""
+    """Check a `tokenizer_config.json` next to a vocab.txt."""
 
     def content(token):
         return token.get("content") if isinstance(token, dict) else token
@@ -231,8 +224,7 @@ def _check_settings(settings, path):
 
 
 def _check_agreement(file, folder):
-    """Check that a tokenizer.json has the settings of `tokenizer_config.json`, if both name any:
-    transformers would follow the latter."""
+    """Check that tokenizer.json agrees with `tokenizer_config.json`, which transformers follows."""
     beside = folder / "tokenizer_config.json"
     settings = read_json(beside) if beside.is_file() else {}
     named = [name for name in _NORMALIZER if settings.get(name) is not None]
@@ -249,7 +241,7 @@ def _check_agreement(file, folder):
                 name,
                 f"{there.get(_NORMALIZER[name])!r} in {beside}, as in tokenizer.json",
                 f"{settings[name]!r}. transformers follows {beside.name}",
-                "Correct the file that is wrong.",
+                "Correct the wrong file.",
             )
 
 
@@ -264,7 +256,7 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
         texts: string tensor (B,).
         pairs: None, or string tensor (B,), the second texts.
         max_length: int, maximum number of tokens, including special ones.
-        mask: None, or str such as "[MASK]" that stands for the mask token in the texts; everything
+        mask: None, or str such as "[MASK]" that represents the mask token in the texts; everything
             else is plain text.
 
     Returns:

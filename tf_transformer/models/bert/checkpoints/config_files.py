@@ -1,10 +1,10 @@
 """Configuration files of checkpoints: what each field means here, reading and writing.
 
-The tables of docs/checkpoint_fields.md are those of this file.
+The tables of docs/checkpoint_fields.md are the same.
 """
 
 import dataclasses
-import reprlib  # short, whatever stands in a file
+import reprlib  # short, whatever a file contains
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ CONFIG = (
     ),
     Fields(
         "hidden_act",
-        "by the names of transformers, without `prelu`, `sqrtsoftplus` and `xielu`",
+        "the names of transformers, except `prelu`, `sqrtsoftplus` and `xielu`",
         used=True,
     ),
     Fields("layer_norm_eps initializer_range", "as named", used=True),
@@ -51,13 +51,13 @@ CONFIG = (
     ),
     Fields(
         "id2label num_labels",
-        "names of the classes; `num_labels` counts only without `id2label`",
+        "names of the classes; `num_labels` is only used without `id2label`",
         used=True,
     ),
-    Fields("problem_type", "what a text classifier makes of its logits", used=True),
+    Fields("problem_type", "how a text classifier turns logits into answers", used=True),
     Fields(
         "sentence_transformers sbert_ce_default_activation_function",
-        "what a cross-encoder makes of its logits, without `problem_type`",
+        "how a cross-encoder turns logits into answers, if there is no `problem_type`",
         used=True,
     ),
     Fields(
@@ -66,19 +66,19 @@ CONFIG = (
         "word embeddings; other models have no such layer",
         used=True,
     ),
-    Fields("pruned_heads", "the number of heads that are left in each layer", used=True),
+    Fields("pruned_heads", "how many heads are left in each layer", used=True),
     Fields("model_type architectures", "the kind of model", used=True),
-    Fields("architecture layer_sizes pooler_activation", "of this library", used=True),
+    Fields("architecture layer_sizes pooler_activation", "fields of this library", used=True),
     Fields("position_embedding_type", "relative positions inside attention", only=("absolute",)),
     Fields(
         "is_decoder add_cross_attention is_encoder_decoder",
-        "decoders, which do not see the tokens after each token",
+        "decoders, in which tokens do not attend to later tokens",
         only=(False,),
     ),
     Fields("inner_group_num", "ALBERT with several layers in a group", only=(1,)),
-    Fields("layers_to_keep", "a part of the layers only", only=([],)),
-    Fields("quantization_config", "weights in another form", only=()),
-    Fields("auto_map", "models with code of their own", only=()),
+    Fields("layers_to_keep", "only some of the layers", only=([],)),
+    Fields("quantization_config", "weights in another format", only=()),
+    Fields("auto_map", "models with their own code", only=()),
     Fields("per_layer_config", "layers that differ from each other", only=()),
     Fields("directionality", "attention in one direction", only=("bidi",)),
     Fields("pooler_type", "other poolers", only=("first_token_transform",)),
@@ -96,25 +96,25 @@ CONFIG = (
     Fields("dtype torch_dtype", "weights of any float type are read and kept in float32"),
     Fields(
         "output_attentions output_hidden_states return_dict tie_last_hidden_states",
-        "the call says what is returned",
+        "the call decides what is returned",
     ),
     Fields(
         "pad_token_id",
-        "`attention_mask` says what is padding; the tokenizer says what to pad with",
+        "`attention_mask` marks the padding; the tokenizer defines the padding token",
     ),
     Fields(
         "bos_token_id eos_token_id eos_token_ids sep_token_id cls_token_id unk_token_id "
         "mask_token_id",
-        "the tokenizer's files say which tokens are special",
+        "the tokenizer's files define the special tokens",
     ),
     Fields(
         "tokenizer_class do_lower_case",
-        "the tokenizer's files say how texts are split into tokens",
+        "the tokenizer's files define how texts are split into tokens",
     ),
     Fields("label2id _num_labels label_names", "`id2label` has the names and their number"),
     Fields(
         "cross_attention_hidden_size tie_encoder_decoder decoder_start_token_id",
-        "only of a decoder, and a decoder is refused",
+        "only for decoders, which are refused",
     ),
     Fields(
         "assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens "
@@ -125,7 +125,7 @@ CONFIG = (
         "num_beams num_return_sequences output_scores prefix remove_invalid_values "
         "repetition_penalty return_dict_in_generate suppress_tokens target_lookbehind "
         "task_specific_params temperature top_k top_p typical_p",
-        "only for the generation of text by transformers",
+        "only for text generation with transformers",
     ),
     Fields(
         "summary_type summary_use_proj summary_activation summary_proj_to_labels "
@@ -148,7 +148,7 @@ CONFIG = (
     ),
 )
 
-# tokenizer_config.json beside a vocab.txt.
+# tokenizer_config.json next to a vocab.txt.
 TOKENIZER = (
     Fields(
         "do_lower_case strip_accents tokenize_chinese_chars",
@@ -163,26 +163,26 @@ TOKENIZER = (
     ),
     Fields(
         "tokenizer_class",
-        "other tokenizers, beside a vocab.txt",
+        "other tokenizers, with a vocab.txt",
         only=("BertTokenizer", "BertTokenizerFast"),
     ),
-    Fields("auto_map", "tokenizers with code of their own", only=()),
-    Fields("do_basic_tokenize", "texts split at spaces only", only=(True,)),
-    Fields("clean_text", "texts that keep their control characters", only=(True,)),
-    Fields("wordpieces_prefix", "another mark of the pieces inside a word", only=("##",)),
+    Fields("auto_map", "tokenizers with their own code", only=()),
+    Fields("do_basic_tokenize", "splitting texts only at spaces", only=(True,)),
+    Fields("clean_text", "keeping control characters in texts", only=(True,)),
+    Fields("wordpieces_prefix", "another prefix of the pieces inside a word", only=("##",)),
     *(
         Fields(f"{name.lower()}_token", "other special tokens", only=(f"[{name}]",))
         for name in ("UNK", "SEP", "PAD", "CLS", "MASK")
     ),
     Fields(
         "added_tokens_decoder additional_special_tokens extra_special_tokens",
-        "further added tokens beside a vocab.txt; a tokenizer.json may have them",
+        "added tokens with a vocab.txt; a tokenizer.json may have them",
         only=([], {}),
     ),
     Fields("truncation_side", "cutting long texts at the start", only=("right",)),
     Fields(
         "model_input_names",
-        "pairs of texts that are not told apart by token_type_ids",
+        "pairs of texts without token_type_ids",
         only=(["input_ids", "token_type_ids", "attention_mask"],),
     ),
     Fields(
@@ -190,7 +190,7 @@ TOKENIZER = (
         "truncation_strategy",
         "defaults of calls; padding never changes a result here, and the call has `max_length`",
     ),
-    Fields("never_split", "the tokenizers of transformers in Rust do not read it either"),
+    Fields("never_split", "transformers' tokenizers in Rust do not read it either"),
     Fields("bos_token eos_token", "BERT has none"),
     Fields("split_special_tokens", "special tokens in a text are always plain text here"),
     Fields("clean_up_tokenization_spaces", "only for turning ids into text"),
@@ -209,7 +209,7 @@ SENTENCE_BERT = (
     Fields("module_output_name", "another output", only=("token_embeddings",)),
     Fields(
         "modality_config",
-        "other inputs than texts, or another output",
+        "inputs other than texts, or another output",
         only=({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
     ),
     Fields(
@@ -223,22 +223,22 @@ SENTENCE_BERT = (
 POOLING = (
     Fields(
         "pooling_mode pooling_mode_mean_tokens pooling_mode_cls_token pooling_mode_pooler",
-        "mean or cls (the last: of this library); exactly one",
+        "mean or cls, exactly one; the last is a field of this library",
         used=True,
     ),
     Fields(
         "pooling_mode_max_tokens pooling_mode_mean_sqrt_len_tokens "
         "pooling_mode_weightedmean_tokens pooling_mode_lasttoken",
-        "other ways to pool",
+        "other kinds of pooling",
         only=(False,),
     ),
-    Fields("include_prompt", "leaving the tokens of a prompt out", only=(True,)),
+    Fields("include_prompt", "leaving out the tokens of a prompt", only=(True,)),
     Fields("embedding_dimension word_embedding_dimension", "the weights have this width"),
 )
 
 
 def check_fields(content, table, path, ignored_fields=()):
-    """Refuse fields that change what a model computes, or that might."""
+    """Refuse fields that change, or may change, what a model computes."""
     rows = {name: fields for fields in table for name in fields.names.split()}
     given = {name: value for name, value in content.items() if value is not None}
     unknown = sorted(given.keys() - rows.keys() - set(ignored_fields))
@@ -287,8 +287,8 @@ _NEEDED = {
 }
 _MOST_LABELS = 100_000  # without names
 _OTHER_NAMES = {"classifier_dropout_prob": "classifier_dropout"}  # ALBERT's
-# What a cross-encoder of sentence-transformers makes of logits -> `problem_type`, for one class and
-# for several; None is Hugging Face's default for their number.
+# What a cross-encoder of sentence-transformers applies to its logits -> `problem_type`, for one
+# class and for several; None is Hugging Face's default for their number.
 _ON_LOGITS = {
     "torch.nn.modules.linear.Identity": ("regression", None),
     "torch.nn.modules.activation.Sigmoid": (None, "multi_label_classification"),
@@ -298,9 +298,9 @@ _ON_LOGITS = {
 def read_config(path, *, ignored_fields=(), **changes):
     """Read the configuration of a BERT or an ALBERT.
 
-    Uses the fields of `BertConfig` by name, and `id2label` for `labels`. What the others mean is in
-    the table `CONFIG`: they change nothing here, or have a supported value, or are refused. An
-    `architecture` is left to `read_architecture`.
+    Uses the fields of `BertConfig` by name, and `id2label` for `labels`. The table `CONFIG` has the
+    others: they change nothing here, have a supported value, or are refused. `read_architecture`
+    reads an `architecture`.
 
     Args:
         path: str or Path, the file.
@@ -392,7 +392,7 @@ def config_file(config, model_name, architecture=None):
 
 
 def model_type_of(config, architecture=None):
-    """Return what names the weights of a model: "bert", "albert", or its own `model_type`."""
+    """Return the `model_type` of a model's weight names: "bert", "albert" or its own."""
     if architecture is not None:
         return _OWN
     return "albert" if config.num_hidden_groups and config.embedding_size else "bert"
@@ -418,7 +418,7 @@ def _labels(content, path):
 
 
 def _problem_type(content, labels, path):
-    """What a cross-encoder's file says of its logits, as a `problem_type` or None."""
+    """The `problem_type` of a cross-encoder's file, or None."""
     newer = content.get("sentence_transformers") or {}
     name = newer.get("activation_fn") if isinstance(newer, dict) else newer
     name = name or content.get("sbert_ce_default_activation_function")
@@ -435,7 +435,7 @@ def _problem_type(content, labels, path):
 
 
 def _without_heads(config, pruned, path):
-    """A config with the numbers of heads that are left by Hugging Face's `pruned_heads`."""
+    """A config with the numbers of heads that Hugging Face's `pruned_heads` leaves."""
     heads = config.num_attention_heads
     try:
         gone = [len(set(pruned.get(str(n), ()))) for n in range(config.num_groups)]
@@ -452,7 +452,7 @@ def _without_heads(config, pruned, path):
 def _pruned_heads(config):
     """Hugging Face's `pruned_heads`, or None if more than heads was pruned.
 
-    Which heads are gone is not known any more; their number gives the shapes of the weights.
+    It is no longer known which heads are gone; their number gives the shapes of the weights.
     """
     heads, units = zip(*config.layer_sizes, strict=True)
     if set(units) != {config.intermediate_size} or max(heads) > config.num_attention_heads:

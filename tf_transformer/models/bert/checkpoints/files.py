@@ -58,7 +58,7 @@ def _checked(name, entry, sizes):
         raise ValueError(f"{name} has shape {shape} in file {entry.shard_id}")
     inside = 0 <= entry.offset <= entry.offset + entry.size <= sizes[entry.shard_id]
     fixed = dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex
-    numbers = math.prod(shape)  # a string takes a byte at least
+    numbers = math.prod(shape)  # a string takes at least a byte
     fits = numbers * dtype.size == entry.size if fixed else numbers <= entry.size
     if not (inside and fits):
         raise ValueError(f"{name} has shape {shape} in {entry.size} bytes from {entry.offset} on")
@@ -71,14 +71,14 @@ def _table(data):
     if len(footer) < _FOOTER or struct.unpack("<Q", footer[-8:])[0] != _MAGIC:
         raise ValueError("it does not end as one")
     place = 0
-    for _ in range(2):  # the first handle is that of a block without a use
+    for _ in range(2):  # the first handle is of an unused block
         index, place = _handle(footer, place)
     for _, handle in _block(data, index):
         yield from _block(data, _handle(handle, 0)[0])
 
 
 def _block(data, handle):
-    """Yield the keys and values of a block; a key lacks what it shares with the last."""
+    """Yield the keys and values of a block; a key omits its common prefix with the last key."""
     start, size = handle
     if start + size + _TRAILER > len(data) or data[start + size]:
         raise ValueError(f"a block of {size} bytes from {start} on is cut off or compressed")
@@ -97,14 +97,14 @@ def _block(data, handle):
 
 
 def _handle(data, place):
-    """Where a block is, `(start, size)`, and the place behind this."""
+    """The `(start, size)` of a block, and the place after them."""
     start, place = _number(data, place)
     size, place = _number(data, place)
     return (start, size), place
 
 
 def _number(data, place):
-    """A number in bytes of seven bits, and the place behind it."""
+    """A number in bytes of seven bits, and the place after it."""
     value = shift = 0
     while data[place] & 128:
         value |= (data[place] & 127) << shift
@@ -124,7 +124,7 @@ class TensorflowFile:
 
     def __init__(self, prefix):
         self.path = Path(prefix)
-        self._lock = threading.Lock()  # TensorFlow's reader serves one thread at a time
+        self._lock = threading.Lock()  # TensorFlow's reader is not thread-safe
         if not self.path.with_name(f"{self.path.name}.index").is_file():
             raise MissingFileError("path", f"the checkpoint {prefix}", f"no {prefix}.index")
         try:
@@ -201,7 +201,7 @@ class H5File:
         array, name = item[()], _published_name(path)
         if name.endswith("weight") and path.endswith("/kernel:0"):
             array = array.T
-        # A head of masked words repeats the embeddings that it shares.
+        # A masked-word head repeats the embeddings that it shares.
         if name in self._arrays and not np.array_equal(self._arrays[name], array):
             raise ArgumentError("path", f"one {name} in {self.path}", "two different ones")
         self._arrays[name] = array
@@ -286,7 +286,7 @@ class SafetensorsFile:
 
 
 def _header(path):
-    """Read the header of a file, and where the data behind it starts."""
+    """Read the header of a file, and where the data after it starts."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         return parse_json(file.read(length)), 8 + length

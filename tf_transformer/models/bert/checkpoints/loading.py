@@ -22,7 +22,7 @@ from tf_transformer.models.sizes import check_sizes
 
 
 class OwnNames:
-    """A `NameTable` for what no other library can read: names in the file are those here."""
+    """A `NameTable` for models that no other library can read: the names stay the same."""
 
     prefix = "bert/"
 
@@ -137,7 +137,7 @@ class NameTable(NamedTuple):
         return ours.endswith("/kernel") and not self.there(ours).endswith("/kernel")
 
     def is_left_over(self, there):
-        """Whether a model may ignore it: no weight, a copy of a weight, a head or a pooler."""
+        """Whether a model may ignore it: not a weight, a copy of a weight, a head or a pooler."""
         if there in TIED or re.fullmatch(self.besides, there):
             return True
         rows = [t for here, t in self.rows if not re.match("bert/(embeddings|encoder)/", here)]
