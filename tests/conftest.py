@@ -47,7 +47,8 @@ def pytest_collection_modifyitems(config, items):
     """Leave out tests marked `whole`, and of those marked `one_of(n)` all but one of n cases.
 
     `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
-    three is kept. They take turns by the date: each runs once in n days.
+    five is kept. They take turns by the date: each runs once in n days, and equal parameters of
+    several tests on the same day, so that a fixture can leave out the others.
     """
     if config.getoption("whole") or len(items) == 1:
         return
@@ -59,11 +60,11 @@ def pytest_collection_modifyitems(config, items):
             key, case = (group[0], item.path.name) if group else (test, item.nodeid)
             drawn_from.setdefault((key, n), {}).setdefault(case, []).append(item)
         if item.get_closest_marker("slow"):
-            drawn_from.setdefault(("slow", 3), {}).setdefault(test, []).append(item)
+            drawn_from.setdefault(("slow", 5), {}).setdefault(test, []).append(item)
     left_out = {item for item in items if item.get_closest_marker("whole")}
     for (_, n), cases in drawn_from.items():
         # By a hash: every n-th case could always have the same value of one of its parameters.
-        order = sorted(cases, key=lambda case: zlib.crc32(case.encode()))
+        order = sorted(cases, key=lambda case: zlib.crc32(case[case.find("[") :].encode()))
         n = min(n, len(order))
         left_out.update(
             item for i, case in enumerate(order) if (i + day) % n for item in cases[case]

@@ -34,6 +34,7 @@ WITHOUT_EXAMPLES = {
     "figures.md": "results, included by the site",
     "notes.md": "names, which tests/test_site.py looks up",
     "results.md": "numbers, measured by benchmarks/",
+    "versions.md": "what runs with what",
 }
 WITH_LINKS = sorted(
     page.relative_to(ROOT).as_posix()

@@ -119,7 +119,7 @@ def test_bad_verdicts():
 
 
 @pytest.mark.notebook
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(11)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_notebook_runs(make, name, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (FOLDER.parent, FOLDER))))

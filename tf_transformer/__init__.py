@@ -126,7 +126,7 @@ _HOMES = {
 # Classes without a name here that Keras saves by name.
 _SAVED = {
     "layers": ("ComplexLayer", "FactorizedEmbedding", "Positions"),
-    "models": ("BaseModel",),
+    "models": ("BaseModel", "DecodingModel"),
     "models.bert": (
         "Bert",
         "BertArchitectureLayer",

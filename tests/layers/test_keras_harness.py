@@ -94,13 +94,8 @@ PUBLIC = {
 # own variables in a way that NumPy 2 deprecates.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed, but:UserWarning")
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.one_of(3)] if name.startswith("Complex") else [])
-        for name in CASES
-    ],
-)
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize("name", CASES)
 def test_keras_own_harness(name):
     arguments, shape = CASES[name]
     TestCase().run_layer_test(

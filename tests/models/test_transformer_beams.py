@@ -108,7 +108,7 @@ def uncached(model, beams, **options):
     return search(step, repeat_rows(empty, beams), beams, **options)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_cached_is_uncached(name, beams):

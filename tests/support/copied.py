@@ -214,10 +214,11 @@ def together(layers):
     return keras.Model(inputs, outputs)
 
 
-def inputs_together():
+def inputs_together(names):
     return {
         f"{name}_{n}": array
         for name, case in CASED.items()
+        if name in names
         for n, array in enumerate(tf.nest.flatten(case.calls[0]))
     }
 

@@ -4,6 +4,7 @@ Axes: B batch, K rows per sentence (beams), L cache length in tokens, G heads of
 H head width, D model width, V vocabulary.
 """
 
+import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
@@ -31,6 +32,7 @@ def first_state(caches, batch_size, beam_size, max_length):
     }
 
 
+@keras.saving.register_keras_serializable(package="tf_transformer")
 class DecodingModel(TakesIds, NotesLayer, BaseModel):
     """Base class of the models that decode with a cache: `step`, `reorder` and `resize`.
 

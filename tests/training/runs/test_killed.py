@@ -11,6 +11,7 @@ import pytest
 SUPPORT = Path(__file__).parents[2] / "support"
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.whole)])
 def test_killed_and_resumed_equals_straight_through(tmp_path, kills):
