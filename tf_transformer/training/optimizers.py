@@ -22,7 +22,7 @@ def global_gradients(grads):
     """Add up the gradients of all replicas and take the mean over all `Workers`."""
     grads = list(grads)
     places = [n for n, grad in enumerate(grads) if grad is not None]
-    # Sums the rows of an embedding's gradient, which Keras would clip one by one.
+    # Sums the repeated rows of an embedding's gradient, which Keras would clip separately.
     known = [tf.convert_to_tensor(grads[n]) for n in places]
     context = tf.distribute.get_replica_context()
     if tf.distribute.get_strategy().num_replicas_in_sync > 1 and context is not None:
@@ -42,11 +42,11 @@ class FusedAdam(keras.optimizers.Adam):
     (Kingma and Ba 2015, end of section 2; "Attention Is All You Need", section 5.3, uses b1 = 0.9,
     b2 = 0.98, epsilon = 1e-9.) Arguments, variables, checkpoints and, up to rounding, results are
     the same as for `keras.optimizers.Adam`. Keras computes m, v and w with a dozen element-wise
-    operations, each of which reads and writes all of them; TensorFlow's `ResourceApplyAdam` needs
-    one. Results differ if the gradient of an embedding contains a row twice: here the two are
-    summed before clipping and squaring, while Keras 3.15 treats them separately. `amsgrad=True`
-    uses the Keras implementation. With several `Workers` or replicas, gradients are summed over the
-    whole batch before clipping; Keras clips them on each replica.
+    operations, each of which reads and writes as many numbers as there are weights; TensorFlow's
+    `ResourceApplyAdam` needs one. Results differ if the gradient of an embedding contains a row
+    twice: here the two are summed before clipping and squaring, while Keras 3.15 treats them
+    separately. `amsgrad=True` uses the Keras implementation. With several `Workers` or replicas,
+    the gradients of the whole batch are clipped; Keras clips them on each replica.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
