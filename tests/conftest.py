@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests marked `whole`, and of those marked `one_of(n)` all but one of n cases.
+    """Skip tests marked `whole`, and all but one of n cases of tests marked `one_of(n)`.
 
     `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
     three is kept. They take turns by the date: each runs once in n days.
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_teardown():
     """Free the graphs of earlier tests once they take a gigabyte.
 
-    They are cycles of millions of objects, which Python by itself collects too late.
+    They are cycles of millions of objects, which Python would collect too late.
     """
     global _resident
     if _STATUS.is_file() and _resident_pages() > _resident + 250_000:
