@@ -209,7 +209,7 @@ class Distiller(BaseModel):
             if soft_targets and is_classifier and model.config.answers != "softmax":
                 raise ArgumentError(
                     "soft_targets",
-                    "0 for a model whose answers are no softmax",
+                    "0 for a model without a softmax",
                     f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
                     f"and labels={model.config.labels}",
                 )
@@ -262,7 +262,7 @@ class Distiller(BaseModel):
                         "attention",
                         f"as many heads in the student's layer {layer} as in the "
                         f"teacher's layer {taught_by}",
-                        "other numbers",
+                        "different numbers",
                         "Set attention to 0.",
                     )
         self.layer_map = dict(layer_map)

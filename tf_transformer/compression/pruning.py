@@ -292,7 +292,7 @@ def _numbers(argument, numbers, count):
     if not gone <= set(range(count)):
         raise ArgumentError(argument, f"numbers from 0 to {count - 1}", f"{numbers!r}")
     if len(gone) == count:
-        raise ArgumentError(argument, "at least one to be left", f"all {count} of them")
+        raise ArgumentError(argument, "at least one to remain", f"all {count} of them")
     return gone
 
 

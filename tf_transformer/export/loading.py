@@ -35,7 +35,7 @@ def load_saved_model(path):
     except _DAMAGES as error:
         raise ArgumentError(
             "path",
-            "a whole SavedModel",
+            "an intact SavedModel",
             f"a damaged one ({(str(error) or repr(error)).splitlines()[0]})",
             "Export it again.",
             place=path,

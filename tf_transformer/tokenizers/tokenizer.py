@@ -53,7 +53,9 @@ class Tokenizer(SpecialTokenRoles):
         except ImportError:
             raise
         except Exception as error:  # the package raises nothing narrower
-            raise UnsupportedPart("path", "what the package tokenizers reads", error) from error
+            raise UnsupportedPart(
+                "path", "a file that the package tokenizers can read", error
+            ) from error
         backend.no_truncation()
         backend.no_padding()
         # The file does not store this; without it the text "<s>" would become the start id.
@@ -156,7 +158,7 @@ class Tokenizer(SpecialTokenRoles):
             if not content:
                 raise ArgumentError(
                     "tokens",
-                    "tokens of which the normalizer leaves something",
+                    "tokens that are not empty after normalization",
                     f"{token.content!r}",
                     "Use tokenizers.AddedToken(..., normalized=False).",
                 )
@@ -333,6 +335,6 @@ def _encoded(encode, texts, add_special_tokens):
     except Exception as error:  # the package raises nothing narrower
         raise ArgumentError(
             "texts",
-            "texts of which the vocabulary has every part, or one with an unknown token",
+            "texts that the vocabulary can represent, or an unknown token in the vocabulary",
             error,
         ) from error

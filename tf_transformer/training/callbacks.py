@@ -43,8 +43,8 @@ def load_weights(model, path):
     except Exception as error:  # HDF5 and Keras raise many kinds for a damaged file
         raise ArgumentError(
             "path",
-            "whole weights of this model",
-            f"a damaged file or those of another model: {error}",
+            "intact weights of this model",
+            f"a damaged file or weights of another model: {error}",
             place=path,
         ) from error
 
