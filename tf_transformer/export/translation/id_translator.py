@@ -145,7 +145,7 @@ class IdTranslator(tf.Module):
             to a power of two; above 8 rows, and for samples, the caches have room for 16 tokens, 32
             and so on, each with its program. Each takes seconds to compile and then less time per
             token (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are decoded in
-            parallel parts, see `in_parts`, and B is that of a part.
+            parallel parts, see `in_parts`, and B is the size of a part.
         num_tokens: None, or int: the ids from it on have no token and are never chosen.
 
     Raises:

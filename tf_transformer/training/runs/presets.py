@@ -322,7 +322,7 @@ class PretrainingPreset(BasePreset):
 
     Args:
         name, vocab_size, epochs, lengths, tokens_per_batch, patience, seed, accumulate, precision:
-            see `Preset`; the seed is also that of the masks.
+            see `Preset`; the seed also determines the masks.
         num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: see `BertConfig`.
         dropout: float in [0, 1), for embeddings, sublayers and attention weights.
         peak_learning_rate: float, see `WarmUpLinearDecay`.
@@ -404,7 +404,7 @@ def get_preset(name, presets=PRESETS):
 
     Args:
         name: str.
-        presets: dict of presets, by default those of the translator.
+        presets: dict of presets, by default the translator's.
 
     Returns:
         The preset.

@@ -195,7 +195,7 @@ class PretrainingRun(TextRun):
             super()._check_sizes(path, vocab_size)
 
     def new_model(self, tokenizer):
-        """Create a model with the sizes of the preset, or those of the start."""
+        """Create a model with the sizes of the preset or of the start."""
         preset = self.preset
         cls = BertForPreTraining if self.next_sentence else BertForMaskedLM
         dropout = {
