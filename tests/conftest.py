@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests marked `whole`, and of those marked `one_of(n)` all but one of n cases.
+    """Skip tests marked `whole`, and all but one of n cases of tests marked `one_of(n)`.
 
     `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
     five is kept. They take turns by the date: each runs once in n days, and equal parameters of

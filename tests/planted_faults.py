@@ -3,8 +3,8 @@
     python tests/planted_faults.py               all faults
     python tests/planted_faults.py mask cache    those with one of these words in their file or text
 
-If the tests named beside a fault pass, the whole short suite runs. The exit status is 1 if a fault
-passes all of it. Run this before you remove tests or make them smaller.
+If the tests named with a fault pass, the whole short suite runs. The exit status is 1 if a fault
+passes all of it. Run this before you remove or shorten tests.
 """
 
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Fault(NamedTuple):
-    """A text of a file of the package, what takes its place, and the tests that should notice."""
+    """A text in a file of the package, its replacement, and the tests that should notice."""
 
     file: str
     old: str

@@ -254,7 +254,7 @@ def test_damaged_weights(tmp_path):
     content = path.read_bytes()
     for damaged in (b"", content[:-100], content[:2000] + bytes(500) + content[2500:]):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="expected whole weights of this model, got a damaged"):
+        with pytest.raises(ValueError, match="intact weights of this model, got a damaged file"):
             average_weights(model, [path])
 
 
@@ -284,7 +284,7 @@ def test_variables_of_another_model(tmp_path, name):
         tf.saved_model.save(module, str(tmp_path / folder))
     shutil.rmtree(tmp_path / "one" / "variables")
     shutil.copytree(tmp_path / "other" / "variables", tmp_path / "one" / "variables")
-    with pytest.raises(ValueError, match="expected a whole SavedModel, got a damaged one"):
+    with pytest.raises(ValueError, match="expected an intact SavedModel, got a damaged one"):
         load_saved_model(tmp_path / "one")
 
 

@@ -54,7 +54,7 @@ def test_both_readmes_give_the_same_figures():
 
 @pytest.mark.parametrize("text", [ENGLISH, CHINESE], ids=["en", "zh-CN"])
 def test_the_claims_are_counted_and_quoted_as_they_were_recorded(text):
-    """The numbers of the section are those of the stored notebooks."""
+    """The numbers of the section equal the numbers in the stored notebooks."""
     found = {}
     for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
         for cell in json.loads(path.read_text("utf-8"))["cells"]:

@@ -110,7 +110,7 @@ def main(parser, arguments):
 
 
 def paraphrases(pairs):
-    """Groups of different English sentences with the same Chinese translation."""
+    """Return groups of English sentences with the same Chinese translation."""
     groups = {}
     for english, chinese in pairs:
         groups.setdefault(chinese, {})[english] = None

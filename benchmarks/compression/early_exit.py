@@ -60,7 +60,7 @@ def main(parser, arguments):
 
 
 class Training(NamedTuple):
-    """A model with exits and one without, trained with the same seed."""
+    """Train a model with exits and one without, with the same seed."""
 
     plain: object
     model: object

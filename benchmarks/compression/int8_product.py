@@ -14,7 +14,7 @@ SHAPES = [(1, 384, 1536), (16, 384, 1536), (64, 256, 1024), (1024, 384, 1536), (
 
 
 def layers(rows, width, units):
-    """Graph functions by name, all with the same kernel."""
+    """Return graph functions by name, all with the same kernel."""
     import keras
     import tensorflow as tf
 

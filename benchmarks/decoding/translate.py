@@ -166,7 +166,7 @@ def throughput(results, count):
 
 
 def faster(results, name, other):
-    """Speed of `name` divided by that of `other`: the median over the rounds, and the range."""
+    """Return the speed of `name` relative to `other`: the median over the rounds, and the range."""
     both = (map(sum, results[peer]["rounds"]) for peer in (other, name))
     return spread([theirs / own for theirs, own in zip(*both, strict=True)])
 

@@ -82,10 +82,10 @@ def bars(parts, path):
 
 
 def processor():
-    """Read what kind of processor this is.
+    """Read the kind of processor.
 
     Returns:
-        `(name, extensions)`: for example "AMD EPYC", and those of its instruction sets that matter.
+        `(name, extensions)`: for example "AMD EPYC", and its relevant instruction sets.
     """
     found = re.findall(r"^(model name|flags)\s*: (.*)", _CPUINFO.read_text("utf-8"), re.MULTILINE)
     fields = {"model name": platform.machine(), "flags": "", **dict(found)}

@@ -45,7 +45,7 @@ def check(program, arrays):
 
 
 def by_torch(case, compiled):
-    """A function without arguments that does the same work with torch, or None."""
+    """Return a function that does the same work with torch, or None."""
     try:
         import torch
     except ImportError:

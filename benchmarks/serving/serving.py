@@ -114,7 +114,7 @@ class Server:
         return False
 
     def ask(self, requests, clients):
-        """Send requests from so many clients, each with one connection.
+        """Send requests from several clients, each with one connection.
 
         Returns:
             dict: `seconds` and `statuses` of each request, `answers` (text to translation),

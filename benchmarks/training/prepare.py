@@ -80,7 +80,7 @@ def make(folder, gigabytes):
 
 
 def measured(what, folder, number):
-    """Run a step in a process of its own: its result."""
+    """Run a step in a separate process and return its result."""
     call = [sys.executable, "-m", PROGRAM, what, str(folder), str(number)]
     done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])

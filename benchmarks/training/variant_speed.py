@@ -13,7 +13,7 @@ from benchmarks.translation.variants import VARIANTS
 
 
 def training(parts, settings, batch, length, accumulate=1):
-    """A function that runs one training step, of so many parts."""
+    """Return a function that runs one training step in several parts."""
     import numpy as np
     import tensorflow as tf
 

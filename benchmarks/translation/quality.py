@@ -14,7 +14,7 @@ PROGRAM = "benchmarks.translation.train_and_score"
 
 
 def main(parser, arguments):
-    """Train both on the same split and for as many epochs, seed by seed."""
+    """Train both on the same split for the same number of epochs, seed by seed."""
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each library")
     parser.add_argument("--corpus", default="en-zh", help="of `load_corpus`")
     options = parser.parse_args(arguments)

@@ -33,7 +33,7 @@ CORPUS = "en-zh"
 BEAM = 5
 PENALTIES = (0.6, 1.0, 1.25, 1.5, 1.75)
 ARCHITECTURE = {"residual": {"part": "PreNorm"}, "positions": {"part": "RotaryPositions"}}
-# Changes of the small preset, those of NOTES.md (the included model), measured on held-out pairs.
+# Changes of the small preset, measured on held-out pairs; see NOTES.md (the included model).
 SHARED = {
     "lengths": (6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 24, 32, 48),
     "num_layers": 3,
@@ -143,7 +143,7 @@ def fine_tune(student, changes, folder, split):
 
 
 def english(files, split, most):
-    """The sentences to translate: those of the training split, and some others, none held out."""
+    """Return the sentences to translate: the training split and some others, none held out."""
     from tf_transformer.data import load_corpus, pairs_without
 
     further = [text for text, _ in load_corpus("en-fr")]

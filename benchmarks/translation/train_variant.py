@@ -67,7 +67,7 @@ def loss(model, tokenizer, pairs):
 
 
 def ranges(tokenizer, pairs):
-    """The held-out pairs as long as those of training, up to twice as long, and up to four times.
+    """Return held-out pairs as long as in training, up to twice as long, and up to four times.
 
     Hardly any pair is four times as long: these are joined from pairs of training's length.
     """

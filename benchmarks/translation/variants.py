@@ -64,7 +64,7 @@ KEPT = SCORES / "variants.json"
 
 
 def trained(folder, name, seed, budget):
-    """The result of one training, which starts or goes on in its own folder."""
+    """Return the result of one training, started or resumed in its own folder."""
     parts, settings = {**VARIANTS, **DEPTHS}[name]
     words = "".join(c if c.isalnum() else "-" for c in name)
     path = Path(folder) / f"{words}-{seed}"
@@ -89,7 +89,7 @@ def read_kept(budget):
 
 
 def train_missing(folder, names, seeds, budget, at_once):
-    """Train what has no result yet, some at once; keep each result as soon as it is there."""
+    """Train variants without a result, some in parallel; save each result when it is ready."""
     results = read_kept(budget)
     with concurrent.futures.ThreadPoolExecutor(at_once) as trainings:
         submitted = {

@@ -29,7 +29,7 @@ def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
 
 @pytest.mark.slow
 def test_output_is_utf8_whatever_the_locale(run, monkeypatch):
-    """Written to a file, it once followed the console: ASCII or cp1252 cannot hold Chinese."""
+    """Written to a file, it once followed the console: ASCII or cp1252 cannot encode Chinese."""
     folder, _ = run
     monkeypatch.setitem(ENVIRONMENT, "PYTHONIOENCODING", "ascii")
     by_input = command("translate", "--model", folder, stdin="Tom 中\n".encode())

@@ -220,7 +220,7 @@ LESS = {"encoder": {0: [0]}}
             {"heads": {"encoder": {0: [4]}}},
             r"\['encoder'\]\[0\]: expected numbers from 0 to 3",
         ),
-        (bert, {"heads": {"encoder": {0: range(4)}}}, "at least one to be left, got all 4"),
+        (bert, {"heads": {"encoder": {0: range(4)}}}, "at least one to remain, got all 4"),
         (bert, {"units": {"encoder": {1: range(13)}}}, r"units\['encoder'\]\[1\]: .* all 13"),
         (transformer, {"layers": {"decoder": [0, 1]}}, r"layers\['decoder'\]: .* got all 2"),
         (lambda: bert(num_hidden_groups=2), {"layers": LESS["encoder"]}, "expected keys among"),

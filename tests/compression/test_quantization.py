@@ -205,7 +205,7 @@ def files(path):
 
 
 def broken():
-    """A model with NaN in one weight, whose maximum would be that of the other values."""
+    """A model with NaN in one weight, which a maximum could ignore."""
     model = transformer()
     weight = model.weights[0]
     weight.assign(np.where(np.arange(weight.shape[0])[:, None] == 7, np.nan, weight))

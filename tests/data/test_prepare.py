@@ -1,4 +1,4 @@
-"""Prepared shards hold every pair once, whatever was stopped and however many worked."""
+"""Prepared shards contain every pair once, despite interruptions and with any number of workers."""
 
 import importlib
 import json

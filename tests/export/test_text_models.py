@@ -325,5 +325,5 @@ def test_an_encoder_has_no_answers(folder):
 def test_a_damaged_saved_model_is_named(saved, tmp_path, damage):
     shutil.copytree(saved / "encoder", tmp_path / "encoder")
     (tmp_path / "encoder" / "variables" / "variables.index").write_bytes(damage)
-    with pytest.raises(ValueError, match="encoder: expected a whole SavedModel"):
+    with pytest.raises(ValueError, match="encoder: expected an intact SavedModel"):
         load_saved_model(tmp_path / "encoder")

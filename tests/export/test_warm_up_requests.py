@@ -25,7 +25,7 @@ def test_the_file_is_that_of_the_classes_of_tensorflow_serving(tmp_path):
 def test_one_text_for_each_short_bucket_and_all_of_them_together(longest):
     *each, together = warm_up_texts(longest)
     assert [[text] for text in together] == each and len(each) <= 4
-    for ends in (1, 2):  # tokens around those of the text
+    for ends in (1, 2):  # tokens around the text
         lengths = [min(len(text.split()) + ends, longest) for text in together]
         buckets = [min(b for b in bucket_lengths(longest) if b >= n) for n in lengths]
         expected = [n for n in (8, 16, 32, 64) if n < longest] + [longest] * (longest <= 64)

@@ -51,7 +51,7 @@ EQUATIONS = {
 def test_equations(name):
     x = np.linspace(-23, 23, 461)
     found = ACTIVATIONS[name](tf.constant(x, tf.float64))
-    # The constants of TensorFlow have the digits of float32, that of gelu_fast has ten.
+    # TensorFlow's constants have the digits of float32; the constant of gelu_fast has ten.
     np.testing.assert_allclose(found, EQUATIONS[name](x), rtol=2e-7, atol=2e-8)
     narrow = ACTIVATIONS[name](tf.constant(x, tf.float32))
     np.testing.assert_allclose(narrow, EQUATIONS[name](x), rtol=1e-5, atol=1e-5)

@@ -236,7 +236,7 @@ def test_ragged_batches_in_fit_and_predict(name):
 
 
 def test_ragged_ids_of_bert_bring_their_mask():
-    """Nothing attends beyond a row, whatever the mask; and the mean of a sentence ends there."""
+    """Attention and sentence means never go beyond a row, whatever the mask."""
     model = SentenceEncoder(CONFIG)
     rows = tf.ragged.constant([[5, 6, 7], [8, 9]])
     ids, mask = rows.to_tensor(), np.array([[1, 1, 1], [1, 1, 0]])

@@ -103,7 +103,7 @@ def test_a_batch_equals_its_rows_one_by_one(graph, data):
 
 
 def scripted(*sentences, vocabulary=9):
-    """Return a step function that generates these sentences whatever its input."""
+    """Return a step function that generates these sentences for any input."""
     table = tf.one_hot(np.array(sentences).T, vocabulary)  # (L, B, V)
 
     def step(tokens, position):

@@ -15,7 +15,7 @@ HALVES = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # half the distance of neig
 
 
 def rounded(shape, dtype, seed):
-    """Numbers as the dtype holds them, in float64."""
+    """Numbers rounded to the dtype, in float64."""
     x = np.random.default_rng(seed).normal(1, 1, shape)
     return tf.cast(tf.cast(x, dtype), tf.float64).numpy()
 

@@ -153,7 +153,7 @@ def test_weights_of_a_choice():
 
 @pytest.mark.parametrize("norm", [BatchNorm, NaiveBatchNorm])
 def test_padding_in_the_statistics_of_a_batch(norm):
-    """More padding changes what a naive norm makes of the same text, and nothing else."""
+    """More padding changes the output of a naive norm for the same text, and nothing else."""
     model = made(Architecture(norm=norm()))
     padded = np.pad(INP, ((0, 0), (0, 9)))
     one, other = (model((x, TAR), training=True) for x in (INP, padded))

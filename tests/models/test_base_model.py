@@ -270,7 +270,7 @@ def test_an_unknown_frozen_sublayer_is_refused():
 
 @keras.saving.register_keras_serializable(package="tests")
 class WithHead(Transformer):
-    """As a user would add a layer: without a `build` of its own."""
+    """A layer as a user would write it, without `build`."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -13,7 +13,7 @@ def run(coroutine):
 
 
 class Model:
-    """Upper case; keeps the batches; waits until it may go on; some texts fail."""
+    """Converts to upper case, records batches, waits until released, and fails for some texts."""
 
     def __init__(self, held=False):
         self.batches, self.may_go = [], threading.Event()

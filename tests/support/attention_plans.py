@@ -50,7 +50,7 @@ def attend_with_gradients(q, k, v, mask, bias, cotangent, **options):
 def path(name, plan, **options):
     """Return `attend_with_gradients` in eager mode, in a graph, in XLA, or with an XLA core.
 
-    The last two run the same forms of the core, in one program and in two.
+    The last two run the same forms of the core in one program and in two.
     """
     jit = {"xla": "auto", "core_xla": True}.get(name, False)
     options = {**options_of(plan), **options}

@@ -25,7 +25,7 @@ from tf_transformer import bert
 from tf_transformer.cli import main as command
 from tf_transformer.training import SmoothedCrossentropy
 
-# A replica has half of a batch of 4; a Keras loss of unequal parts is not that of the whole.
+# A replica has half of a batch of 4; with unequal parts, a Keras loss differs from the whole's.
 B, T, SIZE, CLASSES = 8, 5, 8, 3
 CONFIG = bert.BertConfig(
     29,
@@ -127,7 +127,7 @@ def trained(strategy, make, x, y, loss):
 def unequal(strategy):
     """The outputs after batches of 5 and 3 texts, which Keras's own build cannot average.
 
-    Not the losses: Keras weights those of the replicas by their rows, although they are shares.
+    Without losses: Keras weights the replicas' losses by rows, although they are shares.
     """
     keras.utils.set_random_seed(1)
     with strategy.scope() if strategy else contextlib.nullcontext():

@@ -46,7 +46,7 @@ def of_bytes(rng, data):
 
 
 def of_content(rng, content):
-    """Change a place of what JSON can hold: another value or type, a key or item more or less."""
+    """Change one place of JSON content: another value or type, one key or item more or fewer."""
     content = copy.deepcopy(content)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         places = list(_places(content))

@@ -7,7 +7,7 @@ import numpy as np
 import reference_numpy as ref
 from reference_architecture import Reference
 
-# The names of BERT's variables, and those of an encoder layer.
+# The names of BERT's variables, and of an encoder layer's.
 NAMES = {
     "encoder/layer_": "encoder/layer",
     "attention/self/query": "mha/wq",

@@ -82,7 +82,7 @@ def windowed_attention(q, k, v, window, causal=False, blocked=None, bias=0.0):
 
 
 def split_heads(x, num_heads):
-    """(B, T, D) -> (B, N, T, H): head n holds columns n*H to (n+1)*H."""
+    """(B, T, D) -> (B, N, T, H): head n has columns n*H to (n+1)*H."""
     batch, length, width = x.shape
     return x.reshape(batch, length, num_heads, width // num_heads).transpose(0, 2, 1, 3)
 

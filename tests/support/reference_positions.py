@@ -1,4 +1,4 @@
-"""Ways to tell order, in float64 NumPy, from the equations of the papers; see reference_numpy.py.
+"""Position parts in float64 NumPy, from the papers' equations; see reference_numpy.py.
 
 Axes: T target length, S source length, H head width, D model width.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def distances(queries, keys):
-    """Position of the key minus that of the query, (T, S)."""
+    """Position of the key minus position of the query, (T, S)."""
     return np.arange(keys)[None, :] - np.arange(queries)[:, None]
 
 

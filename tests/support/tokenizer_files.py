@@ -92,7 +92,7 @@ def _fused_unknown(texts, path):
 
 
 def _unigram_with_bytes(texts, path):
-    """Unigram with byte fallback for unknown characters, of which there are many."""
+    """Unigram with byte fallback for unknown characters, which are frequent."""
     UnigramTokenizer.train([text for text in texts if text.isascii()], 3000).save(path)
     content = json.loads(path.read_text(encoding="utf-8"))
     vocabulary = content["model"]["vocab"]

@@ -205,7 +205,7 @@ def test_a_part_without_its_settings_is_refused(rewrite, change, setting):
 
 def test_what_the_rust_package_cannot_read_is_refused(rewrite):
     path = rewrite(put("normalizer", {"type": "Nonsense"}))
-    with pytest.raises(ValueError, match="path: .*changed.json.*the package tokenizers reads"):
+    with pytest.raises(ValueError, match="path: .*changed.json.*the package tokenizers can read"):
         Tokenizer.load(path)
 
 

@@ -1,4 +1,4 @@
-"""Gradients accumulated over parts of a batch are those of the whole batch."""
+"""Gradients accumulated over parts of a batch equal the gradients of the whole batch."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ def translator():
 
 
 def with_r_drop():
-    """Classes, of which 0 is one."""
+    """Classes, including 0."""
     inner = NoisyHalves()
     inner.build()
     model = RDrop(inner, 5.0)

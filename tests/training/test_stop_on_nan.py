@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fault
 
 
 class Batches:
-    """Four batches an epoch, of which one has inputs or labels that are not finite."""
+    """Four batches per epoch, one with inputs or labels that are not finite."""
 
     steps_per_epoch = 4
 

@@ -1,4 +1,4 @@
-"""Make positions.npz from transformers, whose code is that of the published models.
+"""Make positions.npz from transformers, whose code the published models use.
 
     pip install torch transformers numpy
     python make_position_vectors.py

@@ -62,7 +62,7 @@ def test_a_translators_page_has_its_attention(tokenizer, architecture, tmp_path)
         for stack, block in ((decoder, "block1"), (cross, "block2")):
             weights = expected[f"decoder_layer{n + 1}_{block}"][0]
             np.testing.assert_allclose(stack.layers[n].weights, weights, atol=0.501 / 255)
-    # Queries and keys are those of the weights: the same softmax in float64.
+    # Queries and keys belong to the weights: the same softmax in float64.
     past = np.triu(np.ones((len(decoder.queries),) * 2), 1)
     for stack, blocked in ((encoder, 0), (decoder, past), (cross, 0)):
         for queries, keys, weights in stack.layers:

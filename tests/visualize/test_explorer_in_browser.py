@@ -39,7 +39,7 @@ def focused(page):
 
 
 def shares(page, side):
-    """The percentages beside the tokens of a side, "" where there is none."""
+    """The percentages next to the tokens of a side, "" where there is none."""
     texts = page.js(
         f"[...document.querySelectorAll('ul:{side}-of-type small')].map(x => x.textContent)"
     )

@@ -1,6 +1,6 @@
-"""The command `tf-transformer`, one file per subcommand or pair of subcommands.
+"""The command `tf-transformer`.
 
-TensorFlow is imported only by the subcommand that needs it, so that `--help` answers at once.
+Only subcommands that need TensorFlow import it, so that `--help` is fast.
 """
 
 import argparse
@@ -50,8 +50,8 @@ _BUG = (
     "the lines above, as an issue of the repository of tf_transformer."
 )
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}  # nothing is wrong with the input
-# The options for arguments of another name: those that were given, or else all that the command
-# has. Other options differ from their arguments in hyphens only.
+# The options of arguments with another name; errors name the given ones, or else all that the
+# command has. Other options differ from their arguments only in hyphens.
 _OPTIONS = {
     "folder": ("--output", "--resume"),
     "target": ("--output",),
@@ -66,7 +66,7 @@ _OPTIONS = {
 
 def main(arguments=None):
     """Run the command."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):  # whatever the locale or the console
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # regardless of locale and console
         if (getattr(stream, "encoding", None) or "utf-8").lower() != "utf-8":
             stream.reconfigure(encoding="utf-8", errors="replace")
     options = _parser().parse_args(arguments)
@@ -90,19 +90,19 @@ def main(arguments=None):
 
 
 def _message(error, given):
-    """Return what to say of an error in the input or the system, None for any other."""
+    """Return the message for an error in the input or the system, or None for other errors."""
     if isinstance(error, ArgumentError):
         argument, *parts = error.args
         return str(ArgumentError(_options(argument, given), *parts))
     if isinstance(error, OSError | MissingPackage):
         return str(error)
-    # Inside a graph there are no errors of ours, only TensorFlow's with our text.
+    # Inside a graph, errors are TensorFlow's, with our text.
     said = re.search(r"assertion failed: (.*: expected .*)", str(error))
     return said and said[1]
 
 
 def _options(argument, given):
-    """Return the options of the command that an error's argument means, or the argument."""
+    """Return the command's options for the argument of an error, or the argument."""
     options = []
     for name in argument.split(", "):
         if name in given and name not in _POSITIONAL:

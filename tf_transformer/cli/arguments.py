@@ -72,15 +72,15 @@ def add_model_argument(parser):
 
 
 def model_path(folder):
-    """Return the folder of an exported model, of the one in a run, or for None the included one."""
+    """Return the folder of an exported model, possibly in a run, or of the included one."""
     from tf_transformer.export.translation.translator import shipped_model
 
     path = Path(folder) if folder else shipped_model("en-zh")
-    inside = path / "saved_model"  # the folder of a run is accepted too
+    inside = path / "saved_model"  # a run's folder is also accepted
     return inside if (path / "run.json").is_file() and inside.is_dir() else path
 
 
-# The options of `sample_decode` that only it has.
+# The options that only `sample_decode` has.
 _SAMPLING = {
     "seed": (int, "of the random numbers (default: 0)"),
     "temperature": (float, "below 1 favors likely tokens (default: 1.0)"),
@@ -129,7 +129,7 @@ def add_device_arguments(parser):
 
 
 def start_training(options):
-    """Import TensorFlow and connect what trains together."""
+    """Import TensorFlow and connect the devices or processes that train together."""
 
     def start():
         import tensorflow as tf
@@ -144,7 +144,7 @@ def start_training(options):
 
 
 def add_run_arguments(parser, presets, folder, architectures=None):
-    """Add the options of a training run: its preset, what changes the preset, its folder."""
+    """Add the options of a training run: preset, changes of the preset, folder."""
     parser.add_argument("--preset", help=presets)
     for name in ("vocab-size", "epochs", "seed"):
         parser.add_argument(f"--{name}", type=int, help="instead of the preset's")
@@ -186,7 +186,7 @@ def new_preset(options, presets, model_class=None, **changes):
 
 
 def _architecture_changes(given, model_class):
-    """The fields of the preset that the option changes."""
+    """Return the fields of the preset that `--architecture` changes."""
     from tf_transformer.layers import Architecture
     from tf_transformer.models import architectures
 
@@ -204,7 +204,7 @@ def _architecture_changes(given, model_class):
 
 
 def new_folder(options, default, command):
-    """Return the folder of a new run, which must not contain another one; the chief checks it."""
+    """Return the folder of a new run; the chief checks that it does not contain another run."""
     from tf_transformer.distribution import current_workers
 
     folder = Path(options.output or default)
@@ -218,16 +218,15 @@ def new_folder(options, default, command):
     return folder
 
 
-# Allowed with --resume: they are no settings of a run.
+# Allowed with --resume, since they are not settings of a run.
 _OF_A_PROCESS = ("run", "resume", "distribute", "deterministic", "tensorboard")
 
 
 def train_run(options, kind, new_run, packages, callbacks=()):
-    """Train a new run, or resume one.
+    """Train a new run, or resume one, and return the run and its model (the chief) or two None.
 
-    `kind` is the name of a class of `training`, `packages` what it needs, name -> extra, and
-    `callbacks` functions that make a callback for the run.
-    Returns the run and its model; of several workers, all but the chief get two None.
+    `kind` is the name of a class of `training`, `packages` maps required packages to extras, and
+    `callbacks` are functions from the run to a callback.
     """
     given = [
         f"--{name.replace('_', '-')}"

@@ -10,7 +10,7 @@ from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.errors import ArgumentError, MissingFileError
 
-# The options of `FineTuning` and their defaults, repeated here since importing it takes seconds.
+# The options of `FineTuning` and their defaults, repeated since importing it takes seconds.
 _SETTINGS = {
     "epochs": (5, "passes over the training texts"),
     "batch_size": (32, "texts per step"),
@@ -47,8 +47,8 @@ def add_commands(commands):
         "--early-exit",
         type=float,
         metavar="PERCENT",
-        help="a classifier after every layer; easy texts leave early, and at most so many percent "
-        "of the validation texts get another answer because they do",
+        help="a classifier after every layer; easy texts exit early, which changes the answer for "
+        "at most this percentage of the validation texts",
     )
     for name, (default, meaning) in _SETTINGS.items():
         finetune.add_argument(
@@ -85,7 +85,7 @@ def _finetune(options):
 
 
 def _before_training(options):
-    """What is trained on, settings, tokenizer and model; whatever is wrong is found here."""
+    """Return data, settings, tokenizer and model; errors in the input are found here."""
     import keras
 
     from tf_transformer.distribution import current_workers
@@ -110,7 +110,7 @@ def _before_training(options):
     has_exits = options.early_exit is not None
     kind = bert.BertWithExits if has_exits else bert.BertForSequenceClassification
     model = kind.from_pretrained(
-        # The new head is for classes, whatever that of the checkpoint was for.
+        # The new head is for classes, regardless of the checkpoint's head.
         options.model,
         new_head=True,
         unpad=True,
@@ -125,7 +125,7 @@ def _before_training(options):
 
 
 def _finetune_on(options):
-    """Fine-tune, score and save, with TensorFlow started: None, or what the chief exports."""
+    """Fine-tune, score and save; return what to export on the chief, otherwise None."""
     import keras
 
     from tf_transformer.distribution import current_workers, own_rows, together
@@ -155,7 +155,7 @@ def _finetune_on(options):
 
 
 def _export(options, data, settings, result):
-    """Export the saved model, read again: variables of several replicas cannot be exported."""
+    """Export the saved model, reloaded since variables of several replicas cannot be exported."""
     from tf_transformer.models import bert
 
     output, has_exits = Path(options.output), options.early_exit is not None
@@ -171,7 +171,7 @@ def _export(options, data, settings, result):
 
 
 def _exported(model, tokenizer, data, settings, early_exit):
-    """The classifier to save, and what to report of its exits."""
+    """Return the classifier to save, and a report about its exits."""
     from tf_transformer.compression import choose_exit, exit_points
     from tf_transformer.export import EarlyExitClassifier, TextClassifier
     from tf_transformer.training import text_batches
@@ -216,7 +216,7 @@ def _classify(options):
 
 
 def _classifier(folder):
-    """The function of `--model` that maps bytes to a class and its probability or number."""
+    """Return the function of `--model` from bytes to a class and its probability or number."""
     lite = lite_model(folder, "classifier")
     if lite is not None:
 
@@ -239,7 +239,7 @@ def _classifier(folder):
     def classify(text):
         answer = model.classify(tf.constant([text]))
         label = answer.pop("label").numpy()[0].decode()
-        # The layers that a text took are no answer.
+        # The number of layers is not an answer.
         [numbers] = answer.keys() & {"probabilities", "values"}
         return label, float(tf.reduce_max(answer[numbers]))
 

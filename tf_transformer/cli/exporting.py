@@ -22,7 +22,7 @@ def add_compress(commands):
         "--output",
         metavar="FOLDER",
         required=True,
-        help="a new folder; that of an interrupted call resumes it",
+        help="a new folder, or the folder of an interrupted call to resume it",
     )
     compress.set_defaults(run=_compress)
 
@@ -90,7 +90,7 @@ SENTENCES = {
 }
 # The settings of a preset that have an option of `train`.
 PRESET_OPTIONS = ("subword", "vocab_size", "epochs", "seed", "precision", "accumulate")
-# The options of `IdTranslator`; those in the first line also change greedy translations.
+# The options of `IdTranslator`; `_RULES` also change greedy translations.
 _RULES = ("min_length", "no_repeat_ngram", "length_limit")
 _DECODING = (*_RULES, "beam_size", "length_penalty", "n_best", "jit_compile")
 
@@ -255,7 +255,7 @@ def _printed(scores):
 
 
 def sentences_to_show(run):
-    """Return three sentences; for the user's own data the shortest of the test split."""
+    """Return three sentences, for the user's own data the shortest of the test split."""
     shortest = sorted({source for source, _ in run.split.test}, key=lambda text: (len(text), text))
     return SENTENCES.get(run.source.corpus, shortest[2::-1])
 
@@ -269,7 +269,7 @@ def translated(translator, text):
 
 
 def _command(run):
-    """Return the command that repeats a run, even if it was resumed or exported separately."""
+    """Return the command that repeats a run, even one that was resumed or exported separately."""
     from tf_transformer.models import architectures
     from tf_transformer.models.architectures import SIZES
     from tf_transformer.training import get_preset

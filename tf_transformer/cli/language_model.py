@@ -33,7 +33,7 @@ def add_commands(commands):
     train.set_defaults(run=_train)
 
     generate = commands.add_parser("generate", help="continue texts with a trained language model")
-    generate.add_argument("text", nargs="*", help="how each text begins (default: one empty text)")
+    generate.add_argument("text", nargs="*", help="beginnings of texts (default: one empty text)")
     # Not `run`, which is the function of the command.
     generate.add_argument(
         "--run", dest="folder", required=True, metavar="FOLDER", help="the folder of `train-lm`"
@@ -45,7 +45,7 @@ def add_commands(commands):
         "--max-length",
         type=int,
         metavar="N",
-        help="tokens of a text, its beginning included (default: as many as the model can read)",
+        help="tokens of a text, including its beginning (default: as many as the model can read)",
     )
     generate.set_defaults(run=_generate)
 
@@ -58,7 +58,7 @@ def _train(options):
 
     print(f"Perplexity per token of the held-out documents: {run.perplexity(model):.2f}\n")
     tokenizer = run.tokenizer
-    # The beginnings of texts that the model has not read, of longer ones if there are some.
+    # The beginnings of held-out texts, preferably longer ones.
     unread = sorted(tokenizer.encode(run.validation_documents), key=lambda ids: len(ids) < 8)
     for text in continue_texts(model, tokenizer, tokenizer.decode(ids[:3] for ids in unread[:3])):
         print(text)

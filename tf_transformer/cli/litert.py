@@ -21,13 +21,13 @@ def add_commands(commands):
         "--weights-dtype",
         default="float32",
         choices=("float32", "float16", "int8", "full int8"),
-        help="int8 rounds what is multiplied, full int8 also what is between products, with ranges "
-        "from examples (default: float32)",
+        help="int8 rounds the operands of products, full int8 also values between products, with "
+        "ranges from examples (default: float32)",
     )
     litert.add_argument(
         "--examples",
         metavar="FILE",
-        help="texts, one a line, to check with and for the ranges of full int8 (default: the "
+        help="texts, one per line, for the check and the ranges of full int8 (default: the "
         "training texts of a run; otherwise words of the vocabulary)",
     )
     litert.set_defaults(run=_litert)
@@ -85,7 +85,7 @@ def _of_run(folder):
 
 
 def _of_bert(folder):
-    """The model, its vocabulary, and what is done with texts before it."""
+    """Return the model, its vocabulary, and the settings for texts."""
     from tf_transformer.export.text_models import read_text_settings
     from tf_transformer.models import bert
     from tf_transformer.models.bert.checkpoints.config_files import read_json

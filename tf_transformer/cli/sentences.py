@@ -22,7 +22,7 @@ def add_commands(commands):
     where = embed.add_mutually_exclusive_group()
     where.add_argument("--output", metavar="FILE", help="instead of standard output")
     where.add_argument(
-        "--index", metavar="FOLDER", help="or an index, which knows its model, to search"
+        "--index", metavar="FOLDER", help="or an index for search, which knows its model"
     )
     embed.add_argument(
         "--vectors-dtype",
@@ -135,7 +135,7 @@ def _search(options):
 
 
 def _vectors(path):
-    """The memory-mapped vectors of an .npy file."""
+    """Return the memory-mapped vectors of an .npy file."""
     from tf_transformer.data.files import map_array
 
     try:
@@ -148,7 +148,7 @@ def _vectors(path):
 
 
 def _encoder(options):
-    """Return the function of `--model` that maps texts to vectors."""
+    """Return the function of `--model` from texts to vectors."""
     folder = Path(options.model)
     lite = lite_model(folder, "text encoder")
     if lite is not None:
@@ -193,7 +193,7 @@ def _existing(path, argument):
 
 
 def _shown(parts):
-    """Yield the parts, and show the number of lines on a terminal."""
+    """Yield the parts, showing the number of lines on a terminal."""
     done = 0
     for part in parts:
         done += len(part)

@@ -21,7 +21,7 @@ def add_commands(commands):
     serve.add_argument(
         "--host",
         default="127.0.0.1",
-        help="0.0.0.0 to be reached from elsewhere (default: 127.0.0.1)",
+        help="0.0.0.0 to accept requests from other machines (default: 127.0.0.1)",
     )
     serve.add_argument("--port", type=int, default=8000, help="(default: 8000)")
     for name, text in _LIMITS.items():

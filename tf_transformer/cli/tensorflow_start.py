@@ -1,4 +1,4 @@
-"""Starting TensorFlow from the command line: quietly, with the fastest settings."""
+"""Importing TensorFlow for the command line: quietly, with the fastest settings."""
 
 import gc
 import os
@@ -9,21 +9,21 @@ from tf_transformer.errors import MissingPackage
 
 
 def require(package, extra):
-    """Raise ImportError, with the command that installs it, if a package is missing."""
+    """Raise an ImportError with the install command if a package is missing."""
     if find_spec(package) is None:
         raise MissingPackage(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 
 def import_tensorflow(optimize_graphs=True, share_operations=True, start=None):
-    """Import TensorFlow without the lines it prints on import and at the first device query."""
+    """Import TensorFlow without the lines that it prints on import and first use."""
     if not share_operations:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Batches allocate and free hundreds of megabytes: TensorFlow's own allocator keeps the memory,
-    # where malloc returns it and page-faults again (benchmarks/training/NOTES.md).
+    # Batches allocate and free hundreds of megabytes: TensorFlow's allocator keeps the memory,
+    # while malloc returns it and causes new page faults (benchmarks/training/NOTES.md).
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
-    # oneDNN's matrix products were faster on every x86 processor measured; TensorFlow enables them
-    # by default on some only.
+    # oneDNN's matrix products were faster on every x86 processor measured, but TensorFlow enables
+    # them by default only on some.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     sys.stderr.flush()
     saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -36,7 +36,7 @@ def import_tensorflow(optimize_graphs=True, share_operations=True, start=None):
         tf.config.list_physical_devices()
         started = start() if start else None
         tf.zeros(())  # the first tensor prints more lines
-        if tf.__version__ < "2.21":  # and the first program of XLA one, whatever the log level
+        if tf.__version__ < "2.21":  # so does the first XLA program, whatever the log level
             tf.function(lambda: tf.zeros(()), jit_compile=True)()
     finally:
         os.dup2(saved, 2)

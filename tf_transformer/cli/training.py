@@ -51,7 +51,7 @@ def add_train_pairs(commands):
         type=int,
         default=0,
         metavar="N",
-        help="for each query, so many documents that the model before training finds wrongly",
+        help="number of wrong documents per query that the model finds before training",
     )
     for name, (default, meaning) in _SETTINGS.items():
         pairs.add_argument(
@@ -130,7 +130,7 @@ def _train_pairs(options):
 
 
 def _searched(encoder, pairs):
-    """Vectors of the queries and of the different documents, and the rows of each query's own."""
+    """Return vectors of queries and distinct documents, and the correct rows of each query."""
     import numpy as np
 
     from tf_transformer.export import embed_lines
@@ -155,7 +155,7 @@ def add_train(commands):
     )
     add_pair_arguments(train, "en-zh", "your own sentences")
     train.add_argument(
-        "--prepared", metavar="FOLDER", help="or what tf-transformer prepare wrote, of any size"
+        "--prepared", metavar="FOLDER", help="or the output of tf-transformer prepare, of any size"
     )
     train.add_argument(
         "--validation-file",
@@ -220,7 +220,7 @@ def add_prepare(commands):
     )
     add_pair_arguments(prepare, "none", "sentences")
     prepare.add_argument(
-        "--validation-file", nargs="+", metavar="FILE", help="your own validation set, as of train"
+        "--validation-file", nargs="+", metavar="FILE", help="your own validation set, as in train"
     )
     prepare.add_argument(
         "--subword", default="bpe", help="bpe, wordpiece or unigram (default: bpe)"
@@ -228,10 +228,8 @@ def add_prepare(commands):
     prepare.add_argument(
         "--vocab-size", type=int, default=8000, help="of both languages (default: 8000)"
     )
-    prepare.add_argument(
-        "--workers", type=int, help="processes side by side (default: one for each core)"
-    )
-    prepare.add_argument("--output", required=True, metavar="FOLDER", help="to write")
+    prepare.add_argument("--workers", type=int, help="number of processes (default: one per core)")
+    prepare.add_argument("--output", required=True, metavar="FOLDER", help="the folder to write")
     prepare.set_defaults(run=_prepare)
 
 
@@ -266,7 +264,7 @@ def _prepare(options):
 
 
 class _Progress:
-    """Shows on a terminal what is done and how long the rest takes."""
+    """Shows the progress and the remaining time on a terminal."""
 
     def __init__(self):
         self.what, self.start, self.begun = None, 0.0, 0

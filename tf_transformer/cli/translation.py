@@ -49,7 +49,7 @@ def _evaluate(options):
 
 
 def score(translator, pairs, language, beam=False):
-    """Translate the distinct sources of pairs, and score the translations."""
+    """Translate the distinct sources of pairs and score the translations."""
     from tf_transformer.data import group_references
     from tf_transformer.export import translate_texts
     from tf_transformer.training import score_translations
@@ -75,7 +75,7 @@ def add_translate(commands):
     translate.add_argument(
         "--output",
         metavar="FILE",
-        help="with --file: a new file for the translations; the same command resumes after a stop",
+        help="with --file: a new file for the translations; the same command resumes it",
     )
     how = translate.add_mutually_exclusive_group()
     how.add_argument("--beam", action="store_true", help="use beam search (default: greedy)")
@@ -128,7 +128,7 @@ def _translate(options):
 
 
 def _print_translations(translator, chunks, n_best, most, *, beam=False, sample=None):
-    """Print the translations of texts, and report which texts are too long for the model."""
+    """Print the translations of texts, and warn about texts that are too long for the model."""
     from tf_transformer.export import n_best_translations, translate_texts
 
     done = 0
@@ -152,7 +152,7 @@ def _print_translations(translator, chunks, n_best, most, *, beam=False, sample=
 
 
 def _translate_to_file(translator, source, target, most, *, beam=False, sample=None):
-    """Run `translate_file`, and show its progress on a terminal."""
+    """Run `translate_file`, showing its progress on a terminal."""
     from tf_transformer.export import translate_file
 
     def progress(lines, share):
@@ -186,7 +186,7 @@ def _warn(most, first, counts):
 
 
 def _translate_by_litert(lite, options):
-    """Greedily, line by line."""
+    """Translate greedily, line by line."""
     if options.beam or options.n_best or options.sample or options.output:
         raise ArgumentError(
             "--model",

@@ -1,4 +1,4 @@
-"""Distillation: a student learns from the predictions or layers of a teacher.
+"""Distillation: a student learns from the predictions and layers of a teacher.
 
 Axes: B batch, T length, N heads, D width, C classes or vocabulary.
 """
@@ -21,17 +21,17 @@ from tf_transformer.models.bert.text_inputs import dense_inputs
 
 
 def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):
-    """Mean divergence of a student's softened predictions from its teacher's.
+    """Return the mean divergence of a student's softened predictions from its teacher's.
 
     temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)), Hinton et
     al. 2015, "Distilling the Knowledge in a Neural Network", section 2; for the tokens of a
-    translation Kim and Rush 2016, section 3.1.
+    translation, Kim and Rush 2016, section 3.1.
     """
     return _mean(softened_divergence(logits, teacher_logits, temperature), mask)
 
 
 def hidden_state_loss(states, teacher_states, mask=None):
-    """Mean squared difference of hidden states.
+    """Return the mean squared difference of hidden states.
 
     Jiao et al. 2020, "TinyBERT", equation 8; a narrower student's states are projected first.
     """
@@ -44,7 +44,7 @@ def hidden_state_loss(states, teacher_states, mask=None):
 
 
 def attention_loss(weights, teacher_weights, mask=None):
-    """Mean divergence of the heads' attention from the teacher's.
+    """Return the mean divergence of the heads' attention from the teacher's.
 
     KL(teacher || student) for each query and head, Wang et al. 2020, "MiniLM", equation 6.
     TinyBERT's equation 7 compares the scores before the softmax, which the attention core does not
@@ -57,7 +57,7 @@ def attention_loss(weights, teacher_weights, mask=None):
             weights.shape[1],
         )
     weights, teacher_weights = (tf.cast(x, tf.float32) for x in (weights, teacher_weights))
-    # x log x is 0 for a blocked key, of which the student makes 0 too.
+    # x log x is 0 for a blocked key, where the student's weight is 0 too.
     each = tf.math.xlogy(teacher_weights, teacher_weights)
     each -= teacher_weights * tf.math.log(tf.maximum(weights, 1e-9))
     return _mean(tf.reduce_mean(tf.reduce_sum(each, -1), 1), mask)
@@ -71,30 +71,30 @@ def _mean(each, mask):
 
 
 def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None):
-    """Return a teacher's translations as pairs for a student to learn, translating what is missing.
+    """Return a teacher's translations as training pairs for a student, translating missing ones.
 
     Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2: the student is trained
-    on the teacher's beam search output instead of the references. The sources may be those of the
-    training pairs, or any further text in the source language.
+    on the teacher's beam search output instead of the references. The sources may be the sources of
+    the training pairs or any other text in the source language.
 
-    The translations are kept in the folder, a file for every `part_size` sources, each written
-    whole or not at all: after an interruption, the same call continues with the first missing one.
-    The folder belongs to one teacher, since nothing in it says whose translations it holds.
+    The folder has a file for every `part_size` sources, written atomically: after an interruption,
+    the same call resumes at the first missing one. Use a folder for one teacher only, since the
+    files do not name the teacher.
 
     Args:
         translate: function, list of str -> list of str of the same length, such as a `Translator`
             with `translate_texts`.
         sources: list of str.
-        folder: str or Path, made if it is missing.
-        part_size: int, sources in a file; an interruption loses the work on one file.
-        progress: None, or a function called with the number of sources done.
+        folder: str or Path, created if missing.
+        part_size: int, sources per file; an interruption loses the work on one file.
+        progress: None, or a function called with the number of finished sources.
 
     Returns:
         list of `(source, translation)`; sources with an empty translation are left out.
 
     Raises:
-        ValueError: If `part_size` is below 1, the folder holds translations of other sources, or
-            `translate` returns another number of texts.
+        ValueError: If `part_size` is below 1, the folder has translations of other sources, or
+            `translate` returns a different number of texts.
 
     Example:
         >>> distilled_pairs(lambda texts: [t.upper() for t in texts], ["a", "b"], "distilled")
@@ -112,7 +112,7 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
 
 
 def _part(translate, sources, path):
-    """The pairs of one file, which is written if it is missing."""
+    """Return the pairs of a file, which is written if missing."""
     if path.is_file():
         try:
             pairs = parse_json(path.read_bytes())
@@ -137,35 +137,35 @@ def _part(translate, sources, path):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Distiller(BaseModel):
-    """Trains a student on the labels and on what a teacher makes of the same inputs.
+    """Trains a student on the labels and on a teacher's outputs for the same inputs.
 
     (1 - soft_targets) * loss + soft_targets * soft_target_loss + hidden_states * hidden_state_loss
-    + attention * attention_loss, see `compression.transfer_losses`. `compile` and `fit` it like the
-    student; `evaluate`, `predict` and weight files are the student's. The teacher runs without
-    dropout and does not change.
+    + attention * attention_loss, see these functions in `compression.distiller`. `compile` and
+    `fit` it like the student; `evaluate`, `predict` and weight files are the student's. The teacher
+    runs without dropout and does not change.
 
     Args:
         student, teacher: built models with the same inputs: two BERT models, or two models that
             return logits over the same classes, such as `Transformer` (word-level distillation).
         temperature: float above 0, softens both predictions.
-        soft_targets: float in [0, 1], how much the teacher's predictions count, and how little the
-            labels; with 1, or for `Bert`, which has no predictions, no labels are needed.
+        soft_targets: float in [0, 1], weight of the teacher's predictions relative to the labels;
+            with 1, or for `Bert`, which has no predictions, no labels are needed.
         hidden_states, attention: float >= 0, weights of these losses, for BERT models.
-        layer_map: None to spread the student's layers over the teacher's; or dict, student layer
-            -> teacher layer, from 1; layer 0 are the embeddings. Jiao et al. 2020, "TinyBERT",
+        layer_map: None to spread the student's layers evenly over the teacher's; or dict, student
+            layer -> teacher layer, from 1; layer 0 is the embeddings. Jiao et al. 2020, "TinyBERT",
             section 3.1.
 
     Call arguments:
-        inputs, training: those of the student.
+        inputs, training: see the student.
 
     Returns:
-        What the student returns.
+        The student's outputs.
 
     Raises:
         ValueError: If a number is out of range, a layer does not exist, the student has more layers
-            than its teacher and no `layer_map`, hidden states or attention are wanted of models
-            other than BERT, attention of different numbers of heads, or soft targets of models
-            that give no softmax, such as a regression.
+            than its teacher and no `layer_map`, `hidden_states` or `attention` is used for models
+            other than BERT, `attention` for layers with different numbers of heads, or
+            `soft_targets` for models without a softmax, such as a regression.
 
     Example:
         >>> from tf_transformer.bert import BertConfig, BertForSequenceClassification
@@ -196,7 +196,7 @@ class Distiller(BaseModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.autocast = False  # the model may take ids
+        self.autocast = False  # inputs may be ids
         if not temperature > 0:
             raise ArgumentError("temperature", "a number above 0", temperature)
         if not 0 <= soft_targets <= 1:
@@ -209,7 +209,7 @@ class Distiller(BaseModel):
             if soft_targets and is_classifier and model.config.answers != "softmax":
                 raise ArgumentError(
                     "soft_targets",
-                    "0 for a model whose answers are no softmax",
+                    "0 for a model without a softmax",
                     f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
                     f"and labels={model.config.labels}",
                 )
@@ -262,7 +262,7 @@ class Distiller(BaseModel):
                         "attention",
                         f"as many heads in the student's layer {layer} as in the "
                         f"teacher's layer {taught_by}",
-                        "other numbers",
+                        "different numbers",
                         "Set attention to 0.",
                     )
         self.layer_map = dict(layer_map)
@@ -278,7 +278,7 @@ class Distiller(BaseModel):
         return getattr(self.student, "ignore_class", "auto")
 
     def build(self, input_shape=None):
-        """The student was built before."""
+        """Do nothing: the student is already built."""
 
     def call(self, inputs, training=None):
         return self.student(inputs, training=training)
@@ -320,7 +320,7 @@ class Distiller(BaseModel):
         self.student.load_weights(*args, **kwargs)
 
     def train_step(self, data):
-        """One step of `fit`."""
+        """Run one step of `fit`."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         deep = self.layer_map is not None
         taught = _outputs(self._teacher[0](), x, False, deep)
@@ -363,7 +363,7 @@ class Distiller(BaseModel):
 
 
 def _outputs(model, x, training, deep):
-    """Logits, or None, and with `deep` the hidden states and attention weights."""
+    """Return logits, or None, and with `deep` the hidden states and attention weights."""
     if not deep and not isinstance(model, Bert):
         return {"logits": model(x, training=training)}
     options = {"training": training, "return_hidden_states": deep, "return_attentions": deep}
@@ -374,7 +374,7 @@ def _outputs(model, x, training, deep):
 
 
 def _tokens(x):
-    """Which positions of BERT's inputs are tokens: None, or float (B, T)."""
+    """Return the mask of tokens in BERT's inputs, None or float (B, T)."""
     is_bert = isinstance(x, dict) and "input_ids" in x
     mask = dense_inputs(x).get("attention_mask") if is_bert else None
     return None if mask is None else tf.cast(tf.not_equal(mask, 0), tf.float32)

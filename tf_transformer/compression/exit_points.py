@@ -1,4 +1,4 @@
-"""How accurate a classifier with exits is, and how many layers it takes, for each threshold.
+"""Accuracy and number of layers of a classifier with exits, for each threshold.
 
 Axes: N texts, L layers, C classes.
 """
@@ -13,19 +13,18 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.exits import BertWithExits
 
 MOST_LEVELS = 64  # thresholds of the entropy
-# Nats, above what another order of sums changes: other batches, another processor.
-ROUNDING = 1e-5
+ROUNDING = 1e-5  # nats, above differences between batches or processors
 
 
 class ExitPoint(NamedTuple):
-    """What a threshold of early exit costs and saves.
+    """Accuracy and number of layers for a threshold of early exit.
 
     Args:
         patience: int or None, see `BertWithExits.exit_early`.
-        entropy: float in nats, see there.
-        accuracy: float in [0, 1], the share of texts whose answer is right; None without labels.
-        layers: float, the mean number of layers that a text takes.
-        changed: float in [0, 1], the share of texts whose answer is not that of all layers.
+        entropy: float in nats, see `BertWithExits.exit_early`.
+        accuracy: float in [0, 1], the share of correct answers; None without labels.
+        layers: float, the mean number of layers per text.
+        changed: float in [0, 1], the share of texts whose answer differs from the last layer's.
 
     Example:
         >>> ExitPoint(patience=2, entropy=0.0, accuracy=0.9, layers=3.5, changed=0.01).layers
@@ -40,18 +39,17 @@ class ExitPoint(NamedTuple):
 
 
 def exit_points(model, batches, thresholds=None):
-    """Measure thresholds of early exit on texts, best of the kind that the model will meet.
+    """Measure thresholds of early exit on texts, ideally like those the model will be used for.
 
-    The model runs once; what each threshold gives follows from the logits of all exits.
+    The model runs only once; the results for each threshold follow from the logits of all exits.
 
     Args:
         model: built `BertWithExits`.
-        batches: iterable of `(inputs, labels)` as for `fit`, or of `inputs` alone, of texts it was
-            not trained on.
-        thresholds: list of `(patience, entropy)`. None: no rule at all, then each patience, then
-            thresholds of the entropy at equal shares of the values that occur. Each is in the
-            widest gap between values of its share, so that no text leaves or stays by a rounding
-            error.
+        batches: iterable of `(inputs, labels)` as for `fit`, or of `inputs` alone, for texts that
+            were not used in training.
+        thresholds: list of `(patience, entropy)`. None: no early exit, then each patience, then
+            entropies at equal shares of the measured values. Each is in the widest gap between
+            values of its share, so that no exit depends on a rounding error.
 
     Returns:
         list of `ExitPoint`, in that order.
@@ -126,18 +124,19 @@ def _levels(entropies):
 
 
 def choose_exit(points, *, accuracy=None, layers=None, changed=None):
-    """Choose a threshold for a wanted speed, or for what it may cost.
+    """Choose a threshold for a given accuracy, speed or share of changed answers.
 
-    On a few hundred texts accuracy is a poor guide: some that leave early are right by luck, which
-    hides as many that are wrong. The answers that change are not hidden, and need no labels
+    On a few hundred texts, accuracy is a poor guide: early exits that are correct by chance hide
+    as many that are wrong. The share of changed answers avoids this and needs no labels
     (benchmarks/compression/NOTES.md).
 
     Args:
         points: list of `ExitPoint`, from `exit_points`.
         accuracy: None, or float in [0, 1]: the point with the fewest layers that reaches it.
-        layers: None, or float of at least 1: the point that changes the fewest answers and takes no
-            more of them on average. Half of the layers are about twice the speed.
-        changed: None, or float in [0, 1]: the point with the fewest layers that changes no more.
+        layers: None, or float of at least 1: the point that changes the fewest answers with at most
+            this mean number of layers. Half of the layers are about twice the speed.
+        changed: None, or float in [0, 1]: the point with the fewest layers that changes at most
+            this share of answers.
 
     Returns:
         `ExitPoint`.

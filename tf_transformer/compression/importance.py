@@ -1,4 +1,4 @@
-"""How much heads, units and layers matter, which to remove, and removing them in steps.
+"""Importance of heads and inner units, and gradual pruning.
 
 Axes: B batch, N heads or inner units of a layer, T queries, S keys, D model width.
 """
@@ -15,7 +15,7 @@ from tf_transformer.models.transformer import Transformer
 
 
 def head_confidence(model, batches):
-    """The mean over all tokens of the largest attention weight of each head.
+    """Measure the largest attention weight of each head, averaged over all tokens.
 
     Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4.
 
@@ -24,7 +24,7 @@ def head_confidence(model, batches):
         batches: iterable of batches as for `fit`.
 
     Returns:
-        dict as `head_importance` returns.
+        dict, see `head_importance`.
 
     Raises:
         ValueError: If there is no batch.
@@ -39,7 +39,7 @@ def head_confidence(model, batches):
     names = {"encoder": "encoder_layer", "decoder": "block1", "cross": "block2"}
 
     def measured(x):
-        """The attention weights of each kind, and which of the queries are tokens."""
+        """Return each kind's attention weights and the mask of queries that are tokens."""
         x = model.taken(x)
         if isinstance(model, Transformer):
             inp, tar = x
@@ -86,14 +86,14 @@ def head_importance(model, batches, by="gradient"):
 
     "gradient": the expected size of the gradient of the loss L with respect to a gate on the head's
     output, E_x |dL(x) / d gate|, Michel et al. 2019, "Are Sixteen Heads Really Better than One?",
-    section 4.1. "ablation": by how much the loss rises without the head, their section 3.2.
-    "confidence": the mean of its largest attention weight over all tokens, Voita et al. 2019,
+    section 4.1. "ablation": the increase of the loss without the head, their section 3.2.
+    "confidence": its largest attention weight, averaged over all tokens, Voita et al. 2019,
     "Analyzing Multi-Head Self-Attention", section 4. Dropout is off, and the model does not change.
 
     Args:
         model: compiled `Transformer` or BERT model; its loss is used.
-        batches: iterable of batches as for `fit`, such as a `tf.data.Dataset`: a few hundred
-            examples. An example is a row of a batch.
+        batches: iterable of batches as for `fit`, such as a `tf.data.Dataset`, with a few hundred
+            examples (rows).
         by: "gradient", "ablation" or "confidence".
 
     Returns:
@@ -101,7 +101,7 @@ def head_importance(model, batches, by="gradient"):
         with a float array (N,) for each layer.
 
     Raises:
-        ValueError: If the model is of another class, not built or not compiled, or there is no
+        ValueError: If the model has another class or is not built or compiled, or there is no
             batch.
 
     Example:
@@ -122,10 +122,10 @@ def head_importance(model, batches, by="gradient"):
 def unit_importance(model, batches, by="gradient"):
     """Measure how much a model needs each inner unit of its feed-forward networks.
 
-    As `head_importance`, with a gate on each unit.
+    Like `head_importance`, with a gate on each unit.
 
     Args:
-        model, batches, by: see `head_importance`. There are many units: "ablation" is slow.
+        model, batches, by: see `head_importance`. "ablation" is slow for many units.
 
     Returns:
         dict, "encoder" and for a `Transformer` also "decoder" -> list with a float array (N,) for
@@ -163,7 +163,7 @@ def _by_gradient(model, batches, sites):
     kernels = [site.after.kernel.value for site in sites]
 
     def gates(example):
-        """The size of the gradient of each gate: the kernel's rows stand in for the gates."""
+        """Return the size of each gate's gradient, computed from the kernel's rows."""
         x, y, weights = keras.utils.unpack_x_y_sample_weight(
             tf.nest.map_structure(lambda t: tf.expand_dims(t, 0), example)
         )
@@ -234,14 +234,14 @@ def least_important(importance, share, *, relative=True):
         importance: dict, name -> list with a float array (N,) for each layer, from
             `head_importance` or `unit_importance`.
         share: float in [0, 1), the share of all heads to choose.
-        relative: bool, True divides the numbers of each layer by their Euclidean norm first, so
+        relative: bool, whether to divide the importance by its Euclidean norm in each layer, so
             that layers can be compared; Michel et al. 2019, section 4.1.
 
     Returns:
-        dict, name -> {layer: list of numbers}, as `pruned` takes it.
+        dict, name -> {layer: list of numbers}, for `pruned`.
 
     Raises:
-        ValueError: If the share is out of range, or one head for each layer is more than is left.
+        ValueError: If the share is out of range, or too large for each layer to keep one.
 
     Example:
         >>> importance = {"encoder": [np.array([3.0, 1.0, 2.0]), np.array([0.3, 0.1])]}
@@ -276,20 +276,19 @@ def least_important(importance, share, *, relative=True):
 
 
 def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by="gradient"):
-    """Remove the least important heads and inner units, a part at a time; train after each part.
+    """Remove the least important heads and inner units in steps, training after each step.
 
     Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4: the importance is
     measured again before each step. With one step, all are removed at once.
 
     Args:
         model: compiled `Transformer` or BERT model; it does not change.
-        batches: batches to measure the importance, see `head_importance`. They are read again for
-            each step.
-        train: function called with each smaller model: it compiles and trains it.
-        heads, units: floats in [0, 1), the share of all heads, and of all inner units of the
-            feed-forward networks, to remove in all.
-        steps: int, how many times to remove and train.
-        by: see `head_importance`; for units "gradient" or "ablation".
+        batches: batches for measuring importance, see `head_importance`; read again in each step.
+        train: function called with each smaller model, to compile and train it.
+        heads, units: floats in [0, 1), the total share of heads, and of inner units of the
+            feed-forward networks, to remove.
+        steps: int, the number of times to remove and train.
+        by: see `head_importance`; for units, "gradient" or "ablation".
 
     Returns:
         The smaller model after the last training.
@@ -317,7 +316,7 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
     measures = {name: (measure, share) for name, (measure, share) in measures.items() if share}
     if not measures:
         raise ArgumentError("heads, units", "a share above 0 of one of them", "0 of both")
-    counts = {}  # in the model that was passed
+    counts = {}  # in the original model
     for step in range(1, steps + 1):
         cuts = {}
         for name, (measure, share) in measures.items():

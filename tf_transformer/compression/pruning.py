@@ -1,4 +1,4 @@
-"""Smaller models: heads, units and layers removed.
+"""Removing heads, inner units and layers from a model.
 
 Axes: N parts (heads or inner units) of a layer, W width of a part, D model width.
 """
@@ -20,7 +20,7 @@ from tf_transformer.models.transformer import Transformer
 
 @dataclasses.dataclass(frozen=True)
 class PrunableSite:
-    """The heads of an attention, or the inner units of a feed-forward network."""
+    """The heads of an attention layer, or the inner units of a feed-forward network."""
 
     before: tuple
     after: keras.layers.Dense
@@ -130,10 +130,10 @@ def _networks(layer):
 def pruned(model, *, heads=None, units=None, layers=None):
     """Create a smaller model of the same class, without some heads, inner units or layers.
 
-    The kernels are cut, so the model is smaller and faster; it gives the results that the original
-    gives when the outputs of these heads and units are multiplied by 0. It is a model like any
-    other: `fit`, `save`, `save_pretrained` and the exporters take it. Michel et al. 2019, "Are
-    Sixteen Heads Really Better than One?", section 3.
+    The kernels are cut, so the model is smaller and faster; its results equal those of the original
+    with the outputs of these heads and units multiplied by 0. `fit`, `save`, `save_pretrained` and
+    the exporters work as usual. Michel et al. 2019, "Are Sixteen Heads Really Better than One?",
+    section 3.
 
     Args:
         model: built `Transformer` or BERT model; it does not change.
@@ -148,7 +148,7 @@ def pruned(model, *, heads=None, units=None, layers=None):
     Raises:
         ValueError: If a layer, head or unit does not exist, a layer would lose all its heads or
             units, or a stack all its layers; if the heads of a layer share keys (grouped-query
-            attention) or have positions of their own (T5, ALiBi); or if a layer to remove shares
+            attention) or have position weights per head (T5, ALiBi); or if a layer to remove shares
             weights with others (ALBERT, T5 positions).
 
     Example:
@@ -194,12 +194,12 @@ def prune_heads(model, heads):
 
 
 class _Cuts:
-    """What is kept of each layer, kernel and bias."""
+    """The parts of each layer, kernel and bias to keep."""
 
     def __init__(self, model):
         self.model, self.stacks = model, prunable_stacks(model)
         self.kept = {name: list(range(len(layers))) for name, layers in self.stacks.items()}
-        self.counts = {}  # id of `site.after` -> the number of parts that are left
+        self.counts = {}  # id of `site.after` -> number of remaining parts
         self.slices = {}  # id of a variable -> (axis, indices)
         self.gone = set()  # ids of variables
 
@@ -251,7 +251,7 @@ class _Cuts:
         self.slices[id(site.after.kernel)] = 0, places
 
     def sizes(self):
-        """The sizes of the layers that are left, for each stack."""
+        """Return the sizes of the remaining layers of each stack."""
         left = {}
         for name, layers in self.stacks.items():
             left[name] = []
@@ -262,7 +262,7 @@ class _Cuts:
         return left
 
     def values(self):
-        """What is left of each variable of the model."""
+        """Yield the remaining part of each variable of the model."""
         for weight in self.model.weights:
             if id(weight) not in self.gone:
                 axis, kept = self.slices.get(id(weight), (0, None))
@@ -292,12 +292,12 @@ def _numbers(argument, numbers, count):
     if not gone <= set(range(count)):
         raise ArgumentError(argument, f"numbers from 0 to {count - 1}", f"{numbers!r}")
     if len(gone) == count:
-        raise ArgumentError(argument, "at least one to be left", f"all {count} of them")
+        raise ArgumentError(argument, "at least one to remain", f"all {count} of them")
     return gone
 
 
 def _rebuilt(model, sizes):
-    """A new model of the same class with these sizes."""
+    """Create a model of the same class with these sizes."""
     config = model.get_config()
     if isinstance(model, Transformer):
         numbers = tuple(len(layers) for layers in sizes.values())

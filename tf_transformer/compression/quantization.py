@@ -18,25 +18,24 @@ from tf_transformer.models.bert.heads import BertForMaskedLM
 def quantized(model, batches=None):
     """Create a copy of a model with int8 weights and int8 products, for inference.
 
-    Each kernel of a dense layer is rounded with one range for each column, each word vector with
-    one for each row; what goes into a dense layer is rounded when it is computed. Norms, softmax
-    and sums stay in float32. What is multiplied is within -64..64, 7 bits, and what goes into a
-    layer within -127..127: oneDNN's products, in a graph on a CPU, are exact for these on every
-    processor, see `int8_product`. Word vectors of a BERT are only looked up and have 8 bits.
+    Kernels of dense layers are rounded with one range per column, word vectors with one per row;
+    inputs of dense layers are rounded when they are computed. Norms, softmax and sums stay in
+    float32. Weights are within -64..64, 7 bits, and inputs within -127..127, for which oneDNN's
+    products, in a graph on a CPU, are exact on every processor, see `int8_product`. Word vectors of
+    a BERT are only looked up and have 8 bits.
 
     Args:
         model: built `Transformer` or BERT model in float32; it does not change.
-        batches: None: each token has its own range (dynamic). Or iterable of batches as for `fit`,
-            some hundred examples: the largest value that goes into each layer becomes its range
-            (static), which takes less time.
+        batches: None, for one range per token (dynamic); or iterable of batches as for `fit`, a few
+            hundred examples, whose largest input of each layer becomes its range (static, faster).
 
     Returns:
-        A model of the same class. The exporters take it. To keep it as a Keras model, save the
+        A model of the same class, which can be exported. To keep it as a Keras model, save the
         original and quantize again: `.keras` files of quantized models cannot be read.
 
     Raises:
-        ValueError: If the model is not built, computes in 16 bits or has int8 weights, or there is
-            no batch, or with batches there are values that are not finite.
+        ValueError: If the model is not built, computes in 16 bits or has int8 weights, there is no
+            batch, or values are not finite for the batches.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -78,7 +77,7 @@ def quantized(model, batches=None):
 
 
 def _quantize_table(embedding):
-    """Round word vectors that `TokenEmbedding.product` may multiply: Keras rounds to 127."""
+    """Round word vectors, which `TokenEmbedding.product` may multiply; Keras rounds to 127."""
     rounded, ranges = to_int8(tf.convert_to_tensor(embedding.embeddings), 1, LARGEST_WEIGHT)
     embedding.quantize("int8")
     embedding.embeddings.assign(rounded)
@@ -87,21 +86,21 @@ def _quantize_table(embedding):
 
 @contextlib.contextmanager
 def _short_collections():
-    """Within it, a garbage collection skips what is alive now.
+    """Make garbage collections skip existing objects.
 
-    Keras collects whenever a layer loses a variable: 0.3 s for each layer in a fresh process.
+    Keras collects whenever a layer loses a variable, 0.3 s per layer in a fresh process.
     """
     frozen = gc.get_freeze_count()
     gc.freeze()
     try:
         yield
     finally:
-        if not frozen:  # the command freezes what it imports
+        if not frozen:  # the command line freezes its imports
             gc.unfreeze()
 
 
 def _calibrate(model, products, batches):
-    """Set `input_range` of each layer to the largest absolute value that its method is given."""
+    """Set the `input_range` of each layer to the largest absolute input of its method."""
     largest = dict.fromkeys(products, 0.0)
 
     def watching(layer, method):

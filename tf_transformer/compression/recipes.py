@@ -26,11 +26,11 @@ from tf_transformer.json_text import parse_json
 
 __all__ = ["Distil", "Prune", "Quantize", "Recipe"]
 
-# A step has two methods that make a smaller model of a `Transformer` or BERT model:
+# A step has two methods that return a smaller `Transformer` or BERT model:
 #
-#     rehearse(model)              cuts without training, to find out beforehand what cannot be done
+#     rehearse(model)              cuts without training, to find errors beforehand
 #     apply(model, task, folder)   cuts and trains; `task` is one of `export.chain.tasks`, `folder`
-#                                  for unfinished work
+#                                  is for unfinished work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class TrainingStep:
         )
 
     def learner(self, student, teacher, hidden_states=0.0):
-        """The model to train: a `Distiller`, or the student if no loss uses the teacher."""
+        """Return the model to train: a `Distiller`, or the student if no loss uses the teacher."""
         if not self.soft_targets and not hidden_states:
             return student
         return Distiller(
@@ -70,22 +70,22 @@ class TrainingStep:
 class Distil(TrainingStep):
     """Train a model with fewer layers to imitate the model before this step.
 
-    The student starts as its teacher without some of the layers, evenly spaced (Shleifer and Rush
-    2020, "Pre-trained Summarization Distillation": shrink and fine-tune), and learns with a
-    `Distiller`. A translator also learns the teacher's translations of its training texts, found
-    by beam search (Kim and Rush 2016).
+    The student starts with evenly spaced layers of its teacher (Shleifer and Rush 2020,
+    "Pre-trained Summarization Distillation": shrink and fine-tune), and learns with a `Distiller`.
+    A translator also learns the teacher's translations of its training texts, found by beam search
+    (Kim and Rush 2016).
 
     Args:
-        layers: int, the layers that are left; or a pair of int, of the encoder and of the decoder
+        layers: int, the number of layers to keep; or a pair of int, for the encoder and the decoder
             of a translator.
         epochs: int, passes over the training data.
         learning_rate: float, the peak; None for the default of the kind of model.
-        temperature, soft_targets: see `Distiller`; with `soft_targets=0` it learns from the data
-            alone.
+        temperature, soft_targets: see `Distiller`; with `soft_targets=0` it learns only from the
+            data.
         hidden_states: float, see `Distiller`, for BERT.
 
     Raises:
-        ValueError: If a setting is of another type or out of range.
+        ValueError: If a setting has another type or is out of range.
 
     Example:
         >>> from tf_transformer.bert import Bert, BertConfig
@@ -116,7 +116,7 @@ class Distil(TrainingStep):
         return (self.layers,) if isinstance(self.layers, int) else tuple(self.layers)
 
     def rehearse(self, model):
-        """Cut the layers without training; returns the smaller model."""
+        """Cut the layers without training and return the smaller model."""
         stacks = prunable_stacks(model)
         if len(self._counts) != len(stacks):
             raise ArgumentError(
@@ -134,11 +134,11 @@ class Distil(TrainingStep):
             kept = {round((n + 1) * count / left) - 1 for n in range(left)}
             gone[name] = [n for n in range(count) if n not in kept]
         student = pruned(model, layers=gone)
-        self.learner(student, model, self.hidden_states)  # which may refuse them
+        self.learner(student, model, self.hidden_states)  # raises an error if they do not fit
         return student
 
     def apply(self, model, task, folder):
-        """Cut the layers and train; returns the student of the model."""
+        """Cut the layers, train, and return the student."""
         student = self.rehearse(model)
         task.distil(self.learner(student, model, self.hidden_states), model, self, folder)
         return student
@@ -149,13 +149,13 @@ class Prune(TrainingStep):
     """Remove the least important heads and inner units of the feed-forward networks, and train.
 
     Args:
-        heads, units: floats in [0, 1), the share of them to remove; one of the two is above 0.
-        rounds: int, how many times to remove a part and train.
+        heads, units: floats in [0, 1), the share to remove; at least one is above 0.
+        rounds: int, the number of times to remove a part and train.
         epochs, learning_rate, temperature, soft_targets: see `Distil`, for each round.
         by: "gradient", "ablation" or, for heads alone, "confidence": see `head_importance`.
 
     Raises:
-        ValueError: If a setting is of another type or out of range.
+        ValueError: If a setting has another type or is out of range.
 
     Example:
         >>> from tf_transformer.bert import Bert, BertConfig
@@ -185,7 +185,7 @@ class Prune(TrainingStep):
         )
 
     def rehearse(self, model):
-        """Remove as many heads and units, but any ones; returns the smaller model."""
+        """Remove the same number of arbitrary heads and units and return the smaller model."""
         cuts = {}
         for name, find in (("heads", attention_sites), ("units", network_sites)):
             share = getattr(self, name)
@@ -199,7 +199,7 @@ class Prune(TrainingStep):
         return pruned(model, **cuts)
 
     def apply(self, model, task, folder):
-        """Remove and train in rounds; returns the smaller model."""
+        """Remove and train in rounds, and return the smaller model."""
         rounds = itertools.count(1)
 
         def train(smaller):
@@ -221,16 +221,16 @@ _DTYPES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quantize:
-    """Export with fewer bits for each weight; the last step.
+    """Export with fewer bits per weight, as the last step.
 
     Args:
-        dtype: "int8", "float16" and others, see `export.stored_weights.stored` and `write_litert`.
-        ranges: "static" (the default) or "dynamic", for int8 by TensorFlow alone, see `quantized`;
+        dtype: "int8", "float16" and others, see `export.saving.stored` and `write_litert`.
+        ranges: "static" (the default) or "dynamic", only for int8 in TensorFlow, see `quantized`;
             LiteRT's "int8" is always dynamic.
         runtime: "tensorflow" writes a SavedModel, "litert" a folder for `tf_transformer.litert`.
 
     Raises:
-        ValueError: If the runtime, or the dtype for it, is unknown, or ranges have no meaning.
+        ValueError: If the runtime or its dtype is unknown, or `ranges` does not apply.
 
     Example:
         >>> Quantize(runtime="litert").dtype
@@ -253,33 +253,33 @@ class Quantize:
         check_choice("ranges", self.ranges, ("static", "dynamic") if has_ranges else (None,))
 
     def rehearse(self, model):
-        """The model: its weights are rounded when it is exported."""
+        """Return the model; its weights are rounded when it is exported."""
         return model
 
     def apply(self, model, task, folder):
-        """The model: its weights are rounded when it is exported."""
+        """Return the model; its weights are rounded when it is exported."""
         return model
 
 
 STEPS = {kind.name: kind for kind in (Distil, Prune, Quantize)}
-# Of `data`, the same as the options of `tf-transformer finetune`.
+# The keys of `data`, the same as the options of `tf-transformer finetune`.
 _DATA = ("train", "validation", "test", "set", "archive")
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A model and the steps that make it smaller, as a file of JSON has them.
+    """A model and the steps that make it smaller, as in a JSON file.
 
     Args:
         model: str, the output of `tf-transformer finetune`, or a training run of a translator.
-        steps: tuple of `Distil`, `Prune` and `Quantize`; `Quantize` comes last, more than once to
-            compare several forms of the same model.
-        data: dict, the texts of a classifier: `set` and `archive`, or `train` and perhaps
+        steps: tuple of `Distil`, `Prune` and `Quantize`; `Quantize` comes last, and may be repeated
+            to compare several forms of the same model.
+        data: dict, the texts of a classifier: `set` and `archive`, or `train` and optionally
             `validation` and `test`, see `load_labelled_texts` and `read_labelled_tsv`. Empty for a
-            translator, whose run knows them.
+            translator, whose run names them.
 
     Raises:
-        ValueError: If there is no step, or another one after `Quantize`.
+        ValueError: If there is no step, or another kind of step after `Quantize`.
 
     Example:
         >>> recipe = Recipe("runs/en-zh", (Distil(layers=[2, 1]), Quantize()))
@@ -319,7 +319,7 @@ class Recipe:
 
         Raises:
             FileNotFoundError: If there is no such file.
-            ValueError: If it is not JSON, or see `from_dict`.
+            ValueError: If it is not JSON; see also `from_dict`.
 
         Example:
             >>> text = '{"model": "run", "steps": [{"step": "prune", "heads": 0.5}]}'
@@ -347,13 +347,13 @@ class Recipe:
         """Create a recipe from the content of its file.
 
         Args:
-            content: dict with `model`, `steps` and perhaps `data`.
+            content: dict with `model`, `steps` and optionally `data`.
 
         Returns:
             `Recipe`.
 
         Raises:
-            ValueError: If a field or a step is unknown, missing or of another type, or a setting
+            ValueError: If a field or a step is unknown, missing or has another type, or a setting
                 is out of range.
 
         Example:
@@ -374,7 +374,7 @@ class Recipe:
         return cls(content.get("model"), steps, content.get("data") or {})
 
     def to_dict(self):
-        """The content of its file, with every setting.
+        """Return the content of its file, with every setting.
 
         Returns:
             dict that JSON can represent.

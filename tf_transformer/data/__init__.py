@@ -1,4 +1,4 @@
-"""Sentence pairs and documents: corpora, file readers, leak-free splits, batches.
+"""Sentence pairs and documents: corpora, file readers, splits without leaks, batches.
 
 Each name is imported on first use, so that reading text does not import TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""Batches of pairs and texts in buckets of length, as a data set.
+"""Batches of pairs and texts, bucketed by length, as a data set.
 
 Axes: B batch, L bucket length.
 """
@@ -13,23 +13,23 @@ def prefetched(dataset):
     import tensorflow as tf
 
     options = tf.data.Options()
-    # There is nothing to tune, and the tuner can delay the end of an epoch by as long as the epoch
-    # took: it sleeps 10 ms, 20 ms, 40 ms, ... and the iterator waits until it wakes up.
+    # There is nothing to tune, and the tuner can double the duration of an epoch: it sleeps 10 ms,
+    # 20 ms, 40 ms, ... and at the end of the epoch the iterator waits until it wakes up.
     options.autotune.enabled = False
     return dataset.prefetch(4).with_options(options)
 
 
 def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None, transform=None):
-    """The batches of consecutive epochs, starting at any step.
+    """Return the batches of consecutive epochs, starting at any step.
 
     Args:
         batches: object with `epoch(number, first_step)`, which yields the batches of an epoch from
-            that step on, and `steps_per_epoch`, their number.
+            that step on, and `steps_per_epoch`, the number of batches of a whole epoch.
         signature: `tf.TensorSpec`s of a batch.
         first_epoch: int, the epoch to start with.
         first_step: int, the number of its batches to skip.
         epochs: int or None, the number of epochs; None for an infinite data set.
-        transform: None, or a function of a batch's parts that TensorFlow can trace, applied last.
+        transform: None, or a traceable function of a batch's parts, applied last.
 
     Returns:
         `tf.data.Dataset`.
@@ -53,19 +53,20 @@ def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None,
 
 
 class Buckets:
-    """Base class of batches: every row is padded to the length of the first bucket that holds it.
+    """Base class of batches whose rows are padded to the first bucket length that fits.
 
     All batches of a bucket have the same shape (B, L); the last one is filled with padding rows.
-    The number of shapes, and thus of traced or compiled programs, is the number of buckets. The
-    order of epoch e depends only on `seed` and e, so that an interrupted run can resume at any step
-    with the same batches.
+    There are thus as many shapes, and as many traced or compiled programs, as buckets. The order of
+    epoch e depends only on `seed` and e, so that an interrupted run can resume at any step with the
+    same batches.
 
-    A subclass that has a `dataset` names the `parts` of a batch, in the structure of `epoch`.
+    A subclass with a `dataset` defines `parts`, the names of a batch's parts, structured as in
+    `epoch`.
 
     Args:
         sizes: ints, the length of each row.
-        matrices: function `(rows, length) -> arrays`: the arrays, int32 (rows, L), 0 = padding, of
-            the rows with these indices.
+        matrices: function `(rows, length) -> arrays` that returns the rows with these indices as
+            int32 arrays (rows, L), 0 = padding.
         lengths: increasing ints, the bucket lengths L.
         tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
         seed: int, seed for shuffling.
@@ -106,7 +107,7 @@ class Buckets:
         return sum(-(-len(rows) // batch_size) for batch_size, rows, _ in self._buckets)
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of one epoch, in the order of that epoch.
+        """Yield the batches of an epoch in its order.
 
         Args:
             epoch: int, 0 for the first.
@@ -120,7 +121,7 @@ class Buckets:
             yield tuple(np.pad(matrix[chosen], fill) for matrix in matrices)
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The same batches as a `tf.data.Dataset`, epoch after epoch.
+        """Return the batches of consecutive epochs as a `tf.data.Dataset`.
 
         Args:
             first_epoch, first_step, epochs: see `epochs_dataset`.
@@ -135,7 +136,7 @@ class Buckets:
         return epochs_dataset(self, signature, first_epoch, first_step, epochs)
 
     def rows(self, epoch, step):
-        """The rows of one batch.
+        """Return which rows a batch consists of.
 
         Args:
             epoch, step: ints, 0 for the first.
@@ -147,7 +148,7 @@ class Buckets:
         return rows[chosen]
 
     def _batches(self, epoch):
-        """The batches of an epoch in order: `(batch_size, rows, matrices, chosen rows)`."""
+        """Return the batches of an epoch in order: `(batch_size, rows, matrices, chosen rows)`."""
         rng = np.random.default_rng((self.seed, epoch))
         batches = []
         for batch_size, rows, matrices in self._buckets:
@@ -160,8 +161,7 @@ class Buckets:
 class BucketedBatches(Buckets):
     """Pairs of token ids, grouped by length, as a `tf.data` pipeline for `model.fit`.
 
-    Each pair goes into the first bucket that holds both its sides. For batches and their order see
-    `Buckets`.
+    Each pair goes into the first bucket that fits both sides; see `Buckets`.
 
     Args:
         sources, targets: lists of lists of int token ids, without start or end.
@@ -209,7 +209,7 @@ class BucketedBatches(Buckets):
             )
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of one epoch, in the order of that epoch.
+        """Yield the batches of an epoch in its order.
 
         Args:
             epoch, first_step: see `Buckets.epoch`.
@@ -233,9 +233,9 @@ class BucketedBatches(Buckets):
 class LanguageModelBatches(Buckets):
     """Documents of token ids, cut into blocks, as a `tf.data` pipeline for `model.fit`.
 
-    A document becomes start token, its tokens, end token. It is cut into blocks of the largest
-    length, the last one shorter; the labels of a block are its tokens moved by one, so every token
-    but the start is predicted once. For batches and their order see `Buckets`.
+    A start and an end token are added to each document, which is then cut into blocks of the
+    largest length; the last one may be shorter. Labels are the tokens shifted by one, so every
+    token but the start is predicted once. See `Buckets` for the batches.
 
     Args:
         documents: list of lists of int token ids, without start or end.
@@ -262,7 +262,7 @@ class LanguageModelBatches(Buckets):
         if not documents:
             raise ArgumentError("documents", "at least one", "none")
         most = max([1, *lengths])
-        blocks = []  # with one token more than the block, its last label
+        blocks = []  # each with one more token, its last label
         for document in documents:
             tokens = [start_id, *document, end_id]
             blocks += [tokens[at : at + most + 1] for at in range(0, len(tokens) - 1, most)]

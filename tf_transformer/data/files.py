@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and folders for one process."""
+"""Atomic writing of files, and locked folders."""
 
 import contextlib
 import glob
@@ -17,8 +17,8 @@ from tf_transformer.errors import ArgumentError, ExistingFileError
 def replacing(path, only_with=None, size=0):
     """Write to a temporary path next to `path`, then replace `path` with it.
 
-    What was written is on the disk before the name changes, and the new name before the block ends.
-    A symbolic link is replaced, not followed.
+    The content is on the disk before the name changes, and the new name before the block ends. A
+    symbolic link is replaced, not followed.
     """
     path = Path(path)
     check_replaceable(path, only_with)
@@ -26,7 +26,7 @@ def replacing(path, only_with=None, size=0):
     _clear_up(path)
     beside = path.with_name(f".{os.getpid()}.new.{path.name}")
     retired = path.with_name(f".{os.getpid()}.old.{path.name}")
-    for left in (beside, retired):  # of an earlier process, or a link that leads elsewhere
+    for left in (beside, retired):  # from an earlier process, or a link to another place
         _remove(left)
     try:
         if size:
@@ -49,7 +49,7 @@ def replacing(path, only_with=None, size=0):
 
 
 def _clear_up(path):
-    """Remove what killed processes left beside `path`, or bring back what they had moved aside."""
+    """Remove what killed processes left next to `path`, or restore what they had moved aside."""
     for left in path.parent.glob(f".*.{glob.escape(path.name)}"):
         found = re.fullmatch(r"\.(\d+)\.(new|old)\.(.*)", left.name)
         if found is None or found[3] != path.name or _is_alive(int(found[1])):
@@ -61,13 +61,13 @@ def _clear_up(path):
 
 
 def _is_alive(process):
-    if os.name != "posix":  # elsewhere asking would end the process
+    if os.name != "posix":  # on Windows `os.kill` would end the process
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # somebody else's
+    except (OSError, OverflowError):  # another user's
         pass
     return True
 
@@ -80,7 +80,7 @@ def _remove(path):
 
 
 def _reserve(beside, size, path):
-    """Raise OSError unless a file of so many bytes can be written."""
+    """Raise OSError unless a file of `size` bytes can be written."""
     if not hasattr(os, "posix_fallocate"):
         return
     with open(beside, "wb") as file:
@@ -127,10 +127,9 @@ _NAME = ".lock"
 
 @contextlib.contextmanager
 def locked(folder):
-    """Hold the folder of a run, so that a second process is refused.
+    """Lock the folder of a run, so that a second process is refused.
 
-    The system releases the lock when the process ends, however it ends. On Windows nothing is
-    locked.
+    The system releases the lock however the process ends. On Windows nothing is locked.
     """
     folder = Path(folder)
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -162,7 +161,7 @@ def _acquired(folder):
                     "Wait until it ends, stop it, or choose another folder.",
                     place=folder,
                 )
-            # The one before may have removed the file between our opening and locking it.
+            # The previous owner may have removed the file after we opened it.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 file.truncate(0)
                 file.write(f"process {os.getpid()} on {socket.gethostname()}")
@@ -183,10 +182,10 @@ def lock_file(file):
 
 
 def map_array(path):
-    """Map the array of an `.npy` file into memory, whatever its header says.
+    """Map the array of an `.npy` file, which need not be trusted, into memory.
 
-    Pickled objects are refused, and so is an array that is larger than the file: `np.load` would
-    ask for its memory first.
+    Pickled objects are refused, and arrays larger than the file, for which `np.load` would allocate
+    memory.
     """
     try:
         return np.lib.format.open_memmap(path, mode="r")

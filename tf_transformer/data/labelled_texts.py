@@ -1,4 +1,4 @@
-"""Labelled texts: two published data sets, read from their published archives, and TSV files."""
+"""Labelled texts, read from the archives of two published data sets or from TSV files."""
 
 import codecs
 import csv

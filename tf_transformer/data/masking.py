@@ -1,7 +1,7 @@
 """Masking tokens for masked language modeling, with new masks in every epoch.
 
 Axes: B batch, T length, P masked positions. Words share the axis T: word n of a text is in column
-n, and the columns after the last word are empty.
+n, and the columns after its last word are empty.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ _uniform = partial(tf.random.stateless_uniform, alg=_GENERATOR)
 
 
 class MaskedTokens(NamedTuple):
-    """What `mask_tokens` returns.
+    """Result of `mask_tokens`.
 
     Args:
         input_ids: int32 tensor (B, T), the input of the model.
@@ -45,7 +45,7 @@ def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None
     words longer than the remaining number of tokens are skipped: the authors'
     `--do_whole_word_mask`. The replacement is drawn independently for each token.
 
-    Consists of TensorFlow ops, so it runs in `tf.data.Dataset.map` with new masks in every epoch.
+    Can be used in `tf.data.Dataset.map`, with new masks in every epoch.
 
     Args:
         ids: integer tensor (B, T).
@@ -86,7 +86,7 @@ def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None
     drawn = tf.gather(tf.cast(random_ids, tf.int32), drawn)
     seen = tf.where(kind < 0.8, mask_id, tf.where(kind < 0.9, drawn, ids))
 
-    # In float64, like Python, so that the result does not depend on whether T is static.
+    # In float64, as in Python, so that the result is the same for static and dynamic T.
     most = rate * (length if ids.shape[1] else tf.cast(length, tf.float64))
     most = (int(most) if ids.shape[1] else tf.cast(most, tf.int32)) + 1
     positions = tf.sort(tf.where(chosen, tf.range(length), length), axis=1)[:, :most]  # (B, P)
@@ -97,7 +97,7 @@ def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None
 
 
 def _choose(may_mask, continues_word, rate, draw):
-    """Bool (B, T), the chosen tokens; `draw`, float32 (B, T), determines the order of words."""
+    """Return the chosen tokens, bool (B, T); `draw`, float32 (B, T), orders the words."""
     batch, length = tf.unstack(tf.shape(may_mask))
     begins = may_mask
     if continues_word is not None:
@@ -113,7 +113,7 @@ def _choose(may_mask, continues_word, rate, draw):
 
 
 def _choose_words(sizes, count, draw):
-    """Take words in the order of `draw`, skipping those that exceed the remaining count."""
+    """Choose words in the order of `draw`, skipping those that exceed the remaining count."""
     order = tf.argsort(draw, axis=1)
     sizes = tf.gather(sizes, order, batch_dims=1)
 

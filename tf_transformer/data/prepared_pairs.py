@@ -1,4 +1,4 @@
-"""Pairs in shards, read in batches.
+"""Reading pairs from shards, in batches.
 
 Axes: B batch, L bucket length.
 """
@@ -23,16 +23,16 @@ _AT_ONCE = 4096  # records parsed at once
 
 
 class PreparedPairs:
-    """The training pairs of a prepared folder, one shard in memory at a time.
+    """The training pairs of a prepared folder, with one shard in memory at a time.
 
-    Iterating yields pairs of texts, which the ids are turned back into; so does a slice.
+    Iterating and slicing give pairs of texts, decoded from the ids.
 
     Args:
         folder: str or Path, see `prepare_pairs`.
 
     Attributes:
-        shards: list of dict: `name`, `pairs`, how many, and `sizes`, a dict from the number of
-            tokens of the longer side to the number of pairs.
+        shards: list of dicts with `name`, `pairs` (their number) and `sizes`, a dict from the
+            number of tokens of the longer side to the number of pairs.
         manifest: dict, the whole content of `prepared.json`.
 
     Raises:
@@ -82,11 +82,11 @@ class PreparedPairs:
 
     @property
     def vocabulary(self):
-        """The fields of a `Preset` that are settled: `subword` and `vocab_size`."""
+        """The fields of a `Preset` that are already fixed: `subword` and `vocab_size`."""
         return {name: self.manifest[name] for name in ("subword", "vocab_size")}
 
     def held_out(self, name):
-        """The pairs of a held-out set.
+        """Return the pairs of a held-out set.
 
         Args:
             name: "validation" or "test".
@@ -97,10 +97,10 @@ class PreparedPairs:
         return read_tsv(self.folder / f"{name}.tsv")
 
     def read(self, number):
-        """The ids of a shard.
+        """Return the ids of a shard.
 
         Args:
-            number: int, its place in `shards`.
+            number: int, its index in `shards`.
 
         Returns:
             `(sources, targets)`, lists of int32 arrays.
@@ -153,7 +153,7 @@ class PreparedPairs:
 
 
 def _shard(content, path):
-    """What the manifest says of a shard, with ints as the keys of `sizes`."""
+    """Return the manifest's entry for a shard, with ints as the keys of `sizes`."""
     sizes = {int(size): rows for size, rows in content["sizes"].items()}
     name, numbers = content["name"], (content["pairs"], *sizes, *sizes.values())
     counted = all(type(n) is int and n >= 0 for n in numbers) and sum(sizes.values()) == numbers[0]
@@ -170,18 +170,18 @@ def _shard(content, path):
 def _check_lengths(path):
     """Raise ValueError unless the records fill the file.
 
-    TensorFlow asks for the memory that the length of a record says, and crashes if it is too much.
+    TensorFlow trusts the length of a record and crashes if it cannot allocate as much memory.
     """
     content, place = Path(path).read_bytes(), 0
     while place < len(content):
         head = content[place : place + 8]
-        place += int.from_bytes(head, "little") + 16  # the length, it and the record with checksums
+        place += int.from_bytes(head, "little") + 16  # 8 for the length, 4 for each checksum
     if place != len(content):
         raise ValueError("a record is longer than the file")
 
 
 def write_tsv(path, pairs):
-    """Write pairs as `read_tsv` reads them."""
+    """Write pairs in the format of `read_tsv`."""
     with replacing(path) as beside:
         beside.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")
 
@@ -189,9 +189,9 @@ def write_tsv(path, pairs):
 class ShardedBatches:
     """Prepared pairs, grouped by length, as a `tf.data` pipeline for `model.fit`.
 
-    Like `BucketedBatches`, but two shards are in memory at a time. A pair's shard is random, so
-    that the order of an epoch is random over all pairs: that of the shards, of the pairs in a shard
-    and of its batches. It depends on `seed` and the epoch alone.
+    Like `BucketedBatches`, but with two shards in memory at a time. Pairs are assigned to shards at
+    random, and each epoch shuffles the shards, the pairs of a shard and its batches, depending only
+    on `seed` and the epoch.
 
     Args:
         pairs: `PreparedPairs`.
@@ -249,11 +249,11 @@ class ShardedBatches:
         return int(self._steps().sum())
 
     def _steps(self):
-        """How many batches each shard has."""
+        """Return the number of batches of each shard."""
         return (-(-self._counts // self._batch_sizes)).sum(1)
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of one epoch, in the order of that epoch.
+        """Yield the batches of an epoch in its order.
 
         Args:
             epoch: int, 0 for the first.
@@ -279,9 +279,9 @@ class ShardedBatches:
                 yield from batches.epoch(epoch, skipped)
                 skipped = 0
 
-    parts, dataset = BucketedBatches.parts, BucketedBatches.dataset  # over our epochs
+    parts, dataset = BucketedBatches.parts, BucketedBatches.dataset  # uses `epoch` above
 
     def _shard(self, number):
-        """The batches of a shard, whose order differs from those of other shards."""
+        """Return the batches of a shard, seeded differently for each shard."""
         seed = int(np.random.SeedSequence((self.seed, number)).generate_state(1)[0])
         return BucketedBatches(*self.pairs.read(number), seed=seed, **self._settings)

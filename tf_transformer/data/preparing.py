@@ -1,4 +1,4 @@
-"""Pairs larger than memory, encoded into shards."""
+"""Encoding pairs, which need not fit into memory, into shards."""
 
 import collections
 import concurrent.futures
@@ -31,12 +31,12 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.tokenizers.subwords import SUBWORDS
 
-_BLOCK = 2**24  # bytes read at once while lines are counted
+_BLOCK = 2**24  # bytes read at once to count lines
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Consecutive lines of a TSV file, or of two files that are aligned line by line."""
+    """Consecutive lines of a TSV file or of two aligned files."""
 
     number: int
     files: tuple
@@ -99,7 +99,7 @@ def cut_into_parts(files, lines_per_part):
 
 
 def _line_starts(path, argument, every):
-    """Where each `every`-th line starts, and how many lines there are."""
+    """Return the position of every `every`-th line, and the number of lines."""
     starts, count, position, ends = [0], 0, 0, True
     with _opened(path) as file, complete_gzip(path, argument):
         while block := file.read(_BLOCK):
@@ -129,11 +129,11 @@ def _opened(path):
 
 
 _AT_ONCE = 1024  # pairs tokenized at once
-_FRAME = 16  # bytes of a record besides its content
+_FRAME = 16  # bytes of a record in addition to its content
 
 
 def scan_part(part, path, held_out_share, sample_share):
-    """Read a part once: check every line, draw candidates for the held-out sets and a sample."""
+    """Check every line of a part; draw a sample and candidates for the held-out sets."""
     found = {"held_out": [], "sample": []}
     for source, target in part.pairs():
         draw = uniform(comparable(source))
@@ -187,7 +187,7 @@ def _example(source, target):
     return example.SerializeToString(deterministic=True)
 
 
-# A process of the pool encodes many parts.
+# Cached because a process of the pool encodes many parts.
 
 
 @functools.cache
@@ -200,12 +200,12 @@ def _held_out(path):
     return frozenset(json.loads(path.read_text("utf-8")))
 
 
-WORK = "unfinished"  # the folder of what can go on after a stop
-_LINES = 200_000  # of a part
-_PAIRS = 100_000  # of a shard: what training has in memory
-_HELD_OUT = 2000  # pairs of the test set, and of the validation set
-_SAMPLE = 1_000_000  # pairs the vocabulary is learned from
-_DRAW_MORE = 1.2  # so that a draw of a share gives enough
+WORK = "unfinished"  # the folder from which an interrupted call resumes
+_LINES = 200_000  # per part
+_PAIRS = 100_000  # per shard, which training keeps in memory
+_HELD_OUT = 2000  # pairs in each of the test and validation sets
+_SAMPLE = 1_000_000  # pairs that the vocabulary is learned from
+_DRAW_MORE = 1.2  # margin, since a random draw may give fewer than expected
 
 
 def prepare_pairs(
@@ -213,34 +213,34 @@ def prepare_pairs(
 ):
     """Turn sentence pairs into shards of token ids that `TrainingRun` reads one at a time.
 
-    The memory needed does not grow with the data. Each part of the files is read twice: to check
-    every line and draw the held-out sets and a sample that the vocabulary is learned from; and to
-    write ids. The same call goes on after a stop. The result does not depend on `workers`.
+    The memory needed does not grow with the data. The files are read twice: first to check every
+    line and to draw the held-out sets and a sample for the vocabulary, then to write ids. The same
+    call resumes after an interruption. The result does not depend on `workers`.
 
-    prepared.json       what is there, for `PreparedPairs`
+    prepared.json       the manifest, for `PreparedPairs`
     tokenizer.json      the joint vocabulary
     shard-*.tfrecord    the ids; a shard is a random part of the pairs
     validation.tsv, test.tsv  pairs that share no sentence, on either side, with the others
 
     Args:
-        source: `PairSource`. An embedded corpus keeps its test and validation sets; of files, at
-            most 2,000 pairs each, or a 50th, are held out.
+        source: `PairSource`. An embedded corpus keeps its test and validation sets; from files, a
+            50th of the pairs, at most 2,000, is held out for each.
         folder: str or Path, the folder to write.
         subword: str, "bpe", "wordpiece" or "unigram".
         vocab_size: int, the number of ids.
         validation: None, or `PairSource`, a validation set of your own.
-        workers: int, processes that work side by side.
-        progress: None, or a function called with what is done now, how many of its parts are done,
-            and how many there are.
+        workers: int, the number of parallel processes.
+        progress: None, or a function called with the name of the current stage, the number of
+            finished parts and the number of all parts.
 
     Returns:
         Path of the folder.
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If a line cannot be read, the folder is prepared already or was begun with other
-            settings or files, another process works in it, there are too few pairs, or an argument
-            is out of range.
+        ValueError: If a line cannot be read, the folder is already prepared, was begun with other
+            settings or files or is in use by another process, there are too few pairs, or an
+            argument is out of range.
 
     Example:
         >>> from tf_transformer.data import PairSource
@@ -270,7 +270,7 @@ def prepare_pairs(
         report = functools.partial(_report, run, progress or (lambda *_: None))
         try:
             held_out = _draw(source, validation, parts, work, report)
-        except (ValueError, OSError):  # once the files are mended, their lines start elsewhere
+        except (ValueError, OSError):  # in the corrected files, lines start elsewhere
             shutil.rmtree(work)
             raise
         for name, pairs in held_out.items():
@@ -300,7 +300,7 @@ def _check_settings(path, settings):
 
 
 def _parts(source, work):
-    """The parts of a source; an embedded corpus becomes a file."""
+    """Return the parts of a source; an embedded corpus is written to a file."""
     if not source.corpus:
         return cut_into_parts(source.files, _LINES)
     pairs, path = source.load(), work / "corpus.tsv"
@@ -310,7 +310,7 @@ def _parts(source, work):
 
 
 def _stamp(path):
-    """What tells a file from one that was changed."""
+    """Return values that change when the file does."""
     found = os.stat(path)
     return [str(path), found.st_size, found.st_mtime_ns]
 
@@ -357,7 +357,7 @@ def _train_tokenizer(subword, vocab_size, held_out, parts, work, path):
 
 
 def _encode(parts, work, folder, report):
-    """Write the shards: what the manifest says of them."""
+    """Write the shards and return their entries for the manifest."""
     total = sum(part.lines for part in parts)
     count = -(-total // _PAIRS)
     paths = [work / f"ids-{part.number:05}.tfrecord" for part in parts]
@@ -386,7 +386,7 @@ def _encode(parts, work, folder, report):
 
 
 def _slice(path, index, key):
-    """The bytes of one shard in the file of a part, which is sorted by shard."""
+    """Return the bytes of a shard from the file of a part, which is sorted by shard."""
     start = sum(found["bytes"] for other, found in index.items() if int(other) < int(key))
     with open(path, "rb") as file:
         file.seek(start)
@@ -394,7 +394,7 @@ def _slice(path, index, key):
 
 
 def _report(run, progress, what, function, jobs, results):
-    """Carry out the jobs whose result is missing."""
+    """Run the jobs whose result is missing."""
     missing = [job for job, result in zip(jobs, results, strict=True) if not result.exists()]
     done = len(jobs) - len(missing)
     progress(what, done, len(jobs))
@@ -405,7 +405,7 @@ def _report(run, progress, what, function, jobs, results):
 
 @contextlib.contextmanager
 def _pool(workers):
-    """Yield a function that calls another with several arguments, in any order."""
+    """Yield a function that runs jobs, given as arguments of a function, in any order."""
     if workers == 1:
         yield lambda function, jobs: (function(*job) for job in jobs)
         return
@@ -425,14 +425,14 @@ def _pool(workers):
 
 
 def _start():
-    """Prepare a process of the pool: quiet, one core, and stopped by its parent alone."""
+    """Set up a process of the pool: quiet, on one core, and stopped only by its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     saved = os.dup(2)
     with open(os.devnull, "w") as null:
         os.dup2(null.fileno(), 2)
-        import tensorflow  # noqa: F401  it prints while it is imported
+        import tensorflow  # noqa: F401  prints messages when imported
 
         os.dup2(saved, 2)
     os.close(saved)

@@ -1,4 +1,4 @@
-"""Examples for the pretraining of BERT, their batches, and the masking of tokens.
+"""Examples for pretraining BERT, in masked batches.
 
 Axes: B batch, L bucket length, P masked positions, V vocabulary.
 """
@@ -16,10 +16,10 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
     """Split documents into pairs of texts in which the second follows the first or is random.
 
     Devlin et al. 2019, section 3.1, task 2, and appendix A.2. Sentences are collected up to
-    `max_tokens`, in one case of ten up to a random smaller number, and split at a random sentence
-    boundary. In half of the cases sentences of another document replace the second part, which is
-    then reused for the next pair. Pairs that are too long lose tokens of the longer part, randomly
-    at its front or back. A different state of `rng` gives different pairs.
+    `max_tokens`, or up to a random smaller number in one case of ten, and split at a random
+    sentence boundary. In half of the cases, sentences of another document replace the second part,
+    which is then reused for the next pair. Pairs that are too long lose tokens of the longer part,
+    at random from its front or back. A different state of `rng` gives different pairs.
 
     Args:
         documents: list of lists of lists of int token ids: documents, sentences, tokens; none
@@ -35,10 +35,10 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
         ValueError: If there are fewer than two documents or none has two sentences, or if
             `max_tokens` is below 2.
 
-    Differs from the published code, which assumes long documents. There a sentence without a
+    Differs from the published code, which assumes long documents. There, a sentence without a
     successor always gets label 1; here it gets no pair, so that half of the labels are 0 for any
-    documents. There random sentences fill the limit even if the document ends long before it, so
-    that the length reveals the label; here they have as many tokens as those they replace.
+    documents. There, random sentences fill the limit even if the document is much shorter, so that
+    the length reveals the label; here they have as many tokens as the sentences they replace.
 
     Example:
         >>> documents = [[[5], [6, 7]], [[8], [9], [8]]]
@@ -112,7 +112,7 @@ def text_blocks(documents, max_tokens):
 
 
 def _end(document, start, target):
-    """The end of the sentences from `start` that reach `target` tokens, or of the document."""
+    """Return where the sentences from `start` reach `target` tokens, or the document ends."""
     total = 0
     for end in range(start, len(document)):
         total += len(document[end])
@@ -122,7 +122,7 @@ def _end(document, start, target):
 
 
 def _last_start(document, target):
-    """The last sentence from which at least `target` tokens remain, or the first sentence."""
+    """Return the last sentence from which at least `target` tokens remain, or the first one."""
     return len(document) - _end(document[::-1], 0, target)
 
 
@@ -131,8 +131,8 @@ def _join(sentences):
 
 
 def _truncated(first, second, max_tokens, rng):
-    # Removing tokens one by one from the longer text, as published, leaves both with half, or the
-    # shorter one whole.
+    # The same as removing tokens one by one from the longer text, as published: both keep half of
+    # the limit, or the shorter one stays whole.
     most = min(len(first), max((max_tokens + 1) // 2, max_tokens - len(second)))
     return _cut(first, most, rng), _cut(second, min(len(second), max_tokens - most), rng)
 
@@ -145,12 +145,11 @@ def _cut(text, length, rng):
 class PretrainingBatches:
     """Documents of token ids as a `tf.data` pipeline for `model.fit` of BERT with its heads.
 
-    With next sentence prediction a row is [CLS] first [SEP] second [SEP], otherwise [CLS] text
+    With next sentence prediction, a row is [CLS] first [SEP] second [SEP], otherwise [CLS] text
     [SEP]; see `sentence_pairs`, `text_blocks` and, for the masks, `mask_tokens`. Each row goes into
-    the first bucket that holds it, and all batches of a bucket have the same shape. Rows left over
-    in a bucket move to the next one; the very last batch is filled by repeating its rows. Epoch e
-    depends only on `seed` and e, so that an interrupted run can resume at any step with the same
-    batches.
+    the first bucket that fits, and all batches of a bucket have the same shape. Leftover rows of a
+    bucket move to the next one; the last batch is filled by repeating its rows. Epoch e depends
+    only on `seed` and e, so that an interrupted run can resume at any step with the same batches.
 
     Args:
         documents: list of lists of lists of int token ids: documents, sentences, tokens; none
@@ -218,14 +217,14 @@ class PretrainingBatches:
 
     @cached_property
     def steps_per_epoch(self):
-        """Number of batches in an epoch: that of the first one, which all others are adjusted to.
+        """Number of batches in every epoch.
 
-        The pairs are random, and so their number would vary from epoch to epoch.
+        The number of random pairs varies, so all epochs are adjusted to the first one.
         """
         return len(self._plan(np.random.default_rng((self.seed, 0)))[1])
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of one epoch, not masked yet.
+        """Yield the batches of an epoch, not yet masked.
 
         Args:
             epoch: int, 0 for the first.
@@ -250,7 +249,7 @@ class PretrainingBatches:
             yield ids, types, labels, mask_seed
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The masked batches as a `tf.data.Dataset`.
+        """Return the masked batches as a `tf.data.Dataset`.
 
         Args:
             first_epoch, first_step, epochs: see `epochs_dataset`.
@@ -301,10 +300,7 @@ class PretrainingBatches:
         return epochs_dataset(self, signature, first_epoch, first_step, epochs, hide)
 
     def _plan(self, rng):
-        """The rows of an epoch, as (ids, start of the second text, label), and its batches.
-
-        A batch is a bucket length and the indices of its rows.
-        """
+        """Return rows (ids, start of the second text, label) and batches (length, indices)."""
         examples = list(self._examples(rng))
         home = np.searchsorted(self._lengths, [len(text) for text, _, _ in examples])
         batches, left = [], np.zeros(0, int)

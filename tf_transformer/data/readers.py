@@ -1,4 +1,4 @@
-"""Readers of files of pairs, and the corpora that are included."""
+"""Readers of pair files and of the embedded corpora."""
 
 import contextlib
 import gzip
@@ -123,7 +123,7 @@ def check_plain_text(path, argument):
 
 
 def text_of_line(line, first=False):
-    """Decode a raw line, whatever bytes it contains."""
+    """Decode a raw line, replacing invalid bytes."""
     if first:
         line = line.removeprefix(BYTE_ORDER_MARK)
     return line.decode("utf-8", "replace").rstrip("\r\n")
@@ -131,7 +131,7 @@ def text_of_line(line, first=False):
 
 @contextlib.contextmanager
 def complete_gzip(path, argument):
-    """Say which file is damaged when its gzip stream is."""
+    """Name the file in the error if its gzip stream is damaged."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
@@ -144,7 +144,7 @@ def complete_gzip(path, argument):
 
 
 def check_exists(path, argument):
-    """Check that a file exists."""
+    """Raise an error if a file does not exist."""
     if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
         raise MissingFileError(argument, "a text file", f"no file {path}")
 

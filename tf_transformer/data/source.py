@@ -1,4 +1,4 @@
-"""Where texts and pairs come from: files that a user names, or the corpus."""
+"""Sources of texts and pairs: files or an embedded corpus."""
 
 import dataclasses
 from itertools import groupby
@@ -93,7 +93,7 @@ class TextSource:
         return read_documents(self.files)
 
     def with_paths(self, change):
-        """The same source with other paths; see `PairSource.with_paths`."""
+        """Return the same source with other paths; see `PairSource.with_paths`."""
         return dataclasses.replace(self, files=tuple(map(change, self.files)))
 
 
@@ -102,15 +102,15 @@ class PairSource:
     """An embedded corpus, pairs of files with one sentence per line, TSV files, or prepared shards.
 
     Args:
-        corpus: str or None, a name that `load_corpus` knows, like "en-zh".
-        source_file, target_file: None, or str or tuple of str: files that are translations of
-            each other line by line, the first source file with the first target file.
+        corpus: str or None, a name that `load_corpus` accepts, such as "en-zh".
+        source_file, target_file: None, or str or tuple of str: files aligned line by line, the
+            first source file with the first target file.
         tsv: None, or str or tuple of str: files with source and target in the first two columns.
         prepared: None, or str, a folder that `prepare_pairs` wrote.
 
     Raises:
-        ValueError: If none of the four is given, more than one, or not as many source files as
-            target files.
+        ValueError: If not exactly one of the four is given, or the numbers of source and target
+            files differ.
 
     Example:
         >>> source = PairSource(corpus="zh-en")
@@ -157,7 +157,7 @@ class PairSource:
 
     @property
     def target_language(self):
-        """Language code of the target side, by the corpus name or the file's suffix, or ""."""
+        """Language code of the target side, from the corpus name or the file's suffix, or ""."""
         if self.prepared:
             return PairSource(**PreparedPairs(self.prepared).manifest["source"]).target_language
         return self.corpus.split("-")[1] if self.corpus else _suffix(_several(self.target_file))
@@ -173,7 +173,7 @@ class PairSource:
         """Read the pairs.
 
         Returns:
-            List of (source, target) strings; of prepared shards, `PreparedPairs`.
+            List of (source, target) strings; for prepared shards, `PreparedPairs`.
 
         Raises:
             ValueError, FileNotFoundError: See `load_corpus`, `read_files`, `read_tsv` and
@@ -193,11 +193,10 @@ class PairSource:
             validation: None, for a part of the data; or `PairSource`, a validation set.
 
         Returns:
-            `Split`; of prepared shards, `train` is a `PreparedPairs`.
+            `Split`; for prepared shards, `train` is a `PreparedPairs`.
 
         Raises:
-            ValueError: If there is a validation set of its own for prepared shards; see also
-                `load`.
+            ValueError: If a validation set is given for prepared shards; see also `load`.
 
         Example:
             >>> len(PairSource(corpus="en-zh").split().test)
@@ -213,7 +212,7 @@ class PairSource:
         return Split(pairs, pairs.held_out("validation"), pairs.held_out("test"))
 
     def with_paths(self, change):
-        """The same source with other paths.
+        """Return the same source with other paths.
 
         Args:
             change: function of the path of a file, str to str.
@@ -237,7 +236,7 @@ def _several(files):
 
 
 def _one_or_several(files):
-    """None, a str, or a tuple of two or more: a tuple of one file becomes a str."""
+    """Return None, a str, or a tuple of two or more."""
     files = tuple(map(str, (files,) if isinstance(files, str | Path) else files or ()))
     return files if len(files) > 1 else next(iter(files), None)
 

@@ -75,8 +75,8 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
 def split_with_validation(pairs, validation):
     """Split pairs into training and test sets, given a validation set.
 
-    Like `split_pairs`, but with the given validation set. Other pairs with a sentence of the
-    validation set, on either side, are left out.
+    Like `split_pairs`, but pairs with a sentence of the given validation set, on either side, are
+    left out.
 
     Args:
         pairs, validation: lists of `(source, target)` pairs of strings.
@@ -166,7 +166,7 @@ def group_references(pairs):
         >>> group_references([("Hi.", "嗨。"), ("Run.", "跑。"), ("Hi.", "你好。")])
         (['Hi.', 'Run.'], [['嗨。', '你好。'], ['跑。']])
     """
-    # A dict, not a set, for the targets: it removes duplicates and keeps the order.
+    # Dicts as sets that keep the order.
     targets_of = {}
     for source, target in pairs:
         targets_of.setdefault(source, {})[target] = None
@@ -174,7 +174,7 @@ def group_references(pairs):
 
 
 def _group_names(pairs):
-    """Return the smallest sentence of each pair's group, found by union-find over the sentences.
+    """Return the smallest sentence of each pair's group, found by union-find.
 
     Both languages share one set of nodes, so that no leak is missed and the groups are the same in
     both directions.
@@ -203,5 +203,5 @@ def comparable(sentence):
 
 
 def uniform(name):
-    """Map a text to a number in [0, 1), unlike `hash` the same in every process."""
+    """Map a text to a number in [0, 1) that, unlike `hash`, is the same in every process."""
     return int.from_bytes(hashlib.sha256(name.encode("utf-8")).digest()[:6], "big") / 2**48

@@ -1,4 +1,4 @@
-"""Exported models: SavedModels and their model cards, a folder for each thing that is served."""
+"""Exported models: SavedModels with model cards, LiteRT, StableHLO and vector indices."""
 
 from tf_transformer.export.chain import compress
 from tf_transformer.export.compile_for import compile_for, warm_up_in_background

@@ -1,4 +1,4 @@
-"""Functions of ids that XLA compiles for buckets of shapes, before requests come.
+"""Functions of ids that XLA compiles for buckets of shapes before requests arrive.
 
 Axes: B batch, T length.
 """
@@ -17,12 +17,12 @@ _log = logging.getLogger("tf_transformer")
 # The arguments of `BucketedFunction.warm_up`.
 _SIZES = tuple(tf.TensorSpec((), tf.int32, name=name) for name in ("rows", "length"))
 SMALL_ROWS = (1, 2, 4, 8)
-# Of the largest output: padding changes the last bits, a missing mask changes far more.
+# Relative to the largest output: padding changes the last bits, a missing mask much more.
 _TOLERANCE = 0.02
 
 
 def bucket_lengths(longest):
-    """The lengths 8, 16, 32 and so on, the last of which is `longest`."""
+    """Return the lengths 8, 16, 32 and so on, up to `longest`."""
     lengths = []
     while not lengths or lengths[-1] < longest:
         lengths.append(min(longest, 8 * 2 ** len(lengths)))
@@ -32,17 +32,17 @@ def bucket_lengths(longest):
 class BucketedFunction(tf.Module):
     """A function of ids that XLA compiles for some batch sizes and lengths, its buckets.
 
-    A batch is padded with zeros to its bucket if the program of this bucket is ready, and the
-    result is cut to the batch's rows. All other batches take the plain function.
+    If the program of a batch's bucket is ready, the batch is padded with zeros and the result is
+    cut to the batch's rows. All other batches use the plain function.
 
     Args:
         compiled: function that calls XLA, `(nest of integer tensors (B, T), *settings) -> nest of
             tensors (B, ...)`.
-        plain: function from and to the same for batches of any size; other axes may differ.
+        plain: the same function for batches of any size; other axes of the result may differ.
         specs: nest of `tf.TensorSpec((None, None))`, the inputs.
         rows, lengths: ascending ints, the B and T of the buckets.
-        at_once: bool. True compiles each bucket when the first batch falls into it, and pads the
-            batches for the plain function too, B to a power of two.
+        at_once: bool. True compiles each bucket at its first batch, and also pads batches for the
+            plain function, B to a power of two.
         settings: tuple of `tf.TensorSpec(())`, further arguments.
     """
 
@@ -50,11 +50,11 @@ class BucketedFunction(tf.Module):
         super().__init__(name="bucketed_function")
         self._specs, self._settings, self._at_once = specs, settings, at_once
         self._rows, self._lengths = np.array(rows, np.int32), np.array(lengths, np.int32)
-        # Traced once, so that `warm_up` compiles the programs that serve.
+        # Traced once, so that `warm_up` compiles the programs that requests use.
         signature = [specs, *settings]
         self._compiled = tf.function(compiled, input_signature=signature, autograph=False)
         self._plain = plain
-        # 0 or 1 for each bucket, not bool: a GPU cannot read a bool from a variable by its place.
+        # 0 or 1 for each bucket, not bool: a GPU cannot gather bools from a variable.
         self._new = tf.fill((len(rows), len(lengths)), tf.constant(at_once, tf.int64))
         self._ready = tf.Variable(self._new, trainable=False, name="ready")
         # Not a decorator, which would keep only a weak reference to the object.
@@ -76,11 +76,11 @@ class BucketedFunction(tf.Module):
         """Compile the program for the bucket of a batch.
 
         Args:
-            rows: scalar int32 tensor, B, at least 1, at most that of the largest bucket.
-            length: scalar int32 tensor, T, the same.
+            rows: scalar int32 tensor, B, from 1 to the largest bucket.
+            length: scalar int32 tensor, T, from 1 to the largest bucket.
 
         Returns:
-            scalar int32 tensor, the number of programs that are ready.
+            scalar int32 tensor, the number of ready programs.
 
         Raises:
             tf.errors.InvalidArgumentError: If a size is out of range.
@@ -92,7 +92,7 @@ class BucketedFunction(tf.Module):
         )
         settings = [tf.ones((), spec.dtype) for spec in self._settings]
         outputs = self._compiled(self.pad(_ones(self._specs, shape)), *settings)
-        # Of its results, or TensorFlow would leave a call without side effects out.
+        # Uses the results, since TensorFlow would prune a call without side effects.
         size = tf.size(tf.nest.flatten(outputs)[0], tf.int64)
         bucket = self._bucket(rows, length)
         ready = self._ready.scatter_nd_update([bucket], [tf.sign(size + 1)])
@@ -100,13 +100,11 @@ class BucketedFunction(tf.Module):
 
     @property
     def programs(self):
-        """int, the number of programs that are ready."""
+        """int, the number of ready programs."""
         return int(np.count_nonzero(self._ready.numpy()))
 
     def pad(self, inputs):
-        """Pad a batch to its bucket; B beyond the largest to a power of two, so that XLA compiles
-        few programs.
-        """
+        """Pad a batch to its bucket, or B to a power of two, so that XLA compiles few programs."""
         rows, length = _shape(inputs)
         bucket = self._bucket(rows, length)
         most = tf.gather(self._rows, bucket[0]), tf.gather(self._lengths, bucket[1])
@@ -118,7 +116,7 @@ class BucketedFunction(tf.Module):
         return tf.nest.map_structure(lambda ids: tf.pad(ids, added), inputs)
 
     def _bucket(self, rows, length):
-        """Where the first bucket that holds the batch is in each list; the last if none does."""
+        """Return the indices of the first bucket that fits the batch, or of the last bucket."""
         places = [
             tf.math.count_nonzero(size > sizes[:-1], dtype=tf.int32)
             for size, sizes in ((rows, self._rows), (length, self._lengths))
@@ -135,7 +133,7 @@ def _ones(specs, shape):
 
 
 def _power_of_two(number):
-    """The smallest power of two that is at least `number`."""
+    """Return the smallest power of two that is at least `number`."""
     powers = 2 ** tf.range(31)
     return tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
 
@@ -148,9 +146,8 @@ def warm_up_signature(warm_up):
 
 
 def warm_up_texts(longest):
-    """Batches of texts, one text for each short bucket and all of them together."""
-    # A request of more than 64 tokens would delay the start. Two words less than the bucket has
-    # tokens: there may be one at each end.
+    """Return batches of texts: one text for each short bucket, and all of them together."""
+    # Longer requests would delay the start. Two tokens are left for those at the ends.
     lengths = [length for length in bucket_lengths(longest) if length <= 64]
     texts = [" ".join("a" * max(1, length - 2)) for length in lengths]
     return [*([text] for text in texts), texts]
@@ -158,7 +155,7 @@ def warm_up_texts(longest):
 
 @contextlib.contextmanager
 def as_new(module):
-    """Within this context no program of a module is ready, as in a process that loads it."""
+    """Mark all programs of a module as not ready, as in a process that loads it."""
     parts = [part for part in module.submodules if isinstance(part, BucketedFunction)]
     ready = [part._ready.numpy() for part in parts]
     for part in parts:
@@ -173,7 +170,7 @@ def as_new(module):
 def warm_up_in_background(warm_up, sizes):
     """Compile programs in a thread, while the process serves other requests.
 
-    The thread ends early, after the call that it is in, when the main thread ends.
+    When the main thread ends, this thread ends after its current call.
 
     Args:
         warm_up: the `warm_up` of a model; or another function, for example one that XLA compiles
@@ -182,7 +179,7 @@ def warm_up_in_background(warm_up, sizes):
             is logged and ends the thread.
 
     Returns:
-        `threading.Thread`, which runs; `join` waits for it.
+        The running `threading.Thread`; `join` waits for it.
 
     Example:
         >>> double = tf.function(lambda x: x + x, jit_compile=True)
@@ -214,8 +211,7 @@ class CompiledFunction:
         plain = tf.function(function, input_signature=[specs], autograph=False)
         compiled = tf.function(function, jit_compile=True, autograph=False)
         outputs = plain.get_concrete_function().structured_outputs
-        # Sizes known only when the graph runs are those of the batch on axis 0, of the length on
-        # others.
+        # Unknown sizes are the batch size on axis 0, and the length on other axes.
         self._shapes = [x.shape for x in tf.nest.flatten(outputs)]
         _check_padding(plain, self._cut, specs, *self._largest)
         self._bucketed = BucketedFunction(compiled, plain, specs, rows, lengths)
@@ -262,16 +258,16 @@ class CompiledFunction:
 
     @property
     def programs(self):
-        """int, the number of programs that are ready."""
+        """int, the number of ready programs."""
         return self._bucketed.programs
 
     def wait(self):
-        """Wait for the programs that are compiled in the background."""
+        """Wait until all programs are compiled."""
         if self._thread is not None:
             self._thread.join()
 
     def _cut(self, outputs, rows, length):
-        """Without the padding, on all axes that have some."""
+        """Remove the padding from all axes."""
 
         def cut(x, shape):
             ends = [
@@ -304,9 +300,9 @@ def _check_padding(function, cut, specs, rows, length):
 def compile_for(function, specs, rows, lengths, background=False):
     """Compile a function with XLA for a few shapes, and pad every call to one of them.
 
-    XLA compiles a program per shape, in seconds, so a server must not meet new shapes. Here a
+    XLA takes seconds to compile a program for each shape, so a server must avoid new shapes. Here a
     batch is padded with zeros to the next number of rows and the next length, and the result is cut
-    to its size. A small batch gains most: MiniLM takes 0.5 of the plain graph's time for one
+    to its size. Small batches gain most: MiniLM takes 0.5 of the plain graph's time for one
     sentence of 16 tokens, 0.8 for 8 of 32, 1.05 for 32 of 64 (benchmarks/bert/NOTES.md). A batch
     larger than the largest bucket runs as a plain graph, and the first one is logged.
 
@@ -318,7 +314,7 @@ def compile_for(function, specs, rows, lengths, background=False):
         rows: ascending ints, the batch sizes.
         lengths: ascending ints, the lengths.
         background: bool. False returns when all len(rows) x len(lengths) programs are compiled.
-            True returns at once: the plain graph answers until the program for a batch is ready.
+            True returns at once and uses the plain graph until the program for a batch is ready.
 
     Returns:
         `CompiledFunction`: call it like `function`; `programs` counts its programs, and `wait`
@@ -327,8 +323,8 @@ def compile_for(function, specs, rows, lengths, background=False):
     Raises:
         ValueError: If `rows` or `lengths` is empty or not ascending, a spec is not (None, None), or
             padding changes the results, as without a mask.
-        tf.errors.InvalidArgumentError: If XLA cannot compile the function; in the background, that
-            is logged.
+        tf.errors.InvalidArgumentError: If XLA cannot compile the function; logged instead in the
+            background.
 
     Example:
         >>> from tf_transformer.models.bert import BertConfig, SentenceEncoder

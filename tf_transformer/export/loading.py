@@ -1,4 +1,4 @@
-"""SavedModels loaded, and the cores they use."""
+"""Loading SavedModels, and the cores they use."""
 
 import os
 from pathlib import Path
@@ -10,11 +10,11 @@ from tf_transformer.models.bert.checkpoints.files import read_bundle_index
 
 
 def cores():
-    """Count the cores of a machine that computes on its CPU."""
+    """Return the number of cores, or 1 if there is a GPU."""
     return 1 if tf.config.list_physical_devices("GPU") else os.cpu_count() or 1
 
 
-# What TensorFlow raises for a damaged one; AssertionError for a variable that is not in its file.
+# What TensorFlow raises for a damaged SavedModel; AssertionError if its file lacks a variable.
 _DAMAGES = (
     AssertionError,
     AttributeError,
@@ -35,7 +35,7 @@ def load_saved_model(path):
     except _DAMAGES as error:
         raise ArgumentError(
             "path",
-            "a whole SavedModel",
+            "an intact SavedModel",
             f"a damaged one ({(str(error) or repr(error)).splitlines()[0]})",
             "Export it again.",
             place=path,

@@ -1,4 +1,4 @@
-"""SavedModels: frozen, written with their weights in 16 bits, and their model cards."""
+"""Writing SavedModels, also with frozen or 16-bit weights, and their model cards."""
 
 import json
 import uuid
@@ -41,7 +41,7 @@ def write_warm_up_requests(folder, batches):
 
 
 def _prediction_log(texts):
-    # By hand, as its classes are in a package of their own; all of its fields hold bytes.
+    # By hand, since its classes need another package; all of its fields are bytes.
     # Numbers: tensorflow_serving/apis/{prediction_log,predict,model}.proto
     tensor = tf.make_tensor_proto([text.encode("utf-8") for text in texts])
     entry = _field(1, b"text") + _field(2, tensor.SerializeToString())
@@ -50,7 +50,7 @@ def _prediction_log(texts):
 
 
 def _field(number, content):
-    """A field of a protocol buffer: its number, the length of its content, the content."""
+    """Encode a field of a protocol buffer: number, length of the content, content."""
     size, rest = [], len(content)
     while rest > 127:
         size.append(rest & 127 | 128)
@@ -59,10 +59,10 @@ def _field(number, content):
 
 
 def _forget_custom_gradients(file):
-    """Remove the names of custom gradients, of which each load would warn that they are missing.
+    """Remove the names of custom gradients, which each load would report as missing.
 
-    Saved with the model, they would be a third of the functions that loading rebuilds, and nothing
-    that serves needs them.
+    If they were saved, they would be a third of the functions that loading rebuilds; inference does
+    not need them.
     """
     saved = SavedModel.FromString(file.read_bytes())
     for function in saved.meta_graphs[0].graph_def.library.function:
@@ -74,21 +74,22 @@ def _forget_custom_gradients(file):
 def freeze(function, *specs):
     """Trace a function as a plain graph, with the values of its variables as constants.
 
-    oneDNN packs a constant matrix once, and a variable in each call. That pays for bfloat16 on a
-    processor with AMX, where packing takes about as long as multiplying: BERT-base's encoder takes
-    0.7 of the time for 8 texts of 128 tokens, half for one of 16 (benchmarks/models/NOTES.md). The
-    constants are copies, and so are the packed matrices; later changes of the variables have no
-    effect.
+    oneDNN packs a constant matrix once, but a variable in each call. Freezing pays off for bfloat16
+    on a processor with AMX, where packing takes about as long as multiplying: BERT-base's encoder
+    takes 0.7 of the time for 8 texts of 128 tokens, half for one of 16
+    (benchmarks/models/NOTES.md). The constants and the packed matrices take memory of their own,
+    and later changes of the variables have no effect.
 
     Args:
         function: maps tensors to a nest of tensors, for example a layer or a loaded signature.
         *specs: a `tf.TensorSpec` for each argument; sizes that vary are None.
 
     Returns:
-        A function of the same arguments, given by position as tensors or arrays.
+        A function of the same arguments, passed by position as tensors or arrays.
 
     Raises:
-        ValueError: If a spec is not a `tf.TensorSpec`, or a call has another number of arguments.
+        ValueError: If a spec is not a `tf.TensorSpec`, or a call has a different number of
+            arguments.
 
     Example:
         >>> layer = keras.layers.Dense(3)
@@ -104,7 +105,7 @@ def freeze(function, *specs):
             )
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
-    # What is not a variable, such as a vocabulary's table, stays an input.
+    # Captures other than variables, such as a vocabulary's table, stay inputs.
     kept = {x.name for x in frozen.inputs[len(specs) :]}
     others = [x for x, inside in traced.graph.captures if inside.name in kept]
 
@@ -130,10 +131,10 @@ _LICENSES = {
 
 
 def model_card(description):
-    """Write the model card, Markdown, of an exported translator from its description.
+    """Return the model card, Markdown, of an exported translator from its description.
 
-    `credit`, if there is one, is a sentence about further data; `phrases`, if there are any, is a
-    list of dicts with `text`, `translation`, `accepted` (bool: would a speaker accept it?) and
+    The optional `credit` is a sentence about further data, and the optional `phrases` a list of
+    dicts with `text`, `translation`, `accepted` (bool, whether a speaker would accept it) and
     `remark`. For the rest see `save_translator`.
     """
     source = {key: value for key, value in description["source"].items() if value}
@@ -185,7 +186,7 @@ rely on it where mistakes are costly.
 
 
 def _judged(phrases):
-    """A section with the phrases and what a reader thought of their translations."""
+    """Return a section with phrases and a reader's judgment of their translations."""
     if not phrases:
         return ""
     rows = "\n".join(
@@ -207,17 +208,17 @@ a reader. A speaker would accept {accepted} of {len(phrases)} translations.
 
 
 DTYPES = ("float16", "bfloat16")
-# What the exporters use of a model.
+# The attributes of a model that exporters use.
 _WITHOUT_WEIGHTS = ("config", "get_config", "reorder", "resize")
 _WITH_WEIGHTS = ("encoder", "start", "step", "exit_early")
 
 
 class StoredWeights:
-    """A model whose SavedModel stores 16 bits a weight and computes in float32.
+    """A model whose SavedModel stores 16 bits per weight and computes in float32.
 
-    Each weight is rounded once. Loading makes float32 weights from the rounded ones, so a step
-    takes as long as without it; the files are half as large, and the weights take half more memory.
-    `Translator`, and the classifiers and encoders of texts, take it in place of their model.
+    Each weight is rounded once. Loading creates float32 weights from the rounded ones, so inference
+    takes the same time; the files are half as large, and the weights take half more memory.
+    `Translator`, `TextClassifier` and `TextEncoder` accept it in place of a model.
 
     Args:
         model: a built `Transformer` or BERT model in float32, or an `Ensemble` of several. Later
@@ -225,8 +226,8 @@ class StoredWeights:
         dtype: "float16" with 11 significant bits, or "bfloat16" with 8.
 
     Raises:
-        ValueError: If the dtype is another one, or a weight is not float32, not finite or too large
-            for it.
+        ValueError: If the dtype is unknown, or a weight is not float32, not finite or too large for
+            the dtype.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -247,7 +248,7 @@ class StoredWeights:
         for name in _WITHOUT_WEIGHTS:
             if hasattr(model, name):
                 setattr(self, name, getattr(model, name))
-        for name in _WITH_WEIGHTS:  # an ensemble has several encoders, and none of its own
+        for name in _WITH_WEIGHTS:  # an ensemble has no `encoder`
             if hasattr(model, name):
                 setattr(self, name, _reading(getattr(model, name), by_id))
 
@@ -256,7 +257,7 @@ class StoredWeights:
 
 
 def stored(model, dtype, batches=None):
-    """The model as it is, with `StoredWeights`, or `quantized` with the ranges of some batches."""
+    """Return the model unchanged, as `StoredWeights`, or `quantized` with ranges from batches."""
     if dtype == "float32":
         return model
     if dtype != "int8":
@@ -267,7 +268,7 @@ def stored(model, dtype, batches=None):
 
 
 class _InFloat32(tf.saved_model.experimental.TrackableResource):
-    """A float32 weight, made from its stored form here and wherever the SavedModel is loaded."""
+    """A float32 weight, created from its stored form here and when the SavedModel is loaded."""
 
     def __init__(self, weight, dtype):
         super().__init__()
@@ -283,7 +284,7 @@ class _InFloat32(tf.saved_model.experimental.TrackableResource):
                 f"value is {float(tf.reduce_max(tf.abs(value))):g}",
             )
         self.stored = keras.Variable(rounded, dtype=dtype, trainable=False, name=weight.name)
-        # Found by name in a session, as TensorFlow Serving runs one.
+        # Sessions, as in TensorFlow Serving, find it by name.
         self._name = f"{weight.name}_{uuid.uuid4()}"
         self._initialize()
 
@@ -302,7 +303,7 @@ class _InFloat32(tf.saved_model.experimental.TrackableResource):
 
 
 class _Scope(keras.StatelessScope):
-    """Within it, variables of Keras have other values, read when they are used."""
+    """Replaces the values of Keras variables, which are read when they are used."""
 
     def __init__(self, by_id):
         super().__init__()

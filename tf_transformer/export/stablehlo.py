@@ -1,4 +1,4 @@
-"""Functions as StableHLO, which accelerators compile."""
+"""Functions as StableHLO, which compilers for accelerators read."""
 
 import re
 
@@ -11,13 +11,13 @@ from tf_transformer.errors import ArgumentError
 def stablehlo(function, *specs):
     """Compile a function for XLA and return it as StableHLO text, without running it.
 
-    The text is lowered for a GPU, whether or not there is one, and names no device: a TPU gets the
-    same program, and so can anything that reads StableHLO without TensorFlow
+    The text is lowered for a GPU, whether or not there is one, but names no device: the same
+    program runs on a TPU or anything else that reads StableHLO without TensorFlow
     (`python -m benchmarks accelerator`).
 
     Args:
         function: a callable from tensors to tensors.
-        *specs: `tf.TensorSpec`, one for each argument, of fully known shape.
+        *specs: `tf.TensorSpec`, one for each argument, with a fully known shape.
 
     Returns:
         str, one module whose `main` takes the arguments in order, without source locations.
@@ -47,7 +47,7 @@ _BOOLEANS = r'(%\w+) = stablehlo\.constant dense<"0x(\w+)"> : tensor<([\dx]+)xi1
 
 
 def _as_bytes(match):
-    """A constant mask, one byte for each element: readers disagree about packed booleans."""
+    """Write a constant mask with one byte per element: readers disagree about packed booleans."""
     name, packed, shape = match.groups()
     size = np.prod([int(n) for n in shape.split("x")])
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(packed), np.uint8), bitorder="little")[:size]

@@ -1,4 +1,4 @@
-"""SavedModels that read texts with BERT: sentence encoders and classifiers.
+"""SavedModels of BERT with its tokenizer: sentence encoders and classifiers.
 
 Axes: B batch, T length, C classes, D width of a vector.
 """
@@ -35,25 +35,24 @@ _INPUTS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in _N
 
 
 class TextModel(tf.Module):
-    """A model of `tf_transformer.bert` with its tokenizer, made of core TensorFlow operations.
+    """A model of `tf_transformer.bert` with its tokenizer, built from core TensorFlow operations.
 
-    Saved with `save`, it loads in a process that has only TensorFlow. Texts longer than the model's
+    After `save`, it loads in a process that has only TensorFlow. Texts longer than the model's
     position table are truncated. `warm_up(rows, length)` compiles it for small batches, see
-    `BucketedFunction.warm_up`. A subclass adds functions, and a method `signatures` that returns
-    the signatures of the SavedModel.
+    `BucketedFunction.warm_up`. Subclasses add functions, and a method `signatures` that returns the
+    signatures of the SavedModel.
 
     Args:
         model: a built model, or `StoredWeights` of one.
         tokenizer: its `GraphTokenizer`.
         max_length: int, maximum number of tokens; None for all positions of the model.
-        jit_compile: bool. False uses XLA for the small batches that `warm_up` compiled for. True
-            compiles the model for each bucket, when the first batch falls into it: B is padded to a
-            power of two, T to 8, 16, 32 and so on. That takes seconds; then a single text takes
-            0.65 of the time with `unpad=False`, and 0.75 of that with `unpad=True`
-            (benchmarks/bert/NOTES.md).
+        jit_compile: bool. False uses XLA only for small batches that `warm_up` compiled. True
+            compiles the model for each bucket at its first batch: B is padded to a power of two, T
+            to 8, 16, 32 and so on. That takes seconds; then a single text takes 0.65 of the time
+            with `unpad=False`, and 0.75 of that with `unpad=True` (benchmarks/bert/NOTES.md).
         function: None for `model(inputs, training=False)`; or function `(inputs, *settings) ->
             outputs` that uses the model's weights.
-        settings: tuple of `tf.TensorSpec(())`, the further arguments of `function` and `compute`.
+        settings: tuple of `tf.TensorSpec(())`, further arguments of `function` and `compute`.
 
     Raises:
         ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
@@ -81,8 +80,8 @@ class TextModel(tf.Module):
                 max_length,
             )
         self.tokenizer = tokenizer
-        # Keep the variables and the bound call, not the model: a Keras model tracked here would
-        # have its weights saved twice.
+        # Keep the variables and the bound call, not the model: the weights of a Keras model tracked
+        # here would be saved twice.
         self.weights = [weight.value for weight in model.weights]
         self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         call = function or functools.partial(model.__call__, training=False)
@@ -99,18 +98,17 @@ class TextModel(tf.Module):
         self.warm_up = self._call.warm_up
 
     def compute(self, text, *settings):
-        """Run the model on texts: string (B,) -> its outputs (B, ...); T may be a bucket's."""
+        """Run the model on texts: string (B,) -> outputs (B, ...); T may be a bucket length."""
         return self._call(text_inputs(self.tokenizer, text, None, self._max_length), *settings)
 
     def save(self, path):
-        """Write a SavedModel with the signatures of the class, `warm_up`, and requests with which
-        TensorFlow Serving warms it up.
+        """Write a SavedModel with the signatures, `warm_up` and TensorFlow Serving's warm-up data.
 
         Args:
             path: str or Path of a folder; a SavedModel there is replaced at the end.
 
         Raises:
-            FileExistsError: If the folder holds something else.
+            FileExistsError: If the folder has other content.
             OSError: If the disk is full or the folder cannot be written.
         """
         signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
@@ -148,8 +146,7 @@ class TextEncoder(TextModel):
 
         Args:
             path: str or Path: a folder with a vocabulary, see `SentenceEncoder.from_pretrained`.
-                The maximum length and lowercasing come from `sentence_bert_config.json`, if there
-                is one.
+                `sentence_bert_config.json`, if present, sets the maximum length and lowercasing.
             jit_compile: see `TextModel`.
             changes: see `SentenceEncoder.from_pretrained`; `unpad` is True by default.
 
@@ -180,7 +177,7 @@ class TextEncoder(TextModel):
 
 
 def read_text_settings(folder):
-    """Read what a sentence-transformers model does with texts before its tokenizer."""
+    """Read a sentence-transformers model's maximum length and whether it lowercases texts."""
     folder = Path(folder)
     settings = folder / "sentence_bert_config.json"
     content = read_json(settings) if settings.is_file() else {}
@@ -199,7 +196,7 @@ def read_text_settings(folder):
 
 
 def _model_max_length(folder):
-    """The tokenizer's maximum, with which sentence-transformers fills in a missing one."""
+    """Return the tokenizer's maximum length, the default of sentence-transformers."""
     if not (folder / "tokenizer_config.json").is_file():
         return None
     longest = read_json(folder / "tokenizer_config.json").get("model_max_length")
@@ -225,10 +222,10 @@ def _warn_of_prompt(path):
 class TextClassifier(TextModel):
     """A `BertForSequenceClassification` with its tokenizer, as a SavedModel: texts to classes.
 
-    The `problem_type` of the config says what the answers are, as in the pipeline of transformers:
-    probabilities of one right class, by a softmax (its default for several labels); a probability
-    for each label by itself, by a sigmoid ("multi_label_classification", and the default for one
-    label); or the numbers of a "regression". `label` is that with the largest.
+    The `problem_type` of the config determines the answers, as in the pipeline of transformers:
+    probabilities of the classes by a softmax (the default for several labels), an independent
+    probability for each label by a sigmoid ("multi_label_classification", and the default for one
+    label), or the numbers of a "regression". `label` is the label with the largest.
 
     Args:
         model: `BertForSequenceClassification`, or `StoredWeights` of one; `unpad=True` makes it
@@ -270,7 +267,7 @@ class TextClassifier(TextModel):
 
     @tf.function(input_signature=[], autograph=False)
     def labels(self):
-        """The names of the classes, in the order of the answers: string (C,)."""
+        """Return the names of the classes, in the order of the answers: string (C,)."""
         return {"labels": tf.constant(self._config.labels)}
 
     def signatures(self):
@@ -287,9 +284,9 @@ _THRESHOLDS = (
 class EarlyExitClassifier(TextClassifier):
     """A `BertWithExits` with its tokenizer, as a SavedModel whose thresholds are inputs.
 
-    `classify` has the thresholds given here; `classify_early` takes them with the texts, so that a
-    server can trade accuracy for time under load. See `BertWithExits.exit_early` for the rules and
-    `compression.choose_exit` for good thresholds.
+    `classify` uses the thresholds given here; `classify_early` takes them as arguments, so that a
+    server can trade accuracy for latency under load. See `BertWithExits.exit_early` for the rules
+    and `compression.choose_exit` for good thresholds.
 
     Args:
         model: `BertWithExits`, or `StoredWeights` of one; `unpad=True` makes it faster.
@@ -338,7 +335,7 @@ class EarlyExitClassifier(TextClassifier):
         return self.classify_early(text, *self._thresholds)
 
     def classify_early(self, text, patience, entropy):
-        """Classify with thresholds that are scalar tensors, patience int32, entropy float32."""
+        """Classify with thresholds given as scalar tensors: patience int32, entropy float32."""
         tf.debugging.Assert(
             (patience >= 1) & (entropy >= 0),
             ["patience, entropy: expected at least 1 and 0, got", patience, entropy],
@@ -347,5 +344,5 @@ class EarlyExitClassifier(TextClassifier):
         return {**self.answer(outputs["logits"]), "layers": outputs["layers"]}
 
     def signatures(self):
-        """Those of `TextClassifier`, and `early`: `text`, `patience`, `entropy` -> the same."""
+        """As in `TextClassifier`, and `early`: `text`, `patience`, `entropy` -> the same."""
         return {**super().signatures(), "early": self.classify_early}

@@ -1,4 +1,4 @@
-"""Vectors of many texts: encoded, stored, and searched exactly or approximately.
+"""Encoding many texts, storing their vectors, and exact or approximate search.
 
 Axes: N texts, B queries, D width of a vector.
 """
@@ -20,11 +20,11 @@ from tf_transformer.json_text import parse_json
 def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
     """Encode lines in order, one part at a time.
 
-    A part is sorted by length before it is divided into batches, which keeps padding small.
+    Each part is sorted by length before it is divided into batches, which reduces padding.
 
     Args:
-        encode: function of a list of B str or bytes to floats (B, D): `TextEncoder.encode`, also
-            of a SavedModel.
+        encode: function from a list of B str or bytes to floats (B, D), such as
+            `TextEncoder.encode`, also of a SavedModel.
         lines: iterable of str or bytes (UTF-8), read as needed.
         batch_size: int, maximum number of lines encoded together.
         lines_at_once: int, maximum number of lines held in memory.
@@ -59,13 +59,13 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
 def write_vectors(stream, parts, width, dtype="<f4"):
     """Write one `.npy` file from parts whose total number of rows is not known in advance.
 
-    The data are collected in a temporary file, since the file header holds the number of rows.
+    The data are collected in a temporary file, since the header contains the number of rows.
 
     Args:
         stream: binary file, possibly a pipe.
         parts: iterable of arrays (rows, D).
         width: int, D.
-        dtype: of the file.
+        dtype: dtype of the file.
 
     Returns:
         int, the number of rows.
@@ -94,18 +94,17 @@ def write_vectors(stream, parts, width, dtype="<f4"):
 def nearest(index, vectors, top, rows_at_once=65536, scales=None):
     """Find the rows of an index with the largest dot product with each vector.
 
-    For vectors of length 1 the dot product is the cosine similarity.
+    For vectors of length 1, the dot product is the cosine similarity.
 
     Args:
-        index: array (rows, D), may be memory-mapped; it is read in parts.
+        index: array (rows, D), possibly memory-mapped; it is read in parts.
         vectors: float array (B, D).
         top: int, number of results, at most the rows of the index.
         rows_at_once: int, rows of the index compared at once.
-        scales: None, or float array (rows,), what each row is multiplied by.
+        scales: None, or float array (rows,), the factor of each row.
 
     Returns:
-        `(scores, rows)`: float32 and int64 arrays (B, top), best first, ties in order of
-        rows.
+        `(scores, rows)`: float32 and int64 arrays (B, top), best first, ties in order of rows.
 
     Raises:
         ValueError: If index and vectors differ in width, or `top` is below 1.
@@ -144,17 +143,17 @@ def check_search(vectors, width, top):
 
 
 APPROXIMATE = ("pq", "hnsw")
-TRAINING = 65536  # vectors that set the centroids of "pq"
+TRAINING = 65536  # vectors that determine the centroids of "pq"
 CENTROIDS = 256
 
 
 class ApproximateIndex:
-    """faiss with the settings that suit vectors of sentences.
+    """faiss with settings for sentence vectors.
 
-    "pq": product quantization, Jégou et al. 2011: groups of numbers, four where the width allows,
-    become one byte, a sixteenth of float32, and all vectors are compared. "hnsw": a graph of
+    "pq": product quantization, Jégou et al. 2011: groups of numbers, four if the width allows, are
+    stored in one byte, a sixteenth of float32, and all vectors are compared. "hnsw": a graph of
     neighbors, Malkov and Yashunin 2018: float32 and links, and few vectors are compared. Both are
-    held in memory, and need `pip install -e ".[search]"`.
+    kept in memory, and need `pip install -e ".[search]"`.
     """
 
     def __init__(self, kind):
@@ -164,7 +163,7 @@ class ApproximateIndex:
 
     @classmethod
     def read(cls, path, kind, rows, width):
-        """Read what `write` wrote, which must hold N = `rows` vectors of this width."""
+        """Read an index that `write` wrote, which must have `rows` vectors of this width."""
         if not path.is_file():
             raise MissingFileError("index", f"the file {path}", "none")
         index = cls(kind)
@@ -205,7 +204,7 @@ class ApproximateIndex:
                 raise ArgumentError(
                     "dtype", f"at least {CENTROIDS} vectors for pq", len(seen), "Use int8."
                 )
-            self._index.pq.cp.min_points_per_centroid = 1  # or faiss prints a warning
+            self._index.pq.cp.min_points_per_centroid = 1  # avoids a warning by faiss
             self._index.train(seen)
             parts = itertools.chain(first, parts)
         for part in parts:
@@ -213,7 +212,7 @@ class ApproximateIndex:
         return self._index.ntotal
 
     def search(self, vectors, top):
-        """Find the rows with the largest dot products, approximately: see `nearest`."""
+        """Find the rows with approximately the largest dot products; see `nearest`."""
         scores, rows = self._index.search(np.ascontiguousarray(vectors), top)
         return scores, rows
 
@@ -228,17 +227,16 @@ def _faiss():
 
 DTYPES = ("float32", "float16", "int8", *APPROXIMATE)
 DESCRIPTION = "vector_index.json"
-# What an index keeps of its model: the vectors of these. The same model in fewer bits gives nearly
-# the same, and so does one that was trained a little further.
+# Texts whose stored vectors identify the model, even in fewer bits or trained a little further.
 PROBES = ("A man is eating a piece of bread.", "市场昨天下跌。", "42")
-CLOSE = 0.9  # cosine; in 8 bits, or trained an epoch further, it has 0.98 and more
+CLOSE = 0.9  # cosine; at least 0.98 in 8 bits or after one more epoch of training
 
 
 class VectorIndex:
-    """Stored vectors and the search in them.
+    """Stored vectors that can be searched.
 
-    Exact search is one product of matrices over memory-mapped vectors; "pq" and "hnsw" are
-    faiss's, see `ApproximateIndex`.
+    Exact search is one matrix product over memory-mapped vectors; "pq" and "hnsw" use faiss, see
+    `ApproximateIndex`.
 
     Args:
         folder: str or Path, from `write_index`.
@@ -310,7 +308,7 @@ class VectorIndex:
             top: int, number of results, at most N.
 
         Returns:
-            `(scores, rows)`, see `nearest`. "hnsw" may find fewer: the last rows are then -1.
+            `(scores, rows)`, see `nearest`. "hnsw" may find fewer; the last rows are then -1.
 
         Raises:
             ValueError: See `nearest`.
@@ -326,7 +324,7 @@ class VectorIndex:
 
 
 def _facts(path):
-    """`rows`, `width` and `dtype` of a description."""
+    """Return `rows`, `width` and `dtype` of a description."""
     try:
         description = parse_json(path.read_bytes())
         rows, width, dtype = (description[name] for name in ("rows", "width", "dtype"))
@@ -342,7 +340,7 @@ def _facts(path):
 
 
 def _array(path, shape, dtype="float32"):
-    """An array of the index, mapped into memory."""
+    """Map an array of the index into memory."""
     array = map_array(path)
     if array.shape != shape or array.dtype != dtype:
         raise ArgumentError(
@@ -360,19 +358,19 @@ def write_index(folder, parts, encode, dtype="float32"):
     Args:
         folder: str or Path; an index there is replaced at the end.
         parts: iterable of float32 arrays (rows, D), such as from `embed_lines`.
-        encode: function, list of strings -> float array (B, D), the model that makes the vectors;
-            the index keeps what it says of a few texts, see `VectorIndex.check_model`.
-        dtype: "float32"; "float16"; "int8", with one range for each vector; or "pq" or "hnsw", see
+        encode: function, list of strings -> float array (B, D), the model that made the vectors;
+            the index stores its vectors of a few texts, see `VectorIndex.check_model`.
+        dtype: "float32"; "float16"; "int8", with one range per vector; or "pq" or "hnsw", see
             `ApproximateIndex`.
 
     Returns:
         dict: `rows`, `width`, `dtype`.
 
     Raises:
-        FileExistsError: If the folder holds something else.
+        FileExistsError: If the folder has other content.
         ImportError: If faiss is needed and not installed.
-        ValueError: If the dtype is unknown, there are too few vectors for it, or they have another
-            width than those of `encode`.
+        ValueError: If the dtype is unknown, there are too few vectors for it, or their width
+            differs from the output of `encode`.
 
     Example:
         >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
@@ -416,7 +414,7 @@ def _of_width(parts, width):
 
 
 def _to_int8(parts, scales):
-    """Round each vector to -127..127, and append what 1 stands for to `scales`."""
+    """Round each vector to -127..127, and append the size of a step to `scales`."""
     for part in parts:
         scale = np.maximum(abs(part).max(1), 1e-30) / 127
         scales.append(scale.astype(np.float32))

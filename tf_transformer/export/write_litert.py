@@ -1,4 +1,4 @@
-"""Models written in LiteRT's format.
+"""Writing models for LiteRT.
 
 Axes: B batch, T length, S source length, V vocabulary.
 """
@@ -37,8 +37,8 @@ WEIGHTS_DTYPES = ("float32", "float16", "int8", "full int8")
 
 
 def convert(functions, weights, weights_dtype="float32", examples=None):
-    """Convert concrete functions, by their names, to one LiteRT file with shared weights."""
-    module = tf.Module()  # of a Keras model the converter would make NaN
+    """Convert concrete functions, given by name, to one LiteRT file with shared weights."""
+    module = tf.Module()  # from a Keras model, the converter would make NaN
     module.weights = weights
     with tempfile.TemporaryDirectory() as folder, _quiet():
         tf.saved_model.save(module, folder, signatures=functions)
@@ -59,13 +59,13 @@ def convert(functions, weights, weights_dtype="float32", examples=None):
 
 @contextlib.contextmanager
 def _quiet():
-    """Without a warning for each gradient of our own, which the file does not need."""
+    """Suppress warnings about custom gradients, which the file does not need."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            # The converter uses an interpreter that its own package calls outdated.
+            # The converter uses an interpreter that its own package deprecates.
             warnings.filterwarnings("ignore", ".*tf.lite.Interpreter is deprecated", UserWarning)
             yield
     finally:
@@ -79,7 +79,7 @@ _BERT_INPUTS = {
 
 
 class LiteFunctions(NamedTuple):
-    """What a model becomes in a LiteRT file."""
+    """The contents of a LiteRT file."""
 
     kind: str
     functions: dict
@@ -87,12 +87,12 @@ class LiteFunctions(NamedTuple):
 
 
 def litert_functions(model):
-    """Trace the functions of a model with operations that LiteRT has.
+    """Trace the functions of a model with operations that LiteRT supports.
 
-    Classifiers have `classify`, sentence encoders `encode`: ids, types and mask (B, T) in,
-    answers or vectors out. Translators have `encode(ids, length)`, whose outputs are the
-    state of decoding with room for so many tokens, and `step(token, ...)`, which takes the state
-    under the names that `encode` gave it and returns it with `logits` (B, V).
+    Classifiers have `classify` and sentence encoders `encode`, from ids, types and mask (B, T) to
+    answers or vectors. Translators have `encode(ids, length)`, which returns the decoding state
+    with room for `length` tokens, and `step(token, ...)`, which takes the state under the names
+    that `encode` gave it and returns it with `logits` (B, V).
     """
     kinds = {
         BertForSequenceClassification: _of_classifier,
@@ -133,7 +133,7 @@ def _of_text_encoder(model):
 
 def _of_bert(kind, function, model, facts):
     most = model.config.max_position_embeddings
-    # LiteRT has no loops that write tiles, by which a window would be computed.
+    # LiteRT does not support the loops that compute a window in tiles.
     with portable(most), attention_plan("whole"):
         traced = tf.function(function, autograph=False).get_concrete_function(**_BERT_INPUTS)
     return LiteFunctions(kind, {function.__name__: traced}, {"max_length": most, **facts})
@@ -141,7 +141,7 @@ def _of_bert(kind, function, model, facts):
 
 def _of_translator(model):
     config = model.get_config()
-    states = []  # what `start` returned, for its structure
+    states = []  # the results of `start`, for their structure
 
     def encode(ids, length):
         states.append(model.start(ids, length))
@@ -177,7 +177,7 @@ def _named(state):
 # Largest difference from the model, relative to the largest number of an output.
 TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "int8": 0.25, "full int8": 0.5}
 COMPARED = 16  # texts
-STEPS = 3  # of a translator, in a comparison
+STEPS = 3  # of a translator, compared per text
 
 
 def write_litert(
@@ -199,24 +199,23 @@ def write_litert(
         tokenizer_file: its `TokenizerFile`: `TokenizerFile.read(path)` of a `tokenizer.json`, or
             `read_tokenizer_file(folder)` of a BERT.
         folder: str or Path; a folder with a LiteRT model is replaced at the end.
-        weights_dtype: "float32"; "float16", which is widened when the file is loaded; "int8",
-            whose products round their other side when they are computed (dynamic); or "full int8",
-            also between products where LiteRT can, with ranges from examples.
-        examples: list of strings; the first 16 are compared. For "full int8" all of them set the
-            ranges of what is computed, which takes a hundred or more. None compares on words of
-            the vocabulary.
+        weights_dtype: "float32"; "float16", converted to float32 when the file is loaded; "int8",
+            where the inputs of products are rounded when they are computed (dynamic); or "full
+            int8", also between products where LiteRT can, with ranges from examples.
+        examples: list of strings; the first 16 are compared. For "full int8" all of them determine
+            the ranges, and a hundred or more are needed. None compares words of the vocabulary.
         max_length: None, or int, the maximum number of tokens of a text, for BERT.
-        lowercase: bool, whether texts are lowercased before they are tokenized.
+        lowercase: bool, whether to lowercase texts before tokenization.
 
     Returns:
-        dict: `bytes`, the size of the file; `difference`, the largest from the model, relative to
-        the largest number of an output.
+        dict: `bytes`, the size of the file; `difference`, the largest difference from the model,
+        relative to the largest number of an output.
 
     Raises:
-        FileExistsError: If the folder holds something else.
+        FileExistsError: If the folder has other content.
         ImportError: If ai-edge-litert or tokenizers is not installed.
-        ValueError: If an argument is invalid, LiteRT cannot compute the model, or the file does not
-            give what the model gives. Nothing is written then.
+        ValueError: If an argument is invalid, LiteRT cannot compute the model, or the results of
+            the file differ from the model's. Nothing is written then.
 
     Example:
         >>> from tf_transformer.bert import BertConfig, SentenceEncoder
@@ -282,7 +281,7 @@ def _check_tokenizer(model, tokenizer):
 
 
 def _facts(kind, model, tokenizer, max_length):
-    """What `litert.json` says of the tokens."""
+    """Return the entries of `litert.json` about tokens."""
     if kind == "translator":
         ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
         return {**ends, "length_limit": (2, 10)}
@@ -298,7 +297,7 @@ def _facts(kind, model, tokenizer, max_length):
 
 
 def _probes(kind, functions, tokenizer, facts, examples):
-    """Inputs of the functions: a list of `(name, dict of arrays)`."""
+    """Return inputs of the functions, a list of `(name, dict of arrays)`."""
     if examples:
         texts = [text.lower() for text in examples] if facts["lowercase"] else examples
         rows = tokenizer.encode(texts)
@@ -306,7 +305,7 @@ def _probes(kind, functions, tokenizer, facts, examples):
         ids = np.random.default_rng(1).integers(5, tokenizer.vocab_size, (5, 17))
         rows = [row[: 3 + 3 * n].tolist() for n, row in enumerate(ids)]
     probes = []
-    # All of one length: the converter's calibration cannot change shapes.
+    # All of the same length: the converter's calibration cannot change shapes.
     if kind != "translator":
         [name] = functions
         most = facts["max_length"]
@@ -339,7 +338,7 @@ def _by_tensorflow(function, inputs):
 
 
 def _difference(functions, lite, probes):
-    """The largest difference, relative to the largest number of the output; NaN if one is."""
+    """Return the largest difference, relative to the output's largest number, or NaN."""
     worst = 0.0
     for name, inputs in probes:
         found = lite[name](**inputs)

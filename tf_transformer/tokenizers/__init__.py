@@ -1,7 +1,7 @@
 """Tokenizers: trained and run in Python, or run inside a TensorFlow graph.
 
-The Python classes never import TensorFlow and the graph classes never import the `tokenizers`
-package, so each is imported only when its name is first used.
+Each name is imported on first use: the Python classes never import TensorFlow, and the graph
+classes never import the `tokenizers` package.
 """
 
 from tf_transformer.lazy import lazy_names

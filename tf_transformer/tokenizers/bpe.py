@@ -73,7 +73,7 @@ class BPETokenizer(Tokenizer):
         return cls(TokenizerFile.of(train_content(texts, vocab_size, pipeline, model, trainer)))
 
     def _trace_word(self, word, model):
-        """Add `merges`: for each merge, the pair, its rank, and the symbols after the merge."""
+        """Add `merges`: the pair of each merge, its rank and the symbols after it."""
         if model.get("ignore_merges") and word in model["vocab"]:
             return {"word": word, "merges": [], "tokens": [word]}
         cut = len(model.get("continuing_subword_prefix") or "")
@@ -91,7 +91,7 @@ class BPETokenizer(Tokenizer):
 
 
 def _symbols(word, model):
-    """The symbols of a word before the first merge; unknown characters are replaced."""
+    """Return the symbols of a word before the first merge, with unknown characters replaced."""
     prefix = model.get("continuing_subword_prefix") or ""
     suffix = model.get("end_of_word_suffix") or ""
     symbols, is_after_unknown = [], False

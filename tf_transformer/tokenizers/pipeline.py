@@ -1,4 +1,4 @@
-"""What happens to a text before and after the model, and the special tokens."""
+"""The steps before and after the model, and the special tokens."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class SpecialTokenRoles:
 
     @property
     def unknown_id(self):
-        """Integer, the id for text the vocabulary cannot represent."""
+        """Integer, the id of text that the vocabulary cannot represent."""
         return self._id_of_role("unknown")
 
     @property
@@ -64,8 +64,8 @@ class SpecialTokenRoles:
 
 BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-# C0 controls and space, DEL and C1 controls and no-break space, then every other code point with
-# the Unicode property White_Space (the list is frozen here on purpose).
+# C0 controls and space; DEL, C1 controls and no-break space; every other code point with the
+# Unicode property White_Space (the list is frozen on purpose).
 _SPACES = (
     r"\x{0}-\x{20}\x{7f}-\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
 )

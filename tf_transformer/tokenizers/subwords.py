@@ -1,4 +1,4 @@
-"""Training the vocabulary of a translator, by the name of its kind."""
+"""Training the vocabulary of a translator, given the name of a model."""
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.bpe import BPETokenizer
@@ -16,7 +16,7 @@ SUBWORDS = tuple(_TRAIN)
 
 
 def train_subwords(kind, texts, vocab_size):
-    """Train a vocabulary with which texts come back as they were.
+    """Train a vocabulary with which decoding restores the text.
 
     Args:
         kind: str, one of `SUBWORDS`.

@@ -1,4 +1,4 @@
-"""Base class of the tokenizers in Python, which run the Rust package `tokenizers`."""
+"""Base class of the Python tokenizers, which use the Rust package `tokenizers`."""
 
 import operator
 
@@ -24,8 +24,8 @@ class Tokenizer(SpecialTokenRoles):
     packages.
 
     Unlike in those packages, special tokens in a text are plain text, and the file's truncation
-    and padding settings are ignored. Other added tokens are found in a text as in those packages.
-    A tokenizer can be copied, pickled and sent to other processes.
+    and padding settings are ignored. Other added tokens are matched as in those packages. A
+    tokenizer can be copied, pickled and sent to other processes.
 
     Args:
         file: a `TokenizerFile`.
@@ -53,7 +53,9 @@ class Tokenizer(SpecialTokenRoles):
         except ImportError:
             raise
         except Exception as error:  # the package raises nothing narrower
-            raise UnsupportedPart("path", "what the package tokenizers reads", error) from error
+            raise UnsupportedPart(
+                "path", "a file that the package tokenizers can read", error
+            ) from error
         backend.no_truncation()
         backend.no_padding()
         # The file does not store this; without it the text "<s>" would become the start id.
@@ -67,7 +69,7 @@ class Tokenizer(SpecialTokenRoles):
         self.special_tokens = dict(file.special_tokens)
 
     def __reduce__(self):
-        # From the file: a copy of the package's own object would forget `encode_special_tokens`.
+        # From the file: a copy of the package's object would lose `encode_special_tokens`.
         rebuilt = ("_file", "_backend")
         state = {name: value for name, value in vars(self).items() if name not in rebuilt}
         return type(self), (self._file,), state
@@ -89,7 +91,7 @@ class Tokenizer(SpecialTokenRoles):
             ValueError: If the file is invalid; the message names the part.
         """
         file = TokenizerFile.read(path)
-        # By its exported name: the module of a subclass imports this one.
+        # By its exported name, since the module of a subclass imports this one.
         chosen = getattr(package, f"{file.model['type']}Tokenizer") if cls is Tokenizer else cls
         try:
             return chosen(file)
@@ -108,24 +110,24 @@ class Tokenizer(SpecialTokenRoles):
             beside.write_text(self._file.text, encoding="utf-8")
 
     def add_tokens(self, tokens):
-        """Add tokens that are found in a text before the model splits the rest of it.
+        """Add tokens that are matched in a text before the model splits the rest.
 
-        A token that the vocabulary lacks gets the next id, so that a model needs more rows, see
+        A token that is new to the vocabulary gets the next id, so the model needs more rows; see
         `with_vocab_size`. A token of the vocabulary keeps its id.
 
         Args:
             tokens: iterable of strings, or of `tokenizers.AddedToken`s with other settings:
-                `single_word`, `lstrip`, `rstrip`, `normalized` (True for a string: it is found in
-                any spelling that the normalizer makes equal, such as "[e1]" for "[E1]"), and
-                `special`. A special token is not found in a text; `decode` drops it.
+                `single_word`, `lstrip`, `rstrip`, `normalized` (True for a string: it matches any
+                spelling that the normalizer makes equal, such as "[e1]" for "[E1]"), and
+                `special`. A special token is not matched in a text; `decode` drops it.
 
         Returns:
-            Integer, the number of tokens that were added; those added before are left as they are.
+            Integer, the number of new tokens; tokens added before do not change.
 
         Raises:
             TypeError: If `tokens` is a single string, or one of them is neither.
-            ValueError: If the normalizer leaves nothing of a token, or makes it equal to another
-                added token; or if it is white space with `lstrip`.
+            ValueError: If the normalizer turns a token into nothing or into another added token,
+                or if it is white space with `lstrip`.
 
         Example:
             >>> from tf_transformer.tokenizers import WordPieceTokenizer
@@ -156,7 +158,7 @@ class Tokenizer(SpecialTokenRoles):
             if not content:
                 raise ArgumentError(
                     "tokens",
-                    "tokens of which the normalizer leaves something",
+                    "tokens that are not empty after normalization",
                     f"{token.content!r}",
                     "Use tokenizers.AddedToken(..., normalized=False).",
                 )
@@ -175,7 +177,7 @@ class Tokenizer(SpecialTokenRoles):
 
         Args:
             texts: iterable of B strings. Special tokens in them are plain text; other added
-                tokens are found.
+                tokens are matched.
             add_special_tokens: bool, whether to add the file's special tokens around each text
                 (BERT: `[CLS]` and `[SEP]`).
 
@@ -184,8 +186,8 @@ class Tokenizer(SpecialTokenRoles):
 
         Raises:
             TypeError: If `texts` is a single string or contains a non-string.
-            ValueError: If a text contains a lone surrogate, which UTF-8 cannot encode, or what the
-                vocabulary lacks, and it has no unknown token either.
+            ValueError: If a text contains a lone surrogate, which UTF-8 cannot encode, or something
+                that is not in the vocabulary, and there is no unknown token.
         """
         encode = self._backend.encode_batch_fast
         return [one.ids for one in _encoded(encode, texts, add_special_tokens)]
@@ -219,7 +221,7 @@ class Tokenizer(SpecialTokenRoles):
             TypeError: If an id is not an integer.
             ValueError: If an id is outside the vocabulary.
         """
-        # Dropped here: the package keeps those that its normalizer would change.
+        # The package would keep special tokens that its normalizer changes.
         special = set(self._file.special_tokens.values())
         rows = [[n for n in self._check_ids(row) if n not in special] for row in ids]
         return self._backend.decode_batch(rows, skip_special_tokens=False)
@@ -333,6 +335,6 @@ def _encoded(encode, texts, add_special_tokens):
     except Exception as error:  # the package raises nothing narrower
         raise ArgumentError(
             "texts",
-            "texts of which the vocabulary has every part, or one with an unknown token",
+            "texts that the vocabulary can represent, or an unknown token in the vocabulary",
             error,
         ) from error

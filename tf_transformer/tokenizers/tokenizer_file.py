@@ -1,4 +1,4 @@
-"""A `tokenizer.json`: its content, read, checked and written."""
+"""Reading, checking and writing a `tokenizer.json`."""
 
 import json
 import re
@@ -25,7 +25,7 @@ class UnsupportedPart(ArgumentError):
 
 
 def _rust_float(text):
-    """The number serde_json parses, which may be adjacent to the nearest float64."""
+    """Parse a number as serde_json does, which may miss the nearest float64 by one."""
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.lstrip("-").partition(".")
     exponent = int(exponent or 0)
@@ -45,12 +45,11 @@ def _rust_float(text):
 
 MODELS = ("BPE", "WordPiece", "Unigram")
 
-# Unigram's penalty for an unknown character, relative to the least likely token (SentencePiece's
-# constant).
+# Unigram's penalty for an unknown character, relative to the least likely token (as SentencePiece).
 UNKNOWN_PENALTY = 10.0
 
 
-# An entry of "added_tokens": a token that is found in a text before the model splits the rest.
+# An entry of "added_tokens": a token that is matched in a text before the model splits the rest.
 AddedToken = namedtuple(
     "AddedToken", "content id special single_word lstrip rstrip normalized", defaults=(False,) * 4
 )
@@ -77,7 +76,7 @@ class TokenizerFile:
     text: str
 
     def __reduce__(self):
-        return type(self), (self.text,)  # without what was parsed from it
+        return type(self), (self.text,)  # without the parsed content
 
     def __post_init__(self):
         if not isinstance(self.content, dict) or not isinstance(self.content.get("model"), dict):
@@ -129,9 +128,9 @@ class TokenizerFile:
     def read_vocabulary(cls, path, pipeline):
         """Read BERT's `vocab.txt`: one token per line, with the line number, from 0, as its id.
 
-        Lines are read as by `BertTokenizer` of Hugging Face: of a token on several lines, such as
-        the empty one, the last line counts. The other lines keep their ids under names such as
-        "[line 7]", which no text can contain as one word.
+        Lines are read as by Hugging Face's `BertTokenizer`: if a token, such as the empty one, is
+        on several lines, the last one counts. The other lines keep their ids under names such as
+        "[line 7]", which is never a single word of a text.
 
         Args:
             path: string or path of the text file.
@@ -193,7 +192,7 @@ class TokenizerFile:
 
     @cached_property
     def content(self):
-        """Dict, the parsed text. Numbers are parsed exactly as by the Rust package."""
+        """Dict, the parsed text, with numbers exactly as the Rust package parses them."""
         try:
             return parse_json(self.text, _rust_float)
         except json.JSONDecodeError as error:
@@ -211,7 +210,7 @@ class TokenizerFile:
         """Tuple of V strings, the tokens in order of their ids, including added ones."""
         ids = _ids_of_model(self.model)
         for token in self.added_tokens:
-            # The Rust package numbers the tokens that the model lacks in the order of the file.
+            # The Rust package numbers tokens that the model lacks in the order of the file.
             expected = ids.setdefault(token.content, len(ids))
             if token.id != expected:
                 raise UnsupportedPart.of(
@@ -256,13 +255,13 @@ class TokenizerFile:
             if not token.content or token.content in contents:
                 raise UnsupportedPart.of("added_tokens", "each token once, none empty", token)
             if token.lstrip and token.content.isspace():
-                # The Rust package panics where it follows a token with `rstrip`.
+                # The Rust package panics if it follows a token with `rstrip`.
                 raise UnsupportedPart.of("added_tokens", "no lstrip of white space", token)
             contents.add(token.content)
         return found
 
     def with_added_tokens(self, tokens):
-        """The file with further entries of "added_tokens"; its numbers stay as they are written.
+        """Return the file with more "added_tokens"; its numbers keep their spelling.
 
         Args:
             tokens: list of `AddedToken`s; their ids are ignored.
@@ -273,7 +272,7 @@ class TokenizerFile:
         Raises:
             ValueError: If a token is empty, was added before, or is white space with `lstrip`.
         """
-        mark = "\ud800"  # in no valid text
+        mark = "\ud800"  # never in a valid text
         content = json.loads(self.text, parse_float=mark.__add__)
         ids = {token: number for number, token in enumerate(self.vocabulary)}
         tokens = [token._replace(id=ids.setdefault(token.content, len(ids))) for token in tokens]
@@ -332,7 +331,7 @@ def _is_entry(entry):
 
 
 def _unused_name(line, vocabulary):
-    """A name for the id of a line whose token is on a later line too."""
+    """Return a name for a line whose token is also on a later line."""
     name = f"[line {line}]"
     while name in vocabulary:
         name = f"[{name}]"
@@ -340,7 +339,7 @@ def _unused_name(line, vocabulary):
 
 
 def check_spellings(tokens, spellings):
-    """Refuse added tokens that are equal after normalization, of which the package finds any."""
+    """Refuse added tokens that are equal after normalization: the package matches any of them."""
     seen = {}
     for token, spelling in zip(tokens, spellings, strict=True):
         other = seen.setdefault(spelling, token)

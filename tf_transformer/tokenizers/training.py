@@ -1,4 +1,4 @@
-"""Training steps shared by all models: from texts to the content of a `tokenizer.json`."""
+"""Training steps that all models share, from texts to the content of a `tokenizer.json`."""
 
 import itertools
 import json
@@ -68,7 +68,7 @@ def check_learned(size, pipeline):
 
 
 def checked_texts(texts):
-    """Yield texts one by one, reading the files that paths name; reject input without text."""
+    """Yield texts one by one, reading files from paths; reject input without text."""
     if isinstance(texts, str | Path):
         raise TypeError(
             f"texts: expected an iterable of strings or paths, got one "
@@ -117,7 +117,7 @@ def count_words(texts, pipeline):
 
 
 def _untrained(model, pipeline):
-    """The Rust package's tokenizer for a model without a vocabulary."""
+    """Return the Rust package's tokenizer for a model without a vocabulary."""
     content = tokenizer_json(model, pipeline, special_ids={})
     return import_tokenizers().Tokenizer.from_str(json.dumps(content))
 
@@ -134,7 +134,7 @@ def import_tokenizers():
 
 
 def is_watched():
-    """Whether to show a progress bar: only on a terminal, since it would clutter a log."""
+    """Return whether to show a progress bar: only on a terminal, since it clutters a log."""
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 

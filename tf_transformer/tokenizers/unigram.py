@@ -95,7 +95,7 @@ class UnigramTokenizer(Tokenizer):
 
 
 def _with_unknown(path, scores, model):
-    """The tokens of a path, with unknown characters replaced by tokens of the vocabulary."""
+    """Return a path's tokens, with unknown characters replaced by tokens of the vocabulary."""
     unknown, _ = model["vocab"][model["unk_id"]]
     tokens = []
     for is_unknown, run in itertools.groupby(path, lambda t: t == unknown or t not in scores):
@@ -111,13 +111,12 @@ def _with_unknown(path, scores, model):
 
 
 def _settled(vocabulary):
-    """Make the vocabulary reproducible: the same for every training on the same texts.
+    """Make the vocabulary the same for every training on the same texts.
 
-    The trainer sums in a random order, which affects the last digits of a score, and gives the
-    characters it would have dropped scores in steps of 0.0001 above the lowest one, also in a
-    random order. Here scores are rounded to six digits (so that every reader of the file parses
-    the same float64), all those characters get the lowest score, and ties are sorted
-    alphabetically.
+    The trainer sums in random order, which affects the last digits of a score, and gives the
+    characters it would have dropped scores in steps of 0.0001 above the lowest one, also in random
+    order. Here scores are rounded to six digits (so that every reader parses the same float64),
+    these characters get the lowest score, and ties are sorted alphabetically.
     """
     least = min(score for _, score in vocabulary)
     settled = []

@@ -21,17 +21,16 @@ from tf_transformer.tokenizers.training import (
 
 
 def learn_wordpieces(word_counts, num_tokens, prefix="##", min_frequency=2):
-    """Repeatedly merges the pair of adjacent tokens with the greatest mutual information.
+    """Repeatedly merge the pair of adjacent tokens with the greatest mutual information.
 
     Schuster and Nakajima 2012, section 3: add the unit that increases the likelihood of the corpus
-    most. With a unigram model of the symbols, the gain of the pair (a, b) that occurs n_ab times
-    among N symbols is
+    most. Under a unigram model, the gain of a pair (a, b) that occurs n_ab times among N symbols is
 
         n_ab * log(n_ab * N / (n_a * n_b)),
 
-    the pair's term of the mutual information of adjacent symbols, times N. (The logarithm without
-    the factor n_ab, which is also in use, prefers pairs that are rare but always occur together.)
-    The change of N by a merge is ignored. Ties are broken by frequency, then alphabetically.
+    N times the pair's term of the mutual information of adjacent symbols. (The logarithm without
+    the factor n_ab, also in use, prefers rare pairs that always occur together.) The change of N
+    by a merge is ignored. Ties are broken by frequency, then alphabetically.
     """
     corpus = _Corpus(word_counts, prefix)
     while len(corpus.tokens) < num_tokens:
@@ -62,7 +61,7 @@ class _Corpus:
             self._count(index, 1)
 
     def best_pair(self, min_frequency):
-        """The two tokens to merge, or None."""
+        """Return the two tokens to merge, or None."""
         size = len(self._slot)
         left, right = self._pairs[:size].T
         together = self._pair_counts[:size]
@@ -176,8 +175,8 @@ class WordPieceTokenizer(Tokenizer):
     def train_by_information(cls, texts, vocab_size, pipeline=None, min_frequency=2):
         """Learn a vocabulary by the mutual information of adjacent tokens; see `learn_wordpieces`.
 
-        Arguments, return value and errors are the same as in `train`. Implemented in Python: takes
-        seconds where `train` takes a fraction of a second.
+        Arguments, return value and errors are the same as in `train`. It is implemented in Python
+        and takes seconds where `train` takes a fraction of a second.
         """
         import_tokenizers()
         pipeline = pipeline or bert_pipeline()
@@ -210,7 +209,7 @@ class WordPieceTokenizer(Tokenizer):
         Raises:
             ImportError: If the `tokenizers` package is not installed.
             FileNotFoundError: If the file does not exist.
-            ValueError: If the file is not read by all programs alike or lacks one of BERT's special
+            ValueError: If programs read the file differently or it lacks one of BERT's special
                 tokens; see `TokenizerFile.read_vocabulary`.
         """
         return cls(TokenizerFile.read_vocabulary(path, bert_pipeline(lowercase)))

@@ -1,4 +1,4 @@
-"""Gradients of a batch that is too large for the memory, part by part.
+"""Gradient accumulation over the parts of a batch that is too large for the memory.
 
 Axes: B batch.
 """
@@ -14,20 +14,20 @@ from tf_transformer.functional.labels import ignore_class_of, real_labels
 
 
 def accumulate_gradients(model, parts):
-    """Let each step of `fit` compute the gradient of its batch in parts, one after another.
+    """Make each step of `fit` compute the gradient of its batch in parts, one after another.
 
-    A step then needs the memory of a part. Each part counts as much as it has real labels, so that
-    losses, gradients, clipping and averages are those of the whole batch; only statistics that a
-    layer takes over rows, such as those of `BatchNorm`, are those of a part. Keras's
-    `gradient_accumulation_steps` gives each part the same weight, however much of it is padding.
+    A step then needs the memory of one part. Parts are weighted by their number of real labels, so
+    losses, gradients, clipping and averages are the same as for the whole batch, except that
+    statistics over rows, as in `BatchNorm`, are computed per part. Keras's
+    `gradient_accumulation_steps` gives all parts the same weight, even if they are mostly padding.
 
     Args:
         model: compiled `keras.Model` whose loss is a mean over real labels, such as
             `SmoothedCrossentropy`.
-        parts: int, how many. Rows of padding make B divisible.
+        parts: int, the number of parts. Rows of padding make B divisible.
 
     Raises:
-        ValueError: If the number is below 1; in a step, if the batch has sample weights.
+        ValueError: If `parts` is below 1; in a step, if the batch has sample weights.
 
     Example:
         >>> from tf_transformer.training import SmoothedCrossentropy
@@ -71,7 +71,7 @@ def accumulate_gradients(model, parts):
 
 
 def _weights(y, losses, parts):
-    """How much each part counts for each output (outputs, parts): 1 for equal parts."""
+    """Return the weights of the parts for each output, (outputs, parts); 1 for equal parts."""
     own, y, losses = [], tf.nest.flatten(y), tf.nest.flatten(losses)
     for labels, loss in zip(y, losses * len(y) if len(losses) == 1 else losses, strict=True):
         if ignore_class_of(loss) == "auto" and labels.shape.rank == 2 and labels.shape[-1] == 1:
@@ -94,7 +94,7 @@ def _weights(y, losses, parts):
 
 
 def _gradients(optimizer, variables, step, data):
-    """The gradients that a step would apply, which it does not."""
+    """Return the gradients of a step without applying them."""
     found = {}
 
     def keep(pairs):

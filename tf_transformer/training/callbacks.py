@@ -1,4 +1,4 @@
-"""Callbacks that keep weights, the best, the last or their average, or stop a training."""
+"""Callbacks that save the best, last or averaged weights, or stop training."""
 
 import functools
 import math
@@ -15,16 +15,15 @@ from tf_transformer.data.files import replacing
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.errors import ArgumentError
 
-OVERHEAD = 2**16  # bytes of an HDF5 file, and for each variable another 2**12
+OVERHEAD = 2**16  # bytes of an HDF5 file, plus 2**12 for each variable
 _SHOWN = 20  # rows of a batch
-_LEAST_SCALE = 1e-4  # of a loss; reached after dozens of skipped steps in a row
+_LEAST_SCALE = 1e-4  # loss scale, reached after dozens of skipped steps in a row
 
 
 def save_weights(model, path):
     """Write a model's weights to a file, which is replaced at the end.
 
-    HDF5 ends the process with a segmentation fault some time after it met a full disk. So the space
-    is checked before.
+    The space is checked first: after a full disk, HDF5 ends the process with a segmentation fault.
     """
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer else ())]
@@ -36,7 +35,7 @@ def save_weights(model, path):
 
 
 def load_weights(model, path):
-    """Read what `save_weights` wrote."""
+    """Read the weights that `save_weights` wrote."""
     try:
         model.load_weights(path)
     except FileNotFoundError:
@@ -44,8 +43,8 @@ def load_weights(model, path):
     except Exception as error:  # HDF5 and Keras raise many kinds for a damaged file
         raise ArgumentError(
             "path",
-            "whole weights of this model",
-            f"a damaged file or those of another model: {error}",
+            "intact weights of this model",
+            f"a damaged file or weights of another model: {error}",
             place=path,
         ) from error
 
@@ -54,10 +53,10 @@ class MovingAverage(keras.callbacks.Callback):
     """Replaces the weights with their moving average during validation.
 
     average <- m * average + (1 - m) * weights after every step (Polyak and Juditsky, 1992), kept by
-    the optimizer (`use_ema=True`, m = `ema_momentum`). It substitutes for the learning rate decay
-    that a short training has no time for; the paper averages its last checkpoints for the same
-    reason (section 6.1). `keras.callbacks.SwapEMAWeights` swaps the two by adding and subtracting,
-    which rounds; here the weights are restored bit for bit.
+    the optimizer (`use_ema=True`, m = `ema_momentum`). It replaces the learning rate decay for
+    which a short training has no time; the paper averages its last checkpoints for the same reason
+    (section 6.1). `keras.callbacks.SwapEMAWeights` swaps by adding and subtracting, which rounds;
+    here the weights are restored bit for bit.
 
     Raises:
         ValueError: If the optimizer keeps no average when training begins.
@@ -77,7 +76,7 @@ class MovingAverage(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         optimizer = self.model.optimizer
-        if not getattr(optimizer, "inner_optimizer", optimizer).use_ema:  # that of a loss scale
+        if not getattr(optimizer, "inner_optimizer", optimizer).use_ema:  # inside a loss scale
             raise ArgumentError(
                 "optimizer",
                 "one that averages the weights",
@@ -110,13 +109,13 @@ class BestWeights(keras.callbacks.Callback):
     """Saves the weights of the best epoch and stops training when there is no improvement.
 
     Combines `keras.callbacks.ModelCheckpoint` and `EarlyStopping`, so that the two cannot disagree.
-    Files are written to a temporary name and renamed, and the state can be resumed.
+    Files are replaced atomically, and the state can be resumed.
 
     Args:
         path: str or Path, ends in `.weights.h5`.
         monitor: str, the quantity to minimize; the sum of several if they are joined by `+`.
         patience: int or None, the number of epochs without improvement before training stops.
-        average: None, or the `MovingAverage` of the training, to save the averaged weights.
+        average: None, or the `MovingAverage` callback, to save the averaged weights.
 
     Raises:
         ValueError: If the monitored quantity is not finite.
@@ -170,8 +169,8 @@ class BestWeights(keras.callbacks.Callback):
 class LastWeights(keras.callbacks.Callback):
     """Saves the weights of the last epochs, for `average_weights`.
 
-    Files are named `epoch-0007.weights.h5`, numbered from 1, written to a temporary name and
-    renamed; older ones are deleted. A resumed training keeps the existing files.
+    Files are named `epoch-0007.weights.h5`, numbered from 1, and replaced atomically; older ones
+    are deleted. A resumed training keeps the existing files.
 
     Args:
         folder: str or Path, created if missing.
@@ -238,17 +237,17 @@ def average_weights(model, paths):
 class InterruptBetweenBatches(keras.callbacks.Callback):
     """Defers Ctrl-C and SIGTERM until the batch is done, then raises `KeyboardInterrupt`.
 
-    Python raises it wherever the program happens to be. In the middle of a step this leaves some
-    weights updated and others not; in a destructor the exception is printed and ignored, and
-    training continues. During the last batch of an epoch and its validation, the signal is deferred
-    until the end of the epoch, so that its history and weights are not lost. A second Ctrl-C is not
-    deferred. SIGTERM is what `kill`, Kubernetes and Slurm send before they kill a process; the
-    number of the signal is the argument of the exception.
+    Python raises the exception anywhere in the program. In the middle of a step, this leaves only
+    some weights updated; in a destructor, the exception is printed and ignored, and training
+    continues. During the last batch of an epoch and its validation, the signal is deferred until
+    the end of the epoch, so that its history and weights are not lost. A second Ctrl-C is not
+    deferred. `kill`, Kubernetes and Slurm send SIGTERM before they kill a process. The argument of
+    the exception is the number of the signal.
 
-    Used both as a context manager around `fit` and as one of its callbacks. It does nothing outside
-    the main thread, where Python delivers no signals, and leaves alone a signal for which the
-    program has a handler of its own or which it ignores, as background programs may. When one of
-    several `Workers` gets a signal, all stop after the same batch.
+    Use it both as a context manager around `fit` and as one of its callbacks. It does nothing
+    outside the main thread, where Python delivers no signals, or for signals that the program
+    handles itself or ignores, as background programs may. When one of several `Workers` gets a
+    signal, all stop after the same batch.
 
     Attributes:
         is_torn: bool, whether a second signal stopped the training inside a batch, so that its
@@ -278,7 +277,7 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if kind is None:
-            self._raise_if_pending()  # it came after the last batch
+            self._raise_if_pending()  # a signal after the last batch
 
     def on_train_batch_end(self, batch, logs=None):
         if batch + 1 != self.params["steps"]:
@@ -313,20 +312,20 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
 
 
 class StopOnNaN(keras.callbacks.Callback):
-    """Stops training when the loss is NaN or infinite, before anything of it is saved.
+    """Stops training when the loss is NaN or infinite, before anything is saved.
 
-    A step that a loss scale skips is no such case, but it stops too when the scale falls below
-    1e-4: no step has finite gradients then. The error names the step, the rows of its batch and the
-    first layer that makes a number that is not finite when that batch runs again with the weights
-    of the last checkpoint.
+    Steps skipped by a loss scale are ignored, but training also stops when the scale falls below
+    1e-4, when no step has finite gradients. To name the first layer whose output is not finite, the
+    batch runs again with the weights of the last checkpoint; the error also names the step and the
+    rows of its batch.
 
     Args:
-        checkpoint: the `ResumeCheckpoint` of the training, a later callback.
+        checkpoint: the `ResumeCheckpoint` of the training, later in the list of callbacks.
         batches: object with `dataset(first_epoch, first_step, epochs)`, such as `BucketedBatches`;
-            with `rows(epoch, step)` too, the error names the rows.
+            if it also has `rows(epoch, step)`, the error names the rows.
 
     Raises:
-        ValueError: After the step with such a loss or scale; the model then has the checkpoint's
+        ValueError: After a step with such a loss or scale; the model then has the checkpoint's
             weights.
 
     Example:
@@ -403,7 +402,7 @@ def first_not_finite(model, x, y, sample_weight=None):
 
 
 def _paths(layer, path):
-    """Yield a layer and those inside it, with names from the model down."""
+    """Yield a layer and its inner layers, with their paths from the model."""
     yield layer, path
     for inner in layer._flatten_layers(recursive=False, include_self=False):
         yield from _paths(inner, f"{path} / {inner.name}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 _TRACE = "tf.function-graph_building"
-# The name of the step that generates machine code in XLA's CPU and GPU back ends.
+# The event of XLA's CPU and GPU back ends that generates machine code.
 _XLA = re.compile(r"[CG]puCompiler::RunBackend")
 
 
@@ -25,9 +25,9 @@ class Compilations:
 def count_compilations():
     """Count the graphs that are traced and the programs that XLA compiles in a `with` block.
 
-    The counts come from TensorFlow's profiler, which records every trace and every run of XLA's
-    CPU and GPU back ends, whether started by layers, `fit` or a loaded SavedModel. The profiler
-    keeps its records in memory until the block ends: count a few steps, not a whole training.
+    TensorFlow's profiler records every trace and every run of XLA's CPU and GPU back ends, whether
+    started by layers, `fit` or a loaded SavedModel. It keeps its records in memory until the block
+    ends: count a few steps, not a whole training.
 
     Yields:
         `Compilations`.
@@ -66,7 +66,7 @@ def count_compilations():
 
 
 def _events(folder):
-    """The names of all events of a profile."""
+    """Yield the names of all events of a profile."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     for path in Path(folder).rglob("*.xplane.pb"):

@@ -1,4 +1,4 @@
-"""The loss and the metrics over tokens or classes, and R-Drop.
+"""Loss and metrics for tokens or classes, and R-Drop.
 
 Axes: B batch, T target length, V vocabulary or classes.
 """
@@ -28,36 +28,36 @@ __all__ = [
 class SmoothedCrossentropy(keras.losses.Loss):
     """Cross-entropy against (1 - smoothing) * one-hot + smoothing / V, mean over real labels.
 
-    "Attention Is All You Need", section 5.4. Labels that do not count, such as padding, are left
-    out of the sum and of the number by which it is divided.
+    "Attention Is All You Need", section 5.4. Ignored labels, such as padding, count neither in the
+    sum nor in the number by which it is divided.
 
     Args:
         label_smoothing: float in [0, 1).
-        ignore_class: the label that does not count: an int, or None if all count, as in Keras.
-            "auto" fits the task: 0, the padding, for tokens (B, T); -1 for classes (B,); -100, as
+        ignore_class: the label to ignore: an int, or None to ignore none, as in Keras. "auto"
+            depends on the task: 0, the padding, for tokens (B, T); -1 for classes (B,); -100, as
             in Hugging Face's data, for a `BertForTokenClassification` that is compiled with this
             loss, since 0 is a class there.
         reduction: see `keras.losses.Loss`.
 
     Call arguments:
         y_true: integer tensor (B, T) or (B, T, 1), token ids; or (B,) or (B, 1), classes. float32
-            and float64 are taken if the numbers are whole.
-        y_pred: float tensor (B, T, V) or (B, V), logits. Labels that their Keras mask blocks do not
-            count.
-        sample_weight: None, or float tensor: (B,) or (B, 1) for rows, also where B = T; or of the
-            labels' shape. As in Keras, the number by which the sum is divided does not change.
+            and float64 are accepted if the numbers are whole.
+        y_pred: float tensor (B, T, V) or (B, V), logits. Labels blocked by its Keras mask are
+            ignored.
+        sample_weight: None, or float tensor: (B,) or (B, 1) for rows, even if B = T; or of the
+            labels' shape. As in Keras, it does not change the number by which the sum is divided.
 
     Returns:
         Scalar: the sum over real labels divided by their number. Under a distribution strategy and
-        with several `Workers` the number is the total of all, so that two give the loss and the
-        gradients of one, however unevenly the padding is distributed. NaN for a label out of range
-        in a program that XLA compiles, which cannot raise an error.
+        with several `Workers`, the number is the global total, so that loss and gradients are the
+        same as on one device, however unevenly the padding is distributed. In programs that XLA
+        compiles, which cannot raise an error, a label out of range gives NaN.
 
     Raises:
-        ValueError: If `label_smoothing` is outside [0, 1), `ignore_class` is of another type, the
-            shapes of labels, logits and weights do not fit, or labels are one-hot. In eager mode
-            also if a label that counts is not a whole number from 0 to V - 1.
-        tf.errors.InvalidArgumentError: The last, in a graph, as in `fit`.
+        ValueError: If `label_smoothing` is outside [0, 1), `ignore_class` has another type, the
+            shapes of labels, logits and weights do not match, or labels are one-hot. In eager mode
+            also if a label that is not ignored is not a whole number from 0 to V - 1.
+        tf.errors.InvalidArgumentError: For such a label in a graph, as in `fit`.
 
     Example:
         >>> loss = SmoothedCrossentropy(label_smoothing=0.0)
@@ -75,8 +75,8 @@ class SmoothedCrossentropy(keras.losses.Loss):
         self.ignore_class = check_ignore_class(ignore_class)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        # Keras would round labels to its float type, and divide by the mask's labels, not by those
-        # that are real as well.
+        # Keras would round labels to its float type, and divide by the number of all labels that
+        # the mask allows, including ignored ones.
         with tf.name_scope(self.name):
             labels = read_labels(y_true, y_pred, self.ignore_class, sample_weight)
             logits = tf.cast(y_pred, tf.float32)
@@ -96,7 +96,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class _MeanOverLabels(keras.metrics.Metric):
-    """Mean of a value of each label, over all batches, replicas and workers."""
+    """Mean of a value per label over all batches, replicas and workers."""
 
     def __init__(self, name, ignore_class, **kwargs):
         super().__init__(name=name, **kwargs)
@@ -122,7 +122,7 @@ class MaskedAccuracy(_MeanOverLabels):
 
     Args:
         name: str, shown in the progress bar.
-        ignore_class: the label that does not count, see `SmoothedCrossentropy`.
+        ignore_class: the label to ignore, see `SmoothedCrossentropy`.
 
     Call arguments:
         y_true, y_pred, sample_weight: see `SmoothedCrossentropy`. A prediction with NaN is never
@@ -156,20 +156,20 @@ class MaskedAccuracy(_MeanOverLabels):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenCrossentropy(_MeanOverLabels):
-    """Cross-entropy per real label: each counts once, whatever the size of its batch.
+    """Cross-entropy per real label, which does not depend on how the data are batched.
 
-    Keras reports a loss as the mean of the batches' means, so that it depends on how the data are
-    batched: a token of a batch with little text counts more. In a training step this metric shares
-    the work of `SmoothedCrossentropy`.
+    Keras reports a loss as the mean of the batches' means, in which the tokens of a batch with
+    little text count more. In a training step, this metric shares the computations of
+    `SmoothedCrossentropy`.
 
     Args:
         label_smoothing: float in [0, 1), see `SmoothedCrossentropy`.
         name: str, shown in the progress bar.
-        ignore_class: the label that does not count, see `SmoothedCrossentropy`.
+        ignore_class: the label to ignore, see `SmoothedCrossentropy`.
 
     Call arguments:
-        y_true, y_pred, sample_weight: see `SmoothedCrossentropy`; here the sum is divided by that
-            of the weights, as in the metrics of Keras.
+        y_true, y_pred, sample_weight: see `SmoothedCrossentropy`; here the sum is divided by the
+            sum of the weights, as in Keras's metrics.
 
     Returns:
         float32 scalar in nats, over all batches since the last reset, of all `Workers`; NaN before
@@ -205,14 +205,14 @@ class TokenCrossentropy(_MeanOverLabels):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Perplexity(TokenCrossentropy):
-    """exp of the cross-entropy per real token, over all tokens, however they were batched.
+    """exp of the cross-entropy per real token, which does not depend on how they are batched.
 
-    The mean of the batches' perplexities, or exp of Keras's loss, is another number, and depends
-    on the batches.
+    The mean of the batches' perplexities and exp of Keras's loss differ from it and depend on the
+    batches.
 
     Args:
         name: str, shown in the progress bar.
-        ignore_class: the label that does not count, see `SmoothedCrossentropy`.
+        ignore_class: the label to ignore, see `SmoothedCrossentropy`.
 
     Call arguments:
         y_true, y_pred, sample_weight: see `TokenCrossentropy`.
@@ -249,9 +249,9 @@ class RDrop(BaseModel):
     loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
     for Neural Networks", equations 2 to 4, divided by 2: P1 and P2 are the predictions for the same
     row with different dropout, `loss` is the mean over both, and the divergences are averaged over
-    the labels that count for the loss, see `SmoothedCrossentropy`. A step takes twice the time;
-    validation, prediction and weight files are those of the inner model, so that training can be
-    resumed with or without R-Drop.
+    the labels that the loss does not ignore, see `SmoothedCrossentropy`. A step takes twice the
+    time. Validation, prediction and weight files are the same as for the inner model, so training
+    can be resumed with or without R-Drop.
 
     Args:
         model: a `keras.Model` that returns logits (B, T, V) or (B, V).
@@ -271,7 +271,7 @@ class RDrop(BaseModel):
 
     def __init__(self, model, alpha=5.0, **kwargs):
         super().__init__(**kwargs)
-        self.autocast = False  # the model may take ids
+        self.autocast = False  # inputs may be ids
         if not alpha >= 0:
             raise ArgumentError("alpha", "at least 0", alpha)
         self.model = model

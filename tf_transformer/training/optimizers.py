@@ -1,4 +1,4 @@
-"""Optimizers in one operation for each weight, and learning rate schedules."""
+"""Optimizers with one operation per weight, and learning rate schedules."""
 
 import functools
 import re
@@ -22,7 +22,7 @@ def global_gradients(grads):
     """Add up the gradients of all replicas and take the mean over all `Workers`."""
     grads = list(grads)
     places = [n for n, grad in enumerate(grads) if grad is not None]
-    # The sums over the rows of an embedding, which Keras would clip row by row.
+    # Sums the repeated rows of an embedding's gradient, which Keras would clip separately.
     known = [tf.convert_to_tensor(grads[n]) for n in places]
     context = tf.distribute.get_replica_context()
     if tf.distribute.get_strategy().num_replicas_in_sync > 1 and context is not None:
@@ -40,13 +40,13 @@ class FusedAdam(keras.optimizers.Adam):
     w <- w - rate sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon)
 
     (Kingma and Ba 2015, end of section 2; "Attention Is All You Need", section 5.3, uses b1 = 0.9,
-    b2 = 0.98, epsilon = 1e-9.) Arguments, variables, checkpoints and, except for rounding, results
-    are those of `keras.optimizers.Adam`. Keras computes m, v and w with a dozen element-wise
+    b2 = 0.98, epsilon = 1e-9.) Arguments, variables, checkpoints and, up to rounding, results are
+    the same as for `keras.optimizers.Adam`. Keras computes m, v and w with a dozen element-wise
     operations, each of which reads and writes as many numbers as there are weights; TensorFlow's
-    `ResourceApplyAdam` does it in one. Results differ if the gradient of an embedding contains a
-    row twice: here the two are summed before clipping and squaring, while Keras 3.15 takes each.
-    `amsgrad=True` uses the Keras implementation. With several `Workers` or replicas the gradients
-    are those of the whole batch before anything is clipped; Keras clips those of each replica.
+    `ResourceApplyAdam` needs one. Results differ if the gradient of an embedding contains a row
+    twice: here the two are summed before clipping and squaring, while Keras 3.15 treats them
+    separately. `amsgrad=True` uses the Keras implementation. With several `Workers` or replicas,
+    the gradients of the whole batch are clipped; Keras clips them on each replica.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -54,14 +54,14 @@ class FusedAdam(keras.optimizers.Adam):
         >>> history = model.fit(np.ones((4, 1)), np.ones((4, 1)), verbose=0)
     """
 
-    sums_done = False  # whether the gradients that `apply` gets are those of the whole batch
-    _powers_once = None  # while `apply` runs: `_powers`, computed once for a dtype
+    sums_done = False  # whether `apply` gets the gradients of the whole batch
+    _powers_once = None  # while `apply` runs: `_powers`, computed once per dtype
 
     def __reduce__(self):
         return reduced(self, super().__reduce__)
 
     def apply(self, grads, trainable_variables=None):
-        # Once a step: done for each weight, it would be a fourth of a small model's operations.
+        # Once per step: once per weight would be a fourth of a small model's operations.
         self._powers_once = functools.cache(self._powers)
         try:
             grads = grads if self.sums_done else global_gradients(grads)
@@ -74,7 +74,7 @@ class FusedAdam(keras.optimizers.Adam):
         return [tf.cast(beta, dtype) ** step for beta in (self.beta_1, self.beta_2)]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars  # they are added up
+        return grads_and_vars  # already summed
 
     def update_step(self, gradient, variable, learning_rate):
         if self.amsgrad:
@@ -100,7 +100,7 @@ class FusedAdam(keras.optimizers.Adam):
 
 
 def reduced(optimizer, reduce):
-    """Return what pickles an optimizer; refuse a built one, whose moments Keras 3.15 would drop."""
+    """Pickle an optimizer; refuse a built one, whose moments Keras 3.15 would drop."""
     if optimizer.built:
         raise ArgumentError(
             "optimizer",
@@ -121,9 +121,9 @@ class LayerwiseAdamW(FusedAdam):
 
     w <- w - rate_l (Adam's step + weight_decay w), rate_l = rate * layer_decay^(layers above it):
     the head and the pooler have the full rate, the embeddings the lowest. Loshchilov and Hutter
-    2019, "Decoupled Weight Decay Regularization"; the layer-wise rates are from Howard and Ruder
-    2018, "Universal Language Model Fine-tuning", section 3.2. Biases and layer normalization are
-    not decayed, as in BERT's published code.
+    2019, "Decoupled Weight Decay Regularization"; layer-wise rates from Howard and Ruder 2018,
+    "Universal Language Model Fine-tuning", section 3.2. As in BERT's published code, biases and
+    layer normalization are not decayed.
 
     Args:
         learning_rate, beta_1, ...: same as in `keras.optimizers.Adam`.
@@ -143,7 +143,7 @@ class LayerwiseAdamW(FusedAdam):
         if not 0 < layer_decay <= 1:
             raise ArgumentError("layer_decay", "a number in (0, 1]", layer_decay)
         super().__init__(learning_rate, **kwargs)
-        self.decay = weight_decay  # Keras's own decays before the step, at the same rate for all
+        self.decay = weight_decay  # Keras's decays before the step, at the same rate for all
         self.layer_decay = layer_decay
 
     def build(self, variables):
@@ -172,7 +172,7 @@ class LayerwiseAdamW(FusedAdam):
 
 
 def _layer_number(path):
-    """The layer number of a variable: 0 for the embeddings, None for the pooler or a head."""
+    """Return a variable's layer number: 0 for the embeddings, None for the pooler or a head."""
     if "embeddings/" in path or "embedding_hidden_mapping_in" in path:
         return 0
     found = re.search(r"encoder/layer_(\d+)/", path)
@@ -183,19 +183,19 @@ def _layer_number(path):
 class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
     """`keras.optimizers.LossScaleOptimizer` that also works with several `Workers` or replicas.
 
-    In float16 small gradients become 0 and large ones infinite. The loss is therefore multiplied by
-    a scale, and the gradients are divided by it. A step with a gradient that is not finite is
-    skipped and halves the scale; after many steps without one the scale doubles (Micikevicius et
-    al. 2018, "Mixed Precision Training", section 3.2). Keras 3.15 asks whether the gradients of one
-    process or replica are finite, before the optimizer adds up those of all. Here they are added up
-    first, so that all of them skip a step that overflows on one.
+    In float16, small gradients become 0 and large ones infinite. The loss is therefore multiplied
+    by a scale, and the gradients are divided by it. A step with a gradient that is not finite is
+    skipped and halves the scale; after many finite steps the scale doubles (Micikevicius et al.
+    2018, "Mixed Precision Training", section 3.2). Keras 3.15 checks the gradients of each process
+    or replica before the optimizer sums them. Here they are summed first, so that a step that
+    overflows on one is skipped on all.
 
     Args:
         inner_optimizer: `FusedAdam`.
         initial_scale, dynamic_growth_steps: see `keras.optimizers.LossScaleOptimizer`.
 
     Raises:
-        ValueError: If the optimizer is another one.
+        ValueError: If `inner_optimizer` is not a `FusedAdam`.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -294,10 +294,10 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         float32 scalar tensor, the learning rate: 0 from `total_steps` on, and positive before.
 
     Raises:
-        ValueError: If the peak is not positive or 0 <= warm-up < total does not hold.
+        ValueError: If `peak` is not positive or 0 <= warmup_steps < total_steps does not hold.
 
-    Differs from the published code, in which the decay starts at step 0 and the warm-up replaces
-    its beginning, so that the rate drops when the warm-up ends.
+    Differs from the published code, where the decay starts at step 0 and the warm-up replaces its
+    beginning, so that the rate drops when the warm-up ends.
 
     Example:
         >>> schedule = WarmUpLinearDecay(peak=1.0, warmup_steps=2, total_steps=6)

@@ -21,16 +21,16 @@ class ResumeCheckpoint(keras.callbacks.Callback):
     """Saves everything needed to resume training exactly.
 
     This includes weights, optimizer, loss scale, learning rate, dropout seeds, the position in the
-    data, the metrics of an unfinished epoch (which come back if they are built before `fit`, as
-    `evaluate` does) and the state of `BestWeights`. Files are named
-    `epoch-00003-step-00000120.npz` by the position, from 0; written beside and renamed, with a
-    checksum inside. If the newest one is damaged, the one before it is used.
+    data, the metrics of an unfinished epoch (which are restored if they are built before `fit`, as
+    by `evaluate`) and the state of `BestWeights`. Files are named
+    `epoch-00003-step-00000120.npz` by the position, from 0, are replaced atomically and contain a
+    checksum. If the newest one is damaged, the one before it is used.
 
     Args:
         folder: str or Path of the files, created if missing.
         best: a `BestWeights`, whose state is also saved.
-        keep: int, how many of the newest files are kept.
-        seconds: float; besides the end of every epoch, a checkpoint is saved after a step when this
+        keep: int, the number of newest files to keep.
+        seconds: float; a checkpoint is saved at the end of every epoch, and after a step if this
             much time has passed since the last one.
 
     Raises:
@@ -53,8 +53,8 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         self.best = best
         self.keep = keep
         self.seconds = seconds
-        self.position = 0, 0  # epoch, steps of it that are done
-        self._metrics = None  # those of an unfinished epoch
+        self.position = 0, 0  # epoch, number of its finished steps
+        self._metrics = None  # values of an unfinished epoch
         self._saved_at = time.monotonic()
 
     @property
@@ -67,7 +67,7 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             self.position = epoch, 0
         if self._metrics is not None:  # `fit` has just set them to 0
             variables = self.model.metrics_variables
-            if len(variables) == len(self._metrics):  # others are not built, or not the same
+            if len(variables) == len(self._metrics):  # otherwise not built, or different
                 for variable, value in zip(variables, self._metrics, strict=True):
                     variable.assign(value)
             self._metrics = None
@@ -86,7 +86,7 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         self.save()
 
     def save(self):
-        """Write a checkpoint now; between two steps. Of several `Workers`, the chief does."""
+        """Write a checkpoint now, between two steps; only the chief of several `Workers` does."""
         if not current_workers().is_chief:
             return
         epoch, step = self.position
@@ -151,7 +151,7 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         self._metrics = metrics or None
 
     def _share(self, model, workers):
-        """Give all workers what the chief has restored, except for the seeds of dropout."""
+        """Send what the chief restored to all workers, with different dropout seeds."""
         variables, metrics, best = _variables(model), self._metrics or [], self.best
         own = [self.position, best.best, best.wait, best.monitor, len(metrics)]
         position, best.best, best.wait, best.monitor, count = workers.gather(own)[0]
@@ -165,7 +165,7 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             variable.assign(value)
 
     def _newest(self):
-        """The arrays of the newest intact file; damaged ones are set aside, with a message."""
+        """Return the arrays of the newest intact file; set damaged files aside with a message."""
         for path in reversed(self.paths):
             arrays = _read(path)
             if arrays is not None:
@@ -188,12 +188,12 @@ class ResumeCheckpoint(keras.callbacks.Callback):
 
 
 def _read(path):
-    """The arrays of a file; None if it is damaged."""
+    """Return the arrays of a file, or None if it is damaged."""
     try:
         # Opened explicitly: NumPy leaves its own handle open if the file is damaged.
         with open(path, "rb") as stored, np.load(stored) as file:
             if any(member.compress_type != zipfile.ZIP_STORED for member in file.zip.infolist()):
-                return None  # not written here, and larger than the file
+                return None  # not our file, and possibly much larger in memory
             arrays = {name: file[name] for name in file.files}
         if str(arrays.pop("checksum")) != _checksum(arrays):
             return None
@@ -203,7 +203,7 @@ def _read(path):
 
 
 def _state(text):
-    """The content of `state`."""
+    """Parse and check `state`."""
     state = parse_json(text)
     epoch, step, wait = (operator.index(state[name]) for name in ("epoch", "step", "wait"))
     if min(epoch, step, wait) < 0:
@@ -216,7 +216,7 @@ def _state(text):
 
 
 def _checksum(arrays):
-    """SHA-256 of names, types, shapes and contents."""
+    """Return the SHA-256 of names, types, shapes and contents."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = arrays[name]
@@ -226,11 +226,11 @@ def _checksum(arrays):
 
 
 def _stored(variable):
-    """The value as NumPy can store it: bfloat16 as the integers of its bits."""
+    """Return the value in a type that NumPy can store: bfloat16 as the integers of its bits."""
     value = np.asarray(variable)
     return value.view(f"u{value.itemsize}") if value.dtype.kind == "V" else value
 
 
 def _variables(model):
-    """Everything that training changes: weights, dropout seeds, optimizer. Metrics are reset."""
+    """Return what training changes: weights, dropout seeds, optimizer. Metrics are reset."""
     return [*model.variables, *model.optimizer.variables]

@@ -1,4 +1,4 @@
-"""Figures of attention, positions, heads, gradients, costs and training; a page to explore."""
+"""Figures of attention, positions, heads, gradients, costs and training; the attention explorer."""
 
 from tf_transformer.visualize.attention_svg import attention_svg, translation_attention
 from tf_transformer.visualize.explorer import explorer

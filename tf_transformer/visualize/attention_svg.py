@@ -1,4 +1,4 @@
-"""Attention as a picture, of any tokens and of a translation.
+"""Pictures of attention, between any tokens or in a translation.
 
 Axes: N heads, T queries (rows), S keys (columns).
 """
@@ -11,10 +11,10 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.visualize.explorer import teacher_forcing_ids, token_labels
 
 _CELL = 24  # pixels, side of a square
-_LETTER = 8  # pixels, approximate width of a narrow letter; a wide one (CJK) takes two
+_LETTER = 8  # pixels, approximate width of a narrow letter; wide ones (CJK) count twice
 _GAP = 24  # pixels between two heads
 _SLANT = 0.7  # sine of the angle of the column labels
-_TITLE = 28  # pixels, height of the line with the titles
+_TITLE = 28  # pixels, height of the title line
 
 
 def attention_svg(weights, queries, keys, titles=None):
@@ -32,7 +32,7 @@ def attention_svg(weights, queries, keys, titles=None):
         str, a complete SVG file. `IPython.display.SVG` shows it in a notebook.
 
     Raises:
-        ValueError: If `weights` has another rank or values outside [0, 1], or if the number of
+        ValueError: If `weights` has a different rank or values outside [0, 1], or if the number of
             labels or titles does not match its axis.
 
     Example:
@@ -82,7 +82,7 @@ def _text(text, x, y, attributes):
 
 
 def _clean(text):
-    """Text that is valid in XML, which forbids control characters even if they are escaped."""
+    """Escape a text for XML, which forbids control characters even if they are escaped."""
     return escape("".join(c if c.isprintable() else f"<{ord(c):02X}>" for c in text))
 
 
@@ -91,7 +91,7 @@ def _width(text):
 
 
 def check_labels(weights, queries, keys, titles):
-    """Check what `attention_svg` and `heads_figure` draw."""
+    """Check the arguments of `attention_svg` and `heads_figure`."""
     weights = np.asarray(weights, np.float64)
     if weights.ndim == 2:
         weights = weights[np.newaxis]  # (1, T, S)
@@ -125,11 +125,11 @@ def check_labels(weights, queries, keys, titles):
 
 
 def translation_attention(model, tokenizer, source, translation):
-    """Attention of the decoder's last layer to the source, with the tokens of both sides.
+    """Compute the attention of the decoder's last layer to the source, with both sides' tokens.
 
-    The model reads the translation as in training (teacher forcing), so row t is the attention
-    while predicting token t, and the last row predicts the end. Texts longer than the model's
-    position table are truncated, as in `Translator`.
+    The model reads the translation as in training (teacher forcing): row t is the attention while
+    predicting token t, and the last row predicts the end. Texts longer than the model's position
+    table are truncated, as in `Translator`.
 
     Args:
         model: `Transformer` with the vocabulary of `tokenizer`.
@@ -139,8 +139,8 @@ def translation_attention(model, tokenizer, source, translation):
 
     Returns:
         `(weights, target_tokens, source_tokens)`: float32 array (N, T, S), T and S strings; the
-        arguments of `attention_svg`. Both sides end in "</s>"; a token that is only part of a
-        character is written as its bytes in hexadecimal.
+        arguments of `attention_svg`. Both sides end in "</s>"; tokens that are part of a character
+        are written as hexadecimal bytes.
 
     Example:
         >>> from tf_transformer import BPETokenizer, GraphBPE, Transformer

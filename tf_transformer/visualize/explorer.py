@@ -1,4 +1,4 @@
-"""The explorer: one HTML file with the attention of a model.
+"""The explorer: an HTML page with the attention of a model.
 
 Axes: N heads, T queries, S keys, H head width.
 """
@@ -32,7 +32,7 @@ from tf_transformer.training import TrainingRun
 
 
 def token_labels(tokenizer, ids):
-    """The text of each token, without the space before a word."""
+    """Return the text of each token, without the space before a word."""
     names = {number: name for name, number in getattr(tokenizer, "special_tokens", {}).items()}
     pieces = tokenizer.pieces(ids).numpy()
     return [names.get(n, _label(piece)) for n, piece in zip(ids.numpy(), pieces, strict=True)]
@@ -55,7 +55,7 @@ class AttentionStack(NamedTuple):
 
     @classmethod
     def of(cls, kind, queries, keys, calls):
-        """Make a stack of the calls that `recorded_attention` kept, each of one text."""
+        """Make a stack of the calls, each for one text, that `recorded_attention` recorded."""
 
         def arrays(call):
             queries, keys, weights = (np.asarray(part[0], np.float32) for part in call)
@@ -66,7 +66,7 @@ class AttentionStack(NamedTuple):
 
 
 def bert_stacks(model, tokenizer, texts):
-    """Run BERT on a text or a pair, and keep its attention."""
+    """Record the attention of BERT for a text or a pair."""
     encoder = getattr(model, "bert", model)
     most = encoder.config.max_position_embeddings
     inputs = text_inputs(tokenizer, texts[:1], texts[1:] or None, most)
@@ -77,7 +77,7 @@ def bert_stacks(model, tokenizer, texts):
 
 
 def transformer_stacks(model, tokenizer, source, translation):
-    """Run a translator on a text and its translation, as in training, and keep its attention."""
+    """Record the attention of a translator for a text and its translation, as in training."""
     source_ids, target_ids = teacher_forcing_ids(model, tokenizer, source, translation)
     padding = create_padding_mask(source_ids)
     with recorded_attention() as calls:
@@ -87,7 +87,7 @@ def transformer_stacks(model, tokenizer, source, translation):
     of_source = [*token_labels(tokenizer, source_ids[0, :-1]), "</s>"]
     of_target = token_labels(tokenizer, target_ids[0, 1:])
     read, predicted = ["<s>", *of_target], [*of_target, "</s>"]
-    decoder = calls[depth:]  # in turn to itself and to the encoder
+    decoder = calls[depth:]  # alternates between self-attention and cross-attention
     return [
         AttentionStack.of("encoder", of_source, of_source, calls[:depth]),
         AttentionStack.of("decoder", read, read, decoder[0::2]),
@@ -96,7 +96,7 @@ def transformer_stacks(model, tokenizer, source, translation):
 
 
 def teacher_forcing_ids(model, tokenizer, source, translation):
-    """The inputs of a translator for a text and its translation."""
+    """Return the inputs of a translator for a text and its translation."""
     encoded = tokenizer.encode_strings(tf.constant([source, translation]))
     config = model.get_config()
     longest = config["pe_input"], config["pe_target"]
@@ -114,10 +114,10 @@ LANGUAGES = {"en": "en", "zh": "zh-CN"}
 
 
 def explorer_page(stacks, title, lang="en"):
-    """Write attention as a page that needs nothing but a browser.
+    """Return attention as a page that needs only a browser.
 
-    The page has no text but that of `title` and of the labels, which stays text: markup in it is
-    shown, not run. Its policy forbids every request and every script but its own.
+    Markup in `title` and the labels is shown as text. The page's policy forbids all requests and
+    all scripts but its own.
     """
     data = {"lang": lang, "stacks": []}
     for stack in stacks:
@@ -132,10 +132,10 @@ def explorer_page(stacks, title, lang="en"):
         "style_hash": _hash(style),
         "script": script,
         "script_hash": _hash(script),
-        # `<` could end the element, in `</script>`, or open a comment.
+        # `<` could end the element, as in `</script>`, or start a comment.
         "data": json.dumps(data).replace("<", "\\u003c"),
     }
-    # In one pass, so that nothing is replaced within what was put in.
+    # In one pass, so that nothing is replaced inside the inserted parts.
     return re.sub(r"@(\w+)@", lambda mark: parts[mark[1]], _read("page.html"))
 
 
@@ -166,17 +166,17 @@ def _base64(array):
 def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
     """Write a page that shows the attention of all layers and heads for a text.
 
-    The page is one file, which works without a network. It has the attention of BERT's encoder; or
-    of a translator's encoder, its decoder, and from its decoder to its encoder.
+    The page is a single file that works offline. It shows the attention of BERT's encoder, or a
+    translator's encoder self-attention, decoder self-attention and cross-attention.
 
     Args:
         model_or_folder: a built `Transformer`, `Bert` or model with a head on `Bert`; or str or
             Path of a folder: an exported translator, a training run of a translator, or a
             checkpoint that `Bert.from_pretrained` reads.
-        texts: str, or one or two of them: for BERT a text or a pair; for a translator a text and
-            its translation, which is decoded greedily if it is missing.
-        path: str or Path of the HTML file; a file there is replaced.
-        tokenizer: the `GraphTokenizer` of a model; a folder has its own.
+        texts: str, or a list of one or two: for BERT a text or a pair; for a translator a text and
+            its translation, which is decoded greedily if missing.
+        path: str or Path of the HTML file; an existing file is replaced.
+        tokenizer: the model's `GraphTokenizer`; None for a folder, which has its own.
         lang: "en" or "zh", the language of the page's interface; a button changes it.
 
     Returns:
@@ -185,8 +185,8 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
     Raises:
         FileNotFoundError: If the folder has no model or no vocabulary, or there is no folder for
             the file.
-        ValueError: If the texts are not one or two str, `lang` is another language, the model is of
-            another class, a model has no tokenizer, or a folder has one already; see also
+        ValueError: If the texts are not one or two str, `lang` is unknown, the model has another
+            class, or `tokenizer` is missing for a model or given for a folder; see also
             `load_transformer`.
 
     Example:
@@ -237,7 +237,7 @@ def _checked(texts, lang):
 
 
 def _loaded(folder):
-    """The model of a folder, and its tokenizer."""
+    """Return the model of a folder and its tokenizer."""
     if (folder / DESCRIPTION).is_file():
         return load_transformer(folder)
     if (folder / "run.json").is_file():

@@ -14,12 +14,12 @@ import numpy as np
 from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
 from tf_transformer.visualize.attention_svg import check_labels
 
-# Okabe and Ito's colors, told apart with any kind of color blindness; yellow, too pale on white,
-# and black are left out.
+# Okabe and Ito's colors, which can be distinguished with any color blindness, without black and
+# yellow, which is too pale on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MARKERS = "os^Dv*"
-MAP = "cividis"  # a scale of colors that is even in grey too
-# Those of Windows, macOS and the packages of Linux distributions.
+MAP = "cividis"  # perceptually uniform, also in gray
+# Fonts of Windows, macOS and Linux packages.
 _CHINESE = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
@@ -49,7 +49,7 @@ def chinese_font():
     """Find an installed font that shows Chinese.
 
     Returns:
-        str, the family that the figures use after Matplotlib's own; or None if there is none.
+        str, the family that the figures use after Matplotlib's font, or None if there is none.
 
     Raises:
         ImportError: If Matplotlib is not installed.
@@ -67,7 +67,7 @@ def chinese_font():
 
 @contextlib.contextmanager
 def figure_style(dark=False, labels=()):
-    """Draw with the colors and fonts of this package inside a `with` block."""
+    """Use the colors and fonts of this package in a `with` block."""
     _need_matplotlib()
     from cycler import cycler
     from matplotlib import rc_context
@@ -84,7 +84,7 @@ def figure_style(dark=False, labels=()):
     settings = {
         "font.family": ["sans-serif", *([font] if font else [])],
         "axes.prop_cycle": lines,
-        "axes.unicode_minus": False,  # several Chinese fonts have no minus sign of their own
+        "axes.unicode_minus": False,  # several Chinese fonts lack the Unicode minus sign
         "image.cmap": MAP,
         **(_DARK if dark else {}),
     }
@@ -100,24 +100,24 @@ def _need_matplotlib():
 
 
 def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=False):
-    """Draw how costs grow with a size on logarithmic scales, and the exponent of each.
+    """Draw how costs grow with a size on logarithmic scales, with the exponent of each.
 
-    The exponent is the slope of the line that fits the logarithms of the larger half of the sizes,
-    where what a call costs in any case counts less.
+    The exponent is the slope of a line fitted to the logarithms of the larger half of the sizes,
+    where the fixed costs of a call matter less.
 
     Args:
         sizes: at least two increasing numbers above 0.
-        costs: dict, label to one cost for each size: numbers above 0, in any unit.
+        costs: dict, label -> one cost for each size: numbers above 0, in any unit.
         xlabel, ylabel: str.
-        dark: bool, a dark page instead of a white one.
+        dark: bool, whether the background is dark instead of white.
 
     Returns:
         `matplotlib.figure.Figure`; the legend has the exponents.
 
     Raises:
         ImportError: If Matplotlib is not installed.
-        ValueError: If the sizes do not increase, a line has another number of costs, or a cost is
-            not above 0.
+        ValueError: If the sizes do not increase, the number of costs differs from the number of
+            sizes, or a cost is not above 0.
 
     Example:
         >>> axis = complexity_figure([1, 2, 4], {"attention": [3, 12, 48]}).axes[0]
@@ -151,12 +151,12 @@ def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=F
 
 
 def gradients_figure(norms, *, dark=False):
-    """Draw the gradient norm of each layer, one line for each model, on a logarithmic scale.
+    """Draw the gradient norm of each layer, one line per model, on a logarithmic scale.
 
     Args:
-        norms: dict, label to the norms of the layers, the first layer first; numbers above 0, or 0
-            where nothing arrives, which is left out.
-        dark: bool, a dark page instead of a white one.
+        norms: dict, label -> the norms of the layers, first layer first; layers with norm 0 are
+            left out.
+        dark: bool, whether the background is dark instead of white.
 
     Returns:
         `matplotlib.figure.Figure`.
@@ -194,16 +194,16 @@ def gradients_figure(norms, *, dark=False):
 
 
 def heads_figure(weights, queries, keys, titles=None, *, dark=False):
-    """Draw one matrix per head, in up to four columns, with one scale of colors for all.
+    """Draw one matrix per head, in up to four columns, with one color scale for all.
 
-    `attention_svg` draws the same for browsers; this one goes into papers and other figures.
+    `attention_svg` draws the same for browsers; this figure is for papers.
 
     Args:
-        weights: array or tensor (N, T, S), or (T, S) for one, such as the alignment that the
-            cross-attention of a translation gives; numbers in [0, 1].
+        weights: array or tensor (N, T, S), or (T, S) for one matrix, such as the alignment from the
+            cross-attention of a translation; numbers in [0, 1].
         queries, keys: T and S strings, labels of the rows and the columns.
         titles: None for "head 1" and so on, or N strings.
-        dark: bool, a dark page instead of a white one.
+        dark: bool, whether the background is dark instead of white.
 
     Returns:
         `matplotlib.figure.Figure`; a notebook shows it, `savefig` writes it.
@@ -241,18 +241,18 @@ def heads_figure(weights, queries, keys, titles=None, *, dark=False):
 
 
 def importance_figure(importance, *, title="importance of heads", dark=False):
-    """Draw a grid of layers and heads for each stack, each square with its number.
+    """Draw a grid of layers and heads for each stack, with the number in each square.
 
     Args:
-        importance: dict, stack -> L rows of N numbers, as `compression.head_importance` returns, or
-            for example what the loss rises by when a head is masked. Rows of a pruned model may
-            differ in length.
+        importance: dict, stack -> L rows of N numbers, as returned by
+            `compression.head_importance`, or for example the increase of the loss when a head is
+            masked. Rows of a pruned model may differ in length.
         title: str.
-        dark: bool, a dark page instead of a white one.
+        dark: bool, whether the background is dark instead of white.
 
     Returns:
-        `matplotlib.figure.Figure`, the first layer of each stack at the bottom; one scale of
-        colors for all.
+        `matplotlib.figure.Figure`, with the first layer of each stack at the bottom and one color
+        scale for all.
 
     Raises:
         ImportError: If Matplotlib is not installed.
@@ -293,7 +293,7 @@ def importance_figure(importance, *, title="importance of heads", dark=False):
 
 
 def _grid(stack, rows):
-    """The rows as a matrix, NaN where a row is shorter."""
+    """Return the rows as a matrix, padded with NaN."""
     rows = [np.asarray(row, np.float64) for row in rows]
     good = [row.ndim == 1 and np.isfinite(row).all() for row in rows]
     if not rows or not all(good) or not max(map(len, rows)):
@@ -307,12 +307,12 @@ def _grid(stack, rows):
 
 
 def positions_figure(codes, *, dark=False):
-    """Draw the codes of all positions, and the dot products of some with all others.
+    """Draw the codes of all positions, and the dot products of some positions with all.
 
     Args:
-        codes: array or tensor (T, D), such as the table of learned positions or
+        codes: array or tensor (T, D), such as a table of learned positions or
             `functional.positions.sinusoidal_positions(T, D)`.
-        dark: bool, a dark page instead of a white one.
+        dark: bool, whether the background is dark instead of white.
 
     Returns:
         `matplotlib.figure.Figure` with the codes on the left and the products on the right.
@@ -354,8 +354,8 @@ def training_curves(history_file, picture_file):
     """Plot every loss and metric over the epochs, for training and validation.
 
     Args:
-        history_file: str or Path of the `history.csv` of a run, with a column `epoch`; a column `x`
-            is plotted if there is a column `val_x`.
+        history_file: str or Path of a run's `history.csv`, with a column `epoch`; a column `x` is
+            plotted if there is a column `val_x`.
         picture_file: str or Path to write to; the suffix, such as `.png` or `.svg`, determines the
             format.
 
@@ -395,7 +395,7 @@ def training_curves(history_file, picture_file):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend()
-    if Path(picture_file).is_symlink():  # in the folder of a run it may lead elsewhere
+    if Path(picture_file).is_symlink():  # in a run's folder, it may point elsewhere
         Path(picture_file).unlink()
     figure.savefig(picture_file, dpi=120)
 

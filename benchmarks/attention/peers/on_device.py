@@ -31,7 +31,7 @@ class Program:
 
 
 def peers(case, arrays, device):
-    """Functions without arguments that do the same work, by name: jax, and torch if installed."""
+    """Return functions that do the same work, by name: jax, and torch if installed."""
     functions = {}
     both = case["task"] == "both"
     q, k, v, upstream = (jax.device_put(x.swapaxes(1, 2), device) for x in arrays)

@@ -7,7 +7,7 @@ from benchmarks.attention.peers.plain_tensorflow import timed
 
 
 def variants(case, arrays):
-    """The layer with its own layout, (B, T, N, H), and with that of this library's core."""
+    """The layer with its own layout, (B, T, N, H), and with the layout of this library's core."""
     own = {name: x.transpose(0, 2, 1, 3) for name, x in arrays.items()}
     own["g"], arrays["g"] = (tf.concat([x["g"]] * 2, 0) for x in (own, arrays))
 

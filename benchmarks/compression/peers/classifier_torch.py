@@ -33,7 +33,7 @@ class Classifier(torch.nn.Module):
 
 
 class Factorized(torch.nn.Module):
-    """Embeddings of another width than the layers, which BERT in transformers lacks."""
+    """Embeddings narrower or wider than the layers, which BERT in transformers lacks."""
 
     def __init__(self, config, width):
         super().__init__()

@@ -13,10 +13,10 @@ from tf_transformer.export import load_transformer, shipped_model
 
 
 class CTranslate2Task:
-    """Greedy translation, for `create_app`; as many batches side by side as there are cores.
+    """Greedy translation for `create_app`, with one batch per core in parallel.
 
     Args:
-        name: str, an included model, whose tokenizer it uses as well.
+        name: str, an included model, whose tokenizer is also used.
         compute_type: "float32" or "int8".
     """
 

@@ -46,7 +46,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def measured_little(monkeypatch):
-    """Few rounds, and no process of its own for the memory of each stage."""
+    """Few rounds, and no separate process for the memory of each stage."""
     monkeypatch.setattr(chain, "peak_memory", lambda *given: None)
     seconds_of = chain.seconds_of
     monkeypatch.setattr(chain, "seconds_of", lambda *given: seconds_of(*given, most=3, rounds=1))

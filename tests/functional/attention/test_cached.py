@@ -78,7 +78,7 @@ def test_a_window_is_that_of_the_full_call(jit, window):
 
 @pytest.mark.parametrize("jit", [True, False])
 def test_a_window_counts_the_given_distances_and_meets_the_mask(jit):
-    """The slots hold the tokens of two branches in turn; each query sees its own branch."""
+    """The slots alternate between the tokens of two branches; each query sees its own branch."""
     q, k, v, _ = some_inputs("float32", t=11)
     slots = np.arange(11)
     distances = slots[np.newaxis] // 2 - slots[8:, np.newaxis] // 2  # (3, 11)

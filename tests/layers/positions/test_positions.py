@@ -1,4 +1,4 @@
-"""Parts that tell order: reference outputs, the law of each, cached = uncached, bad input.
+"""Position parts: reference outputs, the law of each, cached = uncached, bad input.
 
 Axes: B batch, N heads, T target length, S source length, H head width, D model width.
 """
@@ -52,7 +52,7 @@ def normal(*shape, seed=0):
 
 
 def attention(part):
-    """A layer whose weights, those of the part too, are far from their initial values."""
+    """A layer whose weights, including the part's, are far from their initial values."""
     layer = MultiHeadAttention(D, N, positions=PARTS[part]())
     layer.build((None, None, D), (None, None, D), (None, None, D))
     rng = np.random.default_rng(3)

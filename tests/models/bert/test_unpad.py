@@ -59,7 +59,7 @@ def test_gradients_are_the_same():
         values = [weight.value for weight in one.trainable_weights]
         gradients.append([tf.convert_to_tensor(g) for g in tape.gradient(loss, values)])
     largest = max(np.abs(g).max() for g in gradients[0])
-    for one, other in zip(*gradients, strict=True):  # that of the key bias is 0 up to rounding
+    for one, other in zip(*gradients, strict=True):  # the key bias's is 0 up to rounding
         np.testing.assert_allclose(one, other, atol=1e-5 * largest)
 
 

@@ -73,7 +73,7 @@ def test_the_history_and_the_settings(learned):
         rows = list(csv.DictReader(file))
     names = {"loss", "token_loss", "accuracy"}
     assert set(rows[0]) == {"epoch", *names, *(f"val_{name}" for name in names)}
-    # The best model is that of the lowest exact loss, of which the perplexity is exp.
+    # The best model has the lowest exact loss, and exp of it is the perplexity.
     best = min(float(row["val_token_loss"]) for row in rows)
     assert math.isclose(run.perplexity(model), math.exp(best), rel_tol=1e-5)
     settings = json.loads((run.folder / "run.json").read_text("utf-8"))

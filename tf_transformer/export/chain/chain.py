@@ -1,4 +1,4 @@
-"""A chain of stages that makes a model smaller, measured after each."""
+"""Compressing a model in stages, with measurements of each."""
 
 import json
 import shutil
@@ -27,17 +27,16 @@ ROWS = (1, 32)  # texts of a call that is timed
 
 
 def compress(recipe, folder, **fit_options):
-    """Make a model smaller, step by step, and measure what each step costs and brings.
+    """Compress a model step by step, and measure the quality, size and speed after each step.
 
-    Every step leaves a folder: `0-original`, `1-distil` and so on, with what is served in
-    `saved_model` or `litert`, and for classifiers the model itself in `model`. A folder appears
-    when its step is complete; the same call continues with the first that is missing. In the end
-    all of them are measured in one run, which writes `results.json`, `README.md` with the table,
-    and `results.png`.
+    Every step writes a folder, `0-original`, `1-distil` and so on, with the export in `saved_model`
+    or `litert`, and for classifiers the model in `model`. A folder appears when its step is
+    complete; the same call resumes at the first missing one. At the end, all are measured in one
+    run, which writes `results.json`, `README.md` with a table, and `results.png`.
 
     Args:
         recipe: `Recipe`.
-        folder: str or Path, new, or that of the same recipe.
+        folder: str or Path, new or from an earlier call with the same recipe.
         fit_options: arguments of `model.fit` for classifiers: verbose.
 
     Returns:
@@ -45,7 +44,7 @@ def compress(recipe, folder, **fit_options):
         text and for 32, `relative_time`, `peak_memory`.
 
     Raises:
-        FileExistsError: If the folder holds something else, or another recipe.
+        FileExistsError: If the folder has other content or another recipe.
         ImportError: If Matplotlib, or ai-edge-litert for a step that needs it, is not installed.
         FileNotFoundError, ValueError: If the model or the data cannot be read, or a step does not
             fit the model. Nothing is trained or written then.
@@ -112,7 +111,7 @@ def _task(recipe, fit_options):
 
 
 def _rehearse(recipe, model):
-    """Cut what is to be cut, without training: what cannot be done is found before."""
+    """Apply all cuts without training, to find errors beforehand."""
     for n, step in enumerate(recipe.steps):
         try:
             model = step.rehearse(model)
@@ -177,11 +176,11 @@ def seconds_of(calls, texts, rows, *, most=64, rounds=9):
 
 
 def relative(seconds, base):
-    """The median of the ratios of two lists of times, measured in turn."""
+    """Return the median ratio of two lists of times, measured in turn."""
     return statistics.median(a / b for a, b in zip(seconds, base, strict=True))
 
 
-# The peak memory of a process of its own, which imports no more than it needs.
+# Measures peak memory in a separate process, which imports only what it needs.
 _MEMORY = """
 import json, sys
 folder, is_lite, method, texts = json.load(sys.stdin)
@@ -201,7 +200,7 @@ except OSError:
 
 
 def peak_memory(stage, method, texts):
-    """The peak memory of a process of its own that loads an export and runs it once."""
+    """Return the peak memory of a separate process that loads an export and runs it once."""
     given = [str(exported(stage).resolve()), (stage / LITE).is_dir(), method, texts]
     done = subprocess.run(
         [sys.executable, "-c", _MEMORY],
@@ -261,7 +260,7 @@ def import_figure():
 
 
 def _draw(results, path, score_name):
-    """Score against time for one text; the area of a disc is the size of the files."""
+    """Plot score against time for one text, with discs whose area is the size of the files."""
     figure = import_figure()(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     times = [stage["relative_time"]["1"] for stage in results]

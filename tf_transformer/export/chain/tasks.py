@@ -43,12 +43,12 @@ WARM_UP = 0.1  # of all steps
 
 
 def exported(stage):
-    """The folder that a stage exported."""
+    """Return the exported folder of a stage."""
     return stage / (LITE if (stage / LITE).is_dir() else SAVED)
 
 
 def served(stage, method):
-    """Load what a stage exported: a function of texts."""
+    """Load the export of a stage as a function of texts."""
     if (stage / LITE).is_dir():
         lite = litert.load(stage / LITE)
         return lite.translate if method == "translate" else lambda texts: lite.classify(texts)[0]
@@ -69,7 +69,7 @@ def in_batches(call, texts, rows=32):
 
 
 class TranslatorTask:
-    """What the steps of a recipe need to know of a translator."""
+    """The operations on a translator that recipe steps use."""
 
     method, score_name = "translate", "BLEU"
 
@@ -96,7 +96,7 @@ class TranslatorTask:
         self.run.compile(model, LEARNING_RATE)
 
     def train(self, model, step, folder, pairs=None):
-        """Train a smaller model, resumably, on pairs or those of the run."""
+        """Train a smaller model, resumably, on `pairs` or the pairs of the run."""
         tokenizer, split = self.run.tokenizer, self.run.split
         batches = self.run.batches(tokenizer, pairs or split.train, self.run.preset.short_repeats)
         total = batches.steps_per_epoch * step.epochs
@@ -151,7 +151,7 @@ class TranslatorTask:
 
 
 class ClassifierTask:
-    """What the steps of a recipe need to know of a classifier."""
+    """The operations on a classifier that recipe steps use."""
 
     method, score_name = "classify", "accuracy, %"
 
@@ -192,7 +192,7 @@ class ClassifierTask:
 
     def train(self, model, step, folder):
         """Train a smaller model; a training takes minutes and is not resumed."""
-        # Whole batches: the losses of a distiller are not those of its parts.
+        # Whole batches: the losses of a distiller would differ in parts.
         changes = {"epochs": step.epochs, "learning_rate": step.learning_rate, "accumulate": 1}
         settings = self.settings.with_changes(changes)
         fine_tune(model, self.tokenizer, self.data, settings, **self._fit_options)
@@ -225,7 +225,7 @@ class ClassifierTask:
 
 
 def _stored(model, quantize, task):
-    """The model as a SavedModel stores it: in float32, or as a step says."""
+    """Return the model to store: in float32, or as the step specifies."""
     if quantize is None:
         return model
     batches = task.examples() if quantize.ranges == "static" else None

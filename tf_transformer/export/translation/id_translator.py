@@ -72,7 +72,7 @@ class Sampling:
 
 
 def calibration_batches(tokenizer, pairs, most=512):
-    """Batches of training pairs, from which int8 weights learn the ranges of activations."""
+    """Return batches of training pairs that set the ranges of int8 activations."""
     sides = zip(*pairs[:most], strict=True)
     sides = [tokenizer.encode_strings(list(side)).to_list() for side in sides]
     longest = max(len(row) for side in sides for row in side) + 1
@@ -88,9 +88,9 @@ _LEAST_ROWS = 16
 def in_parts(decode, ids):
     """Decode a batch in two parts on two cores, in four on four: ids (B, S), B a power of two.
 
-    A decoder step consists of many small operations, with which XLA keeps little more than one core
-    busy (benchmarks/decoding/NOTES.md). Rows are assigned in turn, so that a batch sorted by
-    length gives parts that take the same time. A part has at least 16 rows. A GPU uses one part.
+    A decoder step has many small operations, which keep little more than one core busy in XLA
+    (benchmarks/decoding/NOTES.md). Rows are assigned in turn, so that the parts of a batch sorted
+    by length take the same time. A part has at least 16 rows. A GPU uses one part.
     """
     # Traced once, so that all parts share the programs that XLA compiles.
     signature = [tf.TensorSpec((None, None), ids.dtype)]
@@ -145,7 +145,7 @@ class IdTranslator(tf.Module):
             to a power of two; above 8 rows, and for samples, the caches have room for 16 tokens, 32
             and so on, each with its program. Each takes seconds to compile and then less time per
             token (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are decoded in
-            parallel parts, see `in_parts`, and B is that of a part.
+            parallel parts, see `in_parts`, and B is the size of a part.
         num_tokens: None, or int: the ids from it on have no token and are never chosen.
 
     Raises:
@@ -195,8 +195,8 @@ class IdTranslator(tf.Module):
         # The settings that change translations, as JSON: tf.Module would track a dict.
         settings = {**self._beam, **self._rules, "length_limit": self._length_limit}
         self.settings = json.dumps(settings)
-        # Keep the variables and bound methods, not the model: a Keras layer tracked here would have
-        # its weights saved twice.
+        # Keep the variables and bound methods, not the model: the weights of a Keras layer tracked
+        # here would be saved twice.
         self.weights = [weight.value for weight in model.weights]
         self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         self._reorder, self._resize = model.reorder, model.resize
@@ -312,7 +312,7 @@ class IdTranslator(tf.Module):
         return step, lambda: start(ids, self._bounds(ids)["max_length"], beam_size)
 
     def _bounds(self, ids):
-        # The limit of each sentence, not of the batch: a result must not depend on the other rows.
+        # A limit per sentence, not per batch: a result must not depend on the other rows.
         lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)  # (B,)
         factor, offset = self._length_limit
         longest = tf.minimum(factor * tf.shape(ids)[1] + offset, self._longest_target)

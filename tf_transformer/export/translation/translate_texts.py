@@ -1,4 +1,4 @@
-"""Texts and files translated in batches."""
+"""Translating texts and files in batches."""
 
 import concurrent.futures
 import contextlib
@@ -19,7 +19,7 @@ from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileE
 from tf_transformer.export.loading import cores
 from tf_transformer.json_text import parse_json
 
-# Each batch that is decoded holds its own memory.
+# Each batch being decoded needs its own memory.
 _MOST_AT_ONCE = 8
 
 
@@ -46,7 +46,7 @@ def translate_texts(
         sample: None, or `Sampling`, to use `translate_sample`. With neither, decoding is greedy.
         tokens_per_batch: int, maximum number of tokens in a batch, including padding; a longer text
             gets its own batch.
-        progress: None, or a function called with the number of texts done.
+        progress: None, or a function called with the number of finished texts.
         counted: None, or a function called before the first batch with the number of tokens of
             each text, without the end token, e.g. to report texts too long for the model.
 
@@ -85,8 +85,8 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
         translator, texts, tokens_per_batch, progress, counted: see `translate_texts`.
 
     Returns:
-        list of the n-best list of each text: n `(translation, score)`, the best first; "" with
-        -inf where there are fewer. n was set when the model was exported.
+        list of the n-best list of each text: n `(translation, score)`, best first; "" with -inf
+        where there are fewer. n was set when the model was exported.
 
     Raises:
         ValueError: See `translate_texts`.
@@ -150,7 +150,7 @@ def batches_by_length(lengths, tokens_per_batch):
 
 
 def _strings(texts):
-    # Encoded here, so that lone surrogates, which UTF-8 cannot hold, do not fail the batch.
+    # Encoded here, so that lone surrogates, which UTF-8 cannot encode, do not fail the batch.
     return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
 
 

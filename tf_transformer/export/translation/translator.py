@@ -1,4 +1,4 @@
-"""Translators that take and give strings, saved and loaded.
+"""Translators of strings: saving and loading.
 
 Axes: B batch, S source length, L maximum target length, D model width.
 """
@@ -44,9 +44,9 @@ _TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 
 
 class Translator(tf.Module):
-    """A trained Transformer with its tokenizer, made of core TensorFlow operations.
+    """A trained Transformer with its tokenizer, built from core TensorFlow operations.
 
-    Saved with `save`, it loads in a process that has only TensorFlow. Sources longer than the
+    After `save`, it loads in a process that has only TensorFlow. Sources longer than the
     model's position table are truncated. A translation has at most twice as many tokens as the
     source, including its end token, plus 10, unless `length_limit` is set. A blank text gives an
     empty translation. `warm_up(rows, length)` compiles `translate` for small batches and
@@ -232,7 +232,7 @@ def save_translator(translator, path, description, attention=None):
         attention: None, or str, an SVG of attention weights for the model card.
 
     Raises:
-        FileExistsError: If the folder holds something else.
+        FileExistsError: If the folder has other content.
         OSError: If the folder cannot be written; its previous content is kept.
 
     Example:
@@ -303,7 +303,7 @@ def load_translator(path):
         The loaded SavedModel: `.translate(strings)` returns strings.
 
     Raises:
-        FileNotFoundError: If the folder holds no exported translator.
+        FileNotFoundError: If the folder has no exported translator.
         ValueError: If another version exported it, or a file is damaged.
 
     Example:
@@ -323,8 +323,7 @@ def load_transformer(path):
 
     Returns:
         `(model, tokenizer)`: a `Transformer` with the exported weights, or the `Ensemble` that was
-        exported, and an `ExportedTokenizer`. Both go into `Translator`, with other settings for
-        decoding.
+        exported, and an `ExportedTokenizer`. Pass both to `Translator` to change decoding settings.
 
     Raises:
         FileNotFoundError, ValueError: See `load_translator`.

@@ -1,4 +1,4 @@
-"""Added tokens, found before all else, and the trie that finds them."""
+"""Added tokens, which are matched first, and the trie that finds them."""
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +33,7 @@ class Trie(tf.Module):
         self._token_of_node[list(tokens)] = list(tokens.values())
         self._children = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
-                # -1 matches no node; it is there because TensorFlow rejects an empty table.
+                # -1 matches no node: TensorFlow rejects an empty table.
                 tf.constant([-1, *children], tf.int64),
                 tf.constant([-1, *children.values()], tf.int32),
             ),
@@ -70,9 +70,9 @@ class Trie(tf.Module):
 
 
 class AddedTokens(tf.Module):
-    """Cuts texts at added tokens: from the left, at each position the longest.
+    """Cuts texts at added tokens from the left, preferring the longest at each position.
 
-    A special token is not cut out, but what it covers is no place for another token.
+    A special token is not cut out, but no other token may overlap it.
     """
 
     def __init__(self, tokens, spellings):
@@ -136,7 +136,7 @@ class AddedTokens(tf.Module):
         return pieces, tf.repeat(rows, count), next_id
 
     def _found(self, codes, owner, text_start, text_end):
-        """The tokens from left to right: int32 `[M]`, where each begins and ends, its number."""
+        """Return the start, end and number of the tokens from left to right, int32 `[M]` each."""
         places, lengths, numbers = self._trie.walk(
             codes, tf.gather(text_end, owner), tf.zeros_like(codes)
         )

@@ -150,7 +150,7 @@ class Decoder:
 
 
 def _token_step(part):
-    """A function of a token's text (string or bytes) and its position."""
+    """Return a function of a token's text (string or bytes) and its position."""
     if part is None:
         return lambda text, position: text if position & _FIRST else f" {text}"
     maker = _TOKEN_STEPS.get(part["type"])
@@ -216,7 +216,7 @@ _TOKEN_STEPS = {
 
 
 def _text_step(part):
-    """A function of whole texts, string `[B]` -> string `[B]`."""
+    """Return a function of whole texts, string `[B]` -> string `[B]`."""
     if part["type"] == "Strip" and part["stop"] == 0:
         pattern = f"^(?:{literal(part['content'])}){{0,{part['start']}}}"
         return lambda texts: replaced(texts, pattern, "")

@@ -18,7 +18,7 @@ from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
 
-# What Python and TensorFlow raise for a setting that is, say, a list in place of a string.
+# What Python and TensorFlow raise for a setting of the wrong type, such as a list for a string.
 _OF_ANOTHER_TYPE = (AttributeError, IndexError, OverflowError, TypeError, tf.errors.OpError)
 
 
@@ -34,7 +34,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     Parts that cannot be reproduced exactly are rejected when the file is read. The file's
     truncation and padding settings are ignored. Special tokens in a text are plain text; other
-    added tokens are found as in the Rust package. A graph tokenizer can be copied and pickled.
+    added tokens are matched as in the Rust package. A graph tokenizer can be copied and pickled.
 
     Args:
         file: a `TokenizerFile`.
@@ -96,7 +96,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             ValueError: If the file or a part of it is not supported; the message names the part.
         """
         file = TokenizerFile.read(path)
-        # By its exported name: the module of a subclass imports this one.
+        # By its exported name, since the module of a subclass imports this one.
         chosen = getattr(package, f"Graph{file.model['type']}") if cls is GraphTokenizer else cls
         try:
             return chosen(file)
@@ -293,9 +293,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         )
 
     def _build_added_tokens(self, file):
-        """Build what finds added tokens before and after normalization, None where all are special.
+        """Build the search for added tokens before and after normalization.
 
-        Special tokens alone are not found, and need nothing.
+        It is None where all are special, since special tokens are not matched.
         """
         self._spelling = {}  # of the tokens that are found after normalization
         raw, normalized = (
@@ -325,9 +325,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return [token.encode("utf-8") for token in file.vocabulary]
 
     def _is_whole(self, file, words):
-        """Whether each token's own text, as a word, is that token alone.
+        """Return whether the text of each token, as a word, is tokenized as that token.
 
-        The model may split it differently: the merges of BPE may not lead to the token.
+        The merges of BPE, for example, may not lead to it.
         """
         ids = np.flatnonzero(words != b"")
         cut = self._cut(tf.constant(words[ids]))

@@ -62,8 +62,8 @@ class ByteSymbols:
 class CharacterSymbols:
     """Turns words into the ids of their characters.
 
-    A character that the vocabulary lacks becomes its bytes, becomes the unknown token, or is
-    dropped, as the model says.
+    Depending on the model, a character that is not in the vocabulary becomes its bytes or the
+    unknown token, or is dropped.
     """
 
     def __init__(self, model):

@@ -1,4 +1,4 @@
-"""Whole runs: a translator, a language model, BERT pretraining, fine-tuning, and their presets."""
+"""Whole runs: translators, language models, BERT pretraining, fine-tuning, and their presets."""
 
 from tf_transformer.training.runs.bleu import score_translations
 from tf_transformer.training.runs.fine_tuning import FineTuning, fine_tune, text_batches

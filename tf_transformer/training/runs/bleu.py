@@ -9,7 +9,7 @@ _SYLLABLES = re.compile("[\u3040-\u30ff\uac00-\ud7af]")  # kana and hangul
 
 
 def score_translations(hypotheses, references, language):
-    """BLEU and chrF of a whole test set, with all references of every sentence.
+    """Compute BLEU and chrF of a whole test set, with all references of every sentence.
 
     Papineni et al. 2002; Popović 2015; Post 2018 for the signature that makes scores comparable.
 
@@ -64,7 +64,7 @@ def score_translations(hypotheses, references, language):
 
 
 def _tokenizer(references):
-    """Chosen by script: 13a needs spaces between words, and could score a good translation 0."""
+    """Choose by script: 13a needs spaces between words, and could score a good translation 0."""
     text = "".join("".join(row) for row in references)
     ideographs, syllables = (len(part.findall(text)) for part in (_IDEOGRAPHS, _SYLLABLES))
     if 2 * (ideographs + syllables) <= len("".join(text.split())):

@@ -20,7 +20,7 @@ from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy
 from tf_transformer.training.optimizers import LayerwiseAdamW, WarmUpLinearDecay
 from tf_transformer.training.runs.presets import Settings
 
-AT_ONCE = 1024  # texts tokenized at once: bounds the memory
+AT_ONCE = 1024  # texts tokenized at once, to limit memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FineTuning(Settings):
             `accumulate_gradients`.
 
     Raises:
-        ValueError: If a setting is of another type or out of range.
+        ValueError: If a setting has another type or is out of range.
 
     Example:
         >>> FineTuning(epochs=3).batch_size
@@ -78,8 +78,8 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         Keras `History`; accuracy and loss of training and validation.
 
     Raises:
-        ValueError: If the model has different labels, another `problem_type` than classes of which
-            one is right, a different vocabulary or fewer positions than `max_length`, or if there
+        ValueError: If the model has different labels, a `problem_type` other than single-label
+            classification, a different vocabulary or fewer positions than `max_length`, or if there
             are no texts to train on.
         ConnectionError: If one of several workers is lost.
 
@@ -100,7 +100,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     _check(model, tokenizer, data, settings)
     workers = current_workers()
     if workers.count > 1:
-        # Not the seeds of dropout, which each worker may draw for itself.
+        # Not the seeds of dropout, which may differ between workers.
         weights = [hashlib.sha256(np.asarray(w)).hexdigest() for w in model.weights]
         parts = [*data.train, None, *data.validation, None, *data.test]
         workers.agree(None, settings=dataclasses.asdict(settings), data=parts, model=weights)
@@ -127,7 +127,7 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
 
 
 def text_batches(tokenizer, rows, settings, shuffle=False):
-    """Batches of texts as model inputs, padded to the longest text of the batch.
+    """Return batches of texts as model inputs, padded to the longest text of the batch.
 
     Args:
         tokenizer: `GraphTokenizer`.
@@ -161,13 +161,13 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
 
 
 def token_ids(tokenizer, texts, max_length):
-    """Tokenize texts once, rather than in every pass, which would copy the tables each time."""
+    """Tokenize texts once; doing it in every pass would copy the tables each time."""
     parts = [texts[first : first + AT_ONCE] for first in range(0, len(texts), AT_ONCE)]
     return tf.concat([tokenizer.encode(part)[:, : max_length - 2] for part in parts], 0)
 
 
 def fine_tuning_optimizer(settings, steps):
-    """Create AdamW with the rates of a fine-tuning."""
+    """Create AdamW with learning rates for fine-tuning."""
     total = steps * settings.epochs
     warmup = min(round(settings.warmup_share * total), total - 1)
     return LayerwiseAdamW(

@@ -56,7 +56,7 @@ class LanguageModelRun(TextRun):
         return BPETokenizer.train(self.train_documents, self.preset.vocab_size)
 
     def batches(self, tokenizer, documents):
-        """Batches of blocks of documents.
+        """Return batches of blocks of documents.
 
         Args:
             tokenizer: `Tokenizer` of the run.
@@ -92,10 +92,10 @@ class LanguageModelRun(TextRun):
         return model
 
     def perplexity(self, model):
-        """exp of the mean cross entropy of the tokens of the held-out documents.
+        """Return the perplexity of the held-out documents, exp of the mean cross-entropy per token.
 
-        Every token counts once, however it was batched, including the end of each document. Numbers
-        of different vocabularies cannot be compared.
+        The result does not depend on batching and includes the end of each document. It cannot be
+        compared between different vocabularies.
 
         Args:
             model: `LanguageModel`.

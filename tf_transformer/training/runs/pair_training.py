@@ -1,4 +1,4 @@
-"""Training a sentence encoder on pairs of texts, and scoring what it finds.
+"""Training a sentence encoder on pairs of texts, and scoring its retrieval.
 
 Axes: Q queries, N documents, D width.
 """
@@ -29,16 +29,16 @@ def train_pairs(
         pairs: list of (query, document), strings.
         settings: `FineTuning`; with larger batches there are more negatives.
         temperature: see `TwoTowers`.
-        negatives: None, or for each pair a list of equally many documents that look right and are
-            wrong, see `hard_negatives`.
+        negatives: None, or for each pair a list of hard negatives, all of the same length, see
+            `hard_negatives`.
         fit_options: further arguments of `model.fit`: callbacks, verbose.
 
     Returns:
         Keras `History`: loss, and accuracy among the documents of a batch.
 
     Raises:
-        ValueError: If there are fewer than two pairs or one pair a batch, `max_length` exceeds the
-            model's positions, or the negatives do not fit.
+        ValueError: If there are fewer than two pairs or one pair per batch, `max_length` exceeds
+            the model's positions, or the negatives do not match the pairs.
 
     Example:
         >>> import tempfile, pathlib
@@ -96,15 +96,15 @@ def train_pairs(
 
 
 def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
-    """For each query, the nearest documents that are not its own.
+    """Find the nearest wrong documents for each query.
 
     Args:
         query_vectors: float array (Q, D).
         document_vectors: float array (N, D).
         own: list of Q sets of int, the rows of each query's documents.
-        count: int, how many for each query.
-        first: int, how many of the nearest wrong documents to leave out: some of them are right,
-            but not marked.
+        count: int, the number of documents per query.
+        first: int, the number of nearest wrong documents to skip, some of which may be unmarked
+            correct ones.
 
     Returns:
         int array (Q, count), rows of documents.
@@ -142,8 +142,8 @@ def retrieval_scores(query_vectors, document_vectors, own, at=(1, 5, 10)):
         at: ints k.
 
     Returns:
-        dict: `recall@k`, the share of queries with a right document among the first k; `mrr`, the
-        mean of 1 / rank of the first right one. Equal scores, and NaN, count against the model.
+        dict: `recall@k`, the share of queries with a correct document among the first k; `mrr`, the
+        mean of 1 / rank of the first correct one. Ties and NaN count against the model.
 
     Example:
         >>> vectors = np.eye(3, dtype=np.float32)
@@ -161,7 +161,7 @@ def retrieval_scores(query_vectors, document_vectors, own, at=(1, 5, 10)):
 
 
 def _scores(queries, documents, at_once=256):
-    """Yield the number and the scores (N,) of each query, some queries at a time."""
+    """Yield the number and the scores (N,) of each query, computed in groups of queries."""
     for start in range(0, len(queries), at_once):
         block = queries[start : start + at_once] @ documents.T
         yield from enumerate(block, start)

@@ -1,4 +1,4 @@
-"""Settings of trainings: presets of runs, with tables of them, and those of a fine-tuning."""
+"""Training settings and tables of presets."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ _RANGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings of a training, which are checked when they are made and never change."""
+    """Immutable training settings, checked when created."""
 
     def __post_init__(self):
         check_types(self)
@@ -56,7 +56,7 @@ class Settings:
                 check_choice(name, getattr(self, name), choices)
 
     def with_changes(self, changes):
-        """A copy with some fields changed; values of None are ignored.
+        """Return a copy with some fields changed; values of None are ignored.
 
         Args:
             changes: dict, field name to new value or None.
@@ -73,7 +73,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BasePreset(Settings):
-    """What the presets of all runs have, see `Preset`."""
+    """The fields that all presets share; see `Preset`."""
 
     name: str
     vocab_size: int
@@ -99,7 +99,7 @@ class BasePreset(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelPreset(BasePreset):
-    """What the presets of a translator and of a language model have, see `Preset`."""
+    """The fields that presets of translators and language models share; see `Preset`."""
 
     num_layers: int | list
     d_model: int
@@ -134,10 +134,10 @@ class ModelPreset(BasePreset):
         )
 
     def new_architecture(self):
-        """The parts of the model.
+        """Return the parts of the model.
 
         Returns:
-            None for those of the paper, or `Architecture`.
+            None for the paper's parts, or `Architecture`.
         """
         return None if self.architecture is None else Architecture.from_dict(self.architecture)
 
@@ -148,7 +148,7 @@ class Preset(ModelPreset):
 
     Args:
         name: str, the name of the preset.
-        vocab_size: int, size of the vocabulary, if one is trained; here that of both languages.
+        vocab_size: int, size of the vocabulary, if one is trained; here shared by both languages.
         epochs: int, the maximum number of passes over the data.
         lengths: ints, the bucket lengths; the last one is the maximum text length.
         tokens_per_batch: int, tokens in a batch, including padding; here of each side.
@@ -160,7 +160,7 @@ class Preset(ModelPreset):
             are float32 in all. mixed_bfloat16 is for accelerators and processors with AMX,
             mixed_float16 for GPUs without bfloat16: it needs a loss scale, see `GlobalLossScale`.
         num_layers, d_model, num_heads, dff, rate: see `Transformer`.
-        architecture: None for that of the paper, or what `Architecture.to_dict` returns.
+        architecture: None for the paper's, or the result of `Architecture.to_dict`.
         warmup_steps: int, steps until the highest learning rate.
         learning_rate_scale: float, multiplies the schedule of the paper.
         label_smoothing: float, see `SmoothedCrossentropy`.
@@ -322,7 +322,7 @@ class PretrainingPreset(BasePreset):
 
     Args:
         name, vocab_size, epochs, lengths, tokens_per_batch, patience, seed, accumulate, precision:
-            see `Preset`; the seed is also that of the masks.
+            see `Preset`; the seed also determines the masks.
         num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: see `BertConfig`.
         dropout: float in [0, 1), for embeddings, sublayers and attention weights.
         peak_learning_rate: float, see `WarmUpLinearDecay`.
@@ -404,7 +404,7 @@ def get_preset(name, presets=PRESETS):
 
     Args:
         name: str.
-        presets: dict of presets, by default those of the translator.
+        presets: dict of presets, by default the translator's.
 
     Returns:
         The preset.

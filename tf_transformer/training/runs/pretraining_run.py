@@ -94,7 +94,7 @@ class PretrainingRun(TextRun):
 
     @property
     def _outputs(self):
-        """The names of the outputs with a loss; of a single one there is none."""
+        """The names of the outputs with a loss; a single output has no name."""
         return ("prediction_logits", "seq_relationship_logits") if self.next_sentence else ()
 
     @property
@@ -146,7 +146,7 @@ class PretrainingRun(TextRun):
         return train, validation
 
     def batches(self, tokenizer, documents):
-        """Batches of masked words, and perhaps next sentences.
+        """Return batches of masked words and, optionally, next sentences.
 
         Args:
             tokenizer: `Tokenizer` of the run.
@@ -195,7 +195,7 @@ class PretrainingRun(TextRun):
             super()._check_sizes(path, vocab_size)
 
     def new_model(self, tokenizer):
-        """Create a model with the sizes of the preset, or those of the start."""
+        """Create a model with the sizes of the preset or of the start."""
         preset = self.preset
         cls = BertForPreTraining if self.next_sentence else BertForMaskedLM
         dropout = {

@@ -39,21 +39,21 @@ def resumable_fit(
     checkpoints/        everything needed to resume, see `ResumeCheckpoint`
     history.csv         losses and metrics of every epoch
 
-    A training that is killed at any moment and resumed has the losses and weights of one that was
-    not, bit by bit where the operations are deterministic (on a CPU,
-    `tf.config.experimental.enable_op_determinism()`). With several `Workers` each trains on its
+    A training that is killed at any moment and resumed has the same losses and weights as an
+    uninterrupted one, bit for bit where the operations are deterministic (on a CPU,
+    `tf.config.experimental.enable_op_determinism()`). With several `Workers`, each trains on its
     share of every batch, and the chief writes the files.
 
     Args:
-        model: `keras.Model`, built and compiled with a built optimizer; has the best weights at
-            the end.
+        model: `keras.Model`, built and compiled with a built optimizer; it ends with the best
+            weights.
         batches, validation: objects with `steps_per_epoch` and `dataset(first_epoch, first_step,
             epochs)`, such as `BucketedBatches`.
         folder: str or Path.
         epochs: int, total number of epochs; a run that is already past it is not trained further.
         monitor: str, see `BestWeights`; "val_loss" depends on how the validation data are batched,
-            and "val_token_loss", with the metric `TokenCrossentropy`, does not. A resumed training
-            keeps the one it began with.
+            but "val_token_loss", with the metric `TokenCrossentropy`, does not. A resumed training
+            keeps its original `monitor`.
         patience: int or None, see `BestWeights`.
         average: None, or `MovingAverage` to validate and save the averaged weights.
         callbacks: further Keras callbacks.
@@ -142,14 +142,14 @@ def resumable_fit(
 
 
 def _history(path, epochs):
-    """The callback that continues a table of some epochs."""
+    """Return a callback that continues the table after some epochs."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():  # a killed run may have written the epoch that is done again
+    if path.exists():  # a killed run may have written the epoch that is repeated
         lines = path.read_text("utf-8").splitlines(keepends=True)
         with replacing(path) as beside:
             beside.write_text("".join(lines[: epochs + 1] if epochs else []), "utf-8")
     else:
-        path.unlink(missing_ok=True)  # a link to nothing, which would be written through
+        path.unlink(missing_ok=True)  # a dangling link, which would be followed
     return keras.callbacks.CSVLogger(path, append=True)
 
 

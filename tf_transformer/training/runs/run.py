@@ -1,4 +1,4 @@
-"""What all runs do: settings in a folder, one process at a time, training, the best model."""
+"""Base of all runs: settings in a locked folder, training, the best model."""
 
 import contextlib
 import dataclasses
@@ -40,7 +40,7 @@ def found_again(file, settings, folder):
     """Find a file named in the settings of a run, even if the run's folder has moved."""
     folder = Path(folder).resolve()
     path = folder / file  # an absolute path stays unchanged
-    # Not `path.exists()`, which raises an error for a name that no file can have.
+    # Not `path.exists()`, which raises an error for invalid names.
     if not os.path.exists(path):
         moved = folder / os.path.relpath(path, settings["folder"])
         path = moved if os.path.exists(moved) else path
@@ -50,9 +50,9 @@ def found_again(file, settings, folder):
 class Run:
     """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
 
-    The base of `TrainingRun`, `LanguageModelRun` and `PretrainingRun`, which say what is trained:
-    the class attributes, `batches`, `new_model`, `schedule`, `_facts`, `_train_tokenizer`,
-    `_optimizer` and `_loss_and_metrics`. The data are read when they are needed.
+    The base of `TrainingRun`, `LanguageModelRun` and `PretrainingRun`, which define class
+    attributes, `batches`, `new_model`, `schedule`, `_facts`, `_train_tokenizer`, `_optimizer` and
+    `_loss_and_metrics`. The data are read when they are needed.
 
     Args:
         folder: str or Path.
@@ -91,8 +91,7 @@ class Run:
 
         Raises:
             FileNotFoundError: If the folder contains no run.
-            ValueError: If the run is of another kind, was written in another format version or is
-                damaged.
+            ValueError: If the run has another kind or format version, or is damaged.
         """
         path = Path(folder) / "run.json"
         if not path.is_file():
@@ -125,12 +124,12 @@ class Run:
             ) from error
 
     def _others(self):
-        """The further arguments of the constructor, as JSON: see `_read_others`."""
+        """Return further arguments of the constructor, as JSON; see `_read_others`."""
         return {}
 
     @staticmethod
     def _read_others(settings, now):
-        """The further arguments of the constructor; `now` is where a path leads to now."""
+        """Return further arguments of the constructor; `now` maps a path to its current one."""
         return {}
 
     @property
@@ -150,7 +149,7 @@ class Run:
             callbacks: further Keras callbacks.
 
         Returns:
-            The model in float32, whatever the precision of training, with the best weights.
+            The model with the best weights, in float32 regardless of the training precision.
 
         Raises:
             KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
@@ -191,7 +190,7 @@ class Run:
             return self._finish()
 
     def _finish(self):
-        """What `train` returns."""
+        """Return the result of `train`."""
         return self.best_model()
 
     def best_model(self):
@@ -202,7 +201,7 @@ class Run:
 
         Raises:
             FileNotFoundError: If no epoch is finished yet.
-            ValueError: If a file is damaged, or the weights are not those of the settings.
+            ValueError: If a file is damaged, or the weights do not match the settings.
         """
         path = self.folder / "best.weights.h5"
         if not path.is_file():
@@ -254,11 +253,11 @@ class Run:
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
 
     def _model_to_train(self, tokenizer):
-        """A new model, or one that adds a loss to it."""
+        """Return a new model, possibly wrapped to add a loss."""
         return self.new_model(tokenizer)
 
     def _both_batches(self, tokenizer):
-        """The batches to train on and those to validate with."""
+        """Return the training and validation batches."""
         return [self.batches(tokenizer, part) for part in self.parts]
 
     def _write_tokenizer(self, tokenizer, model):
@@ -266,7 +265,7 @@ class Run:
         tokenizer.save(self.tokenizer_path)
 
     def write_settings(self):
-        """Write the settings, with which the run has begun."""
+        """Write the settings, which marks the run as begun."""
         architecture = getattr(self.preset, "architecture", None)
         if architecture is not None:
             self._write_json("architecture.json", architecture)
@@ -287,24 +286,24 @@ class Run:
 
 
 class TextRun(Run):
-    """A run on documents, some of which are held out for validation: the base of two others."""
+    """A run on documents, some of which are held out for validation."""
 
     source_class = TextSource
     epsilon = 1e-8  # of Adam
 
     @functools.cached_property
     def parts(self):
-        """The documents to train on and those held out, lists of lists of sentences."""
+        """The training and held-out documents, lists of lists of sentences."""
         return split_documents(self.source.load(), self.preset.validation_share)
 
     @property
     def train_documents(self):
-        """The documents to train on."""
+        """The training documents."""
         return self.parts[0]
 
     @property
     def validation_documents(self):
-        """The documents that are held out."""
+        """The held-out documents."""
         return self.parts[1]
 
     def _facts(self):
@@ -313,12 +312,12 @@ class TextRun(Run):
         return {"preset": dataclasses.asdict(self.preset), "data": data}
 
     def _summary(self, batches):
-        """What is trained on."""
+        """Describe the data."""
         train, validation = map(len, self.parts)
         return f"{train} documents to train on, {validation} held out"
 
     def schedule(self, total_steps):
-        """The learning rate."""
+        """Return the learning rate schedule."""
         warmup = int(self.preset.warmup_share * total_steps)
         return WarmUpLinearDecay(self.preset.peak_learning_rate, warmup, total_steps)
 
@@ -336,5 +335,5 @@ class TextRun(Run):
         return optimizer
 
     def _loss_and_metrics(self):
-        """Without smoothing, the loss is the mean over the labels of a batch that count."""
+        """Without smoothing, the loss is the mean over the real labels of a batch."""
         return SmoothedCrossentropy(label_smoothing=0.0), [MaskedAccuracy(), TokenCrossentropy()]

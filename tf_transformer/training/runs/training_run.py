@@ -91,7 +91,7 @@ class TrainingRun(Run):
         return {"preset": dataclasses.asdict(self.preset), "data": data}
 
     def _summary(self, batches):
-        """What is trained on."""
+        """Describe the data."""
         return (
             f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones skipped; "
             f"batch shapes {batches.shapes}"
@@ -105,12 +105,12 @@ class TrainingRun(Run):
         return train_subwords(self.preset.subword, texts, self.preset.vocab_size)
 
     def _both_batches(self, tokenizer):
-        """The batches to train on, with repetitions of short pairs, and those to validate with."""
+        """Return the training batches, with repeated short pairs, and the validation batches."""
         train = self.batches(tokenizer, self.split.train, self.preset.short_repeats)
         return train, self.batches(tokenizer, self.split.validation)
 
     def batches(self, tokenizer, pairs, short_repeats=1):
-        """Batches of pairs with the lengths of the preset.
+        """Return batches of pairs with the lengths of the preset.
 
         Args:
             tokenizer: `Tokenizer` of the run.
@@ -136,7 +136,7 @@ class TrainingRun(Run):
         return BucketedBatches(*sides, **settings)
 
     def schedule(self, total_steps):
-        """The learning rate."""
+        """Return the learning rate schedule."""
         preset = self.preset
         return InverseSquareRootSchedule(
             preset.d_model, preset.warmup_steps, preset.learning_rate_scale
@@ -159,7 +159,7 @@ class TrainingRun(Run):
         return SmoothedCrossentropy(smoothing), [MaskedAccuracy(), TokenCrossentropy(smoothing)]
 
     def description(self):
-        """Description of the data and the sizes for the model card.
+        """Return a description of data and sizes for the model card.
 
         Returns:
             dict that JSON can represent.
