@@ -129,6 +129,13 @@ BENCHMARKS = [
     ),
     Benchmark(
         "models",
+        "checkouts",
+        "another checkout of this library: a training step, decoding, int8, an eager call",
+        "2 min",
+        needs="FOLDER, the other checkout",
+    ),
+    Benchmark(
+        "models",
         "explorer",
         "pages of attention: size and time to open, compared with bertviz",
         "5 min",
