@@ -364,7 +364,7 @@ def test_a_quantized_model_is_not_copied_into_what_nothing_reads(copied, tmp_pat
 
 @pytest.mark.parametrize("shape", [(None, 16), ((None, 16),), {"inp": (None, 16)}])
 def test_other_shapes_to_build_with_are_refused(shape):
-    with pytest.raises(ValueError, match="input_shape: expected those of .inp, tar."):
+    with pytest.raises(ValueError, match="input_shape: expected the shapes of .inp, tar."):
         translator()[0].build(shape)
 
 

@@ -415,7 +415,7 @@ def test_tokens_that_cannot_be_added_are_refused():
     with pytest.raises(TypeError, match="tokens: expected strings or .*, got int"):
         tokenizer.add_tokens([3])
     for token in ("", "\x00", AddedToken("", normalized=False)):
-        with pytest.raises(ValueError, match="tokens: expected tokens of which the normalizer"):
+        with pytest.raises(ValueError, match="tokens: expected tokens that are not empty"):
             tokenizer.add_tokens(["[E1]", token])
     assert tokenizer.vocab_size == size  # nothing of it
 
