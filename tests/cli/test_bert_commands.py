@@ -162,7 +162,7 @@ def test_train_pairs_and_search_an_index(folder, tmp_path):
     texts = [f"{a} {b} {c}" for a in words for b in words for c in words if len({a, b, c}) == 3]
     train, output, index = tmp_path / "pairs.tsv", tmp_path / "run", tmp_path / "index"
     train.write_text("".join(f"{text}\t{text.split()[-1]} {text}\n" for text in texts))
-    settings = ["--epochs", 3, "--max-length", 9, "--hard-negatives", 2, "--learning-rate", 1e-2]
+    settings = ["--epochs", 3, "--max-length", 9, "--hard-negatives", 2, "--learning-rate", 3e-3]
     settings += ["--batch-size", 8]
     printed("train-pairs", "--model", folder, "--train", train, "--output", output, *settings)
     scores = json.loads((output / "result.json").read_text())["scores"]

@@ -93,6 +93,12 @@ class BertLayer(ConfiguredLayer):
         if positions is None and parts.positions.in_attention:
             positions = parts.positions.copy(dtype, name="positions").for_layer()
         self.group = group
+
+        def drawn():
+            return DrawnKernel(stddev=config.initializer_range)
+
+        # Its seed is drawn before those of attention, which keeps the values of a random seed.
+        kernel = drawn() if architecture is None else None
         self.attention = BertAttention(
             heads,
             key_dim,
@@ -106,18 +112,17 @@ class BertLayer(ConfiguredLayer):
             dtype=dtype,
         )
 
-        def dense(units, activation=None, name="dense"):
-            kernel = DrawnKernel(stddev=config.initializer_range)
+        def dense(units, kernel, activation=None, name="dense"):
             return FlatDense(units, activation, kernel_initializer=kernel, name=name, dtype=dtype)
 
         if architecture is None:
-            self.attention_output = dense(width)
+            self.attention_output = dense(width, kernel)
             self.attention_norm = parts.new_norm("LayerNorm", dtype)
-            self.intermediate = dense(inner, get_activation(config.hidden_act))
-            self.output_dense = dense(width)
+            self.intermediate = dense(inner, drawn(), get_activation(config.hidden_act))
+            self.output_dense = dense(width, drawn())
             self.output_norm = parts.new_norm("LayerNorm", dtype)
         else:
-            self.attention_output = dense(width, name="output")
+            self.attention_output = dense(width, drawn(), name="output")
             self.ffn_before, self.ffn = parts.feed_forward.networks(width, inner, dtype)
             self.attention_norm = parts.new_norm("attention_norm", dtype)
             self.ffn_norm = parts.new_norm("ffn_norm", dtype)
