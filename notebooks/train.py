@@ -3,7 +3,7 @@
 `trainings/NAME.py` holds VARIANTS, functions by name; each takes a seed, trains, and returns its
 measurements as a dict. Every variant and seed runs in a process of its own, on one core. The
 results go to `trainings/NAME.json`, which `claims.trained` reads; those that are there already are
-kept, so the same command goes on where it stopped.
+kept, so the same command resumes where it stopped.
 """
 
 import argparse

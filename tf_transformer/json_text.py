@@ -2,6 +2,8 @@
 
 import json
 
+from tf_transformer.errors import ArgumentError
+
 
 def parse_json(text, parse_float=None):
     """Parse JSON; raise `json.JSONDecodeError` for anything else and for duplicate keys."""
@@ -14,6 +16,13 @@ def parse_json(text, parse_float=None):
         raise
     except ValueError as error:
         raise json.JSONDecodeError(str(error), "", 0) from None
+
+
+def check_format(content, known, remedy, place):
+    """Refuse the content of a file whose format is not the known one of this version."""
+    if content["format"] != known:
+        got = f"{content['format']}, written by version {content['version']}"
+        raise ArgumentError("path", f"format {known}", got, remedy, place=place)
 
 
 def _distinct(pairs):

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.translation.train_variant FOLDER SETTINGS`: SETTINGS are fields of `Preset` as
 JSON, and the preset that they change. Writes FOLDER/result.json; a training that was interrupted
-goes on.
+is resumed.
 """
 
 import csv

@@ -5,7 +5,7 @@ three seeds on the English-Chinese corpus, without its test split, and scores it
 from training: those as long as the ones trained on, and longer ones. Two trainings run at once, one
 core each.
 
-Resumable: the same command goes on where it stopped. results/scores/variants.json keeps the result
+Resumable: the same command resumes where it stopped. results/scores/variants.json keeps the result
 of every finished training, FOLDER the trainings in progress. Writes variants.md and variants.png
 beside it, of the variants whose seeds are all finished.
 """

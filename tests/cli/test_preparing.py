@@ -31,6 +31,16 @@ def test_prepare_says_what_there_is_and_what_comes_next(prepared):
     )
 
 
+def test_an_interrupted_prepare_says_how_to_resume(pairs, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tf_transformer.data.prepare_pairs", interrupted)
+    done = command_here("prepare", "--tsv", pairs, "--output", tmp_path / "pairs")
+    assert done.returncode == 130
+    assert b"Finished parts are kept. Run the same command again to resume." in done.stderr
+
+
 def test_a_run_on_shards_trains_resumes_and_is_described(prepared, tmp_path):
     folder, run = prepared[0], tmp_path / "run"
     done = command_here(

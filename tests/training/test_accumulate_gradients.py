@@ -91,14 +91,15 @@ def with_dropout_off(**changes):
     return bert.BertConfig(**{**vars(CONFIG), **off, **changes})
 
 
-def trained(make, parts):
+def trained(make, parts, calls=1):
     """Losses, accuracies and weights of three steps."""
     keras.utils.set_random_seed(1)
     model, x, y, loss = make()
     metrics = {name: [MaskedAccuracy()] for name in loss} if isinstance(loss, dict) else None
     optimizer = FusedAdam(1e-2, epsilon=1e-3, global_clipnorm=0.5, use_ema=True)
     model.compile(optimizer, loss, metrics=metrics or [MaskedAccuracy()], jit_compile=False)
-    accumulate_gradients(model, parts)
+    for _ in range(calls):
+        accumulate_gradients(model, parts)
     data = tf.data.Dataset.from_tensors((x, y)).repeat()
     history = model.fit(data, steps_per_epoch=1, epochs=3, verbose=0, shuffle=False).history
     return history, model.get_weights(), int(optimizer.iterations)
@@ -126,6 +127,15 @@ def test_they_are_those_of_the_whole_batch(make):
         np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
     for one, other in zip(found_weights, weights, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+def test_a_second_call_replaces_the_first():
+    """A model that is compiled and trained again keeps its `train_step`."""
+    found, weights, steps = trained(classes_in_a_column, 3, calls=2)
+    expected, expected_weights, _ = trained(classes_in_a_column, 3)
+    assert steps == 3 and found == expected
+    for one, other in zip(weights, expected_weights, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow

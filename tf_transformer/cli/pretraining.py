@@ -71,7 +71,8 @@ def _new_run(options):
         learning_rate = 5e-4
     preset = new_preset(options, PRETRAINING_PRESETS, peak_learning_rate=learning_rate)
     vocabulary, start = (
-        path and str(Path(path).resolve()) for path in (options.vocabulary, options.start)
+        None if path is None else str(Path(path).resolve())
+        for path in (options.vocabulary, options.start)
     )
     folder = new_folder(options, f"runs/bert-{preset.name}", "pretrain")
     if current_workers().is_chief and folder.is_dir() and any(folder.iterdir()):

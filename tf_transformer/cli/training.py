@@ -252,7 +252,7 @@ def _prepare(options):
             progress=_Progress(),
         )
     except KeyboardInterrupt:
-        print("\nWhat is done is kept. Go on with the same command.", file=sys.stderr)
+        print("\nFinished parts are kept. Run the same command again to resume.", file=sys.stderr)
         raise
     pairs = PreparedPairs(options.output)
     print(

@@ -171,7 +171,10 @@ def _translate_to_file(translator, source, target, most, *, beam=False, sample=N
             counted=functools.partial(_warn, most),
         )
     except KeyboardInterrupt:
-        print("\nThe translations so far are kept. Resume with the same command.", file=sys.stderr)
+        print(
+            "\nThe translations so far are kept. Run the same command again to resume.",
+            file=sys.stderr,
+        )
         raise
 
 

@@ -67,8 +67,8 @@ def _is_alive(process):
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's
-        pass
+    except (OSError, OverflowError):
+        pass  # another user's process, or not a process number: its files are left alone
     return True
 
 

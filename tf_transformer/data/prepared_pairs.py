@@ -14,7 +14,7 @@ from tf_transformer.data.batches import BucketedBatches
 from tf_transformer.data.files import replacing
 from tf_transformer.data.readers import read_tsv
 from tf_transformer.errors import ArgumentError, MissingFileError
-from tf_transformer.json_text import parse_json
+from tf_transformer.json_text import check_format, parse_json
 from tf_transformer.tokenizers import Tokenizer
 
 FORMAT = 1
@@ -54,14 +54,7 @@ class PreparedPairs:
             raise MissingFileError("prepared", "a folder that tf-transformer prepare wrote", folder)
         try:
             self.manifest = parse_json(path.read_bytes())
-            if self.manifest["format"] != FORMAT:
-                raise ArgumentError(
-                    "path",
-                    f"format {FORMAT}",
-                    f"{self.manifest['format']}, written by version {self.manifest['version']}",
-                    "Prepare the data again.",
-                    place=path,
-                )
+            check_format(self.manifest, FORMAT, "Prepare the data again.", path)
             self.shards = [_shard(shard, path) for shard in self.manifest["shards"]]
             self.vocabulary  # noqa: B018  raises if it is missing
         except ArgumentError:

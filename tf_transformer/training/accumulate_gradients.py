@@ -40,7 +40,8 @@ def accumulate_gradients(model, parts):
         raise ArgumentError("accumulate", "at least 1 part of a batch", parts)
     if parts == 1:
         return
-    step_of_part = model.train_step
+    # After an earlier call, for example by a first `fine_tune`, not the parts of a part.
+    step_of_part = getattr(model.train_step, "step_of_part", model.train_step)
 
     def train_step(data):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
@@ -67,6 +68,7 @@ def accumulate_gradients(model, parts):
         optimizer.apply_gradients(zip([total / parts for total in sums], variables, strict=True))
         return model.get_metrics_result()
 
+    train_step.step_of_part = step_of_part
     model.train_step = train_step
 
 

@@ -117,6 +117,14 @@ def test_weights_decay_but_biases_and_normalization_do_not(learned):
         assert exempt == {"bias", "gamma", "beta"}
 
 
+def test_the_warm_up_ends_before_the_last_step(learned):
+    run, _ = learned
+    for share, steps in ((0.0, 0), (0.5, 2), (1.0, 4)):
+        preset = run.preset.with_changes({"warmup_share": share})
+        schedule = LanguageModelRun(run.folder, run.source, preset).schedule(total_steps=5)
+        assert schedule.warmup_steps == steps
+
+
 def test_folders_without_such_a_run(tmp_path):
     with pytest.raises(FileNotFoundError, match="no run.json"):
         LanguageModelRun.open(tmp_path)

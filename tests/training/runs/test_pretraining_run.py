@@ -180,6 +180,8 @@ def test_a_start_that_does_not_fit(tmp_path):
         small_pretraining(tmp_path, start=start, vocabulary="vocab.txt")
     with pytest.raises(FileNotFoundError, match="start: expected the folder of a checkpoint"):
         small_pretraining(tmp_path, start=tmp_path / "strat")
+    with pytest.raises(FileNotFoundError, match="tokenizer.json"):  # not a new vocabulary
+        small_pretraining(tmp_path, vocabulary="").train()
     (start / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="model.safetensors"):
         small_pretraining(tmp_path, start=start, lengths=(11,)).train()

@@ -17,7 +17,7 @@ from tf_transformer.export.saving import model_card, save_module
 from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
 from tf_transformer.generation import Ensemble
 from tf_transformer.generation.decoding_rules import IMPOSSIBLE
-from tf_transformer.json_text import parse_json
+from tf_transformer.json_text import check_format, parse_json
 from tf_transformer.models import Transformer
 from tf_transformer.models.sizes import check_vocabulary
 
@@ -265,14 +265,7 @@ def read_description(path):
         )
     try:
         description = parse_json(file.read_bytes())
-        if description["format"] != FORMAT:
-            raise ArgumentError(
-                "path",
-                f"format {FORMAT}",
-                f"{description['format']}, written by version {description['version']}",
-                "Export it again with this version.",
-                place=path,
-            )
+        check_format(description, FORMAT, "Export it again with this version.", path)
         missing = _REQUIRED - description.keys()
         if missing:
             raise ArgumentError(

@@ -74,15 +74,18 @@ class PretrainingRun(TextRun):
         self.start = start
 
     def _others(self):
-        return {
-            "vocabulary": self.vocabulary and str(self.vocabulary),
-            "start": self.start and str(self.start),
-        }
+        paths = {"vocabulary": self.vocabulary, "start": self.start}
+        return {name: None if path is None else str(path) for name, path in paths.items()}
 
     @staticmethod
     def _read_others(settings, now):
         paths = {name: settings[name] for name in ("vocabulary", "start")}
-        return {name: path and now(path) for name, path in paths.items()}
+        return {name: None if path is None else now(path) for name, path in paths.items()}
+
+    @property
+    def _given_vocabulary(self):
+        """The path of a vocabulary that is not trained, or None."""
+        return self.vocabulary if self.start is None else self.start
 
     @functools.cached_property
     def next_sentence(self):
@@ -109,7 +112,7 @@ class PretrainingRun(TextRun):
 
     def _facts(self):
         """What several workers must agree on, see `Workers.agree`."""
-        if not (self.has_begun or self.start or self.vocabulary):
+        if not self.has_begun and self._given_vocabulary is None:
             return super()._facts()
         tokenizer = self.tokenizer
         tokens = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
@@ -124,8 +127,8 @@ class PretrainingRun(TextRun):
 
     def _train_tokenizer(self):
         """The vocabulary of a new run."""
-        if self.start or self.vocabulary:
-            return read_bert_vocabulary(self.start or self.vocabulary, self.preset.lowercase)
+        if self._given_vocabulary is not None:
+            return read_bert_vocabulary(self._given_vocabulary, self.preset.lowercase)
         return WordPieceTokenizer.train(
             [sentence for document in self.train_documents for sentence in document],
             self.preset.vocab_size,

@@ -134,7 +134,8 @@ def resumable_fit(
         raise
     finally:
         for history in histories:
-            # Keras closes it only on normal completion; before 3.11 it opens it in training.
+            # Keras closes it only on normal completion. Before 3.11 the attribute does not exist
+            # until training begins.
             if getattr(history, "csv_file", None) is not None:
                 history.csv_file.close()
     workers.leave()  # the chief has written the file

@@ -14,7 +14,7 @@ from tf_transformer.data import TextSource, split_documents
 from tf_transformer.data.files import locked, replacing
 from tf_transformer.distribution.workers import current_workers, together
 from tf_transformer.errors import ArgumentError, MissingFileError
-from tf_transformer.json_text import parse_json
+from tf_transformer.json_text import check_format, parse_json
 from tf_transformer.tokenizers import Tokenizer
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks import MovingAverage, load_weights
@@ -99,14 +99,7 @@ class Run:
             raise MissingFileError("folder", "the folder of a run", got, place=folder)
         try:
             settings = parse_json(path.read_bytes())
-            if settings["format"] != FORMAT:
-                raise ArgumentError(
-                    "path",
-                    f"format {FORMAT}",
-                    f"{settings['format']}, written by version {settings['version']}",
-                    "Retrain, or install that version.",
-                    place=path,
-                )
+            check_format(settings, FORMAT, "Retrain, or install that version.", path)
             if settings["kind"] != cls.kind:
                 raise ArgumentError(
                     "folder",
@@ -318,7 +311,7 @@ class TextRun(Run):
 
     def schedule(self, total_steps):
         """Return the learning rate schedule."""
-        warmup = int(self.preset.warmup_share * total_steps)
+        warmup = min(int(self.preset.warmup_share * total_steps), total_steps - 1)
         return WarmUpLinearDecay(self.preset.peak_learning_rate, warmup, total_steps)
 
     def _optimizer(self, schedule):
