@@ -349,13 +349,13 @@ FAULTS = [
             "export/compile_for.py",
             "fits = (rows <= self._rows[-1]) & (length <= self._lengths[-1])",
             "fits = rows <= self._rows[-1]",
-            "export/test_small_batches.py",
+            "export/test_bucketed_function.py",
         ),
         (
             "export/compile_for.py",
             "for size, sizes in ((rows, self._rows), (length, self._lengths))",
             "for size, sizes in ((length, self._rows), (rows, self._lengths))",
-            "export/test_small_batches.py",
+            "export/test_bucketed_function.py",
         ),
         # training, compression, int8
         (

@@ -122,7 +122,7 @@ def test_several_processes_give_the_same(file, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_embedded_corpus_keeps_its_split_and_vocabulary(tmp_path, monkeypatch):
+def test_an_included_corpus_keeps_its_split_and_vocabulary(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LINES", 6000)
     monkeypatch.setattr(module, "_PAIRS", 9000)
     source = PairSource(corpus="fr-en")

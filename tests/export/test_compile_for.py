@@ -59,6 +59,15 @@ def test_an_axis_of_the_results_is_cut_to_the_length():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+def test_results_without_a_batch_axis_stay_whole():
+    facts = {"width": tf.constant(3), "names": tf.constant([5, 6])}
+    compiled = compile_for(lambda x: {"double": 2 * x, **facts}, IDS, [2], [4])
+    for shape in ((1, 3), (3, 5)):  # a program, and the plain graph
+        found = compiled(tf.ones(shape, tf.int32))
+        assert found["double"].shape == shape
+        assert int(found["width"]) == 3 and found["names"].numpy().tolist() == [5, 6]
+
+
 def test_the_plain_graph_answers_until_a_program_is_ready(monkeypatch):
     may_compile, warm_up = threading.Event(), BucketedFunction.warm_up
 

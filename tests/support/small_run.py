@@ -5,7 +5,7 @@ from tf_transformer.training import PRESETS, TrainingRun
 
 
 def small_run(folder, epochs=2, pairs=300):
-    """Return a run on a few sentences of the embedded corpus, in `folder`/run."""
+    """Return a run on a few sentences of the included corpus, in `folder`/run."""
     lines = [f"{source}\t{target}\n" for source, target in load_corpus("en-fr")[:pairs]]
     file = folder / "pairs.tsv"
     file.write_text("".join(lines), encoding="utf-8")

@@ -11,7 +11,7 @@ from tf_transformer.tokenizers import BPETokenizer, GraphTokenizer, Tokenizer
 
 @pytest.fixture(scope="session")
 def corpus_texts():
-    """Every sentence of both embedded corpora, by language."""
+    """Every sentence of both included corpora, by language."""
     english_zh, chinese = zip(*load_corpus("en-zh"), strict=True)
     english_fr, french = zip(*load_corpus("en-fr"), strict=True)
     return {"en": english_zh + english_fr, "zh": chinese, "fr": french}

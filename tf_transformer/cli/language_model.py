@@ -22,11 +22,11 @@ def add_commands(commands):
         "--text",
         nargs="+",
         metavar="FILE",
-        help="UTF-8, gzipped or not, a blank line between documents (default: the embedded English "
+        help="UTF-8, gzipped or not, a blank line between documents (default: the included English "
         "sentences, each a document)",
     )
     texts.add_argument(
-        "--corpus", help="the first language of an embedded corpus: en-zh, zh-en, en-fr or fr-en"
+        "--corpus", help="the first language of an included corpus: en-zh, zh-en, en-fr or fr-en"
     )
     presets = "small, minutes on two cores (default); tiny, seconds"
     add_run_arguments(train, presets, "runs/lm-TEXT-PRESET", "gpt2")

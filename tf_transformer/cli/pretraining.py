@@ -22,7 +22,7 @@ def add_commands(commands):
         "--text",
         nargs="+",
         metavar="FILE",
-        help="one sentence per line, a blank line between documents (default: the embedded English "
+        help="one sentence per line, a blank line between documents (default: the included English "
         "sentences, each a document)",
     )
     pretrain.add_argument(

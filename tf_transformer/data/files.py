@@ -94,6 +94,8 @@ def _reserve(beside, size, path):
 
 def _flush(path):
     """Wait until a file or the names in a folder are on the disk."""
+    if os.name != "posix":  # Windows opens no folder, and flushes no file that is only read
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

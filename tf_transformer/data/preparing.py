@@ -223,7 +223,7 @@ def prepare_pairs(
     validation.tsv, test.tsv  pairs that share no sentence, on either side, with the others
 
     Args:
-        source: `PairSource`. An embedded corpus keeps its test and validation sets; from files, a
+        source: `PairSource`. An included corpus keeps its test and validation sets; from files, a
             50th of the pairs, at most 2,000, is held out for each.
         folder: str or Path, the folder to write.
         subword: str, "bpe", "wordpiece" or "unigram".
@@ -300,7 +300,7 @@ def _check_settings(path, settings):
 
 
 def _parts(source, work):
-    """Return the parts of a source; an embedded corpus is written to a file."""
+    """Return the parts of a source; an included corpus is written to a file."""
     if not source.corpus:
         return cut_into_parts(source.files, _LINES)
     pairs, path = source.load(), work / "corpus.tsv"

@@ -1,4 +1,4 @@
-"""Readers of pair files and of the embedded corpora."""
+"""Readers of pair files and of the included corpora."""
 
 import contextlib
 import gzip
@@ -185,7 +185,7 @@ _REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
 
 
 def load_corpus(name):
-    """Read an embedded corpus of sentence pairs from Tatoeba (CC-BY 2.0 FR).
+    """Read an included corpus of sentence pairs from Tatoeba (CC-BY 2.0 FR).
 
     Many sentences appear in several pairs with different translations: split the pairs with
     `split_pairs` to keep test sentences out of training.
@@ -211,7 +211,7 @@ def load_corpus(name):
 
 
 def load_attributions(name):
-    """Read the attribution of each sentence pair of an embedded corpus.
+    """Read the attribution of each sentence pair of an included corpus.
 
     The license requires this text wherever the sentences are redistributed; see
     `corpora/README.md`.

@@ -1,4 +1,4 @@
-"""Sources of texts and pairs: files or an embedded corpus."""
+"""Sources of texts and pairs: files or an included corpus."""
 
 import dataclasses
 from itertools import groupby
@@ -44,7 +44,7 @@ def read_documents(paths):
 
 @dataclasses.dataclass(frozen=True)
 class TextSource:
-    """One side of an embedded corpus, or text files.
+    """One side of an included corpus, or text files.
 
     Args:
         corpus: str or None, a name that `load_corpus` accepts: every distinct sentence of its first
@@ -99,7 +99,7 @@ class TextSource:
 
 @dataclasses.dataclass(frozen=True)
 class PairSource:
-    """An embedded corpus, pairs of files with one sentence per line, TSV files, or prepared shards.
+    """An included corpus, pairs of files with one sentence per line, TSV files, or prepared shards.
 
     Args:
         corpus: str or None, a name that `load_corpus` accepts, such as "en-zh".

@@ -70,7 +70,10 @@ class BucketedFunction(tf.Module):
             lambda: self._compiled(padded, *settings),
             lambda: self._plain(padded if self._at_once else inputs, *settings),
         )
-        return tf.nest.map_structure(lambda x: x[:rows], outputs)
+        # A result without a batch axis, such as a table, stays whole.
+        return tf.nest.map_structure(
+            lambda x: x if x.shape[:1].is_fully_defined() else x[:rows], outputs
+        )
 
     def warm_up(self, rows, length):
         """Compile the program for the bucket of a batch.

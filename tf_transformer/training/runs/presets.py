@@ -193,7 +193,7 @@ class Preset(ModelPreset):
 
 
 PRESETS = {
-    # Minutes on two cores: sized for the embedded corpora, the best parts of
+    # Minutes on two cores: sized for the included corpora, the best parts of
     # benchmarks/results/scores/variants.md. A Macaron block has two networks of half the width.
     "small": Preset(
         name="small",
@@ -281,7 +281,7 @@ class LanguageModelPreset(ModelPreset):
 
 
 LANGUAGE_MODEL_PRESETS = {
-    # Minutes on two cores: sized for the embedded corpora or some megabytes of text.
+    # Minutes on two cores: sized for the included corpora or some megabytes of text.
     "small": LanguageModelPreset(
         name="small",
         vocab_size=4000,
@@ -366,7 +366,7 @@ class PretrainingPreset(BasePreset):
 
 
 PRETRAINING_PRESETS = {
-    # Minutes on two cores: sized for the embedded corpus or some megabytes of text.
+    # Minutes on two cores: sized for the included corpus or some megabytes of text.
     "small": PretrainingPreset(
         name="small",
         vocab_size=6000,
