@@ -27,6 +27,7 @@ from tf_transformer import (
 )
 from tf_transformer.models.bert.attention import PaddedLayout
 from tf_transformer.models.bert.encoder import BertLayer
+from tf_transformer.models.bert.heads import BertLMHead
 
 pytestmark = pytest.mark.one_of(3)  # of the cases of each test
 
@@ -64,7 +65,15 @@ def test_a_keras_file_and_a_config_hold_the_architecture(choice, tmp_path):
         assert type(part).from_config(config).get_config() == config
 
 
+def test_a_config_holds_the_positions_of_a_layer():
+    layer = BertLayer(CONFIG, architecture=Architecture(), positions=RotaryPositions(base=500.0))
+    again = BertLayer.from_config(json.loads(json.dumps(layer.get_config())))
+    assert again.attention.positions.base == 500.0
+
+
 def test_what_does_not_fit():
+    with pytest.raises(ValueError, match="architecture"):  # of Keras: a head has none
+        BertLMHead(CONFIG, architecture=Architecture())
     with pytest.raises(ValueError, match="architecture: expected None or an Architecture, got {}"):
         bert.Bert(CONFIG, architecture={})
     with pytest.raises(ValueError, match="at least 7 positions, .* got 6 of LearnedPositions"):

@@ -160,7 +160,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         if "architecture" in changes:
             raise ArgumentError(
                 "architecture",
-                (f"none for {cls.__name__}.from_pretrained, since a checkpoint has one already"),
+                f"none for {cls.__name__}.from_pretrained, since a checkpoint has one already",
                 f"{changes['architecture']!r}",
             )
         file, config, architecture, has = read_checkpoint(

@@ -21,7 +21,7 @@ from tf_transformer.layers.feed_forwards import FeedForward
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.norms import LayerNorm
-from tf_transformer.layers.positions import LearnedPositions
+from tf_transformer.layers.positions import LearnedPositions, part_config, with_part
 from tf_transformer.models.bert.attention import (
     BertAttention,
     DrawnKernel,
@@ -75,10 +75,10 @@ class ConfiguredLayer(NotesLayer, keras.layers.Layer):
 class BertLayer(ConfiguredLayer):
     """Self-attention and a feed-forward network, each joined to its input with dropout and a norm.
 
-    Devlin et al. 2019, section 3, whose variables are named as in the published checkpoints, from
-    `attention/self/query/kernel` to `output/LayerNorm/beta`. With an `architecture` the sublayers
-    are as in `layers.EncoderLayer`, except BERT's dropout of attention weights and initialization
-    of attention. Its feed-forward networks keep the initialization of Keras, whose standard
+    Devlin et al. 2019, section 3. Its variables are named as in the published checkpoints, from
+    `attention/self/query/kernel` to `output/LayerNorm/beta`. With an `architecture`, the sublayers
+    are those of `layers.EncoderLayer`; the dropout of attention weights and the initialization of
+    attention are BERT's. Feed-forward networks keep the initialization of Keras, whose standard
     deviation is 0.023 in the size of BERT-base.
     """
 
@@ -192,7 +192,12 @@ class BertLayer(ConfiguredLayer):
         return rows, weights
 
     def get_config(self):
-        return {**super().get_config(), "group": self.group}
+        positions = part_config(self.attention.positions)
+        return {**super().get_config(), "positions": positions, "group": self.group}
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(with_part(config))
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -11,11 +11,12 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
 from tf_transformer.functional.ids import as_ids, in_vocabulary
+from tf_transformer.layers.base_layer import NotesLayer
 from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.norms import LayerNorm
 from tf_transformer.models.bert.bert import BertWithHead
-from tf_transformer.models.bert.encoder import ConfiguredLayer
+from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.text_inputs import dense_inputs
 
 
@@ -44,15 +45,15 @@ def answers_of(logits, config):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertLMHead(ConfiguredLayer):
+class BertLMHead(NotesLayer, keras.layers.Layer):
     """LayerNorm(act(x W + b)) times the table of word embeddings, plus a bias per word.
 
     Devlin et al. 2019, section 3.1, task 1, and `get_masked_lm_output` in the published code.
     """
 
     def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
-        config = self.config
+        super().__init__(**kwargs)
+        self.config = config = BertConfig.of(config)
         self.dense = FlatDense(
             config.embedding_width,
             get_activation(config.hidden_act),
@@ -74,6 +75,9 @@ class BertLMHead(ConfiguredLayer):
         rows = self.norm(self.dense(rows))  # (M, E)
         logits = tf.matmul(rows, tf.cast(table, rows.dtype), transpose_b=True)
         return tf.cast(logits, tf.float32) + tf.cast(self.output_bias, tf.float32)  # (M, V)
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -97,7 +101,6 @@ class BertForMaskedLM(BertWithHead):
         ValueError: If the config has its own output layer, `tie_word_embeddings=False`.
 
     Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = BertForMaskedLM(BertConfig(13, 8, 2, 2, 16))
         >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape.as_list()
         [1, 3, 13]
@@ -114,7 +117,7 @@ class BertForMaskedLM(BertWithHead):
                 f"True for {type(self).__name__}, whose output layer is the table of word "
                 "embeddings",
                 "False",
-                ("If the checkpoint has the same numbers in both, pass tie_word_embeddings=True."),
+                "If the checkpoint has the same numbers in both, pass tie_word_embeddings=True.",
             )
         self.predictions = BertLMHead(self.config, name="predictions", dtype=self.dtype_policy)
 
@@ -178,7 +181,6 @@ class BertForNextSentencePrediction(BertWithHead):
         float32 tensor (B, 2), logits: 0 = it follows, 1 = it is a random segment.
 
     Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = BertForNextSentencePrediction(BertConfig(13, 8, 2, 2, 16))
         >>> ids, types = tf.constant([[2, 7, 3, 5, 3]]), tf.constant([[0, 0, 0, 1, 1]])
         >>> model({"input_ids": ids, "token_type_ids": types}).shape.as_list()
@@ -219,7 +221,6 @@ class BertForPreTraining(BertForMaskedLM):
         `seq_relationship_logits` (B, 2): 0 = it follows, 1 = it is a random segment.
 
     Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = BertForPreTraining(BertConfig(13, 8, 2, 2, 16))
         >>> logits = model({"input_ids": tf.constant([[2, 7, 3]])})
         >>> logits["seq_relationship_logits"].shape.as_list()
@@ -264,7 +265,6 @@ class BertForQuestionAnswering(BertWithHead):
         dict of float32 logits: `start_logits` (B, T) and `end_logits` (B, T).
 
     Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = BertForQuestionAnswering(BertConfig(13, 8, 2, 2, 16))
         >>> model({"input_ids": tf.constant([[2, 7, 3]])})["start_logits"].shape.as_list()
         [1, 3]
@@ -307,7 +307,6 @@ class BertForSequenceClassification(BertWithHead):
         ValueError: If the config has no labels or no pooler; see also `Bert`.
 
     Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = BertForSequenceClassification(BertConfig(13, 8, 2, 2, 16, labels=("no", "yes")))
         >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape.as_list()
         [1, 2]
@@ -359,7 +358,6 @@ class BertForTokenClassification(BertWithHead):
         ValueError: If the config has no labels; see also `Bert`.
 
     Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = BertForTokenClassification(BertConfig(13, 8, 2, 2, 16, labels=("no", "yes")))
         >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape.as_list()
         [1, 3, 2]
@@ -405,7 +403,6 @@ class UniLM(BertForMaskedLM):
 
     Example:
         >>> from tf_transformer.generation import greedy_decode
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = UniLM(BertConfig(13, 8, 2, 2, 16))
         >>> state = model.start(tf.constant([[2, 7, 3]]), max_length=4)
         >>> greedy_decode(

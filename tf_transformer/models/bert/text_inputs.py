@@ -21,6 +21,7 @@ from tf_transformer.tokenizers.graph.models import GraphWordPiece
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+_EXPECTED = "a dict of input_ids and optionally token_type_ids and attention_mask"
 
 
 def dense_inputs(inputs):
@@ -31,9 +32,7 @@ def dense_inputs(inputs):
     """
     if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
         got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
-        raise ArgumentError(
-            "inputs", "a dict of input_ids and optionally token_type_ids and attention_mask", got
-        )
+        raise ArgumentError("inputs", _EXPECTED, got)
     ids = inputs["input_ids"]
     found = {
         name: _mask(x) if name == "attention_mask" else as_ids(x, name)
@@ -71,11 +70,7 @@ def checked_inputs(inputs):
     """`(ids, types, mask)`: two int32 or int64 (B, T); None, or bool, True = may attend."""
     inputs = dense_inputs(inputs)
     if set(inputs) - set(INPUTS):
-        raise ArgumentError(
-            "inputs",
-            "a dict of input_ids and optionally token_type_ids and attention_mask",
-            sorted(inputs),
-        )
+        raise ArgumentError("inputs", _EXPECTED, sorted(inputs))
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
     types = inputs.get("token_type_ids", tf.zeros_like(ids))
     ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
