@@ -26,7 +26,8 @@ from tiny_bert import tiny_folder
 from tf_transformer.data import PreparedPairs, load_labelled_texts
 from tf_transformer.data.files import locked, map_array, replacing
 from tf_transformer.export.loading import load_saved_model
-from tf_transformer.models.bert import Bert
+from tf_transformer.layers import Architecture, Positional_Encoding
+from tf_transformer.models.bert import Bert, BertConfig
 from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, TensorflowFile
 from tf_transformer.models.bert.sentence_encoder import read_pooling
 from tf_transformer.tokenizers import TokenizerFile, train_subwords
@@ -184,6 +185,20 @@ def test_sizes_far_beyond_the_weights(tmp_path, changes):
     message = "expected the sizes of a model with at most|expected at most|at most 100,000"
     with pytest.raises(ValueError, match=message):
         Bert.from_pretrained(folder)
+
+
+def test_a_computed_table_far_beyond_the_weights(tmp_path):
+    config = BertConfig(11, 6, 1, 3, 7, max_position_embeddings=5)
+    model = Bert(config, architecture=Architecture(Positional_Encoding(9)))
+    model.build()
+    model.save_pretrained(tmp_path)
+    assert Bert.from_pretrained(tmp_path).architecture == model.architecture
+    file = tmp_path / "config.json"
+    content = json.loads(file.read_text())
+    content["architecture"]["positions"]["max_position"] = 10**12
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="expected the sizes of a model with at most"):
+        Bert.from_pretrained(tmp_path)
 
 
 class Bomb:

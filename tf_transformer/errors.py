@@ -1,4 +1,7 @@
-"""The errors for wrong input of the caller; any other exception is a bug."""
+"""Errors for invalid input from the caller, and checks that raise them.
+
+Any other exception is a bug.
+"""
 
 import dataclasses
 import difflib

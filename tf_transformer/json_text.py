@@ -1,5 +1,6 @@
 """JSON from untrusted files."""
 
+import collections
 import json
 
 from tf_transformer.errors import ArgumentError
@@ -29,7 +30,6 @@ def _distinct(pairs):
     """A dict of pairs with distinct keys; for duplicates, Python would use the last value."""
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"The key {twice!r} occurs twice")
+        [(key, _)] = collections.Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"The key {key!r} occurs twice")
     return content

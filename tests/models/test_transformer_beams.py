@@ -42,9 +42,11 @@ def made(vocabularies=(11, 13), seed=6, **options):
     return randomize(model, seed)
 
 
+JITS = {"no XLA inside": False, "XLA inside": True}
 MODELS = {
     "plain": lambda: made(),
     "shared embeddings": lambda: made((13, 13), share_embeddings=True),
+    "no XLA inside": lambda: made(),
     "XLA inside": lambda: made(),
     **{
         type(part).__name__: lambda part=part: made(architecture=Architecture(part), seed=10)
@@ -113,7 +115,7 @@ def uncached(model, beams, **options):
 @pytest.mark.parametrize("name", MODELS)
 def test_cached_is_uncached(name, beams):
     model = MODELS[name]()
-    with attention_plan(jit=name == "XLA inside"):
+    with attention_plan(jit=JITS.get(name, "auto")):
         ids, scores = cached(model, beams)
         expected_ids, expected_scores = uncached(model, beams)
     np.testing.assert_array_equal(ids, expected_ids)

@@ -170,7 +170,7 @@ def _of_any_size(nest):
     return tf.nest.map_structure(lambda x: tf.TensorShape([None] * x.shape.rank), nest)
 
 
-def decode_tokens(
+def _decode_tokens(
     choose, candidates, step, state, batch_size, rules, resize=None, jit_compile=False
 ):
     """Feed back the chosen tokens until every sentence has ended."""
@@ -259,7 +259,7 @@ def greedy_decode(
         >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
         [[2, 3, 0, 0, 0]]
     """
-    return decode_tokens(
+    return _decode_tokens(
         lambda logits, ids, position: ids[:, 0],
         1,
         step,
@@ -341,7 +341,7 @@ def sample_decode(
         drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
         return tf.gather(ids, drawn, batch_dims=1)
 
-    return decode_tokens(
+    return _decode_tokens(
         choose,
         None if tf.is_tensor(top_k) else top_k,
         step,

@@ -169,7 +169,10 @@ class NotesLayer(WholeState):
         return tensors
 
     def compute_mask(self, inputs, previous_mask=None):
-        """Return the Keras mask of the first argument; `previous_mask` is the argument `mask`."""
+        """Return the Keras mask of the first argument.
+
+        `previous_mask`, for which Keras passes the argument `mask`, is not used.
+        """
         del previous_mask
         return getattr(inputs, "_keras_mask", None)
 

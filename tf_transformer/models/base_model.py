@@ -44,8 +44,7 @@ class BaseModel(WholeState, keras.Model):
         >>> model.save("line.h5")
         Traceback (most recent call last):
         tf_transformer.errors.ArgumentError: filepath: expected a name that ends in ".keras", got
-        "line.h5". For the weights
-        alone use save_weights("line.weights.h5").
+        "line.h5". For the weights alone use save_weights("line.weights.h5").
     """
 
     input_signature = None

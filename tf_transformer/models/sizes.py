@@ -4,9 +4,15 @@ Axes: V vocabulary.
 """
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.layers.positions import LearnedPositions, ShawPositions, T5Positions
+from tf_transformer.layers.positions import (
+    LearnedPositions,
+    Positional_Encoding,
+    ShawPositions,
+    T5Positions,
+)
 
 _SLACK = 2**16  # numbers
+_FREE = 2**24  # numbers of a table that is computed
 
 
 def check_sizes(source, found, embedded, width, key_dim, layers, architecture=None):
@@ -24,6 +30,8 @@ def check_sizes(source, found, embedded, width, key_dim, layers, architecture=No
         fewest += part.num_buckets
     elif isinstance(part, LearnedPositions):
         fewest += part.max_position * width
+    elif isinstance(part, Positional_Encoding):  # its table is not in the file
+        fewest += max(part.max_position * width - _FREE, 0)
     if fewest > 4 * found + _SLACK:
         raise ArgumentError(
             "path",
