@@ -47,5 +47,5 @@ def test_the_layer_adds_the_codes_from_start_on(start):
 
 
 def test_a_table_without_positions_is_refused():
-    with pytest.raises(ValueError, match="max_position: expected at least 1, got 0"):
+    with pytest.raises(ValueError, match="max_position: expected an integer of at least 1, got 0"):
         Positional_Encoding(max_position=0)

@@ -3,6 +3,8 @@
 Axes: B batch, N heads, T queries, S keys, D model width or distances, H head width.
 """
 
+from numbers import Integral
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -154,6 +156,11 @@ class NoPositions(Positions):
     """
 
 
+def _check_max_position(number):
+    if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
+        raise ArgumentError("max_position", "an integer of at least 1", f"{number!r}")
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Positional_Encoding(Positions):
     """Add a sinusoidal encoding of its position to every token.
@@ -182,8 +189,7 @@ class Positional_Encoding(Positions):
 
     def __init__(self, max_position=2048, **kwargs):
         super().__init__(**kwargs)
-        if max_position < 1:
-            raise ArgumentError("max_position", "at least 1", max_position)
+        _check_max_position(max_position)
         self.max_position = max_position
         self._table = None
 
@@ -266,8 +272,7 @@ class LearnedPositions(Positions):
 
     def __init__(self, max_position, **kwargs):
         super().__init__(**kwargs)
-        if max_position < 1:
-            raise ArgumentError("max_position", "at least 1", max_position)
+        _check_max_position(max_position)
         self.max_position = max_position
 
     def build(self, x_shape):
