@@ -277,7 +277,10 @@ def test_wrong_tables(tables, message):
         ({"scores": (N + 1, 5)}, r"bias: expected ByDistance with scores .* got \(4, 5\)"),
         ({"scores": (1, B, N, 5)}, r"got \(1, 2, 3, 5\)"),
         ({"keys": (5, H + 1)}, "bias: expected ByDistance with keys of width 4, the width of k"),
-        ({"values": (5, H + 1)}, "bias: expected ByDistance with values of width 4, the width of v"),
+        (
+            {"values": (5, H + 1)},
+            "bias: expected ByDistance with values of width 4, the width of v",
+        ),
     ],
 )
 def test_tables_that_do_not_fit(tables, message):
