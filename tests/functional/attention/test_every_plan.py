@@ -242,6 +242,24 @@ def test_batch_and_lengths_may_be_unknown_until_the_graph_runs(plan):
                 near(one, other.numpy(), "float32")
 
 
+@every_plan
+def test_an_empty_batch_has_empty_gradients_and_its_bias_zeros(plan):
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, 3, None, 4])] * 4 + [tf.TensorSpec([None] * 4)],
+        autograph=False,
+    )
+    def graph(q, k, v, g, bias):
+        return attend_with_gradients(q, k, v, None, bias, g, **options_of(plan))
+
+    q, k, v, g = (x[:0] for x in some_inputs())
+    for bias in (tf.ones((0, 3, 7, 11)), tf.ones((1, 1, 7, 11))):
+        eager = path("eager", plan)(q, k, v, None, bias, g)
+        for output, gradients in (eager, graph(q, k, v, g, bias)):
+            assert output.shape == q.shape
+            for x, gradient in zip((q, k, v, bias), gradients, strict=True):
+                np.testing.assert_array_equal(gradient, tf.zeros_like(x))
+
+
 def test_gradients_through_the_weights_are_those_of_float64():
     q, k, v, g = some_inputs()
     up = normal(2, 3, 7, 11, seed=4)

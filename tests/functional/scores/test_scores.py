@@ -243,6 +243,13 @@ def test_an_empty_batch_or_no_queries(name, jit, batch, target):
     assert weights.shape == (batch, target, S)
 
 
+def test_without_keys_an_additive_output_is_zero():
+    q, k, v, *parameters = draw("additive")
+    output, weights = additive_attention(q, k[:, :0], v[:, :0], *parameters)
+    np.testing.assert_array_equal(output, tf.zeros((B, T, V)))
+    assert weights.shape == (B, T, 0)
+
+
 # Additive attention
 
 

@@ -17,6 +17,16 @@ def wide_dtype(x):
     return tf.float64 if x.dtype == tf.float64 else tf.float32
 
 
+def smaller(x, y):
+    """The minimum of two sizes, an int if both are."""
+    return min(x, y) if isinstance(x, int) and isinstance(y, int) else tf.minimum(x, y)
+
+
+def larger(x, y):
+    """The maximum of two sizes, an int if both are."""
+    return max(x, y) if isinstance(x, int) and isinstance(y, int) else tf.maximum(x, y)
+
+
 class Blocks:
     """Equal-sized blocks of an axis; the last one is shifted back to end with the axis.
 
@@ -26,12 +36,8 @@ class Blocks:
 
     def __init__(self, length, size):
         self.length = length
-        if isinstance(length, int) and isinstance(size, int):
-            self.size = min(size, length)
-            self.count = max(1, -(-length // size))
-        else:
-            self.size = tf.minimum(size, length)
-            self.count = tf.maximum(1, -(-length // size))
+        self.size = smaller(size, length)
+        self.count = larger(1, -(-length // size))
         self.overlap = self.count * self.size - length
 
     @classmethod
@@ -60,8 +66,7 @@ class Blocks:
         start, size = self.start(i), self.size
         if length is None:  # 1 or the full length, only known at run time
             whole = tf.shape(x)[axis]
-            start, size = tf.minimum(start, whole - 1), tf.minimum(size, whole)
-            start = tf.where(tf.equal(whole, 1), 0, start)
+            start, size = tf.where(whole > 1, start, 0), tf.minimum(size, whole)
         axis %= x.shape.rank
         sizes = shape_of(x)
         sizes[axis] = size
@@ -88,7 +93,6 @@ class Blocks:
 
 def even_size(length, most):
     """Block size for the fewest blocks of at most `most`, all about equally large."""
-    larger = max if isinstance(length, int) and isinstance(most, int) else tf.maximum
     count = larger(1, -(-length // larger(1, most)))
     return larger(1, -(-length // count))
 
@@ -124,10 +128,10 @@ class Grid:
     def __init__(self, q, keys, most_scores, query_block=None, one_head=False):
         self.rows, self.lead, self.dtype = q.shape[:-1], tf.shape(q)[:-2], wide_dtype(q)
         heads, length, _ = shape_of(merge_leading(q))
-        query_block = most_scores // keys if query_block is None else query_block
-        query_block = even_size(length, query_block)
+        most_rows = most_scores // larger(1, keys)
+        query_block = even_size(length, most_rows if query_block is None else query_block)
         self.queries = Blocks(length, query_block)
-        together = 1 if one_head else most_scores // (query_block * keys)
+        together = 1 if one_head else most_rows // query_block
         self.heads = Blocks(heads, even_size(heads, together))
         self.keys = keys
 
@@ -291,17 +295,19 @@ class OfPairs:
     def start(self):
         """See `OfQueries`."""
         (heads, _, keys), queries = shape_of(self.x), self.grid.queries
-        return self.grid.array(heads * queries.count, queries.size, keys)
+        return self.grid.array(larger(1, heads) * queries.count, queries.size, keys)
 
     def add(self, state, gradient, i, j):
         """See `OfQueries`."""
-        at = self._at[i] * self.grid.queries.count + j
-        return state.write(at, state.read(at) + gradient[0])
+        # Sums of one head, or of none: an empty batch has a block too.
+        at = tf.reduce_sum(self.grid.heads.cut(self._at, 0, i)) * self.grid.queries.count + j
+        return state.write(at, state.read(at) + tf.reduce_sum(gradient, 0))
 
     def finish(self, state):
         """See `OfQueries`."""
         (heads, _, keys), queries = shape_of(self.x), self.grid.queries
-        blocks = tf.reshape(state.stack(), (heads, queries.count, queries.size, keys))
+        blocks = state.stack()[: heads * queries.count]
+        blocks = tf.reshape(blocks, (heads, queries.count, queries.size, keys))
         return queries.join(blocks, axis=1)
 
 

@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.blocks import Blocks, shape_of, sum_to
+from tf_transformer.functional.attention.blocks import Blocks, shape_of, sum_to, wide_dtype
 from tf_transformer.functional.attention.by_distance import (
     ByDistance,
     collect,
@@ -121,7 +121,7 @@ def blockwise_attention(
     Differs from the papers: a row with all keys blocked is the plain average of all values, as in
     `whole_attention`, but without dropout.
     """
-    wide = tf.float64 if q.dtype == tf.float64 else tf.float32
+    wide = wide_dtype(q)
     by_distance = bias.cast(wide) if isinstance(bias, ByDistance) else None
     term = None
     if by_distance is None and bias is not None:
@@ -156,7 +156,7 @@ class _Tiles:
 
     def __init__(self, q, k, v, term, terms, tables, blocked, causal, dropout, *sizes):
         query_block, key_block, compiled = sizes
-        self.dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
+        self.dtype = wide_dtype(q)
         self.q, self.k, self.v = (as_factor(tensor, compiled) for tensor in (q, k, v))
         self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], self.dtype))
         self.term, self.terms = term, terms

@@ -9,7 +9,7 @@ import typing
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.blocks import shape_of
+from tf_transformer.functional.attention.blocks import shape_of, wide_dtype
 
 
 class ByDistance(tf.experimental.ExtensionType):
@@ -141,7 +141,7 @@ class ByDistance(tf.experimental.ExtensionType):
         return ByDistance(*tables, 0, self.has_gradient)
 
     def _of_keys(self, q):
-        dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
+        dtype = wide_dtype(q)
         q, table = tf.cast(q, dtype), tf.cast(self.keys, dtype)
         return tf.matmul(
             q * tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype)), table, transpose_b=True

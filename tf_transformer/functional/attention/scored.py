@@ -1,8 +1,8 @@
 """Attention with scores other than the scaled dot product: multiplicative, bilinear, additive.
 
 Axes: R heads of the whole batch, T target (query) length, S source (key) length, H width, D width
-of queries, D_k width of keys, F width of a projection, U units of the network; r, t and s are the
-sizes of a block of heads, of queries and of keys. Leading axes (batch, heads) are "...".
+of queries, D_k width of keys, F width of a projection, U units of the network; r and t are the
+sizes of a block of heads and of queries. Leading axes (batch, heads) are "...".
 """
 
 import tensorflow as tf
@@ -129,8 +129,8 @@ def bilinear_attention(q, k, v, kernel, mask=None, **options):
     return tuple(x if x is None else tf.cast(x, q.dtype) for x in results)
 
 
-# Elements of a block (r, t, S, U), 2 MiB in float32: the two in flight fit into the caches of two
-# cores.
+# Elements of a block (r, t, S, U) of more than one query, 2 MiB in float32: the two in flight fit
+# into the caches of two cores.
 _MOST_ELEMENTS = 2**19
 
 
@@ -166,7 +166,7 @@ def additive_attention(
 
     score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly
     Learning to Align and Translate", section 3.1 and appendix A.1.2. The U numbers of each pair of
-    a query and a key are computed for one tile of pairs at a time, forward and backward.
+    a query and a key are computed for one block of queries at a time, forward and backward.
 
     Args:
         q: float tensor (..., T, D).

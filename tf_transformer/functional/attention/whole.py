@@ -10,7 +10,7 @@ import itertools
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from tf_transformer.functional.attention.blocks import merge_leading, shape_of
+from tf_transformer.functional.attention.blocks import merge_leading, shape_of, wide_dtype
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.dropout import dropout_factors
 
@@ -105,7 +105,7 @@ def blocked_or_future(blocked, causal, q, k):
 
 def attention_scores(q, k, blocked, bias):
     """Q K^T / sqrt(d_k) + bias, or `BLOCKED_SCORE` where blocked; see `whole_attention`."""
-    dtype = tf.float64 if q.dtype == tf.float64 else tf.float32
+    dtype = wide_dtype(q)
     scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
     if q.dtype == dtype:  # scaling Q takes T x H products, scaling the scores T x S
         scores = product(q * scale, k, transpose_b=True)  # (..., T, S)
@@ -213,7 +213,7 @@ class _Case:
     """The arguments as both passes use them, with all leading axes merged into one."""
 
     def __init__(self, q, k, v, bias, blocked, seed, causal, rate):
-        self.wide = tf.float64 if q.dtype == tf.float64 else tf.float32
+        self.wide = wide_dtype(q)
         self.shape = tf.concat([tf.shape(q)[:-1], tf.shape(k)[-2:-1]], 0)  # of the scores
         self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], self.wide))
         self.q, self.k, self.v = (merge_leading(as_factor(x, compiled=True)) for x in (q, k, v))

@@ -11,8 +11,10 @@ from tf_transformer.functional.attention.blocks import (
     Blocks,
     Grid,
     even_size,
+    larger,
     merge_leading,
     shape_of,
+    smaller,
 )
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.rowwise import attend_by_rows
@@ -30,7 +32,7 @@ class Tiles:
         self.length, self.source = length, source
         size = even_size(length, query_block)
         self.queries = Blocks(size * -(-length // size), size)
-        self.before = _smaller(window, _larger(length, source))
+        self.before = smaller(window, larger(length, source))
         after = 0 if causal else self.before
         self.keys = size + self.before + after
         self.all_keys = self.queries.length + self.before + after
@@ -85,7 +87,7 @@ def _padded(x, axis, before, length, fill=0):
     """Pad an axis in front, and pad or cut its end, to `length`."""
     axis %= x.shape.rank
     sizes = shape_of(x)
-    sizes[axis] = _smaller(sizes[axis], length - before)
+    sizes[axis] = smaller(sizes[axis], length - before)
     after = length - before - sizes[axis]
     x = tf.slice(x, [0] * x.shape.rank, sizes)  # not x[...], whose gradient runs on one thread
     pads = [[before, after] if i == axis else [0, 0] for i in range(x.shape.rank)]
@@ -93,14 +95,6 @@ def _padded(x, axis, before, length, fill=0):
     sizes[axis] = length
     x.set_shape([n if isinstance(n, int) else None for n in sizes])
     return x
-
-
-def _smaller(x, y):
-    return min(x, y) if isinstance(x, int) and isinstance(y, int) else tf.minimum(x, y)
-
-
-def _larger(x, y):
-    return max(x, y) if isinstance(x, int) and isinstance(y, int) else tf.maximum(x, y)
 
 
 class InWindow:
