@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import reference_numpy as ref
 from small_language_model import WORDS, small_language_model
+from small_run import small_run
 
 from tf_transformer import (
     Architecture,
@@ -128,6 +129,12 @@ def test_the_warm_up_ends_before_the_last_step(learned):
 def test_folders_without_such_a_run(tmp_path):
     with pytest.raises(FileNotFoundError, match="no run.json"):
         LanguageModelRun.open(tmp_path)
+    (tmp_path / "pairs").mkdir()
+    other = small_run(tmp_path / "pairs")
+    other.folder.mkdir()
+    other.write_settings()
+    with pytest.raises(ValueError, match="expected a language model run .*, got a translator run"):
+        LanguageModelRun.open(other.folder)
     run = small_language_model(tmp_path)
     run.folder.mkdir()
     run.write_settings()
