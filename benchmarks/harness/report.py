@@ -123,7 +123,9 @@ def write_result(name, title, parts, setting=APART, folder=None):
         folder: Path; by default `speeds_folder()`.
     """
     cpu, extensions = processor()
-    command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
+    # Where a folder lies on this machine tells nobody anything.
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    command = shlex.join(["python", "-m", "benchmarks", *words])
     machine = f"{os.cpu_count()} cores of {cpu} ({' '.join(extensions)}), "
     machine += f"Python {platform.python_version()}."
     parts = [f"# {title}", f"`{command}` on {machine} {setting}".strip(), *parts]
