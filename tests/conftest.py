@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config, items):
     """Skip tests marked `whole`, and all but one of n cases of tests marked `one_of(n)`.
 
     `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
-    five is kept. They take turns by the date: each runs once in n days, and equal parameters of
+    ten is kept. They take turns by the date: each runs once in n days, and equal parameters of
     several tests on the same day, so that a fixture can leave out the others.
     """
     if config.getoption("whole") or len(items) == 1:
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config, items):
             key, case = (group[0], item.path.name) if group else (test, item.nodeid)
             drawn_from.setdefault((key, n), {}).setdefault(case, []).append(item)
         if item.get_closest_marker("slow"):
-            drawn_from.setdefault(("slow", 5), {}).setdefault(test, []).append(item)
+            drawn_from.setdefault(("slow", 10), {}).setdefault(test, []).append(item)
     left_out = {item for item in items if item.get_closest_marker("whole")}
     for (_, n), cases in drawn_from.items():
         # By a hash: every n-th case could always have the same value of one of its parameters.

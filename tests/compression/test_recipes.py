@@ -162,6 +162,7 @@ class Trainings:
         self.trained.append((model, folder))
 
 
+@pytest.mark.slow
 def test_prune_learns_from_the_model_before_in_every_round(tmp_path):
     model, task = classifier(2), Trainings()
     step = Prune(heads=0.5, rounds=2, temperature=3.0, soft_targets=0.25)

@@ -24,6 +24,7 @@ def model_of_bert(dtype="float32"):
     )
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 0.02)])
 def test_results_are_those_of_the_function(dtype, tolerance):
     _, function = model_of_bert(dtype)
@@ -38,6 +39,7 @@ def test_results_are_those_of_the_function(dtype, tolerance):
             )
 
 
+@pytest.mark.slow
 def test_the_graph_has_no_variables_and_keeps_its_weights():
     model, function = model_of_bert()
     frozen = freeze(function, IDS, IDS)
@@ -49,6 +51,7 @@ def test_the_graph_has_no_variables_and_keeps_its_weights():
         assert not np.any(changed)
 
 
+@pytest.mark.slow
 def test_loops_and_tables_stay():
     model = Transformer(1, 8, 2, 16, 7, 7, 16, 16)
     model.build()

@@ -57,6 +57,7 @@ def test_the_included_translator():
     assert without_kernel(shipped_model("en-zh")) == set()
 
 
+@pytest.mark.slow
 def test_a_text_model(tmp_path):
     model = TextEncoder.from_pretrained(tiny_folder(tmp_path / "bert"))
     model.save(tmp_path / "model")

@@ -22,7 +22,7 @@ from tf_transformer.functional.attention import scored
 from tf_transformer.functional.attention.cached import cached_attention
 
 T, S = 131, 149
-pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+pytestmark = pytest.mark.one_of(4)  # of the cases of each test
 TILED = AttentionPlan("blockwise", query_block=32, key_block=64)
 WINDOWED = AttentionPlan("windowed", query_block=16)
 NOT_PLAIN = re.compile(
@@ -57,7 +57,7 @@ def with_gradients(q, k, v, *others, **options):
     return output, tape.gradient(output, (q, k, v))
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_dtype
 @pytest.mark.parametrize("run", [forward, with_gradients])
 @pytest.mark.parametrize("plan", ["whole", TILED], ids=["whole", "blockwise"])

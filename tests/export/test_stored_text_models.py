@@ -28,7 +28,7 @@ def rounded(model, dtype):
     return copy
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize(
     ("kind", "export", "call", "name", "dtype"),
     [

@@ -74,12 +74,13 @@ def whole(folder):
     return TextEncoder.from_pretrained(folder)
 
 
+@pytest.mark.one_of(3)
 def test_vectors(models):
     encoder, expected = models["encoder"]
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_classes(models):
     classifier, expected = models["classifier"]
     answer = classifier.classify(TEXTS)
@@ -126,7 +127,7 @@ def test_nobody_has_to_hold_the_encoder(folder, whole):
     np.testing.assert_array_equal(vectors, TextEncoder.from_pretrained(folder).encode(TEXTS))
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_loads_where_there_is_only_tensorflow(models, saved, tmp_path):
     script = (
         "import json, sys, tensorflow as tf\n"
@@ -155,6 +156,7 @@ def test_loads_where_there_is_only_tensorflow(models, saved, tmp_path):
     assert labels == [names[n] for n in np.argmax(probabilities, 1)]
 
 
+@pytest.mark.one_of(3)
 def test_every_weight_is_stored_once_and_nothing_calls_python(models, saved):
     encoder, _ = models["encoder"]
     stored = tf.train.list_variables(str(saved / "encoder" / "variables" / "variables"))
@@ -215,6 +217,7 @@ def test_a_length_past_the_positions_is_refused(folder):
         TextEncoder(encoder, bert.read_tokenizer(folder), 12)
 
 
+@pytest.mark.slow
 def test_the_folder_says_how_long_texts_may_be(whole, tmp_path):
     path = tiny_folder(tmp_path / "bert")
     (path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
@@ -252,7 +255,7 @@ def test_a_prompt_is_named(tmp_path):
         TextEncoder.from_pretrained(path)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_no_texts(models, saved):
     for name, (_, expected) in models.items():
         served = tf.saved_model.load(str(saved / name)).signatures["serving_default"]
@@ -263,7 +266,7 @@ def test_no_texts(models, saved):
 LOGITS = (3.0, 6.7, -7.0)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize(
     "problem_type, logits, kind, expected",
     [

@@ -155,7 +155,7 @@ def test_neighbors_above_2048_stay_apart_in_half_precision(name):
         call(IDS.astype(np.float16))
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_model
 def test_ids_out_of_range(name):
     _, call = made(name)

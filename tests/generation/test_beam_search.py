@@ -48,6 +48,7 @@ class TestAgainstEnumeration:
 
 
 class TestAgainstAPlainOne:
+    @pytest.mark.one_of(4)
     @pytest.mark.parametrize("length_penalty", (*PENALTIES, 2.0))
     @pytest.mark.parametrize("beams, count", [(1, 1), (2, 1), (3, 2), (3, 3), (5, 2), (13, 4)])
     def test_random_models(self, beams, count, length_penalty):

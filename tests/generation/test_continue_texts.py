@@ -19,7 +19,7 @@ def model_and_tokenizer():
     return randomize(model, 2), tokenizer
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize(
     "how", [{}, {"beam_size": 3}, {"sampling": {"seed": 5, "temperature": 2.0}}], ids=str
 )

@@ -26,33 +26,33 @@ COMBINED = (
 every_layer = pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.one_of(4 if name.startswith(COMBINED) else 2))
+        pytest.param(case, marks=pytest.mark.one_of(8 if name.startswith(COMBINED) else 2))
         for name, case in CASES.items()
     ],
     ids=CASES,
 )
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_layer
 def test_eager_and_xla_agree(case):
     harness.check_compiled(case)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_layer
 def test_graph_and_saved_model_agree_at_every_length(case, tmp_path):
     harness.check_saved_model(case, tmp_path)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_layer
 def test_inside_a_functional_model_at_every_length(case):
     harness.check_symbolic(case)
 
 
 # Keras 3.15.1 saves a variable with np.array(variable), whose __array__ NumPy 2 deprecates.
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
 @every_layer
 def test_saved_as_keras_file(case, tmp_path):
@@ -69,7 +69,7 @@ def test_every_variable_has_a_finite_gradient(case):
     harness.check_gradients(case)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
 @every_layer
 def test_under_every_dtype_policy(case, policy):

@@ -21,6 +21,7 @@ def folder(tmp_path_factory):
     return folder / "lite"
 
 
+@pytest.mark.slow
 def test_runs_without_tensorflow(folder):
     script = (
         "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\n"

@@ -27,7 +27,7 @@ from tf_transformer import (
     sample_decode,
 )
 
-pytestmark = pytest.mark.one_of(3)  # of the cases of each test
+pytestmark = pytest.mark.one_of(6)  # of the cases of each test
 
 L, END = 8, 2
 PROMPTS = np.array([[5, 7, 5, 7], [9, 3, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]])
@@ -93,7 +93,7 @@ def same(actual, expected):
         np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("beams", [0, 3])
 @pytest.mark.parametrize("name", CHOICES)
 def test_cached_is_uncached(name, beams):

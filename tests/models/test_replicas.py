@@ -27,6 +27,7 @@ def report():
     return report
 
 
+@pytest.mark.slow
 def test_fit_takes_the_same_step(report):
     one, two = report["one"]["fit"], report["two"]["fit"]
     moved = 0

@@ -97,7 +97,7 @@ def test_narrow_vectors_are_a_table_of_the_whole_width(share_embeddings):
 
 
 @every_choice
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("share_embeddings", [False, True])
 def test_cached_decoding(choice, share_embeddings):
     model, (source, _) = made(choice, share_embeddings), pairs()
@@ -113,7 +113,7 @@ def test_cached_decoding(choice, share_embeddings):
 
 
 @every_choice
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 def test_trains_and_is_saved(choice, tmp_path):
     model, (source, target) = made(choice, True), pairs()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -29,7 +29,7 @@ from tf_transformer import (
     repeat_rows,
 )
 
-pytestmark = pytest.mark.one_of(3)  # of the cases of each test
+pytestmark = pytest.mark.one_of(6)  # of the cases of each test
 SIZES = {"num_layers": 2, "d_model": 14, "num_heads": 7, "dff": 11, "pe_input": 9, "pe_target": 9}
 INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
 L, END = 8, 2
@@ -110,7 +110,7 @@ def uncached(model, beams, **options):
     return search(step, repeat_rows(empty, beams), beams, **options)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(12)
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_cached_is_uncached(name, beams):

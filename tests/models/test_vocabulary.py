@@ -61,7 +61,7 @@ def shared_part(output):
     return output[..., :V] if output.shape[-1] == MORE else output
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_are_those_of_the_smaller_model(name):
     model = made(name)
@@ -111,6 +111,7 @@ def test_two_vocabularies_of_a_translator():
     assert (config["input_vocab_size"], config["target_vocab_size"]) == (23, 23)
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", ["shared", "language model", "BertForMaskedLM", "ALBERT"])
 def test_a_larger_model_is_saved_and_loaded(name, tmp_path):
     larger = with_vocab_size(made(name), MORE)
@@ -129,7 +130,7 @@ def test_a_larger_model_is_saved_and_loaded(name, tmp_path):
             np.testing.assert_allclose(output, wanted, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("name", ["apart", "language model", "BertForMaskedLM"])
 def test_the_new_rows_are_trained(name):
     larger = with_vocab_size(made(name), MORE)

@@ -201,6 +201,7 @@ def test_what_comes_after_a_missing_stage_is_made_again(tmp_path, monkeypatch):
     assert made == ["distil", "prune", "quantize", "quantize"]
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_named_before_anything_is_made(trained, run, tmp_path, monkeypatch):
     lite = Quantize(runtime="litert")
     for package, recipe in (

@@ -74,7 +74,7 @@ def inputs(tmp_path_factory):
 TOLERANCES = {"float32": 2e-6, "float16": 2e-3, "int8": 0.1, "full int8": 0.5}
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_a_classifier(dtype, tokenizer_file, inputs, tmp_path):
     model = classifier()
@@ -93,7 +93,7 @@ def test_a_classifier(dtype, tokenizer_file, inputs, tmp_path):
     assert labels == [LABELS[n] for n in probabilities.argmax(1)]
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("options", [{}, {"unpad": True, "pooling": "cls"}], ids=str)
 def test_a_text_encoder(options, tokenizer_file, inputs, tmp_path):
     model = encoder(**options)
@@ -106,7 +106,7 @@ def test_a_text_encoder(options, tokenizer_file, inputs, tmp_path):
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(8)
 def test_bert_of_other_parts(choice):
     config = bert.BertConfig(13, 24, 2, 4, 11, max_position_embeddings=7, labels=("a", "b"))
     model = bert.BertForSequenceClassification(config, architecture=CHOICES[choice])
@@ -137,6 +137,7 @@ def check(model, probes):
 
 
 # Rotary positions take their angles from a table there.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parts",
     [
@@ -178,7 +179,7 @@ def test_a_translator_never_chooses_an_id_without_a_token(translations, tmp_path
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 def test_a_translator_in_fewer_bits(dtype, translations, tmp_path):
     tokenizer_file, texts = translations
     sizes = {}
@@ -191,7 +192,7 @@ def test_a_translator_in_fewer_bits(dtype, translations, tmp_path):
     assert len(litert.load(tmp_path / dtype).translate(texts)) == 3
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("dtype", ["int8", "full int8"])
 @pytest.mark.parametrize("rows", [1, 7])
 def test_products_of_the_largest_integers_are_exact(dtype, rows, tmp_path):

@@ -108,7 +108,7 @@ def test_xla_and_a_plain_graph_give_the_same(warm):
     assert len({tuple(row) for row in expected[0][:, 0].numpy()}) > 5
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_batch_is_its_rows(warm, jit_compile):
     translator, _ = warm(jit_compile)
@@ -125,7 +125,7 @@ def test_a_batch_is_its_rows(warm, jit_compile):
         np.testing.assert_array_equal(own, tokens[: len(own)])
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_samples(model, jit_compile):
     """The first two tokens sampled for many copies of a source follow the model's distribution."""
@@ -217,7 +217,7 @@ def test_an_empty_batch(model, warm, jit_compile):
             assert translator.greedy(empty).shape[0] == 0
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("name", DECODINGS)
 def test_a_thousand_sentences_need_one_program_for_each_bucket(warm, name):
     for jit_compile in (False, True):
@@ -238,7 +238,7 @@ def memory():
     return pages * 4096 / 2**20
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
     translator, _ = warm(jit_compile)
@@ -255,7 +255,7 @@ def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
     assert held[-1] - held[4] < 4, held
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("name", DECODINGS)
 def test_small_batches_by_xla_once_they_are_compiled(model, name):
     translator = IdTranslator(model, 1, END, beam_size=3, n_best=2, length_limit=(1, 3))

@@ -48,6 +48,7 @@ def files(path):
     return sum(file.stat().st_size for file in Path(path, "variables").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "several"),
     [("float16", False), pytest.param("bfloat16", True, marks=pytest.mark.whole)],

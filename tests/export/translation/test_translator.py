@@ -67,6 +67,7 @@ def loaded(saved):
 SCORES = {"bleu": 1, "bleu_signature": "a|b", "chrf": 2, "chrf_signature": "c", "sentences": 3}
 
 
+@pytest.mark.slow
 def test_a_batch_equals_its_rows_one_by_one(trained):
     _, translator = trained
     together = translator.translate(tf.constant(STRANGE)).numpy().tolist()
@@ -216,6 +217,7 @@ def test_tensorflow_serving_can_run_it_and_the_included_model(saved):
         }
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("calls", [100, pytest.param(10_000, marks=pytest.mark.whole)])
 def test_many_threads_get_what_single_calls_give_in_the_same_memory(loaded, calls):

@@ -14,7 +14,7 @@ from tf_transformer.functional.attention.by_distance import ByDistance, collect,
 
 B, N, T, S, H, MOST = 2, 3, 7, 11, 4, 3
 D = 2 * MOST + 1
-pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+pytestmark = pytest.mark.one_of(4)  # of the cases of each test
 # Shapes of the three tables.
 TABLES = {
     "scores": ((N, D), None, None),
@@ -159,7 +159,7 @@ def test_every_plan_is_near_float64(plan):
     compare(run("graph", plan, -2)(*given), reference(*given, -2))
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("name", ["eager", "xla", "core_xla"])
 @pytest.mark.parametrize("kind", ["scores", "keys and values"])
 @every_plan
@@ -178,7 +178,7 @@ def test_masks_and_rows_without_a_free_key(plan, causal):
     compare(actual, reference(*given, 0, mask, causal))
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("plan", ["whole", "windowed 3", "windowed 64"])
 @pytest.mark.parametrize("first", [0, -2])
 @pytest.mark.parametrize("window", [1, 2, 5])  # the tables have distances up to 3

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_transformer.functional.attention.complex_attention import complex_attention
 from tf_transformer.functional.attention.plan import AttentionPlan, attention_plan
 
-pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+pytestmark = pytest.mark.one_of(4)  # of the cases of each test
 
 B, N, T, S, H = 2, 3, 7, 11, 5
 PLANS = {
@@ -83,7 +83,7 @@ def numeric_gradient(which, part, direction, mask, step=1e-6):
     return (loss(step) - loss(-step)) / (2 * step)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @every_path
 @every_plan
 @pytest.mark.parametrize("mask", MASKS)

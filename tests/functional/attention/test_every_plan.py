@@ -117,7 +117,7 @@ def test_xla_is_near_float64(problem, dtype, plan, name):
     check(problem, dtype, name, plan)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @every_dtype
 @every_plan
 @every_path
@@ -133,7 +133,7 @@ def test_scores_of_30000_stay_finite(name, plan, dtype):
     assert all(np.isfinite(tf.cast(gradient, tf.float32)).all() for gradient in gradients)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @every_plan
 @every_path
 @pytest.mark.parametrize("causal", [False, True])
@@ -152,7 +152,7 @@ def test_a_row_with_every_key_blocked_is_the_plain_average(name, plan, causal):
     np.testing.assert_array_equal(one_less, output)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @every_plan
 @every_path
 def test_what_is_blocked_changes_no_bit(name, plan):
@@ -171,7 +171,7 @@ def test_what_is_blocked_changes_no_bit(name, plan):
         assert gradient.numpy().any()
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @every_plan
 @every_path
 def test_under_causal_the_future_changes_no_bit_of_the_past(name, plan):
@@ -196,7 +196,7 @@ def test_causal_is_the_look_ahead_mask(plan):
         near(one, other.numpy(), "float32")
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("plan", "jit"),
@@ -219,7 +219,7 @@ def test_long_gradients_equal_those_of_the_whole_plan(plan, jit, causal):
         near(one, other.numpy(), "float32")
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @every_plan
 def test_batch_and_lengths_may_be_unknown_until_the_graph_runs(plan):
     @tf.function(
@@ -280,7 +280,7 @@ def test_gradients_through_the_weights_are_those_of_float64():
             near(actual, exact, "float32")
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(8)
 @pytest.mark.parametrize("name", ["eager", "graph", "xla", "core_xla"])
 @pytest.mark.parametrize("plan", sorted(PLANS))
 def test_float64_stays_float64_next_to_a_mask(plan, name):
@@ -303,7 +303,7 @@ def test_float64_stays_float64_next_to_a_mask(plan, name):
         )
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_plan
 def test_a_compiled_core_has_gradients_wherever_it_was_traced_first(plan):
     """In a graph, in a program of XLA, in eager mode: one shape after the other."""

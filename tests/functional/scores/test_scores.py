@@ -20,7 +20,7 @@ from tf_transformer import (
 )
 from tf_transformer.functional.attention import scored
 
-pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+pytestmark = pytest.mark.one_of(4)  # of the cases of each test
 
 B, T, S, D, E, U, V = 3, 5, 7, 4, 6, 11, 2
 FUNCTIONS = {
@@ -130,7 +130,7 @@ def expected(name, dtype, weights_wanted):
     return results, ref.numeric_gradients(name, exact, pulls, some_mask())
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(8)
 @every_dtype
 @pytest.mark.parametrize(("name", "variant", "way"), RUNS, ids=["-".join(run) for run in RUNS])
 def test_results_and_gradients_are_those_of_float64(name, variant, way, dtype, use):
@@ -158,7 +158,7 @@ def test_float64_stays_float64(name, variant, use):
         np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("way", ["graph", "unknown sizes"])
 @every_variant
 def test_what_is_blocked_changes_no_bit(name, variant, way, use):
@@ -203,7 +203,7 @@ def test_a_row_with_every_key_blocked_is_the_plain_average(name, variant, use):
     assert not dq[0, 1].numpy().any(), "an average does not depend on the query"
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_variant
 def test_causal_is_the_look_ahead_mask(name, variant, use):
     options = use(name, variant)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_transformer import ComplexEmbedding
 from tf_transformer.functional.positions import sinusoidal_positions
 
-pytestmark = pytest.mark.one_of(2)  # of the cases of each test
+pytestmark = pytest.mark.one_of(4)  # of the cases of each test
 
 V, D = 11, 7
 IDS = np.array([[5, 0, 6, 7, 5], [7, 8, 0, 0, 10]], np.int32)
@@ -42,7 +42,7 @@ def tables(layer):
     return {name: 0.0 if table is None else table.numpy() for name, table in found.items()}
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_choice
 def test_values_and_parameters_of_every_choice(schemes):
     layer = embedding(*schemes)
@@ -54,7 +54,7 @@ def test_values_and_parameters_of_every_choice(schemes):
     assert layer.count_params() == sum(np.prod(shape) for shape in shapes)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_choice
 def test_a_shift_multiplies_by_a_phase_factor_that_no_position_changes(schemes):
     """f(j, pos + n) = f(j, pos) exp(i w_j n): the paper's property 1."""

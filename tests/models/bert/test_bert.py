@@ -83,18 +83,18 @@ def test_masked_lm_equals_the_reference():
     close(some, np.take_along_axis(expected, positions[..., None], 1))
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("cls", [bert.Bert, *HEADS, bert.SentenceEncoder], ids=lambda c: c.__name__)
 class TestHarness:
     def case(self, cls):
         calls = tuple({"inputs": batch(*shape)} for shape in ((2, 5), (3, 7), (2, 5)))
         return harness.Case(lambda **kwargs: cls(CONFIG, **kwargs), calls)
 
-    @pytest.mark.one_of(3)
+    @pytest.mark.one_of(6)
     def test_eager_is_xla(self, cls):
         harness.check_compiled(self.case(cls))
 
-    @pytest.mark.one_of(3)
+    @pytest.mark.one_of(6)
     def test_eager_is_a_saved_model(self, cls, tmp_path):
         harness.check_saved_model(self.case(cls), tmp_path)
 
@@ -106,7 +106,7 @@ class TestHarness:
         if cls is not bert.SentenceEncoder:  # it averages every token, but has no pooler
             harness.check_gradients(case)
 
-    @pytest.mark.one_of(3)
+    @pytest.mark.one_of(6)
     @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
     def test_policy(self, cls, policy):
         case = self.case(cls)

@@ -68,7 +68,7 @@ def check(graph, rust, texts):
     assert decoded == rust.decode_batch(kept, skip_special_tokens=False)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("kind", TRAINED)
 @pytest.mark.parametrize("seed", range(3))
@@ -91,7 +91,7 @@ def test_random_tokens_in_random_texts(tmp_path, kind, seed):
     check(*with_tokens(kind, tokens, tmp_path / "tokenizer.json"), texts)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip"])
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
@@ -128,6 +128,7 @@ def test_tokens_that_are_equal_after_normalization_are_refused(special):
         GraphWordPiece(tokenizer._file.with_added_tokens(added))
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("kind", TRAINED)
 def test_an_added_token_is_one_id(tmp_path, kind):
@@ -170,7 +171,7 @@ def test_a_saved_model_finds_them(tmp_path):
     assert decoded == graph.decode(ids).numpy().tolist()
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize(

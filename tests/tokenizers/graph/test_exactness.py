@@ -38,19 +38,20 @@ def decoded(graph, ids):
     return [text.decode("utf-8") for text in graph.decode(ids).numpy()]
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_sentence_of_the_corpora(pair_of, all_texts, kind):
     check_ids(pair_of(kind), all_texts)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind not in MODELS])
 def test_other_kinds(pair_of, all_texts, kind, share_of):
     drawn = share_of(random_texts(1500, 2, all_texts))
     check_ids(pair_of(kind), all_texts[::5] + SEEDS + drawn)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("kind", MODELS)
 def test_random_texts(pair_of, all_texts, kind):
     check_ids(pair_of(kind), SEEDS + random_texts(len(all_texts) // 10, 2, all_texts))
@@ -87,7 +88,7 @@ def test_all_of_it_from_saved_models_where_tensorflow_is_alone(pair_of, all_text
             np.testing.assert_array_equal(ids["splits"][1:], ends)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", MODELS)
 def test_texts_that_hypothesis_finds(pair_of, kind):
     @settings(deadline=None, max_examples=300)
@@ -98,14 +99,14 @@ def test_texts_that_hypothesis_finds(pair_of, kind):
     check()
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_words_of_5000_characters(pair_of, kind, share_of):
     words = WORDS_OF_5000 if kind in MODELS else [w[: len(share_of(w))] for w in WORDS_OF_5000]
     check_ids(pair_of(kind), [*words, "and a short one"])
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("separator", ["x", " ", "\u0301"])
 def test_every_character(pair_of, kind, separator):
@@ -113,6 +114,7 @@ def test_every_character(pair_of, kind, separator):
     check_ids(pair_of(kind), texts[:600] + texts[600::50])
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_any_ids(pair_of, kind):
     graph, python = pair_of(kind)
@@ -152,7 +154,7 @@ def test_the_tokenizer_of_minilm(all_texts):
     check_ids(pair, all_texts[::5] + SEEDS + random_texts(2000, 3, all_texts))
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.real
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_sentence_of_multi30k(pair_of, multi30k, kind):

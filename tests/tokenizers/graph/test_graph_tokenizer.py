@@ -107,7 +107,7 @@ TEMPLATE = {
 }
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize(
     "post_processor",
     [

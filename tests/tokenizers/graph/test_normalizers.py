@@ -73,11 +73,13 @@ def check(normalizer, texts):
             assert one == normalizer.normalize_str(text), repr(text)
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("normalizer", BERT + OTHERS, ids=str)
 def test_random_texts_are_normalized_as_by_the_reference(normalizer, share_of):
     check(normalizer, SEEDS + share_of(random_texts(1000, seed=3)))
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     "normalizer", [BERT[0], BERT[-1], *OTHERS[:6], OTHERS[8], OTHERS[12]], ids=str
 )

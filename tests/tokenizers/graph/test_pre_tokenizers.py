@@ -80,7 +80,7 @@ def in_letters(word):
     return "".join(LETTERS[byte] for byte in word)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("splitter", SPLITTERS, ids=str)
 def test_texts_are_cut_as_by_the_reference(splitter):
     check(splitter, SEEDS + random_texts(2000, seed=5))
@@ -91,7 +91,7 @@ def test_byte_level_texts_are_cut_as_by_the_reference(splitter):
     check(splitter, SEEDS + random_texts(2000, seed=6), in_letters)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("separator", ["x", "1", " ", "'"])
 def test_characters_of_all_planes_are_cut_as_by_the_reference(separator):
     # test_unicode_tables.py checks every character; splitting them all takes the reference minutes.

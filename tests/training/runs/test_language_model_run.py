@@ -40,6 +40,7 @@ def learned(tmp_path_factory):
     return run, run.train()
 
 
+@pytest.mark.slow
 def test_it_learns_to_count(learned):
     run, model = learned
     tokenizer = Tokenizer.load(run.tokenizer_path)

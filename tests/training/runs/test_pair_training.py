@@ -24,7 +24,7 @@ def side(rows, length, seed):
     return {"input_ids": rng.integers(1, 13, (rows, length)).astype(np.int32)}
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("hard", [False, True])
 def test_loss_and_scores(separate, hard):
@@ -75,7 +75,7 @@ def tokenizer(tmp_path):
     return bert.read_tokenizer(tmp_path)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("hard", [False, True])
 def test_training_brings_pairs_together(hard, tokenizer):
     rng = np.random.default_rng(5)

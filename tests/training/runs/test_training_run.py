@@ -53,6 +53,7 @@ def newest(run):
     return max((run.folder / "checkpoints").iterdir())
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints_are_refused(run):
     for checkpoint in (run.folder / "checkpoints").iterdir():
         checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
@@ -174,7 +175,7 @@ def test_settings_of_the_optimizer_r_drop_and_precision(trained, tmp_path, monke
     assert again.short_repeats == 9
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_training_with_r_drop_in_half_precision_goes_on_after_an_interrupt(tmp_path, precision):
     run = small_run(tmp_path)
