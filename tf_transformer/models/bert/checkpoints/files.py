@@ -142,12 +142,12 @@ class TensorflowFile:
             raise self._damaged(error) from error
 
     def _damaged(self, error):
-        return ArgumentError(
-            "path",
-            "a complete TensorFlow checkpoint",
-            f"{self.path}, which cannot be read: {error}",
-            "Was the download complete, with its .index and .data files?",
-        )
+        remedy = "Was the download complete, with its .index and .data files?"
+        return _unreadable("a complete TensorFlow checkpoint", self.path, error, remedy)
+
+
+def _unreadable(expected, path, error, remedy="Was the download complete?"):
+    return ArgumentError("path", expected, f"{path}, which cannot be read: {error}", remedy)
 
 
 _LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
@@ -156,7 +156,7 @@ _LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta"
 class H5File:
     """The weights of `tf_model.h5`, under the names of a safetensors file, which are PyTorch's.
 
-    A weight `bert/tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0` is
+    `bert/tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0` is
     `bert.encoder.layer.0.output.dense.weight`, transposed.
     """
 
@@ -172,12 +172,8 @@ class H5File:
         except ArgumentError:
             raise
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:  # h5py's
-            raise ArgumentError(
-                "path",
-                "the weights of a TensorFlow model of transformers",
-                f"{self.path}, which cannot be read: {error}",
-                "Was the download complete?",
-            ) from error
+            expected = "the weights of a TensorFlow model of transformers"
+            raise _unreadable(expected, self.path, error) from error
         # ALBERT adds the bias of the decoder in TensorFlow and leaves the other one at 0.
         if (added := self._arrays.pop("predictions.decoder.bias", None)) is not None:
             self._arrays["predictions.bias"] = added
@@ -217,15 +213,12 @@ def _published_name(path):
 
 # The floats of a file; other dtypes are not weights.
 _DTYPES = {"F16": "<f2", "BF16": tf.bfloat16.as_numpy_dtype, "F32": "<f4", "F64": "<f8"}
-_OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 
 
 class SafetensorsFile:
-    """The tensors of `model.safetensors`, or of the parts listed in
-    `model.safetensors.index.json`.
+    """The tensors of `model.safetensors`, or of the parts in `model.safetensors.index.json`.
 
-    The package `safetensors` opens and checks the files. Old names in layer normalization ("gamma",
-    "beta") are replaced by the new ones.
+    Old names in layer normalization ("gamma", "beta") are replaced by the new ones.
     """
 
     kind = "safetensors"
@@ -248,7 +241,11 @@ class SafetensorsFile:
         return file[start:end].view(_DTYPES[self.dtypes[name]]).reshape(self.shapes[name])
 
     def _open(self, part, expected):
-        safetensors = _package()
+        try:
+            import safetensors
+        except ImportError as error:
+            remedy = 'pip install -e ".[bert]"'
+            raise MissingPackage(f"safetensors is not installed: {remedy}") from error
         path = self.path / part
         if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
             raise MissingFileError(
@@ -258,12 +255,7 @@ class SafetensorsFile:
             with safetensors.safe_open(path, framework="np") as file:  # checks the whole header
                 names = set(file.keys())
         except (safetensors.SafetensorError, OSError) as error:
-            raise ArgumentError(
-                "path",
-                "a safetensors file",
-                f"{path}, which cannot be read: {error}",
-                "Was the download complete?",
-            ) from error
+            raise _unreadable("a safetensors file", path, error) from error
         if expected is not None and names != expected:
             raise ArgumentError(
                 "path",
@@ -274,9 +266,7 @@ class SafetensorsFile:
         mapped = np.memmap(path, np.uint8, mode="r")
         for name in sorted(names):
             scope, _, leaf = name.rpartition(".")
-            new = name
-            if re.search(r"LayerNorm$", scope):
-                new = f"{scope}.{_OLD_LEAVES.get(leaf, leaf)}"
+            new = f"{scope}.{_LEAVES.get(leaf, leaf)}" if scope.endswith("LayerNorm") else name
             if new in self.shapes:
                 raise ArgumentError("path", f"{new} once in {self.path}", f"{name} as well")
             tensor = header[name]
@@ -290,14 +280,6 @@ def _header(path):
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         return parse_json(file.read(length)), 8 + length
-
-
-def _package():
-    try:
-        import safetensors
-    except ImportError as error:
-        raise MissingPackage('safetensors is not installed: pip install -e ".[bert]"') from error
-    return safetensors
 
 
 def _parts(index):

@@ -20,34 +20,22 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 from tf_transformer.models.bert.checkpoints.files import H5File, SafetensorsFile, TensorflowFile
 from tf_transformer.models.sizes import check_sizes
 
-
-class OwnNames:
-    """A `NameTable` for models that no other library can read: the names stay the same."""
-
-    prefix = "bert/"
-
-    def there(self, ours):
-        """Return the name in the file, which is the same."""
-        return ours
-
-    def is_transposed(self, ours):
-        """Whether the file contains a variable's matrix transposed: no."""
-        del ours
-        return False
-
-    def is_left_over(self, there):
-        """Whether a model may ignore it: a head or a pooler."""
-        return not re.match("bert/(embeddings|encoder)/", there)
-
-
 _LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
+# A row: the name here, in TensorFlow's checkpoints ("=" if it is the same), and in PyTorch's files.
+_SHARED = """
+bert/embeddings/word_embeddings              =  MODEL.embeddings.word_embeddings.weight
+bert/embeddings/position_embeddings          =  MODEL.embeddings.position_embeddings.weight
+bert/embeddings/token_type_embeddings        =  MODEL.embeddings.token_type_embeddings.weight
+bert/embeddings/LayerNorm/                   =  MODEL.embeddings.LayerNorm.
+bert/encoder/embedding_hidden_mapping_in/    =  MODEL.encoder.embedding_hidden_mapping_in.
+classifier/kernel            output_weights                       classifier.weight
+classifier/bias              output_bias                          classifier.bias
+classifiers/layer_{n}/       =                                    classifiers.{n}.
+cls/squad/kernel             cls/squad/output_weights             qa_outputs.weight
+cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
+"""
 _BERT = """
-bert/embeddings/word_embeddings              =  bert.embeddings.word_embeddings.weight
-bert/embeddings/position_embeddings          =  bert.embeddings.position_embeddings.weight
-bert/embeddings/token_type_embeddings        =  bert.embeddings.token_type_embeddings.weight
-bert/embeddings/LayerNorm/                   =  bert.embeddings.LayerNorm.
-bert/encoder/embedding_hidden_mapping_in/    =  bert.encoder.embedding_hidden_mapping_in.
 bert/encoder/layer_{n}/attention/self/query/ =  bert.encoder.layer.{n}.attention.self.query.
 bert/encoder/layer_{n}/attention/self/key/   =  bert.encoder.layer.{n}.attention.self.key.
 bert/encoder/layer_{n}/attention/self/value/ =  bert.encoder.layer.{n}.attention.self.value.
@@ -62,21 +50,11 @@ cls/predictions/transform/LayerNorm/         =  cls.predictions.transform.LayerN
 cls/predictions/output_bias                  =  cls.predictions.bias
 cls/seq_relationship/kernel  cls/seq_relationship/output_weights  cls.seq_relationship.weight
 cls/seq_relationship/bias    cls/seq_relationship/output_bias     cls.seq_relationship.bias
-classifier/kernel            output_weights                       classifier.weight
-classifier/bias              output_bias                          classifier.bias
-classifiers/layer_{n}/       =                                    classifiers.{n}.
-cls/squad/kernel             cls/squad/output_weights             qa_outputs.weight
-cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
 """  # noqa: E501
 
 _GROUP = "bert/encoder/transformer/group_{n}/inner_group_0"
 _LAYER = "albert.encoder.albert_layer_groups.{n}.albert_layers.0"
 _ALBERT = f"""
-bert/embeddings/word_embeddings              =  albert.embeddings.word_embeddings.weight
-bert/embeddings/position_embeddings          =  albert.embeddings.position_embeddings.weight
-bert/embeddings/token_type_embeddings        =  albert.embeddings.token_type_embeddings.weight
-bert/embeddings/LayerNorm/                   =  albert.embeddings.LayerNorm.
-bert/encoder/embedding_hidden_mapping_in/    =  albert.encoder.embedding_hidden_mapping_in.
 bert/encoder/layer_{{n}}/attention/self/query/       {_GROUP}/attention_1/self/query/          {_LAYER}.attention.query.
 bert/encoder/layer_{{n}}/attention/self/key/         {_GROUP}/attention_1/self/key/            {_LAYER}.attention.key.
 bert/encoder/layer_{{n}}/attention/self/value/       {_GROUP}/attention_1/self/value/          {_LAYER}.attention.value.
@@ -91,11 +69,6 @@ cls/predictions/transform/LayerNorm/         =  predictions.LayerNorm.
 cls/predictions/output_bias                  =  predictions.bias
 cls/seq_relationship/kernel  cls/seq_relationship/output_weights  sop_classifier.classifier.weight
 cls/seq_relationship/bias    cls/seq_relationship/output_bias     sop_classifier.classifier.bias
-classifier/kernel            output_weights                       classifier.weight
-classifier/bias              output_bias                          classifier.bias
-classifiers/layer_{{n}}/     =                                    classifiers.{{n}}.
-cls/squad/kernel             cls/squad/output_weights             qa_outputs.weight
-cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
 """  # noqa: E501
 
 # What files contain besides the weights: an optimizer's step and moments; position numbers; the
@@ -121,6 +94,8 @@ class NameTable(NamedTuple):
 
     def there(self, ours):
         """Return the name in the file of a variable here."""
+        if not self.rows:
+            return ours
         [number] = re.findall(r"layer_(\d+)", ours) or [""]
         general = re.sub(r"layer_\d+", "layer_{n}", ours)
         scope, leaf = general.rsplit("/", 1)
@@ -147,12 +122,11 @@ class NameTable(NamedTuple):
 
 def name_table(model_type, kind):
     """Return the names of one kind of model in one kind of file."""
-    if model_type == "tf_transformer_bert":
-        return OwnNames()
-    text = {"bert": _BERT, "albert": _ALBERT}[model_type]
+    if model_type == "tf_transformer_bert":  # no other library can read it: its names are ours
+        return NameTable((), "bert/", r"(?!bert/(embeddings|encoder)/).*")
+    text = _SHARED.replace("MODEL", model_type) + {"bert": _BERT, "albert": _ALBERT}[model_type]
     rows = []
-    for row in text.strip().splitlines():
-        ours, tensorflow, safetensors = row.split()
+    for ours, tensorflow, safetensors in (row.split() for row in text.split("\n") if row):
         there = safetensors if kind == "safetensors" else tensorflow
         rows.append((ours, ours if there == "=" else there))
     prefix = f"{model_type}." if kind == "safetensors" else "bert/"
