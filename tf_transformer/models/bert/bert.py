@@ -26,11 +26,7 @@ from tf_transformer.models.bert.attention import (
     without_drawing,
 )
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.checkpoints.loading import (
-    load_variables,
-    read_checkpoint,
-    save_folder,
-)
+from tf_transformer.models.bert.checkpoints.loading import Checkpoint, save_folder
 from tf_transformer.models.bert.encoder import BertEmbeddings, BertEncoder
 from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense_inputs
 
@@ -140,13 +136,14 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
             )
         names = {field.name for field in dataclasses.fields(BertConfig)} & changes.keys()
         fields = {name: changes.pop(name) for name in names}
-        file, config, architecture, has = read_checkpoint(path, fields, ignored_fields)
+        checkpoint = Checkpoint(path, fields, ignored_fields)
+        config, has = checkpoint.config, checkpoint.has
         pooler = (f"bert/pooler/dense/{part}" for part in ("kernel", "bias"))
         if cls.pooler_use == "optional" and not any(map(has, pooler)):
             config = dataclasses.replace(config, pooler_activation=None)
         if cls.has_labels and not config.labels:  # the default of Hugging Face
             config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
-        model = cls(config, architecture=architecture, **changes)
+        model = cls(config, architecture=checkpoint.architecture, **changes)
         with without_drawing():  # the checkpoint has all weights of the encoder
             model.build()
         variables = model.variables_by_name()
@@ -156,7 +153,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
             parts = {scope: [n for n in variables if n.startswith(scope)] for scope in _ON_TOP}
             new += [scope for scope, names in parts.items() if not any(map(has, names))]
         new = [name for name in variables if name.startswith(tuple(new))]
-        load_variables(file, variables, config, new, architecture)
+        checkpoint.load(variables, new)
         return model
 
     def save_pretrained(self, folder, tokenizer_from=None):
@@ -252,8 +249,9 @@ class Bert(PretrainedBert):
 
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
-            is out of range, or T is larger than `max_position_embeddings`; for graphs, see
-            `BertEmbeddings`.
+            is out of range, or T is larger than `max_position_embeddings` (or the positions of the
+            architecture). The last two are a `tf.errors.InvalidArgumentError` in a graph; XLA
+            cannot raise errors, there all outputs for that text are NaN.
 
     Example:
         >>> model = Bert(BertConfig(13, 8, 2, 2, 16, max_position_embeddings=5))

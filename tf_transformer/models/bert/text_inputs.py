@@ -25,11 +25,7 @@ _EXPECTED = "a dict of input_ids and optionally token_type_ids and attention_mas
 
 
 def dense_inputs(inputs):
-    """Convert the inputs of `Bert`, a mapping, to a dict of dense integer tensors.
-
-    A value of None counts as missing. If `input_ids` are ragged, the `attention_mask` ends where
-    their rows end.
-    """
+    """Convert the inputs of `Bert` to a dict of dense integer tensors; None counts as missing."""
     if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
         got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
         raise ArgumentError("inputs", _EXPECTED, got)
@@ -39,7 +35,7 @@ def dense_inputs(inputs):
         for name, x in inputs.items()
         if x is not None
     }
-    if isinstance(ids, tf.RaggedTensor):
+    if isinstance(ids, tf.RaggedTensor):  # the mask ends where the rows end
         keep = tf.sequence_mask(ids.row_lengths(), tf.shape(found["input_ids"])[1], tf.int32)
         mask = found.get("attention_mask")
         if mask is not None:
@@ -94,11 +90,8 @@ def checked_inputs(inputs):
         )
         mask = asserted(mask, fits, error)
     if ids.shape[1] == 0:
-        raise ArgumentError(
-            "input_ids",
-            "at least one token for each text, such as [CLS]",
-            f"shape {tuple(ids.shape)}",
-        )
+        expected = "at least one token for each text, such as [CLS]"
+        raise ArgumentError("input_ids", expected, f"shape {tuple(ids.shape)}")
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)
 
 
@@ -112,16 +105,13 @@ _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 
 
 def read_tokenizer(folder, lowercase=None):
-    """Read the tokenizer of a checkpoint folder, as graph operations.
+    """Read the tokenizer of a checkpoint folder, as a `GraphTokenizer`.
 
     Args:
         folder: str or Path; its `tokenizer.json` is read, or else its `vocab.txt`.
         lowercase: bool, whether a `vocab.txt` belongs to an "uncased" model; None uses
             `tokenizer_config.json`, whose `strip_accents` and `tokenize_chinese_chars` also apply,
             or else the vocabulary: if it has a capital letter, the model is cased.
-
-    Returns:
-        `GraphTokenizer`.
 
     Raises:
         FileNotFoundError: If the folder has neither file.
@@ -141,16 +131,7 @@ def read_tokenizer(folder, lowercase=None):
 
 
 def read_tokenizer_file(folder, lowercase=None):
-    """Read the vocabulary of a checkpoint folder, as a `TokenizerFile`.
-
-    See `read_tokenizer` for the arguments and errors.
-
-    Example:
-        >>> read_tokenizer_file("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: nowhere: expected tokenizer.json or vocab.txt, got
-        neither.
-    """
+    """Read the vocabulary of a checkpoint folder, as a `TokenizerFile`; see `read_tokenizer`."""
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
         file = TokenizerFile.read(folder / "tokenizer.json")
@@ -164,11 +145,8 @@ def read_tokenizer_file(folder, lowercase=None):
     if lowercase is None:
         lowercase = settings.get("do_lower_case", not _has_capitals(folder / "vocab.txt"))
     _check_settings(settings, folder / "tokenizer_config.json")
-    pipeline = bert_pipeline(
-        lowercase,
-        settings.get("strip_accents"),
-        settings.get("tokenize_chinese_chars", True),
-    )
+    chinese = settings.get("tokenize_chinese_chars", True)
+    pipeline = bert_pipeline(lowercase, settings.get("strip_accents"), chinese)
     file = TokenizerFile.read_vocabulary(folder / "vocab.txt", pipeline)
     _refuse_added_tokens(folder, settings, file)
     return file
@@ -287,19 +265,14 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
 
 
 def pad_segments(tokenizer, segments):
-    """Pad `[CLS] ids [SEP]`, or `[CLS] ids [SEP] ids [SEP]`, as inputs of `Bert`.
-
-    Same as `text_inputs`, but for ids.
-    """
+    """Same as `text_inputs`, but for ids: one or two ragged tensors (B, (T))."""
     batch = segments[0].nrows()
     start, end = (
         tf.RaggedTensor.from_tensor(tf.fill([batch, 1], number))
         for number in (tokenizer.start_id, tokenizer.end_id)
     )
-    framed = [
-        tf.concat([start, segments[0], end], 1),
-        *(tf.concat([ids, end], 1) for ids in segments[1:]),
-    ]
+    parts = [[start, segments[0], end], *([ids, end] for ids in segments[1:])]
+    framed = [tf.concat(part, 1) for part in parts]
     ids = tf.concat(framed, 1)
     types = tf.concat([part.with_values(part.values * 0 + n) for n, part in enumerate(framed)], 1)
     # At least one position, even without texts: models read the first token.

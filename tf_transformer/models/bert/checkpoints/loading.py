@@ -150,7 +150,96 @@ def save_folder(folder, variables, config, model_name, with_prefix, architecture
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def open_checkpoint(path):
+class Checkpoint:
+    """An open checkpoint: its configuration, and its weights by the names of variables here."""
+
+    def __init__(self, path, changes, ignored_fields=()):
+        self.file, path = _open(path)
+        self.config = config = read_config(path, ignored_fields=ignored_fields, **changes)
+        self.architecture = architecture = read_architecture(path)
+        rows = config.vocab_size + config.type_vocab_size
+        if architecture is None:
+            rows += config.max_position_embeddings
+        check_sizes(
+            path,
+            sum(map(math.prod, self.file.shapes.values())),
+            rows * config.embedding_width,
+            config.hidden_size,
+            (architecture and architecture.key_dim) or config.head_size,
+            [(1, *sizes) for sizes in config.layer_sizes or ()]
+            or [(config.num_groups, *config.size_of(0))],
+            architecture,
+        )
+        self._table = table = name_table(model_type_of(config, architecture), self.file.kind)
+        is_bare = not any(name.startswith(table.prefix) for name in self.file.shapes)
+        self._prefix = table.prefix if is_bare else ""  # what the names in the file omit
+
+    def _name(self, ours):
+        return self._table.there(ours).removeprefix(self._prefix)
+
+    def has(self, ours):
+        """Whether the file has a variable."""
+        return self._name(ours) in self.file.shapes
+
+    def load(self, variables, new=()):
+        """Load all variables but the `new` ones; names and shapes must match exactly.
+
+        The checkpoint may also contain values that are not weights (an optimizer's moments,
+        position numbers), copies of weights, heads of other tasks, and a pooler; they are ignored.
+        """
+        file, table = self.file, self._table
+        names = {ours: self._name(ours) for ours in variables if ours not in new}
+        wrong = []
+        for ours, there in names.items():
+            shape = tuple(variables[ours].shape)
+            expected = shape[::-1] if table.is_transposed(ours) else shape
+            if there not in file.shapes:
+                wrong.append(f"{there}: missing in the file; expected shape {expected}")
+            elif file.shapes[there] != expected:
+                wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
+            elif file.dtypes[there] not in file.floats:
+                wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
+        for there in file.shapes.keys() - set(names.values()):
+            if not table.is_left_over(self._prefix + there):
+                got = f"in the file, with shape {file.shapes[there]}; not in the model"
+                wrong.append(f"{there}: {got}")
+        if any(name.startswith("cls/predictions/") for name in names):
+            wrong += [f"{copy}: expected to equal {of}" for copy, of in _broken_ties(file)]
+        if wrong:
+            raise ArgumentError(
+                "path",
+                f"in {file.path} the weights of a model with this configuration "
+                f"({len(variables)} variables)",
+                "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)]),
+            )
+
+        def read(ours):
+            with tf.device("CPU"):  # a thread does not inherit the caller's device
+                array = tf.convert_to_tensor(file.read(names[ours]))
+                # TensorFlow transposes with several threads, NumPy with one.
+                return tf.transpose(array) if table.is_transposed(ours) else array
+
+        with ThreadPoolExecutor() as pool:  # most of the time goes into copies outside Python
+            for ours, array in zip(names, pool.map(read, names), strict=True):
+                variables[ours].assign(array)
+
+
+def _broken_ties(file):
+    for copy, of in TIED.items():
+        if copy in file.shapes and of in file.shapes:
+            floats = {file.dtypes[copy], file.dtypes[of]} <= file.floats
+            if not floats or not np.array_equal(file.read(copy), file.read(of)):
+                yield copy, of
+
+
+def _google_config(folder):
+    for name in ("bert_config.json", "albert_config.json", "config.json"):
+        if (folder / name).is_file():
+            return folder / name
+    raise MissingFileError("path", f"bert_config.json in {folder}", "none")
+
+
+def _open(path):
     """Find and open a checkpoint."""
     path = Path(path)
     if not path.is_dir() and not path.with_name(f"{path.name}.index").is_file():
@@ -176,91 +265,3 @@ def open_checkpoint(path):
             f"Name one: {indices[0].with_suffix('')}",
         )
     return TensorflowFile(indices[0].with_suffix("")), _google_config(path)
-
-
-def read_checkpoint(path, changes, ignored_fields=()):
-    """Open a checkpoint and read its configuration."""
-    file, config_path = open_checkpoint(path)
-    config = read_config(config_path, ignored_fields=ignored_fields, **changes)
-    architecture = read_architecture(config_path)
-    rows = config.vocab_size + config.type_vocab_size
-    if architecture is None:
-        rows += config.max_position_embeddings
-    check_sizes(
-        config_path,
-        sum(map(math.prod, file.shapes.values())),
-        rows * config.embedding_width,
-        config.hidden_size,
-        (architecture and architecture.key_dim) or config.head_size,
-        [(1, *sizes) for sizes in config.layer_sizes or ()]
-        or [(config.num_groups, *config.size_of(0))],
-        architecture,
-    )
-    table = name_table(model_type_of(config, architecture), file.kind)
-
-    def has(name):
-        there = table.there(name)
-        return there in file.shapes or there.removeprefix(table.prefix) in file.shapes
-
-    return file, config, architecture, has
-
-
-def load_variables(file, variables, config, new=(), architecture=None):
-    """Load variables from a checkpoint; names and shapes must match exactly.
-
-    The checkpoint may also contain values that are not weights (an optimizer's moments, position
-    numbers), copies of weights, heads of other tasks, and a pooler; they are ignored.
-    """
-    table = name_table(model_type_of(config, architecture), file.kind)
-    bare = not any(name.startswith(table.prefix) for name in file.shapes)
-    names = {}
-    for ours in (name for name in variables if name not in new):
-        there = table.there(ours)
-        names[ours] = there.removeprefix(table.prefix) if bare else there
-    wrong = []
-    for ours, there in names.items():
-        shape = tuple(variables[ours].shape)
-        expected = shape[::-1] if table.is_transposed(ours) else shape
-        if there not in file.shapes:
-            wrong.append(f"{there}: missing in the file; expected shape {expected}")
-        elif file.shapes[there] != expected:
-            wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
-        elif file.dtypes[there] not in file.floats:
-            wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
-    for there in file.shapes.keys() - set(names.values()):
-        if not table.is_left_over(f"{table.prefix}{there}" if bare else there):
-            wrong.append(f"{there}: in the file, with shape {file.shapes[there]}; not in the model")
-    if any(name.startswith("cls/predictions/") for name in names):
-        wrong += [f"{copy}: expected to equal {of}" for copy, of in _broken_ties(file)]
-    if wrong:
-        raise ArgumentError(
-            "path",
-            f"in {file.path} the weights of a model with this configuration "
-            f"({len(variables)} variables)",
-            "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)]),
-        )
-
-    def read(ours):
-        with tf.device("CPU"):  # a thread does not inherit the caller's device
-            array = tf.convert_to_tensor(file.read(names[ours]))
-            # TensorFlow transposes with several threads, NumPy with one.
-            return tf.transpose(array) if table.is_transposed(ours) else array
-
-    with ThreadPoolExecutor() as pool:  # most of the time goes into copies outside Python
-        for ours, array in zip(names, pool.map(read, names), strict=True):
-            variables[ours].assign(array)
-
-
-def _broken_ties(file):
-    for copy, of in TIED.items():
-        if copy in file.shapes and of in file.shapes:
-            floats = {file.dtypes[copy], file.dtypes[of]} <= file.floats
-            if not floats or not np.array_equal(file.read(copy), file.read(of)):
-                yield copy, of
-
-
-def _google_config(folder):
-    for name in ("bert_config.json", "albert_config.json", "config.json"):
-        if (folder / name).is_file():
-            return folder / name
-    raise MissingFileError("path", f"bert_config.json in {folder}", "none")
