@@ -165,13 +165,9 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         self.value = self._projection("value", self.num_key_value_heads, value_act)
 
     def _projection(self, name, heads, activation):
-        return FlatDense(
-            heads * self.size_per_head,
-            get_activation(activation),
-            kernel_initializer=DrawnKernel(stddev=self.initializer_range),
-            name=name,
-            dtype=self.dtype_policy,
-        )
+        kernel = DrawnKernel(stddev=self.initializer_range)
+        options = {"kernel_initializer": kernel, "name": name, "dtype": self.dtype_policy}
+        return FlatDense(heads * self.size_per_head, get_activation(activation), **options)
 
     def build(self, from_tensor_shape, to_tensor_shape):
         self.query.build(from_tensor_shape)
@@ -201,10 +197,9 @@ class BertAttention(NotesLayer, keras.layers.Layer):
             to_layout.to_heads(project(to_rows), self.num_key_value_heads)
             for project in (self.key, self.value)
         )
-        if self.positions is not None:
-            queries, keys = (
-                self.positions.rotate(x, tf.range(tf.shape(x)[2])) for x in (queries, keys)
-            )
+        part = self.positions
+        if part is not None:
+            queries, keys = (part.rotate(x, tf.range(tf.shape(x)[2])) for x in (queries, keys))
         heads, weights = grouped_attention(
             queries,
             keys,

@@ -64,12 +64,8 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         if self.pooler_use == "unused":
             self.config = dataclasses.replace(self.config, pooler_activation=None)
         elif self.pooler_use == "needed" and self.config.pooler_activation is None:
-            raise ArgumentError(
-                "pooler_activation",
-                f"an activation, since {type(self).__name__} uses the pooler",
-                "None",
-                'BERT uses "tanh".',
-            )
+            expected = f"an activation, since {type(self).__name__} uses the pooler"
+            raise ArgumentError("pooler_activation", expected, "None", 'BERT uses "tanh".')
         if isinstance(architecture, Architecture):  # anything else: see ConfiguredLayer
             sizes = architecture.num_groups, architecture.embedding_size
             if any(sizes):

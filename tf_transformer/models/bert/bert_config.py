@@ -4,7 +4,7 @@ import dataclasses
 import math
 from numbers import Integral, Real
 
-from tf_transformer.errors import ArgumentError, check_fields
+from tf_transformer.errors import ArgumentError, check_choice, check_fields
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
 from tf_transformer.layers.architecture import check_layer_sizes
 
@@ -107,18 +107,13 @@ class BertConfig:
             ("problem_type", f"one of {', '.join(_PROBLEM_TYPES)}, or None", is_known),
         )
         if self.problem_type == "single_label_classification" and len(self.labels) == 1:
-            raise ArgumentError(
-                "problem_type",
-                f"at least two labels for {self.problem_type}",
-                self.labels,
-                'With one label use "regression", or None for a probability.',
-            )
+            expected = f"at least two labels for {self.problem_type}"
+            remedy = 'With one label use "regression", or None for a probability.'
+            raise ArgumentError("problem_type", expected, self.labels, remedy)
         if self.hidden_size % self.num_attention_heads:
-            raise ArgumentError(
-                "hidden_size, num_attention_heads",
-                "the hidden size to be a multiple of the number of attention heads",
-                f"{self.hidden_size} and {self.num_attention_heads}",
-            )
+            expected = "the hidden size to be a multiple of the number of attention heads"
+            got = f"{self.hidden_size} and {self.num_attention_heads}"
+            raise ArgumentError("hidden_size, num_attention_heads", expected, got)
         layers = self.num_hidden_layers
         per_layer = f"at most one group for each of the {layers} layers"
         check_fields(
@@ -180,12 +175,9 @@ class BertConfig:
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(config) - set(known))
         if unknown:
-            raise ArgumentError(
-                "config",
-                f"the keys {', '.join(known)}",
-                f"also {', '.join(unknown)}",
-                "For a file from another library use `read_config`.",
-            )
+            expected = f"the keys {', '.join(known)}"
+            remedy = "For a file from another library use `read_config`."
+            raise ArgumentError("config", expected, f"also {', '.join(unknown)}", remedy)
         return cls(**config)
 
     def to_dict(self):
@@ -195,11 +187,8 @@ class BertConfig:
             if callable(fields[name]):
                 names = [key for key, function in ACTIVATIONS.items() if function is fields[name]]
                 if not names:
-                    raise ArgumentError(
-                        name,
-                        f"one of {', '.join(ACTIVATIONS)} in a saved config",
-                        f"the function {fields[name]!r}",
-                    )
+                    expected = f"one of {', '.join(ACTIVATIONS)} in a saved config"
+                    raise ArgumentError(name, expected, f"the function {fields[name]!r}")
                 fields[name] = names[0]
         return fields
 
@@ -250,6 +239,5 @@ def published_config(name):
         >>> published_config("bert-base").hidden_size
         768
     """
-    if name not in PUBLISHED_CONFIGS:
-        raise ArgumentError("name", f"one of {', '.join(PUBLISHED_CONFIGS)}", f"{name!r}")
+    check_choice("name", name, PUBLISHED_CONFIGS)
     return PUBLISHED_CONFIGS[name]

@@ -47,12 +47,9 @@ class ConfiguredLayer(NotesLayer, keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = BertConfig.of(config)
         if architecture is not None and not isinstance(architecture, Architecture):
-            raise ArgumentError(
-                "architecture",
-                "None or an Architecture",
-                f"{architecture!r}",
-                "For a dict use Architecture.from_dict.",
-            )
+            expected = "None or an Architecture"
+            remedy = "For a dict use Architecture.from_dict."
+            raise ArgumentError("architecture", expected, f"{architecture!r}", remedy)
         self.architecture = architecture
         self.parts = architecture or bert_architecture(self.config)
 
@@ -210,11 +207,9 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
             self.positions = positions.copy(dtype, name="position_embeddings")
         longest = config.max_position_embeddings
         if positions.max_position is not None and positions.max_position < longest:
-            raise ArgumentError(
-                "positions",
-                f"at least {longest} positions, the max_position_embeddings of the config",
-                f"{positions.max_position} of {type(positions).__name__}",
-            )
+            expected = f"at least {longest} positions, the max_position_embeddings of the config"
+            got = f"{positions.max_position} of {type(positions).__name__}"
+            raise ArgumentError("positions", expected, got)
 
     def build(self, input_shape):
         config, width = self.config, self.config.embedding_width
@@ -296,12 +291,9 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         if self.architecture is not None:
             return input_ids  # positions with a limit check it
         most, length = self.config.max_position_embeddings, input_ids.shape[1]
-        error = ArgumentError(
-            "input_ids",
-            f"at most {most} tokens (max_position_embeddings), the model's number of positions",
-            "more" if length is None else f"length {length}",
-            "Truncate the texts.",
-        )
+        limit = f"at most {most} tokens (max_position_embeddings), the model's number of positions"
+        got = "more" if length is None else f"length {length}"
+        error = ArgumentError("input_ids", limit, got, "Truncate the texts.")
         if length is None:
             return asserted(input_ids, tf.shape(input_ids)[1] <= most, error)
         if length > most:
@@ -318,12 +310,9 @@ class BertEncoder(ConfiguredLayer):
         config, parts, dtype = self.config, self.parts, self.dtype_policy
         self.embedding_mapping = None
         if config.embedding_size is not None:
-            self.embedding_mapping = FlatDense(
-                config.hidden_size,
-                kernel_initializer=DrawnKernel(stddev=config.initializer_range),
-                name="embedding_hidden_mapping_in",
-                dtype=dtype,
-            )
+            kernel = DrawnKernel(stddev=config.initializer_range)
+            options = {"kernel_initializer": kernel, "name": "embedding_hidden_mapping_in"}
+            self.embedding_mapping = FlatDense(config.hidden_size, dtype=dtype, **options)
         positions = parts.positions.copy(dtype, name="positions")
         layer = BertLayer if architecture is None else BertArchitectureLayer
         options = {"architecture": architecture, "dtype": dtype}
@@ -338,11 +327,8 @@ class BertEncoder(ConfiguredLayer):
     def build(self, input_shape):
         width = self.config.embedding_width
         if input_shape[-1] != width:
-            raise ArgumentError(
-                "input_tensor",
-                f"width {width}, for the residual connections",
-                f"shape {tuple(input_shape)}",
-            )
+            expected = f"width {width}, for the residual connections"
+            raise ArgumentError("input_tensor", expected, f"shape {tuple(input_shape)}")
         if self.embedding_mapping is not None:
             self.embedding_mapping.build((None, width))
         for layer in self.groups:

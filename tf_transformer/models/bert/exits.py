@@ -81,12 +81,10 @@ class BertWithExits(BertWithHead):
         if self.config.num_hidden_layers < 2:
             raise ArgumentError("num_hidden_layers", "at least 2, to leave after one", "1")
         if self.config.answers != "softmax":
-            raise ArgumentError(
-                "problem_type",
-                "single_label_classification, or None, with two labels or more, since "
-                "exits compare classes, one of which is right",
-                f"{self.config.problem_type!r} and {len(self.config.labels)}",
-            )
+            expected = "single_label_classification, or None, with two labels or more, since "
+            expected += "exits compare classes, one of which is right"
+            got = f"{self.config.problem_type!r} and {len(self.config.labels)}"
+            raise ArgumentError("problem_type", expected, got)
         self.pooling = pooling
         self.dropout = classifier_dropout(self.config, self.dtype_policy)
         self.classifiers = [

@@ -24,12 +24,8 @@ from tf_transformer.models.bert.text_inputs import dense_inputs
 
 def classifier(num_classes, name, config):
     """Create a dense layer for logits, in float32 under any policy, since a softmax follows."""
-    return keras.layers.Dense(
-        num_classes,
-        kernel_initializer=keras.initializers.TruncatedNormal(stddev=config.initializer_range),
-        name=name,
-        dtype="float32",
-    )
+    kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+    return keras.layers.Dense(num_classes, kernel_initializer=kernel, name=name, dtype="float32")
 
 
 def classifier_dropout(config, dtype):
@@ -53,14 +49,11 @@ class BertLMHead(NotesLayer, keras.layers.Layer):
     def __init__(self, config, **kwargs):
         super().__init__(**kwargs)
         self.config = config = BertConfig.of(config)
-        self.dense = FlatDense(
-            config.embedding_width,
-            get_activation(config.hidden_act),
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=config.initializer_range),
-            name="dense",
-            dtype=self.dtype_policy,
-        )
-        self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=self.dtype_policy)
+        kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+        dtype = self.dtype_policy
+        options = {"kernel_initializer": kernel, "name": "dense", "dtype": dtype}
+        self.dense = FlatDense(config.embedding_width, get_activation(config.hidden_act), **options)
+        self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=dtype)
 
     def build(self, rows_shape, table_shape=None):
         with keras.name_scope("transform"):
@@ -119,7 +112,8 @@ class BertForMaskedLM(BertWithHead):
             self.predictions.build((None, self.config.hidden_size))
 
     def call(self, inputs, training=None):
-        inputs, positions = split_positions(inputs)
+        inputs = dense_inputs(inputs)
+        positions = inputs.pop("masked_lm_positions", None)
         outputs = self.bert(inputs, training=training)
         return self.word_logits(outputs["sequence_output"], positions)
 
@@ -142,12 +136,6 @@ class BertForMaskedLM(BertWithHead):
         logits = tf.reshape(logits, shape)
         logits.set_shape((*states.shape[:2], self.config.vocab_size))
         return logits
-
-
-def split_positions(inputs):
-    """Split off `masked_lm_positions`, or None, from the inputs of `Bert`."""
-    inputs = dense_inputs(inputs)
-    return inputs, inputs.pop("masked_lm_positions", None)
 
 
 class BertWithDense(BertWithHead):
@@ -236,7 +224,8 @@ class BertForPreTraining(BertForMaskedLM):
             self.seq_relationship.build((None, self.config.hidden_size))
 
     def call(self, inputs, training=None):
-        inputs, positions = split_positions(inputs)
+        inputs = dense_inputs(inputs)
+        positions = inputs.pop("masked_lm_positions", None)
         outputs = self.bert(inputs, training=training)
         return {
             "prediction_logits": self.word_logits(outputs["sequence_output"], positions),

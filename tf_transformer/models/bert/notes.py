@@ -57,11 +57,8 @@ class BERTSelfAttention(BertAttention):
 
     def build(self, hidden_states_shape):
         if hidden_states_shape[-1] != self.config.hidden_size:
-            raise ArgumentError(
-                "hidden_states",
-                f"(batch, length, {self.config.hidden_size})",
-                f"shape {tuple(hidden_states_shape)}",
-            )
+            expected = f"(batch, length, {self.config.hidden_size})"
+            raise ArgumentError("hidden_states", expected, f"shape {tuple(hidden_states_shape)}")
         super().build(hidden_states_shape, hidden_states_shape)
 
     def call(self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None):
@@ -69,12 +66,9 @@ class BERTSelfAttention(BertAttention):
             got = f"shape {tuple(hidden_states.shape)}"
             raise ArgumentError("hidden_states", "(batch, length, width)", got)
         if attention_mask is not None and not attention_mask.dtype.is_floating:
-            raise ArgumentError(
-                "attention_mask",
-                "floats to add to the scores",
-                attention_mask.dtype.name,
-                "Pass additive_mask(attention_mask).",
-            )
+            expected = "floats to add to the scores"
+            remedy = "Pass additive_mask(attention_mask)."
+            raise ArgumentError("attention_mask", expected, attention_mask.dtype.name, remedy)
         mask = with_key_masks(None, hidden_states, hidden_states_mask)
         return self.attend_batch(hidden_states, hidden_states, mask, attention_mask, training)
 
@@ -107,11 +101,8 @@ class BERTLayerNorm(LayerNorm):
 
     def build(self, input_shape):
         if input_shape[-1] != self.config.hidden_size:
-            raise ArgumentError(
-                "inputs",
-                f"width {self.config.hidden_size} (hidden_size of the config)",
-                f"shape {tuple(input_shape)}",
-            )
+            expected = f"width {self.config.hidden_size} (hidden_size of the config)"
+            raise ArgumentError("inputs", expected, f"shape {tuple(input_shape)}")
         super().build(input_shape)
 
     def get_config(self):
@@ -184,11 +175,8 @@ def attention_layer(
     from_tensor, to_tensor = as_tensor(from_tensor), as_tensor(to_tensor)
     rank = len(from_tensor.shape)
     if rank != len(to_tensor.shape) or rank not in (2, 3):
-        raise ArgumentError(
-            "from_tensor, to_tensor",
-            "the same rank, 2 or 3",
-            f"shapes {tuple(from_tensor.shape)} and {tuple(to_tensor.shape)}",
-        )
+        got = f"shapes {tuple(from_tensor.shape)} and {tuple(to_tensor.shape)}"
+        raise ArgumentError("from_tensor, to_tensor", "the same rank, 2 or 3", got)
     lengths = (batch_size, from_seq_length, to_seq_length)
     if rank == 2 and None in lengths:
         names = "batch_size, from_seq_length, to_seq_length"
@@ -198,18 +186,12 @@ def attention_layer(
         ("to", to_tensor, to_seq_length),
     ):
         if rank == 2 and tensor.shape[0] not in (None, batch_size * length):
-            raise ArgumentError(
-                f"{side}_tensor",
-                f"{batch_size} * {length} rows (batch_size, {side}_seq_length)",
-                f"shape {tuple(tensor.shape)}",
-            )
+            expected = f"{batch_size} * {length} rows (batch_size, {side}_seq_length)"
+            raise ArgumentError(f"{side}_tensor", expected, f"shape {tuple(tensor.shape)}")
     batch = tf.TensorShape(from_tensor.shape[:1])
     if rank == 3 and not batch.is_compatible_with(to_tensor.shape[:1]):
-        raise ArgumentError(
-            "to_tensor",
-            f"the batch size of from_tensor, {from_tensor.shape[0]}",
-            f"shape {tuple(to_tensor.shape)}",
-        )
+        expected = f"the batch size of from_tensor, {from_tensor.shape[0]}"
+        raise ArgumentError("to_tensor", expected, f"shape {tuple(to_tensor.shape)}")
     layer = _Attention(
         num_attention_heads,
         size_per_head,

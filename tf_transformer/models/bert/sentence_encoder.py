@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import BertWithHead
 from tf_transformer.models.bert.bert_config import BertConfig
@@ -92,9 +92,6 @@ def read_pooling(path):
     return {"pooling": found[0], "normalize": kinds == known}
 
 
-POOLINGS = ("mean", "cls", "pooler")
-
-
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class SentenceEncoder(BertWithHead):
     """Pool token vectors into one vector of length 1 per sentence.
@@ -123,8 +120,7 @@ class SentenceEncoder(BertWithHead):
     pooler_use = "optional"
 
     def __init__(self, config, *, pooling="mean", normalize=True, **kwargs):
-        if pooling not in POOLINGS:
-            raise ArgumentError("pooling", f"one of {', '.join(POOLINGS)}", f"{pooling!r}")
+        check_choice("pooling", pooling, _MODES.values())
         config = BertConfig.of(config)
         if pooling != "pooler":
             config = dataclasses.replace(config, pooler_activation=None)
@@ -181,7 +177,6 @@ class TwoTowers(BaseModel):
     Call arguments:
         inputs: `(queries, documents)` or `(queries, documents, negatives)`: dicts as for `Bert`,
             with B, B and B H texts; the negatives of a pair are adjacent.
-        training: bool or None.
 
     Returns:
         float32 tensor (B, N), the scores; -1e9 for other documents that are not negatives.
@@ -205,11 +200,8 @@ class TwoTowers(BaseModel):
             raise ArgumentError("temperature", "a number above 0", temperature)
         for encoder in (queries, documents):
             if encoder is not None and not encoder.normalize:
-                raise ArgumentError(
-                    "queries, documents",
-                    "encoders with normalize=True, since scores are cosines",
-                    "normalize=False",
-                )
+                expected = "encoders with normalize=True, since scores are cosines"
+                raise ArgumentError("queries, documents", expected, "normalize=False")
         widths = queries.config.hidden_size, (documents or queries).config.hidden_size
         if widths[0] != widths[1]:
             raise ArgumentError("documents", f"an encoder of width {widths[0]}", widths)

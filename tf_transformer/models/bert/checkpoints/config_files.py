@@ -162,21 +162,16 @@ def check_fields(content, table, path, ignored_fields=()):
     given = {name: value for name, value in content.items() if value is not None}
     unknown = sorted(given.keys() - rows.keys() - set(ignored_fields))
     if unknown:
-        raise ArgumentError(
-            ", ".join(unknown),
-            f"only known fields in {path}, since others may change the result",
-            ", ".join(reprlib.repr(given[name]) for name in unknown),
-            "What changes nothing can be deleted there, or named in ignored_fields.",
-        )
+        expected = f"only known fields in {path}, since others may change the result"
+        got = ", ".join(reprlib.repr(given[name]) for name in unknown)
+        remedy = "What changes nothing can be deleted there, or named in ignored_fields."
+        raise ArgumentError(", ".join(unknown), expected, got, remedy)
     for name in sorted(given.keys() & rows.keys()):
         only, value = rows[name].only, given[name]
         if only is not None and not any(type(value) is type(o) and value == o for o in only):
-            raise ArgumentError(
-                name,
-                f"{' or '.join(map(reprlib.repr, only or (None,)))} in {path}",
-                reprlib.repr(value),
-                f"Not supported: {rows[name].why}.",
-            )
+            expected = f"{' or '.join(map(reprlib.repr, only or (None,)))} in {path}"
+            got = reprlib.repr(value)
+            raise ArgumentError(name, expected, got, f"Not supported: {rows[name].why}.")
 
 
 def read_json(path, kind=dict):
@@ -229,19 +224,16 @@ def read_config(path, *, ignored_fields=(), **changes):
             field or an unsupported or invalid value, see `BertConfig`.
 
     Example:
-        >>> import json, os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "config.json")
-        >>> with open(path, "w") as file:
-        ...     json.dump(config_file(BertConfig(hidden_size=24), "BertModel"), file)
-        >>> read_config(path).hidden_size
+        >>> content = config_file(BertConfig(hidden_size=24), "BertModel")
+        >>> _ = Path("config.json").write_text(json.dumps(content))
+        >>> read_config("config.json").hidden_size
         24
     """
     content = read_json(path)
     model_type = content.get("model_type", "albert" if "num_hidden_groups" in content else "bert")
     if model_type not in _MODEL_TYPES:
-        raise ArgumentError(
-            "model_type", f"one of {', '.join(_MODEL_TYPES)} in {path}", f"{model_type!r}"
-        )
+        expected = f"one of {', '.join(_MODEL_TYPES)} in {path}"
+        raise ArgumentError("model_type", expected, f"{model_type!r}")
     check_fields(content, CONFIG, path, ignored_fields)
     content = {_OTHER_NAMES.get(key, key): value for key, value in content.items()}
     fields = {name: value for name, value in content.items() if name in _FIELDS}
@@ -307,18 +299,14 @@ def _labels(content, path):
     if names is None:
         number = content.get("num_labels") or 0
         if not isinstance(number, int) or number > _MOST_LABELS:
-            raise ArgumentError(
-                "num_labels",
-                f"an integer in {path}, at most {_MOST_LABELS:,} without id2label",
-                f"{number!r}",
-            )
+            expected = f"an integer in {path}, at most {_MOST_LABELS:,} without id2label"
+            raise ArgumentError("num_labels", expected, f"{number!r}")
         return tuple(f"LABEL_{n}" for n in range(number))
     try:
         return tuple(str(names[str(n)]) for n in range(len(names)))
     except (KeyError, TypeError) as error:
-        raise ArgumentError(
-            "id2label", f'a name for each of "0", "1", ... in {path}', f"{names!r}"
-        ) from error
+        expected = f'a name for each of "0", "1", ... in {path}'
+        raise ArgumentError("id2label", expected, f"{names!r}") from error
 
 
 def _problem_type(content, labels, path):
@@ -329,12 +317,9 @@ def _problem_type(content, labels, path):
     if name is None:
         return None
     if name not in tuple(_ON_LOGITS):  # it may not be hashable
-        raise ArgumentError(
-            "sentence_transformers",
-            f"an activation among {', '.join(_ON_LOGITS)} in {path}",
-            f"{name!r}",
-            "Write a problem_type instead.",
-        )
+        expected = f"an activation among {', '.join(_ON_LOGITS)} in {path}"
+        got = f"{name!r}"
+        raise ArgumentError("sentence_transformers", expected, got, "Write a problem_type instead.")
     return _ON_LOGITS[name][labels != 1]  # without names there are two
 
 
@@ -346,11 +331,8 @@ def _without_heads(config, pruned, path):
         sizes = [(heads - count, config.intermediate_size) for count in gone]
         return dataclasses.replace(config, layer_sizes=sizes)
     except (AttributeError, TypeError, ValueError):
-        raise ArgumentError(
-            _PRUNED,
-            f'{{"0": [...], ...}} in {path}, fewer than {heads} heads of a layer',
-            f"{pruned!r}",
-        ) from None
+        expected = f'{{"0": [...], ...}} in {path}, fewer than {heads} heads of a layer'
+        raise ArgumentError(_PRUNED, expected, f"{pruned!r}") from None
 
 
 def _pruned_heads(config):

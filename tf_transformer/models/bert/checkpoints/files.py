@@ -188,12 +188,9 @@ class H5File:
         if not isinstance(item, h5py.Dataset):
             return
         if item.external or item.is_virtual or item.id.get_storage_size() < item.nbytes:
-            raise ArgumentError(
-                "path",
-                f"all values of {path} within {self.path}, {item.nbytes} bytes",
-                item.id.get_storage_size(),
-                "Save the model again.",
-            )
+            expected = f"all values of {path} within {self.path}, {item.nbytes} bytes"
+            got = item.id.get_storage_size()
+            raise ArgumentError("path", expected, got, "Save the model again.")
         array, name = item[()], _published_name(path)
         if name.endswith("weight") and path.endswith("/kernel:0"):
             array = array.T
@@ -248,21 +245,19 @@ class SafetensorsFile:
             raise MissingPackage(f"safetensors is not installed: {remedy}") from error
         path = self.path / part
         if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
-            raise MissingFileError(
-                "path", f"the file {path}, listed in the index", "none", "Download it again."
-            )
+            listed = f"the file {path}, listed in the index"
+            raise MissingFileError("path", listed, "none", "Download it again.")
         try:
             with safetensors.safe_open(path, framework="np") as file:  # checks the whole header
                 names = set(file.keys())
         except (safetensors.SafetensorError, OSError) as error:
             raise _unreadable("a safetensors file", path, error) from error
         if expected is not None and names != expected:
-            raise ArgumentError(
-                "path",
-                f"in {path} the tensors listed in the index",
-                f"differences: {', '.join(sorted(names ^ expected)[:5])}",
-            )
-        header, data_start = _header(path)
+            got = f"differences: {', '.join(sorted(names ^ expected)[:5])}"
+            raise ArgumentError("path", f"in {path} the tensors listed in the index", got)
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header, data_start = parse_json(file.read(length)), 8 + length
         mapped = np.memmap(path, np.uint8, mode="r")
         for name in sorted(names):
             scope, _, leaf = name.rpartition(".")
@@ -273,13 +268,6 @@ class SafetensorsFile:
             start, end = tensor["data_offsets"]
             self._homes[new] = mapped, data_start + start, data_start + end
             self.shapes[new], self.dtypes[new] = tuple(tensor["shape"]), tensor["dtype"]
-
-
-def _header(path):
-    """Read the header of a file, and where the data after it starts."""
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        return parse_json(file.read(length)), 8 + length
 
 
 def _parts(index):
@@ -300,7 +288,6 @@ def _parts(index):
                 raise ValueError(f"{part!r} is not a file in the same folder")
             parts.setdefault(part, set()).add(name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArgumentError(
-            "path", "an index of safetensors files", f"{index}: {error!r}"
-        ) from error
+        got = f"{index}: {error!r}"
+        raise ArgumentError("path", "an index of safetensors files", got) from error
     return parts

@@ -243,12 +243,9 @@ def _open(path):
     """Find and open a checkpoint."""
     path = Path(path)
     if not path.is_dir() and not path.with_name(f"{path.name}.index").is_file():
-        raise MissingFileError(
-            "path",
-            "a local folder with a checkpoint, or the prefix of a TensorFlow checkpoint",
-            f"{path}, which is neither",
-            "Checkpoints are not downloaded.",
-        )
+        expected = "a local folder with a checkpoint, or the prefix of a TensorFlow checkpoint"
+        got = f"{path}, which is neither"
+        raise MissingFileError("path", expected, got, "Checkpoints are not downloaded.")
     if not path.is_dir():
         return TensorflowFile(path), _google_config(path.parent)
     indices = sorted(path.glob("*.index"))
@@ -258,10 +255,7 @@ def _open(path):
         from_h5 = h5.is_file() and not safetensors
         return H5File(h5) if from_h5 else SafetensorsFile(path), path / "config.json"
     if len(indices) > 1:
-        raise MissingFileError(
-            "path",
-            f"one checkpoint in {path}",
-            ", ".join(index.stem for index in indices),
-            f"Name one: {indices[0].with_suffix('')}",
-        )
+        got = ", ".join(index.stem for index in indices)
+        remedy = f"Name one: {indices[0].with_suffix('')}"
+        raise MissingFileError("path", f"one checkpoint in {path}", got, remedy)
     return TensorflowFile(indices[0].with_suffix("")), _google_config(path)
