@@ -138,8 +138,9 @@ class BertForMaskedLM(BertWithHead):
         return logits
 
 
+@keras.saving.register_keras_serializable(package="tf_transformer")
 class BertWithDense(BertWithHead):
-    """Base class with a dense layer, of 2 units or the labels', on one output of `Bert`."""
+    """Base class with a dense layer on one output of `Bert`: a unit for each label, or two."""
 
     reads = "pooled_output"
 
@@ -149,7 +150,7 @@ class BertWithDense(BertWithHead):
         if self.has_labels:
             units = len(self.config.labels)
             self.dropout = classifier_dropout(self.config, self.dtype_policy)
-        # The attribute, too, has the name of the published variables, as in files of weights.
+        # The attribute is named as the published variables: files of weights contain its name.
         self.dense_name = self.head_scope.split("/")[-2]
         setattr(self, self.dense_name, classifier(units, self.dense_name, self.config))
 
@@ -175,7 +176,7 @@ class BertForNextSentencePrediction(BertWithDense):
     """Predict whether the second segment follows the first.
 
     Devlin et al. 2019, section 3.1, task 2. Arguments and inputs: see `Bert`; the config must have
-    a pooler, `token_type_ids` mark the segments.
+    a pooler, and `token_type_ids` mark the segments.
 
     Returns:
         float32 tensor (B, 2), logits: 0 = it follows, 1 = it is a random segment.

@@ -101,8 +101,8 @@ class SentenceEncoder(BertWithHead):
 
     Args:
         config, unpad, architecture: see `Bert`.
-        pooling: "mean" over all tokens of the `attention_mask` (B, T), "cls" for the first token,
-            or "pooler" for the output of the pooler, which the model must have.
+        pooling: "mean" over all tokens, or those in the `attention_mask` (B, T) if there is one;
+            "cls" for the first token; or "pooler" for the output of the pooler.
         normalize: bool, True scales every vector to length 1.
 
     Returns:
@@ -132,7 +132,7 @@ class SentenceEncoder(BertWithHead):
 
     @classmethod
     def from_pretrained(cls, path, **changes):
-        """See `Bert.from_pretrained`; a sentence-transformers folder sets pooling and normalize."""
+        """See `Bert.from_pretrained`; the folder sets `pooling` and `normalize` by default."""
         return super().from_pretrained(path, **{**read_pooling(path), **changes})
 
     def call(self, inputs, training=None):
