@@ -101,12 +101,6 @@ def tokens_in(mask):
     return tf.reduce_any(mask, axis=list(range(1, mask.shape.rank - 1)))
 
 
-def token_rows(mask, layout):
-    """Return `tokens_in` as one value for each row of a layout."""
-    tokens = tokens_in(mask)
-    return None if tokens is None else layout.to_rows(tf.expand_dims(tokens, -1))[:, 0]
-
-
 _drawing = contextvars.ContextVar("drawing", default=True)
 
 
@@ -122,11 +116,7 @@ class DrawnKernel(keras.initializers.TruncatedNormal):
 
 @contextlib.contextmanager
 def without_drawing():
-    """Build a model without drawing the initial weights of its encoder.
-
-    Drawing them takes longer than reading a checkpoint. Every variable with a `DrawnKernel` must
-    be assigned afterwards.
-    """
+    """Build a model without drawing its `DrawnKernel`s, which takes longer than reading them."""
     token = _drawing.set(False)
     try:
         yield
@@ -138,23 +128,7 @@ def without_drawing():
 class BertAttention(NotesLayer, keras.layers.Layer):
     """Projections to queries, keys and values, and attention with dropout on the weights.
 
-    Devlin et al. 2019, section 3, and "Attention Is All You Need", section 3.2.2, without the
-    output projection.
-
-    Args:
-        num_attention_heads: int, N.
-        size_per_head: int, H.
-        query_act, key_act, value_act: None, a function, or a name of `functional.activations`.
-        attention_probs_dropout_prob: float in [0, 1).
-        initializer_range: float, standard deviation for initializing kernels.
-        positions, num_key_value_heads, share_qk, window: see `MultiHeadAttention`.
-
-    Example:
-        >>> layer, layout = BertAttention(2, 4), PaddedLayout(1, 3)
-        >>> layer.build((3, 8), (3, 8))
-        >>> rows, weights = layer.attend(tf.ones((3, 8)), tf.ones((3, 8)), layout, layout)
-        >>> rows.shape.as_list(), weights is None
-        ([3, 8], True)
+    For the first arguments see `attention_layer`, for the last four `MultiHeadAttention`.
     """
 
     def __init__(
@@ -191,13 +165,9 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         self.value = self._projection("value", self.num_key_value_heads, value_act)
 
     def _projection(self, name, heads, activation):
-        return FlatDense(
-            heads * self.size_per_head,
-            get_activation(activation),
-            kernel_initializer=DrawnKernel(stddev=self.initializer_range),
-            name=name,
-            dtype=self.dtype_policy,
-        )
+        kernel = DrawnKernel(stddev=self.initializer_range)
+        options = {"kernel_initializer": kernel, "name": name, "dtype": self.dtype_policy}
+        return FlatDense(heads * self.size_per_head, get_activation(activation), **options)
 
     def build(self, from_tensor_shape, to_tensor_shape):
         self.query.build(from_tensor_shape)
@@ -218,22 +188,7 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         training=None,
         return_attention_weights=False,
     ):
-        """Attend from the tokens of one matrix to the tokens of another.
-
-        Args:
-            from_rows, to_rows: float tensors (M, width).
-            from_layout, to_layout: which text each row belongs to, `PaddedLayout` or
-                `PackedLayout`.
-            mask, bias: see `scaled_dot_product_attention`.
-            training: bool or None; dropout is only applied if true.
-            return_attention_weights: bool.
-
-        Returns:
-            `(rows, weights)`: (M, N * H), and (B, N, F, T) or None.
-
-        Raises:
-            ValueError: If both `bias` and `positions` add to the scores.
-        """
+        """Attend from rows (M, width) to others: (M, N * H), and weights (B, N, F, T) or None."""
         dropout = None
         if training and self.rate:
             dropout = self.rate, tf.cast(self.seed_generator.next(), tf.int64)
@@ -242,10 +197,9 @@ class BertAttention(NotesLayer, keras.layers.Layer):
             to_layout.to_heads(project(to_rows), self.num_key_value_heads)
             for project in (self.key, self.value)
         )
-        if self.positions is not None:
-            queries, keys = (
-                self.positions.rotate(x, tf.range(tf.shape(x)[2])) for x in (queries, keys)
-            )
+        part = self.positions
+        if part is not None:
+            queries, keys = (part.rotate(x, tf.range(tf.shape(x)[2])) for x in (queries, keys))
         heads, weights = grouped_attention(
             queries,
             keys,

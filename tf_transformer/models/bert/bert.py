@@ -26,11 +26,7 @@ from tf_transformer.models.bert.attention import (
     without_drawing,
 )
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.checkpoints.loading import (
-    load_variables,
-    read_checkpoint,
-    save_folder,
-)
+from tf_transformer.models.bert.checkpoints.loading import Checkpoint, save_folder
 from tf_transformer.models.bert.encoder import BertEmbeddings, BertEncoder
 from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense_inputs
 
@@ -54,19 +50,7 @@ _ON_TOP = (
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PretrainedBert(TakesIds, NotesLayer, BaseModel):
-    """A Keras model with a `BertConfig` that loads and saves published checkpoint formats.
-
-    Args:
-        config: `BertConfig`, or its dict.
-        unpad: bool, see `Bert`.
-        architecture: None, or an `Architecture`, see `Bert`.
-
-    Example:
-        >>> class Empty(PretrainedBert):
-        ...     pass
-        >>> Empty(BertConfig(hidden_size=24)).config.hidden_size
-        24
-    """
+    """A Keras model with a `BertConfig` that loads and saves published checkpoint formats."""
 
     # Overridden by subclasses.
     published_as = None  # name of the Hugging Face class
@@ -80,21 +64,17 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         if self.pooler_use == "unused":
             self.config = dataclasses.replace(self.config, pooler_activation=None)
         elif self.pooler_use == "needed" and self.config.pooler_activation is None:
-            raise ArgumentError(
-                "pooler_activation",
-                f"an activation, since {type(self).__name__} uses the pooler",
-                "None",
-                'BERT uses "tanh".',
-            )
-        if isinstance(architecture, Architecture) and (  # anything else: see ConfiguredLayer
-            architecture.num_groups or architecture.embedding_size
-        ):
-            raise ArgumentError(
-                "architecture",
-                "num_groups and embedding_size to be None, since the config has "
-                "num_hidden_groups and embedding_size",
-                f"{architecture.num_groups} and {architecture.embedding_size}",
-            )
+            expected = f"an activation, since {type(self).__name__} uses the pooler"
+            raise ArgumentError("pooler_activation", expected, "None", 'BERT uses "tanh".')
+        if isinstance(architecture, Architecture):  # anything else: see ConfiguredLayer
+            sizes = architecture.num_groups, architecture.embedding_size
+            if any(sizes):
+                raise ArgumentError(
+                    "architecture",
+                    "num_groups and embedding_size to be None, since the config has "
+                    "num_hidden_groups and embedding_size",
+                    f"{sizes[0]} and {sizes[1]}",
+                )
         if self.has_labels and not self.config.labels:
             raise ArgumentError("labels", "the names of the classes in the config", "none")
         self.unpad = unpad
@@ -122,7 +102,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
 
     @classmethod
     def from_pretrained(cls, path, *, new_head=False, ignored_fields=(), **changes):
-        """Create a model from a checkpoint.
+        """Create a model, which is built, from a checkpoint.
 
         Args:
             path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors, or
@@ -138,43 +118,28 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
                 dropout rate, `pooler_activation="linear"`), and constructor arguments except
                 `architecture`, which the checkpoint sets.
 
-        Returns:
-            The built model.
-
         Raises:
             FileNotFoundError: If a file is missing.
             ImportError: If the package `safetensors` is needed and not installed.
             ValueError: If the configuration or the weights do not match the model; all
                 differences are listed.
-
-        Example:
-            >>> import os, tempfile
-            >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
-            >>> model.build()
-            >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
-            >>> model.save_pretrained(folder)
-            >>> Bert.from_pretrained(folder).count_params() == model.count_params()
-            True
         """
-        fields = {field.name for field in dataclasses.fields(BertConfig)}
         if "architecture" in changes:
             raise ArgumentError(
                 "architecture",
                 f"none for {cls.__name__}.from_pretrained, since a checkpoint has one already",
                 f"{changes['architecture']!r}",
             )
-        file, config, architecture, has = read_checkpoint(
-            path,
-            {name: value for name, value in changes.items() if name in fields},
-            ignored_fields,
-        )
+        names = {field.name for field in dataclasses.fields(BertConfig)} & changes.keys()
+        fields = {name: changes.pop(name) for name in names}
+        checkpoint = Checkpoint(path, fields, ignored_fields)
+        config, has = checkpoint.config, checkpoint.has
         pooler = (f"bert/pooler/dense/{part}" for part in ("kernel", "bias"))
         if cls.pooler_use == "optional" and not any(map(has, pooler)):
             config = dataclasses.replace(config, pooler_activation=None)
         if cls.has_labels and not config.labels:  # the default of Hugging Face
             config = dataclasses.replace(config, labels=("LABEL_0", "LABEL_1"))
-        options = {name: value for name, value in changes.items() if name not in fields}
-        model = cls(config, architecture=architecture, **options)
+        model = cls(config, architecture=checkpoint.architecture, **changes)
         with without_drawing():  # the checkpoint has all weights of the encoder
             model.build()
         variables = model.variables_by_name()
@@ -184,16 +149,15 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
             parts = {scope: [n for n in variables if n.startswith(scope)] for scope in _ON_TOP}
             new += [scope for scope, names in parts.items() if not any(map(has, names))]
         new = [name for name in variables if name.startswith(tuple(new))]
-        load_variables(file, variables, config, new, architecture)
+        checkpoint.load(variables, new)
         return model
 
     def save_pretrained(self, folder, tokenizer_from=None):
-        """Save the model in Hugging Face's layout.
+        """Save the model in Hugging Face's layout, from which `transformers` computes the same.
 
-        `transformers` loads it with the same results. Models without a class there (a linear
-        pooler, narrow embeddings without sharing, sharing without narrow embeddings, an
-        `architecture`) get a separate `model_type`, which `transformers` rejects; `from_pretrained`
-        loads all of them.
+        Models without a class there (a linear pooler, narrow embeddings without sharing, sharing
+        without narrow embeddings, an `architecture`) get a separate `model_type`, which
+        `transformers` rejects; `from_pretrained` loads all of them.
 
         Args:
             folder: str or Path; a model there is replaced.
@@ -206,31 +170,19 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
             OSError: If the folder cannot be written; its previous content is kept.
 
         Example:
-            >>> import os, tempfile
-            >>> model = Bert(BertConfig(13, 8, 2, 2, 16))
-            >>> model.build()
-            >>> folder = os.path.join(tempfile.mkdtemp(), "bert")
-            >>> model.save_pretrained(folder)
-            >>> sorted(os.listdir(folder))
-            ['config.json', 'model.safetensors']
+            >>> Bert(BertConfig(13, 8, 2, 2, 16)).save_pretrained("my-bert")
+            >>> Bert.from_pretrained("my-bert").config.vocab_size
+            13
         """
         if not self.built:
             self.build()
         with replacing(folder, only_with="config.json") as beside:
             beside.mkdir()
-            with_prefix = self.head_scope != "no head"
             # `transformers` uses the number of labels as the output size of any head.
-            config = self.config
-            if not self.has_labels:
-                config = dataclasses.replace(config, labels=(), problem_type=None)
-            save_folder(
-                beside,
-                self.variables_by_name(),
-                config,
-                self.published_as,
-                with_prefix,
-                self.architecture,
-            )
+            unused = {} if self.has_labels else {"labels": (), "problem_type": None}
+            config, names = dataclasses.replace(self.config, **unused), self.variables_by_name()
+            with_prefix = self.head_scope != "no head"
+            save_folder(beside, names, config, self.published_as, with_prefix, self.architecture)
             self.write_side_files(beside)
             source = Path(folder if tokenizer_from is None else tokenizer_from)
             for name in _TOKENIZER_FILES:
@@ -241,17 +193,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         """Write additional files of a subclass into `folder`, a Path."""
 
     def variables_by_name(self):
-        """Return the variables by their names in `checkpoints.loading.name_table`.
-
-        Returns:
-            dict, name to Keras variable.
-
-        Example:
-            >>> model = Bert(BertConfig(11, 8, 1, 2, 9))
-            >>> model.build()
-            >>> model.variables_by_name()["bert/pooler/dense/bias"].shape.as_list()
-            [8]
-        """
+        """Return a dict of the variables by their names in `checkpoints.loading.name_table`."""
         own = f"{self.path}/"
         return {variable.path.removeprefix(own): variable for variable in self.weights}
 
@@ -303,8 +245,9 @@ class Bert(PretrainedBert):
 
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
-            is out of range, or T is larger than `max_position_embeddings`; for graphs, see
-            `BertEmbeddings`.
+            is out of range, or T is larger than `max_position_embeddings` (or the positions of the
+            architecture). The last two are a `tf.errors.InvalidArgumentError` in a graph; XLA
+            cannot raise errors, there all outputs for that text are NaN.
 
     Example:
         >>> model = Bert(BertConfig(13, 8, 2, 2, 16, max_position_embeddings=5))
@@ -319,21 +262,15 @@ class Bert(PretrainedBert):
     def __init__(self, config, *, unpad=False, architecture=None, name="bert", **kwargs):
         super().__init__(config, unpad=unpad, architecture=architecture, name=name, **kwargs)
         config = self.config
-        dtype = self.dtype_policy
-        parts = {"architecture": architecture, "dtype": dtype}
-        self.embeddings = BertEmbeddings(config, name="embeddings", **parts)
-        self.encoder = BertEncoder(config, name="encoder", **parts)
+        options = {"architecture": architecture, "dtype": self.dtype_policy}
+        self.embeddings = BertEmbeddings(config, name="embeddings", **options)
+        self.encoder = BertEncoder(config, name="encoder", **options)
         self.pooler_dense = None
         if config.pooler_activation is not None:
-            self.pooler_dense = keras.layers.Dense(
-                config.hidden_size,
-                get_activation(config.pooler_activation),
-                kernel_initializer=keras.initializers.TruncatedNormal(
-                    stddev=config.initializer_range
-                ),
-                name="dense",
-                dtype=dtype,
-            )
+            kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+            activation = get_activation(config.pooler_activation)
+            options = {"kernel_initializer": kernel, "name": "dense", "dtype": self.dtype_policy}
+            self.pooler_dense = keras.layers.Dense(config.hidden_size, activation, **options)
 
     def build(self, input_shape=None):
         self.embeddings.build((None, None))
@@ -362,15 +299,7 @@ class Bert(PretrainedBert):
         return results
 
     def embed(self, inputs, training=None):
-        """Check and embed the inputs.
-
-        Args:
-            inputs, training: see the call arguments.
-
-        Returns:
-            `(x, mask)`: float tensor (B, T, embedding width); None or bool tensor, True = may
-            attend.
-        """
+        """Embed the inputs: (B, T, embedding width), and None or a bool mask, True = may attend."""
         ids, types, mask = checked_inputs(inputs)
         tokens = None if self.architecture is None else tokens_in(mask)
         return self.embeddings(ids, types, training=training, tokens=tokens), mask
@@ -389,15 +318,7 @@ class Bert(PretrainedBert):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertWithHead(PretrainedBert):
-    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`.
-
-    Args:
-        config, unpad, architecture: see `Bert`.
-
-    Example:
-        >>> BertWithHead(BertConfig(hidden_size=24)).bert.config.hidden_size
-        24
-    """
+    """Base class with `Bert` as `self.bert`; a subclass adds its head and `call`."""
 
     def __init__(self, config, *, unpad=False, architecture=None, **kwargs):
         options = {"unpad": unpad, "architecture": architecture}
@@ -432,13 +353,10 @@ def parameter_table(model):
         "all" the total.
 
     Example:
-        >>> model = Bert(BertConfig(11, 8, 2, 2, 16, max_position_embeddings=7))
+        >>> model = Bert(BertConfig(11, 8, 2, 2, 16))
         >>> model.build()
-        >>> table = parameter_table(model)
-        >>> table["attention: matrices of q, k, v and output"] == 2 * 4 * 8 * 8
-        True
-        >>> table["all"] == model.count_params()
-        True
+        >>> parameter_table(model)["pooler"]
+        72
     """
     table = {}
     for name, variable in model.variables_by_name().items():

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from numbers import Integral, Real
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice, check_fields
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
 from tf_transformer.layers.architecture import check_layer_sizes
 
@@ -27,10 +27,8 @@ class BertConfig:
     al. 2020, "ALBERT", section 3.1. The field names match the published files.
 
     Args:
-        vocab_size: int, V.
-        hidden_size: int, D, a multiple of `num_attention_heads`.
-        num_hidden_layers: int, L, at most 10,000.
-        num_attention_heads: int, N.
+        vocab_size, hidden_size: int, V and D, a multiple of `num_attention_heads`.
+        num_hidden_layers, num_attention_heads: int, L, at most 10,000, and N.
         intermediate_size: int, inner width of the feed-forward network.
         hidden_act: str, a name of `functional.activations`, or a function.
         hidden_dropout_prob: float in [0, 1), dropout rate of embeddings and sublayers.
@@ -47,12 +45,12 @@ class BertConfig:
         classifier_dropout: None (same as `hidden_dropout_prob`), or float, dropout rate before a
             classifier.
         labels: tuple of str, the class names of a classifier.
-        layer_sizes: None, or (heads, inner width) for each layer with its own weights, if layers
-            differ, as after `compression.pruned`. `num_attention_heads` then only sets the width of
-            a head.
+        layer_sizes: None, or (heads, inner width) of each layer with its own weights, as after
+            `compression.pruned`. `num_attention_heads` then only sets the width of a head.
         problem_type: None, or the kind of a text classifier, as in Hugging Face's files:
             "single_label_classification", one label is right; "multi_label_classification", each
-            label is right or not; or "regression", outputs are numbers. See `answers`.
+            label is right or not; or "regression", outputs are numbers. Without it, `answers` are
+            a softmax over several labels, a sigmoid for one.
         tie_word_embeddings: bool; models that predict words need True, since their output layer is
             the table of word embeddings.
 
@@ -89,54 +87,40 @@ class BertConfig:
         if isinstance(self.labels, str):
             raise ArgumentError("labels", "a tuple of strings", f"{self.labels!r}")
         object.__setattr__(self, "labels", tuple(self.labels or ()))
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is None and field.name in _MAY_BE_NONE:
+        for name, default in ((field.name, field.default) for field in dataclasses.fields(self)):
+            value = getattr(self, name)
+            if value is None and name in _MAY_BE_NONE:
                 continue
-            if isinstance(field.default, bool):
-                _check(field.name, value, "True or False", isinstance(value, bool))
-            elif isinstance(field.default, int) or field.name in _MAY_BE_NONE[:2]:
-                _check(field.name, value, "a positive integer", _is_size(value))
-            elif field.name in _RATES:
-                _check(field.name, value, "a number in [0, 1)", _is_number(value) and value < 1)
-            elif isinstance(field.default, float):
-                _check(field.name, value, "a positive number", _is_number(value) and value > 0)
-        _check(
-            "labels",
-            self.labels,
-            "distinct strings",
-            all(isinstance(label, str) for label in self.labels)
-            and len(set(self.labels)) == len(self.labels),
-        )
-        _check(
-            "problem_type",
-            self.problem_type,
-            f"one of {', '.join(_PROBLEM_TYPES)}, or None",
-            self.problem_type in (None, *_PROBLEM_TYPES),
+            if isinstance(default, bool):
+                check_fields(self, (name, "True or False", isinstance(value, bool)))
+            elif isinstance(default, int) or name in _MAY_BE_NONE[:2]:
+                check_fields(self, (name, "a positive integer", _is_size(value)))
+            elif name in _RATES:
+                check_fields(self, (name, "a number in [0, 1)", _is_number(value) and value < 1))
+            elif isinstance(default, float):
+                check_fields(self, (name, "a positive number", _is_number(value) and value > 0))
+        are_strings = all(isinstance(label, str) for label in self.labels)
+        is_known = self.problem_type in (None, *_PROBLEM_TYPES)
+        check_fields(
+            self,
+            ("labels", "distinct strings", are_strings and len({*self.labels}) == len(self.labels)),
+            ("problem_type", f"one of {', '.join(_PROBLEM_TYPES)}, or None", is_known),
         )
         if self.problem_type == "single_label_classification" and len(self.labels) == 1:
-            raise ArgumentError(
-                "problem_type",
-                f"at least two labels for {self.problem_type}",
-                self.labels,
-                'With one label use "regression", or None for a probability.',
-            )
+            expected = f"at least two labels for {self.problem_type}"
+            remedy = 'With one label use "regression", or None for a probability.'
+            raise ArgumentError("problem_type", expected, self.labels, remedy)
         if self.hidden_size % self.num_attention_heads:
-            raise ArgumentError(
-                "hidden_size, num_attention_heads",
-                "the hidden size to be a multiple of the number of attention heads",
-                f"{self.hidden_size} and {self.num_attention_heads}",
-            )
-        if self.num_hidden_layers > _MOST_LAYERS:
-            raise ArgumentError(
-                "num_hidden_layers", f"at most {_MOST_LAYERS:,}", self.num_hidden_layers
-            )
-        if self.num_groups > self.num_hidden_layers:
-            raise ArgumentError(
-                "num_hidden_groups",
-                f"at most one group for each of the {self.num_hidden_layers} layers",
-                self.num_hidden_groups,
-            )
+            expected = "the hidden size to be a multiple of the number of attention heads"
+            got = f"{self.hidden_size} and {self.num_attention_heads}"
+            raise ArgumentError("hidden_size, num_attention_heads", expected, got)
+        layers = self.num_hidden_layers
+        per_layer = f"at most one group for each of the {layers} layers"
+        check_fields(
+            self,
+            ("num_hidden_layers", f"at most {_MOST_LAYERS:,}", layers <= _MOST_LAYERS),
+            ("num_hidden_groups", per_layer, self.num_groups <= layers),
+        )
         if self.layer_sizes is not None:
             names = ("heads", "inner width")
             sizes = check_layer_sizes(self.layer_sizes, self.num_groups, names)
@@ -145,7 +129,7 @@ class BertConfig:
             value = getattr(self, name)
             named = isinstance(value, str) or callable(value)
             none = value is None and name == "pooler_activation"
-            _check(name, value, "the name of an activation, or a function", named or none)
+            check_fields(self, (name, "the name of an activation, or a function", named or none))
             try:
                 get_activation(value)
             except ArgumentError as error:
@@ -168,11 +152,8 @@ class BertConfig:
 
     @property
     def answers(self):
-        """What turns a text classifier's logits into answers: "softmax", "sigmoid" or "linear".
-
-        As in the pipeline of transformers: without a `problem_type`, softmax over several labels,
-        sigmoid for one.
-        """
+        """What turns a text classifier's logits into answers: "softmax", "sigmoid" or "linear"."""
+        # As in the pipeline of transformers.
         default = "sigmoid" if len(self.labels) == 1 else "softmax"
         return _PROBLEM_TYPES.get(self.problem_type, default)
 
@@ -188,64 +169,28 @@ class BertConfig:
 
     @classmethod
     def of(cls, config):
-        """Create a config from a config or from a dict returned by `to_dict`.
-
-        Args:
-            config: `BertConfig` or dict.
-
-        Returns:
-            `BertConfig`.
-
-        Raises:
-            ValueError: If keys are unknown (all are listed), or a value is invalid.
-
-        Example:
-            >>> BertConfig.of({"hidden_size": 24, "num_attention_heads": 2}).head_size
-            12
-        """
+        """Return a config, or create one from a dict; a ValueError lists all unknown keys."""
         if isinstance(config, cls):
             return config
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(config) - set(known))
         if unknown:
-            raise ArgumentError(
-                "config",
-                f"the keys {', '.join(known)}",
-                f"also {', '.join(unknown)}",
-                "For a file from another library use `read_config`.",
-            )
+            expected = f"the keys {', '.join(known)}"
+            remedy = "For a file from another library use `read_config`."
+            raise ArgumentError("config", expected, f"also {', '.join(unknown)}", remedy)
         return cls(**config)
 
     def to_dict(self):
-        """Return the fields as JSON-serializable values.
-
-        Returns:
-            dict.
-
-        Raises:
-            ValueError: If `hidden_act` or `pooler_activation` is a function without a known name.
-
-        Example:
-            >>> BertConfig.of(BertConfig().to_dict()) == BertConfig()
-            True
-        """
+        """Return the fields as JSON-serializable values; a ValueError for an unnamed function."""
         fields = {**dataclasses.asdict(self), "labels": list(self.labels)}
         for name in ("hidden_act", "pooler_activation"):
             if callable(fields[name]):
                 names = [key for key, function in ACTIVATIONS.items() if function is fields[name]]
                 if not names:
-                    raise ArgumentError(
-                        name,
-                        f"one of {', '.join(ACTIVATIONS)} in a saved config",
-                        f"the function {fields[name]!r}",
-                    )
+                    expected = f"one of {', '.join(ACTIVATIONS)} in a saved config"
+                    raise ArgumentError(name, expected, f"the function {fields[name]!r}")
                 fields[name] = names[0]
         return fields
-
-
-def _check(name, value, expected, holds):
-    if not holds:
-        raise ArgumentError(name, expected, f"{value!r}")
 
 
 def _is_size(value):
@@ -261,18 +206,10 @@ def _bert(layers, width, vocab_size=30522):
 
 
 def _albert(layers, width, heads):
-    return BertConfig(
-        30000,
-        width,
-        layers,
-        heads,
-        4 * width,
-        "gelu_new",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        embedding_size=128,
-        num_hidden_groups=1,
-    )
+    config = _bert(layers, width, 30000)
+    without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    own = {"hidden_act": "gelu_new", "embedding_size": 128, "num_hidden_groups": 1}
+    return dataclasses.replace(config, num_attention_heads=heads, **own, **without_dropout)
 
 
 # BERT: Devlin et al. 2019, section 3, and Turc et al. 2019, "Well-Read Students Learn Better",
@@ -296,18 +233,11 @@ def published_config(name):
     """Return the configuration of a published model, uncased English unless the name differs.
 
     Args:
-        name: str, a key of `PUBLISHED_CONFIGS`.
-
-    Returns:
-        `BertConfig`.
-
-    Raises:
-        ValueError: If the name is unknown.
+        name: str, a key of `PUBLISHED_CONFIGS`; for others a ValueError lists them.
 
     Example:
         >>> published_config("bert-base").hidden_size
         768
     """
-    if name not in PUBLISHED_CONFIGS:
-        raise ArgumentError("name", f"one of {', '.join(PUBLISHED_CONFIGS)}", f"{name!r}")
+    check_choice("name", name, PUBLISHED_CONFIGS)
     return PUBLISHED_CONFIGS[name]

@@ -22,12 +22,7 @@ from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.norms import LayerNorm
 from tf_transformer.layers.positions import LearnedPositions, part_config, with_part
-from tf_transformer.models.bert.attention import (
-    BertAttention,
-    DrawnKernel,
-    PaddedLayout,
-    token_rows,
-)
+from tf_transformer.models.bert.attention import BertAttention, DrawnKernel, PaddedLayout, tokens_in
 from tf_transformer.models.bert.bert_config import BertConfig
 
 
@@ -43,22 +38,18 @@ def bert_architecture(config):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ConfiguredLayer(NotesLayer, keras.layers.Layer):
-    """Base class for the parts of BERT: `config`, and `architecture`, None for BERT's.
+    """Base class for the parts of BERT: layers are built from the `Architecture` `parts`.
 
-    In both cases, layers are built from the `Architecture` `parts`. With None, variables are named
-    as in the published checkpoints.
+    With the `architecture` None, BERT's, variables are named as in the published checkpoints.
     """
 
     def __init__(self, config, *, architecture=None, **kwargs):
         super().__init__(**kwargs)
         self.config = BertConfig.of(config)
         if architecture is not None and not isinstance(architecture, Architecture):
-            raise ArgumentError(
-                "architecture",
-                "None or an Architecture",
-                f"{architecture!r}",
-                "For a dict use Architecture.from_dict.",
-            )
+            expected = "None or an Architecture"
+            remedy = "For a dict use Architecture.from_dict."
+            raise ArgumentError("architecture", expected, f"{architecture!r}", remedy)
         self.architecture = architecture
         self.parts = architecture or bert_architecture(self.config)
 
@@ -75,11 +66,9 @@ class ConfiguredLayer(NotesLayer, keras.layers.Layer):
 class BertLayer(ConfiguredLayer):
     """Self-attention and a feed-forward network, each joined to its input with dropout and a norm.
 
-    Devlin et al. 2019, section 3. Its variables are named as in the published checkpoints, from
-    `attention/self/query/kernel` to `output/LayerNorm/beta`. With an `architecture`, the sublayers
-    are those of `layers.EncoderLayer`; the dropout of attention weights and the initialization of
-    attention are BERT's. Feed-forward networks keep the initialization of Keras, whose standard
-    deviation is 0.023 in the size of BERT-base.
+    With an `architecture`, the sublayers are those of `layers.EncoderLayer`; the dropout of
+    attention weights and the initialization of attention are BERT's. Feed-forward networks keep
+    the initialization of Keras, whose standard deviation is 0.023 in the size of BERT-base.
     """
 
     ffn_before = ffn = None  # of an architecture
@@ -156,23 +145,13 @@ class BertLayer(ConfiguredLayer):
             self.ffn_before_norm.build(rows_shape)
 
     def forward(
-        self,
-        rows,
-        layout,
-        mask=None,
-        bias=None,
-        training=None,
-        return_attention_weights=False,
-        tokens=None,
+        self, rows, layout, mask=None, bias=None, training=None, with_weights=False, tokens=None
     ):
-        """Compute the layer: `(rows, weights)`, see `BertAttention.attend`.
-
-        `tokens` are bool (M,), False for padding, for a norm over the batch.
-        """
+        """Compute `(rows, weights)`; `tokens`, bool (M,), are for a norm over the batch."""
 
         def attend(y):
             context, weights = self.attention.attend(
-                y, y, layout, layout, mask, bias, training, return_attention_weights
+                y, y, layout, layout, mask, bias, training, with_weights
             )
             return self.attention_output(context), weights
 
@@ -207,39 +186,18 @@ class BertArchitectureLayer(BertLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertEmbeddings(TakesIds, ConfiguredLayer):
-    """LayerNorm(word + position + segment), then dropout.
+    """LayerNorm(word + position + segment), then dropout: ids (B, T) to (B, T, E).
 
-    Devlin et al. 2019, section 3, figure 2. The three tables are named as in the published
-    checkpoints.
-
-    Args:
-        config: `BertConfig`, or its dict.
-        architecture: None, or an `Architecture`: its norm replaces LayerNorm. Its positions, if
-            they are added to embeddings, replace the table of positions; otherwise there is none.
-
-    Call arguments:
-        input_ids, token_type_ids: integer tensors (B, T); see `as_ids`.
-        training: bool or None; dropout is only applied if true.
-        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch; by
-            default the Keras mask of `input_ids`.
-
-    Returns:
-        (B, T, E).
-
-    Raises:
-        ValueError: If T is larger than the table of positions, or, in eager mode, an id is out of
-            range. If the positions of an architecture are fewer than `max_position_embeddings`,
-            which otherwise does not limit T.
-        tf.errors.InvalidArgumentError: If, in a graph, an id is out of range or T is too large. XLA
-            cannot raise errors; there all outputs for that text are NaN.
+    Devlin et al. 2019, section 3, figure 2. The norm of an `architecture` replaces LayerNorm, and
+    positions that it adds to embeddings replace the table of positions; otherwise there is none.
+    `tokens`, bool (B, T), are False for padding, for a norm over the batch.
     """
 
     ids_name = "input_ids"
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
-        config = self.config
-        dtype = self.dtype_policy
+        config, dtype = self.config, self.dtype_policy
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=dtype)
         self.word_ranges = None  # of words in int8
         self.norm = self.parts.new_norm("norm" if self.architecture else "LayerNorm", dtype)
@@ -249,24 +207,22 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
             self.positions = positions.copy(dtype, name="position_embeddings")
         longest = config.max_position_embeddings
         if positions.max_position is not None and positions.max_position < longest:
-            raise ArgumentError(
-                "positions",
-                f"at least {longest} positions, the max_position_embeddings of the config",
-                f"{positions.max_position} of {type(positions).__name__}",
-            )
+            expected = f"at least {longest} positions, the max_position_embeddings of the config"
+            got = f"{positions.max_position} of {type(positions).__name__}"
+            raise ArgumentError("positions", expected, got)
 
     def build(self, input_shape):
         config, width = self.config, self.config.embedding_width
         initializer = DrawnKernel(stddev=config.initializer_range)
-        sizes = {
-            "word_embeddings": config.vocab_size,
-            "token_type_embeddings": config.type_vocab_size,
-        }
+
+        def table(name, size):
+            return self.add_weight((size, width), initializer.clone(), name=name)
+
+        self.word_embeddings = table("word_embeddings", config.vocab_size)
+        self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
         if self.architecture is None:
-            sizes["position_embeddings"] = config.max_position_embeddings
-        for name, size in sizes.items():
-            table = self.add_weight(name=name, shape=(size, width), initializer=initializer.clone())
-            setattr(self, name, table)
+            size = config.max_position_embeddings
+            self.position_embeddings = table("position_embeddings", size)
         if self.positions is not None:
             self.positions.build((None, None, width))
         self.norm.build((None, None, width))
@@ -274,18 +230,13 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
     def call(self, input_ids, token_type_ids, training=None, *, tokens=None, input_ids_mask=None):
         tokens = input_ids_mask if tokens is None else tokens
         config, types = self.config, "token_type_ids"
+        words, segments = config.vocab_size, config.type_vocab_size
         input_ids, token_type_ids = as_ids(input_ids, self.ids_name), as_ids(token_type_ids, types)
-        input_ids = in_vocabulary(input_ids, config.vocab_size, self.ids_name)
-        token_type_ids = in_vocabulary(
-            token_type_ids, config.type_vocab_size, types, "type_vocab_size"
-        )
+        input_ids = in_vocabulary(input_ids, words, self.ids_name)
+        token_type_ids = in_vocabulary(token_type_ids, segments, types, "type_vocab_size")
         input_ids = self._of_length(input_ids)
-        in_range = (
-            (input_ids >= 0)
-            & (input_ids < config.vocab_size)
-            & (token_type_ids >= 0)
-            & (token_type_ids < config.type_vocab_size)
-        )
+        in_range = (input_ids >= 0) & (input_ids < words)
+        in_range &= (token_type_ids >= 0) & (token_type_ids < segments)
         if self.architecture is None:  # its positions would belong to other rows
             in_range &= tf.shape(input_ids)[1] <= config.max_position_embeddings
         input_ids, token_type_ids = (tf.cast(x, tf.int32) for x in (input_ids, token_type_ids))
@@ -301,23 +252,14 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         return self.dropout(embedded, training=training)
 
     def quantize(self, mode="int8", type_check=True, config=None):
-        """Round the word vectors to 8 bits, one range for each; the other tables are small.
-
-        Args:
-            mode: "int8", the only one.
-            type_check, config: as in Keras; not used.
-
-        Raises:
-            NotImplementedError: For any other mode.
-        """
+        """Round the word vectors to int8, one range for each; see `FlatDense.quantize`."""
         if mode != "int8":
             raise self._not_implemented_error(self.quantize)
         words, ranges = to_int8(tf.convert_to_tensor(self.word_embeddings), axis=1)
         del self.word_embeddings
         for name, value in (("word_embeddings", words), ("word_ranges", ranges)):
-            weight = self.add_weight(
-                value.shape, "zeros", value.dtype.name, trainable=False, name=name
-            )
+            options = {"dtype": value.dtype.name, "trainable": False, "name": name}
+            weight = self.add_weight(value.shape, "zeros", **options)
             weight.assign(value)
             setattr(self, name, weight)
 
@@ -330,13 +272,11 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         return tf.cast(words, self.compute_dtype)
 
     def _added(self, token_type_ids):
-        """The term added to the words: a table, the row for each token (B, T), the number of rows.
-
-        It includes BERT's positions: the sums of all segments and positions are only a few rows.
-        """
+        """The term added to the words: a table, the row of each token (B, T), how many rows."""
         segments = self._table(self.token_type_embeddings)
         if self.architecture is not None:
             return segments, token_type_ids, self.config.type_vocab_size
+        # The sums of all segments and positions are only a few rows.
         length = tf.shape(token_type_ids)[1]
         positions = self._table(self.position_embeddings)[:length]  # (T, E)
         added = tf.reshape(tf.expand_dims(segments, 1) + positions, (-1, segments.shape[1]))
@@ -351,12 +291,9 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         if self.architecture is not None:
             return input_ids  # positions with a limit check it
         most, length = self.config.max_position_embeddings, input_ids.shape[1]
-        error = ArgumentError(
-            "input_ids",
-            f"at most {most} tokens (max_position_embeddings), the model's number of positions",
-            "more" if length is None else f"length {length}",
-            "Truncate the texts.",
-        )
+        limit = f"at most {most} tokens (max_position_embeddings), the model's number of positions"
+        got = "more" if length is None else f"length {length}"
+        error = ArgumentError("input_ids", limit, got, "Truncate the texts.")
         if length is None:
             return asserted(input_ids, tf.shape(input_ids)[1] <= most, error)
         if length > most:
@@ -366,34 +303,21 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertEncoder(ConfiguredLayer):
-    """A stack of BERT layers; with groups, adjacent layers share weights.
-
-    Devlin et al. 2019, section 3; weight sharing and narrower embeddings follow Lan et al. 2020,
-    "ALBERT", section 3.1.
-    """
+    """A stack of BERT layers; with groups, adjacent layers share weights."""
 
     def __init__(self, config, *, architecture=None, **kwargs):
         super().__init__(config, architecture=architecture, **kwargs)
         config, parts, dtype = self.config, self.parts, self.dtype_policy
         self.embedding_mapping = None
         if config.embedding_size is not None:
-            self.embedding_mapping = FlatDense(
-                config.hidden_size,
-                kernel_initializer=DrawnKernel(stddev=config.initializer_range),
-                name="embedding_hidden_mapping_in",
-                dtype=dtype,
-            )
+            kernel = DrawnKernel(stddev=config.initializer_range)
+            options = {"kernel_initializer": kernel, "name": "embedding_hidden_mapping_in"}
+            self.embedding_mapping = FlatDense(config.hidden_size, dtype=dtype, **options)
         positions = parts.positions.copy(dtype, name="positions")
         layer = BertLayer if architecture is None else BertArchitectureLayer
+        options = {"architecture": architecture, "dtype": dtype}
         self.groups = [
-            layer(
-                config,
-                architecture=architecture,
-                positions=positions.for_layer(),
-                group=n,
-                name=f"layer_{n}",
-                dtype=dtype,
-            )
+            layer(config, positions=positions.for_layer(), group=n, name=f"layer_{n}", **options)
             for n in range(config.num_groups)
         ]
         self.final_norm = None
@@ -403,11 +327,8 @@ class BertEncoder(ConfiguredLayer):
     def build(self, input_shape):
         width = self.config.embedding_width
         if input_shape[-1] != width:
-            raise ArgumentError(
-                "input_tensor",
-                f"width {width}, for the residual connections",
-                f"shape {tuple(input_shape)}",
-            )
+            expected = f"width {width}, for the residual connections"
+            raise ArgumentError("input_tensor", expected, f"shape {tuple(input_shape)}")
         if self.embedding_mapping is not None:
             self.embedding_mapping.build((None, width))
         for layer in self.groups:
@@ -429,20 +350,12 @@ class BertEncoder(ConfiguredLayer):
             output.set_shape((*input_tensor.shape[:2], self.config.hidden_size))
         return outputs
 
-    def forward(
-        self,
-        rows,
-        layout,
-        mask=None,
-        bias=None,
-        training=None,
-        return_attention_weights=False,
-    ):
-        """Compute all layers on a matrix of tokens."""
+    def forward(self, rows, layout, mask=None, bias=None, training=None, with_weights=False):
+        """Compute all layers on a matrix of tokens: the input and all outputs, all weights."""
         outputs, weights = [self.widened(rows)], []
         for n in range(self.config.num_hidden_layers):
             rows, attention = self.forward_layer(
-                n, outputs[-1], layout, mask, bias, training, return_attention_weights
+                n, outputs[-1], layout, mask, bias, training, with_weights
             )
             outputs.append(rows)
             weights.append(attention)
@@ -455,7 +368,9 @@ class BertEncoder(ConfiguredLayer):
     def forward_layer(self, n, rows, layout, mask=None, bias=None, training=None, weights=False):
         """Compute layer n, from 0, and after the last one the final norm; see `forward`."""
         layer = self.groups[self.config.group_of(n)]
-        tokens = None if self.architecture is None else token_rows(mask, layout)
+        tokens = None if self.architecture is None else tokens_in(mask)
+        if tokens is not None:
+            tokens = layout.to_rows(tf.expand_dims(tokens, -1))[:, 0]
         rows, attention = layer.forward(rows, layout, mask, bias, training, weights, tokens)
         if self.final_norm is not None and n == self.config.num_hidden_layers - 1:
             rows = self.final_norm(rows, training=training, tokens=tokens)

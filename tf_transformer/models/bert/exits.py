@@ -50,21 +50,14 @@ class BertWithExits(BertWithHead):
     all texts the same class.
 
     Args:
-        config, unpad, architecture: see `Bert`; the config must have a pooler and `labels`.
+        config, unpad, architecture: see `Bert`, also for inputs and errors; the config must have a
+            pooler, at least two layers and two `labels`, one of which is right.
         pooling: what the pooler reads: "cls", the first token, as in BERT; or "mean", the mean of
             all tokens except padding. `from_pretrained` reads it from the folder of a
             sentence-transformers model.
 
-    Call arguments:
-        inputs, training: see `Bert`.
-
     Returns:
         float32 tensor (B, L, C), the logits after each layer, in the order of `config.labels`.
-
-    Raises:
-        ValueError: If the config has fewer than two labels, a `problem_type` other than
-            "single_label_classification", no pooler or one layer, or the pooling is unknown; see
-            also `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -88,12 +81,10 @@ class BertWithExits(BertWithHead):
         if self.config.num_hidden_layers < 2:
             raise ArgumentError("num_hidden_layers", "at least 2, to leave after one", "1")
         if self.config.answers != "softmax":
-            raise ArgumentError(
-                "problem_type",
-                "single_label_classification, or None, with two labels or more, since "
-                "exits compare classes, one of which is right",
-                f"{self.config.problem_type!r} and {len(self.config.labels)}",
-            )
+            expected = "single_label_classification, or None, with two labels or more, since "
+            expected += "exits compare classes, one of which is right"
+            got = f"{self.config.problem_type!r} and {len(self.config.labels)}"
+            raise ArgumentError("problem_type", expected, got)
         self.pooling = pooling
         self.dropout = classifier_dropout(self.config, self.dtype_policy)
         self.classifiers = [
@@ -109,7 +100,7 @@ class BertWithExits(BertWithHead):
 
     @classmethod
     def from_pretrained(cls, path, **changes):
-        """See `PretrainedBert.from_pretrained`."""
+        """See `Bert.from_pretrained`."""
         if "pooling" not in changes:
             try:
                 found = read_pooling(path).get("pooling")
@@ -134,10 +125,9 @@ class BertWithExits(BertWithHead):
 
         A text leaves after the first layer that predicts the same class as the `patience` layers
         before (PABEE), or whose probabilities have less than `entropy` (Xin et al. 2020,
-        "DeeBERT"). The layers above compute only the remaining texts, and are skipped if there are
-        none. In an XLA program, the whole batch continues until all texts have an answer. The
-        answers are the same, except for a row without a token, which may get none there: zeros, 0
-        layers. Differs from PABEE's code, where a whole batch has to agree.
+        "DeeBERT"). The layers above compute only the remaining texts; in PABEE's code, a whole
+        batch has to agree. In an XLA program, the whole batch continues until all texts have an
+        answer: the same, except that a row without a token may get none: zeros, 0 layers.
 
         Args:
             inputs: see the call arguments; a mask must have rank 2.
@@ -185,23 +175,16 @@ class BertWithExits(BertWithHead):
                 texts = (tf.gather(part, stay) for part in texts)
             return _Progress(*texts, logits, layers)
 
-        numbers = tf.range(rows)
-        now = _Progress(
-            x,
-            mask,
-            numbers,
-            tf.fill([rows], -1),
-            tf.zeros_like(numbers),
-            tf.zeros((rows, len(self.config.labels))),
-            tf.zeros_like(numbers),
-        )
+        numbers, logits = tf.range(rows), tf.zeros((rows, len(self.config.labels)))
+        zeros = tf.zeros_like(numbers)
+        now = _Progress(x, mask, numbers, tf.fill([rows], -1), zeros, logits, zeros)
         for n in range(last + 1):
             is_needed = tf.reduce_any((now.layers == 0) & waits)
             now = tf.cond(is_needed, lambda n=n, now=now: layer(n, now), lambda now=now: now)
         return {"logits": now.logits, "layers": now.layers}
 
     def write_side_files(self, folder):
-        """Write the pooling in the format of sentence-transformers, unless it is BERT's."""
+        """See `write_pooling`; the first token, BERT's, needs no file."""
         if self.pooling == "mean":
             write_pooling(folder, self.pooling, False, self.config.hidden_size)
 
@@ -233,13 +216,10 @@ class BertWithExits(BertWithHead):
 def check_thresholds(model, patience, entropy):
     """Check the thresholds that are numbers, not tensors."""
     patience = model.config.num_hidden_layers if patience is None else patience
-    for name, kind, least, value in (
-        ("patience", Integral, 1, patience),
-        ("entropy", Real, 0, entropy),
-    ):
-        if not tf.is_tensor(value) and not (isinstance(value, kind) and value >= least):
-            whole = "whole " if kind is Integral else ""
-            raise ArgumentError(name, f"a {whole}number of at least {least}", value)
+    if not tf.is_tensor(patience) and not (isinstance(patience, Integral) and patience >= 1):
+        raise ArgumentError("patience", "a whole number of at least 1", patience)
+    if not tf.is_tensor(entropy) and not (isinstance(entropy, Real) and entropy >= 0):
+        raise ArgumentError("entropy", "a number of at least 0", entropy)
     return patience, entropy
 
 

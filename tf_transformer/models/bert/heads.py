@@ -4,6 +4,8 @@ Axes: B batch, T length, M tokens, P masked positions, D hidden size, E width of
 V vocabulary, C classes; in `UniLM` S source length, L maximum generated tokens, T = S + L.
 """
 
+import contextlib
+
 import keras
 import tensorflow as tf
 
@@ -22,12 +24,8 @@ from tf_transformer.models.bert.text_inputs import dense_inputs
 
 def classifier(num_classes, name, config):
     """Create a dense layer for logits, in float32 under any policy, since a softmax follows."""
-    return keras.layers.Dense(
-        num_classes,
-        kernel_initializer=keras.initializers.TruncatedNormal(stddev=config.initializer_range),
-        name=name,
-        dtype="float32",
-    )
+    kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+    return keras.layers.Dense(num_classes, kernel_initializer=kernel, name=name, dtype="float32")
 
 
 def classifier_dropout(config, dtype):
@@ -46,22 +44,16 @@ def answers_of(logits, config):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertLMHead(NotesLayer, keras.layers.Layer):
-    """LayerNorm(act(x W + b)) times the table of word embeddings, plus a bias per word.
-
-    Devlin et al. 2019, section 3.1, task 1, and `get_masked_lm_output` in the published code.
-    """
+    """LayerNorm(act(x W + b)) times the table of word embeddings, plus a bias per word."""
 
     def __init__(self, config, **kwargs):
         super().__init__(**kwargs)
         self.config = config = BertConfig.of(config)
-        self.dense = FlatDense(
-            config.embedding_width,
-            get_activation(config.hidden_act),
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=config.initializer_range),
-            name="dense",
-            dtype=self.dtype_policy,
-        )
-        self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=self.dtype_policy)
+        kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+        dtype = self.dtype_policy
+        options = {"kernel_initializer": kernel, "name": "dense", "dtype": dtype}
+        self.dense = FlatDense(config.embedding_width, get_activation(config.hidden_act), **options)
+        self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=dtype)
 
     def build(self, rows_shape, table_shape=None):
         with keras.name_scope("transform"):
@@ -84,15 +76,8 @@ class BertLMHead(NotesLayer, keras.layers.Layer):
 class BertForMaskedLM(BertWithHead):
     """Logits of every word at every position, or at the requested positions.
 
-    Devlin et al. 2019, section 3.1, task 1.
-
-    Args:
-        config, unpad, architecture: see `Bert`.
-
-    Call arguments:
-        inputs: dict, see `Bert`; with `masked_lm_positions`, an integer tensor (B, P), logits are
-            only computed at these positions.
-        training: bool or None; dropout is only applied if true.
+    Devlin et al. 2019, section 3.1, task 1. Arguments and inputs: see `Bert`; with the input
+    `masked_lm_positions`, integers (B, P), logits are only computed at these positions.
 
     Returns:
         float32 tensor (B, T, V) or (B, P, V), logits.
@@ -127,22 +112,16 @@ class BertForMaskedLM(BertWithHead):
             self.predictions.build((None, self.config.hidden_size))
 
     def call(self, inputs, training=None):
-        inputs, positions = split_positions(inputs)
+        inputs = dense_inputs(inputs)
+        positions = inputs.pop("masked_lm_positions", None)
         outputs = self.bert(inputs, training=training)
         return self.word_logits(outputs["sequence_output"], positions)
 
     def word_logits(self, states, positions=None):
-        """Compute the logits of the words at some positions.
+        """Compute the logits (B, T, V) from states (B, T, D), or (B, P, V) at positions (B, P).
 
-        Args:
-            states: float tensor (B, T, D).
-            positions: None, or an integer tensor (B, P).
-
-        Returns:
-            float32 tensor (B, T, V) or (B, P, V); under XLA, NaN for a position out of range.
-
-        Raises:
-            tf.errors.InvalidArgumentError: If a position is out of range, except under XLA.
+        A position out of range is a `tf.errors.InvalidArgumentError`; under XLA, its logits are
+        NaN.
         """
         if positions is not None:
             positions = as_ids(positions, "masked_lm_positions")
@@ -159,23 +138,45 @@ class BertForMaskedLM(BertWithHead):
         return logits
 
 
-def split_positions(inputs):
-    """Split off `masked_lm_positions`, or None, from the inputs of `Bert`."""
-    inputs = dense_inputs(inputs)
-    return inputs, inputs.pop("masked_lm_positions", None)
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class BertWithDense(BertWithHead):
+    """Base class with a dense layer on one output of `Bert`: a unit for each label, or two."""
+
+    reads = "pooled_output"
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        units = 2
+        if self.has_labels:
+            units = len(self.config.labels)
+            self.dropout = classifier_dropout(self.config, self.dtype_policy)
+        # The attribute is named as the published variables: files of weights contain its name.
+        self.dense_name = self.head_scope.split("/")[-2]
+        setattr(self, self.dense_name, classifier(units, self.dense_name, self.config))
+
+    def build(self, input_shape=None):
+        super().build()
+        is_in_cls = self.head_scope.startswith("cls/")
+        with keras.name_scope("cls") if is_in_cls else contextlib.nullcontext():
+            getattr(self, self.dense_name).build((None, self.config.hidden_size))
+
+    def head(self, outputs, training=None):
+        """Compute the logits from the outputs of `self.bert`."""
+        x = outputs[self.reads]
+        if self.has_labels:
+            x = self.dropout(x, training=training)
+        return getattr(self, self.dense_name)(x)
+
+    def call(self, inputs, training=None):
+        return self.head(self.bert(inputs, training=training), training)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertForNextSentencePrediction(BertWithHead):
+class BertForNextSentencePrediction(BertWithDense):
     """Predict whether the second segment follows the first.
 
-    Devlin et al. 2019, section 3.1, task 2.
-
-    Args:
-        config, unpad, architecture: see `Bert`; the config must have a pooler.
-
-    Call arguments:
-        inputs, training: see `Bert`; `token_type_ids` mark the segments.
+    Devlin et al. 2019, section 3.1, task 2. Arguments and inputs: see `Bert`; the config must have
+    a pooler, and `token_type_ids` mark the segments.
 
     Returns:
         float32 tensor (B, 2), logits: 0 = it follows, 1 = it is a random segment.
@@ -191,30 +192,13 @@ class BertForNextSentencePrediction(BertWithHead):
     head_scope = "cls/seq_relationship/"
     pooler_use = "needed"
 
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
-        self.seq_relationship = classifier(2, "seq_relationship", self.config)
-
-    def build(self, input_shape=None):
-        super().build()
-        with keras.name_scope("cls"):
-            self.seq_relationship.build((None, self.config.hidden_size))
-
-    def call(self, inputs, training=None):
-        return self.seq_relationship(self.bert(inputs, training=training)["pooled_output"])
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertForPreTraining(BertForMaskedLM):
     """Predict masked words, and whether the second segment follows the first.
 
-    Devlin et al. 2019, section 3.1, both tasks.
-
-    Args:
-        config, unpad, architecture: see `Bert`; the config must have a pooler.
-
-    Call arguments:
-        inputs, training: see `BertForMaskedLM`.
+    Devlin et al. 2019, section 3.1, both tasks. Arguments and inputs: see `BertForMaskedLM`; the
+    config must have a pooler.
 
     Returns:
         dict of float32 logits: `prediction_logits` (B, T, V) or (B, P, V), and
@@ -241,7 +225,8 @@ class BertForPreTraining(BertForMaskedLM):
             self.seq_relationship.build((None, self.config.hidden_size))
 
     def call(self, inputs, training=None):
-        inputs, positions = split_positions(inputs)
+        inputs = dense_inputs(inputs)
+        positions = inputs.pop("masked_lm_positions", None)
         outputs = self.bert(inputs, training=training)
         return {
             "prediction_logits": self.word_logits(outputs["sequence_output"], positions),
@@ -250,16 +235,11 @@ class BertForPreTraining(BertForMaskedLM):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertForQuestionAnswering(BertWithHead):
+class BertForQuestionAnswering(BertWithDense):
     """Predict where an answer starts and ends in a text.
 
-    Devlin et al. 2019, section 4.2: the question is segment 0, the text segment 1.
-
-    Args:
-        config, unpad, architecture: see `Bert`.
-
-    Call arguments:
-        inputs, training: see `Bert`.
+    Devlin et al. 2019, section 4.2: the question is segment 0, the text segment 1. Arguments and
+    inputs: see `Bert`.
 
     Returns:
         dict of float32 logits: `start_logits` (B, T) and `end_logits` (B, T).
@@ -272,39 +252,22 @@ class BertForQuestionAnswering(BertWithHead):
 
     published_as = "BertForQuestionAnswering"
     head_scope = "cls/squad/"
-
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
-        self.squad = classifier(2, "squad", self.config)
-
-    def build(self, input_shape=None):
-        super().build()
-        with keras.name_scope("cls"):
-            self.squad.build((None, self.config.hidden_size))
+    reads = "sequence_output"
 
     def call(self, inputs, training=None):
-        logits = self.squad(self.bert(inputs, training=training)["sequence_output"])  # (B, T, 2)
-        start, end = tf.unstack(logits, axis=-1)
+        start, end = tf.unstack(super().call(inputs, training), axis=-1)  # of (B, T, 2)
         return {"start_logits": start, "end_logits": end}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertForSequenceClassification(BertWithHead):
+class BertForSequenceClassification(BertWithDense):
     """Predict the class of a text, or of a pair of texts.
 
-    Dropout and a dense layer on the pooled output, Devlin et al. 2019, section 4.1.
-
-    Args:
-        config, unpad, architecture: see `Bert`; the config must have a pooler and `labels`.
-
-    Call arguments:
-        inputs, training: see `Bert`.
+    Dropout and a dense layer on the pooled output, Devlin et al. 2019, section 4.1. Arguments,
+    inputs and errors: see `Bert`; the config must have a pooler and `labels`.
 
     Returns:
         float32 tensor (B, C), logits in the order of `config.labels`.
-
-    Raises:
-        ValueError: If the config has no labels or no pooler; see also `Bert`.
 
     Example:
         >>> model = BertForSequenceClassification(BertConfig(13, 8, 2, 2, 16, labels=("no", "yes")))
@@ -317,45 +280,20 @@ class BertForSequenceClassification(BertWithHead):
     pooler_use = "needed"
     has_labels = True
 
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
-        self.dropout = classifier_dropout(self.config, self.dtype_policy)
-        self.classifier = classifier(len(self.config.labels), "classifier", self.config)
-
-    def build(self, input_shape=None):
-        super().build()
-        self.classifier.build((None, self.config.hidden_size))
-
-    def head(self, outputs, training=None):
-        """Compute the logits (B, C) from the outputs of `self.bert`."""
-        return self.classifier(self.dropout(outputs["pooled_output"], training=training))
-
-    def call(self, inputs, training=None):
-        return self.head(self.bert(inputs, training=training), training)
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertForTokenClassification(BertWithHead):
+class BertForTokenClassification(BertWithDense):
     """Predict a class for each token, for example named entities or parts of speech.
 
-    Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3.
+    Dropout and a dense layer on each token's vector, Devlin et al. 2019, section 5.3. Arguments,
+    inputs and errors: see `Bert`; the config must have `labels`.
 
-    Its labels are (B, T), from 0, and -100 where a token has none, as in Hugging Face's data:
-    special tokens, padding, and all but the first token of a word. `compile` passes -100 to losses
-    and metrics whose `ignore_class` is "auto": `SmoothedCrossentropy`, `MaskedAccuracy`. Keras's
-    loss needs `SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)`.
-
-    Args:
-        config, unpad, architecture: see `Bert`; the config must have `labels`.
-
-    Call arguments:
-        inputs, training: see `Bert`.
+    Its labels are (B, T), from 0, and -100 where a token has none, as in Hugging Face's data.
+    `compile` passes -100 to losses and metrics whose `ignore_class` is "auto"; Keras's loss needs
+    `SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)`.
 
     Returns:
         float32 tensor (B, T, C), logits in the order of `config.labels`.
-
-    Raises:
-        ValueError: If the config has no labels; see also `Bert`.
 
     Example:
         >>> model = BertForTokenClassification(BertConfig(13, 8, 2, 2, 16, labels=("no", "yes")))
@@ -366,23 +304,8 @@ class BertForTokenClassification(BertWithHead):
     published_as = "BertForTokenClassification"
     head_scope = "classifier/"
     has_labels = True
+    reads = "sequence_output"
     ignore_class = -100
-
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
-        self.dropout = classifier_dropout(self.config, self.dtype_policy)
-        self.classifier = classifier(len(self.config.labels), "classifier", self.config)
-
-    def build(self, input_shape=None):
-        super().build()
-        self.classifier.build((None, self.config.hidden_size))
-
-    def head(self, outputs, training=None):
-        """Compute the logits (B, T, C) from the outputs of `self.bert`."""
-        return self.classifier(self.dropout(outputs["sequence_output"], training=training))
-
-    def call(self, inputs, training=None):
-        return self.head(self.bert(inputs, training=training), training)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -394,20 +317,15 @@ class UniLM(BertForMaskedLM):
     predicts the next. UniLM and the Chinese SimBERT are trained like this; other BERT models
     generate nonsense.
 
-    Args:
-        config, unpad, architecture: see `Bert`.
-
-    Call arguments:
-        See `BertForMaskedLM`; the mask follows from `token_type_ids`, and an `attention_mask`
-            (B, T) blocks padding. One of (B, T, T) or (B, 1 or N, T, T) is used unchanged.
+    Arguments and inputs: see `BertForMaskedLM`. The mask follows from `token_type_ids`, and an
+    `attention_mask` (B, T) blocks padding; one of (B, T, T) or (B, 1 or N, T, T) is used unchanged.
 
     Example:
         >>> from tf_transformer.generation import greedy_decode
         >>> model = UniLM(BertConfig(13, 8, 2, 2, 16))
         >>> state = model.start(tf.constant([[2, 7, 3]]), max_length=4)
-        >>> greedy_decode(
-        ...     model.step, state, 1, start_id=3, end_id=3, max_length=4
-        ... ).shape.as_list()
+        >>> ids = greedy_decode(model.step, state, 1, start_id=3, end_id=3, max_length=4)
+        >>> ids.shape.as_list()
         [1, 4]
     """
 
@@ -418,14 +336,11 @@ class UniLM(BertForMaskedLM):
         return super().call(inputs, training=training)
 
     def start(self, inp, max_length):
-        """Create the initial state for `step`.
+        """Create the initial state for `step`, a dict of tensors; the first token is `[SEP]`.
 
         Args:
             inp: integer tensor (B, S), `[CLS] text [SEP]`, 0 = padding at the end.
             max_length: int or scalar int32 tensor L, the maximum number of steps.
-
-        Returns:
-            A dict of tensors, the state before the first step. Pass `[SEP]` as the first token.
 
         Raises:
             ValueError: If S + L is larger than the model's table of positions.
@@ -442,17 +357,11 @@ class UniLM(BertForMaskedLM):
         ids = tf.pad(tf.cast(inp, tf.int32), ((0, 0), (0, max_length)))  # (B, T)
         # The first step feeds the last token of the source.
         position = tf.reduce_sum(tf.cast(ids != 0, tf.int32), 1) - 1  # (B,)
-        return {
-            "ids": ids,
-            "types": tf.zeros_like(ids),
-            "position": position,
-            "written": tf.constant(0),
-        }
+        types, written = tf.zeros_like(ids), tf.constant(0)
+        return {"ids": ids, "types": types, "position": position, "written": written}
 
     def step(self, tokens, state):
-        """Append one token to each text and predict the next.
-
-        Each step recomputes the whole text.
+        """Append one token to each text and predict the next; recomputes the whole text.
 
         Args:
             tokens: integer tensor (B,), the source's `[SEP]` first.
@@ -467,18 +376,11 @@ class UniLM(BertForMaskedLM):
         segment = tf.minimum(state["written"], 1)  # the source's [SEP] belongs to segment 0
         types = tf.where(here, segment, state["types"])
         seen = tf.sequence_mask(position + 1, tf.shape(ids)[1])  # (B, T), the tokens so far
-        free = tf.equal(create_sequence_to_sequence_mask(types), 0.0)  # (B, 1, T, T)
-        mask = free & seen[:, tf.newaxis, tf.newaxis]
-        inputs = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
+        inputs = {"input_ids": ids, "token_type_ids": types, "attention_mask": _free(types, seen)}
         states = self.bert(inputs)["sequence_output"]
         logits = self.word_logits(states, tf.expand_dims(position, 1))[:, 0]
-        state = {
-            "ids": ids,
-            "types": types,
-            "position": position + 1,
-            "written": state["written"] + 1,
-        }
-        return logits, state
+        position, written = position + 1, state["written"] + 1
+        return logits, {"ids": ids, "types": types, "position": position, "written": written}
 
 
 def _free(token_type_ids, attention_mask=None, **_):

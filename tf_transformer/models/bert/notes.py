@@ -33,14 +33,10 @@ class BERTSelfAttention(BertAttention):
             added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
         training: bool or None; dropout is only applied if true.
         hidden_states_mask: None, or bool tensor (B, T), False for padding, which is blocked as
-            well; by default the Keras mask of `hidden_states`, which the output inherits.
-
-    Returns:
-        (B, T, D).
+            well; by default the Keras mask of `hidden_states`, which the output (B, T, D) inherits.
 
     Raises:
-        ValueError: If the input has another rank or width, or the mask is an integer or bool
-            tensor and therefore not additive.
+        ValueError: If the input has another rank or width, or the mask is not float.
 
     Example:
         >>> layer = BERTSelfAttention(BertConfig(hidden_size=8, num_attention_heads=2))
@@ -61,33 +57,25 @@ class BERTSelfAttention(BertAttention):
 
     def build(self, hidden_states_shape):
         if hidden_states_shape[-1] != self.config.hidden_size:
-            raise ArgumentError(
-                "hidden_states",
-                f"(batch, length, {self.config.hidden_size})",
-                f"shape {tuple(hidden_states_shape)}",
-            )
+            expected = f"(batch, length, {self.config.hidden_size})"
+            raise ArgumentError("hidden_states", expected, f"shape {tuple(hidden_states_shape)}")
         super().build(hidden_states_shape, hidden_states_shape)
 
     def call(self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None):
         if len(hidden_states.shape) != 3:
-            raise ArgumentError(
-                "hidden_states", "(batch, length, width)", f"shape {tuple(hidden_states.shape)}"
-            )
+            got = f"shape {tuple(hidden_states.shape)}"
+            raise ArgumentError("hidden_states", "(batch, length, width)", got)
         if attention_mask is not None and not attention_mask.dtype.is_floating:
-            raise ArgumentError(
-                "attention_mask",
-                "floats to add to the scores",
-                attention_mask.dtype.name,
-                "Pass additive_mask(attention_mask).",
-            )
+            expected = "floats to add to the scores"
+            remedy = "Pass additive_mask(attention_mask)."
+            raise ArgumentError("attention_mask", expected, attention_mask.dtype.name, remedy)
         mask = with_key_masks(None, hidden_states, hidden_states_mask)
         return self.attend_batch(hidden_states, hidden_states, mask, attention_mask, training)
 
     def get_config(self):
         # The config replaces the arguments of `BertAttention`.
-        config = keras.layers.Layer.get_config(self)
-        heads = self.num_attention_heads
-        return {**config, "config": self.config.to_dict(), "num_heads": heads}
+        own = {"config": self.config.to_dict(), "num_heads": self.num_attention_heads}
+        return {**keras.layers.Layer.get_config(self), **own}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -95,20 +83,11 @@ class BERTLayerNorm(LayerNorm):
     """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
 
     Ba et al. 2016, "Layer Normalization", equation 4. Same as `layers.LayerNorm`, with BERT's
-    epsilon and the width given by the config.
+    epsilon; an input whose width is not the config's is a ValueError.
 
     Args:
         config: `BertConfig`, or its dict; `hidden_size` is used.
         variance_epsilon: float, added to the variance.
-
-    Call arguments:
-        inputs: float tensor (..., hidden_size).
-
-    Returns:
-        Tensor of the shape of `inputs`.
-
-    Raises:
-        ValueError: If the input has another width.
 
     Example:
         >>> norm = BERTLayerNorm(BertConfig(hidden_size=2, num_attention_heads=1))
@@ -122,11 +101,8 @@ class BERTLayerNorm(LayerNorm):
 
     def build(self, input_shape):
         if input_shape[-1] != self.config.hidden_size:
-            raise ArgumentError(
-                "inputs",
-                f"width {self.config.hidden_size} (hidden_size of the config)",
-                f"shape {tuple(input_shape)}",
-            )
+            expected = f"width {self.config.hidden_size} (hidden_size of the config)"
+            raise ArgumentError("inputs", expected, f"shape {tuple(input_shape)}")
         super().build(input_shape)
 
     def get_config(self):
@@ -168,7 +144,8 @@ def attention_layer(
     """Create multi-head attention and apply it from one tensor to another.
 
     softmax(Q K^T / sqrt(H) + (1 - attention_mask) * -10000) V in each head, "Attention Is All You
-    Need", section 3.2.2, without an output projection.
+    Need", section 3.2.2, without an output projection. Padding of `to_tensor` by its Keras mask is
+    blocked; the output inherits the mask of `from_tensor`.
 
     Args:
         from_tensor: float tensor (B, F, width) or (B * F, width), or `keras.Input`.
@@ -181,8 +158,6 @@ def attention_layer(
         do_return_2d_tensor: bool, True returns a matrix.
         batch_size, from_seq_length, to_seq_length: int, B, F and T; required for matrices.
 
-    Keras masks: padding of `to_tensor` is blocked; the output inherits the mask of `from_tensor`.
-
     Returns:
         (B, F, N * H), or (B * F, N * H) with `do_return_2d_tensor`.
 
@@ -194,46 +169,29 @@ def attention_layer(
     Differs from the notes: dropout is only applied in training; a float mask is rejected.
 
     Example:
-        >>> rows = attention_layer(
-        ...     tf.ones((2, 3, 8)), tf.ones((2, 5, 8)), None, 2, 4, do_return_2d_tensor=True
-        ... )
-        >>> rows.shape.as_list()
-        [6, 8]
+        >>> attention_layer(tf.ones((2, 3, 8)), tf.ones((2, 5, 8)), None, 2, 4).shape.as_list()
+        [2, 3, 8]
     """
     from_tensor, to_tensor = as_tensor(from_tensor), as_tensor(to_tensor)
     rank = len(from_tensor.shape)
     if rank != len(to_tensor.shape) or rank not in (2, 3):
-        raise ArgumentError(
-            "from_tensor, to_tensor",
-            "the same rank, 2 or 3",
-            f"shapes {tuple(from_tensor.shape)} and {tuple(to_tensor.shape)}",
-        )
+        got = f"shapes {tuple(from_tensor.shape)} and {tuple(to_tensor.shape)}"
+        raise ArgumentError("from_tensor, to_tensor", "the same rank, 2 or 3", got)
     lengths = (batch_size, from_seq_length, to_seq_length)
     if rank == 2 and None in lengths:
-        raise ArgumentError(
-            "batch_size, from_seq_length, to_seq_length",
-            "all three, since from_tensor is a matrix",
-            lengths,
-        )
-    for name, tensor, length in (
-        ("from_tensor", from_tensor, from_seq_length),
-        ("to_tensor", to_tensor, to_seq_length),
+        names = "batch_size, from_seq_length, to_seq_length"
+        raise ArgumentError(names, "all three, since from_tensor is a matrix", lengths)
+    for side, tensor, length in (
+        ("from", from_tensor, from_seq_length),
+        ("to", to_tensor, to_seq_length),
     ):
-        rows = tensor.shape[0]
-        if rank == 2 and rows is not None and rows != batch_size * length:
-            raise ArgumentError(
-                name,
-                f"{batch_size} * {length} rows (batch_size, "
-                f"{name.removesuffix('tensor')}seq_length)",
-                f"shape {tuple(tensor.shape)}",
-            )
-    batches = (tensor.shape[0] for tensor in (from_tensor, to_tensor))
-    if rank == 3 and len({*batches} - {None}) > 1:
-        raise ArgumentError(
-            "to_tensor",
-            f"the batch size of from_tensor, {from_tensor.shape[0]}",
-            f"shape {tuple(to_tensor.shape)}",
-        )
+        if rank == 2 and tensor.shape[0] not in (None, batch_size * length):
+            expected = f"{batch_size} * {length} rows (batch_size, {side}_seq_length)"
+            raise ArgumentError(f"{side}_tensor", expected, f"shape {tuple(tensor.shape)}")
+    batch = tf.TensorShape(from_tensor.shape[:1])
+    if rank == 3 and not batch.is_compatible_with(to_tensor.shape[:1]):
+        expected = f"the batch size of from_tensor, {from_tensor.shape[0]}"
+        raise ArgumentError("to_tensor", expected, f"shape {tuple(to_tensor.shape)}")
     layer = _Attention(
         num_attention_heads,
         size_per_head,
@@ -278,11 +236,8 @@ class _Attention(BertAttention):
         return super().compute_mask(inputs, previous_mask)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "lengths": self.lengths,
-            "do_return_2d_tensor": self.do_return_2d_tensor,
-        }
+        own = {"lengths": self.lengths, "do_return_2d_tensor": self.do_return_2d_tensor}
+        return {**super().get_config(), **own}
 
 
 def transformer_model(
@@ -301,21 +256,16 @@ def transformer_model(
     """Create BERT layers and apply them to a tensor.
 
     "Attention Is All You Need", section 3.1, with BERT's GELU, dropout and epsilon of 1e-12.
-    Computed on a matrix (B * T, D); only attention reshapes it to a batch.
+    Computed on a matrix (B * T, D); only attention reshapes it to a batch. Padding of
+    `input_tensor` by its Keras mask is blocked, and the output inherits the mask.
 
     Args:
         input_tensor: float tensor (B, T, D) or `keras.Input`.
         attention_mask: None, or an integer tensor (B, F, T): 1 = token F may attend to token T; for
             0, -10000.0 is added to the score.
-        hidden_size: int, D, must be a multiple of `num_attention_heads`.
-        num_hidden_layers, num_attention_heads, intermediate_size: int.
         intermediate_act_fn: function, or a name of `functional.activations`, or None for none.
-        hidden_dropout_prob: float in [0, 1), dropout rate on the output of each sublayer.
-        attention_probs_dropout_prob: float in [0, 1), dropout rate of attention weights.
-        initializer_range: float, standard deviation for initializing kernels.
+        hidden_size, ..., initializer_range: see `BertConfig`.
         do_return_all_layers: bool, True returns the output of every layer.
-
-    Keras masks: padding of `input_tensor` is blocked, and the output inherits its mask.
 
     Returns:
         (B, T, D), or the list of the outputs of all layers in order.
@@ -324,9 +274,8 @@ def transformer_model(
         ValueError: If `hidden_size` is not a multiple of `num_attention_heads`, the input is not a
             float tensor of rank 3 and width `hidden_size`, or the mask is float.
 
-    Differs from the notes: dropout is only applied in training (in `fit`, or if the resulting Keras
-    model is called with `training=True`); a float mask is rejected, since a float 1.0 means blocked
-    in the rest of this library.
+    Differs from the notes: dropout is only applied in training; a float mask is rejected, since a
+    float 1.0 means blocked in the rest of this library.
 
     Example:
         >>> x = keras.Input((20, 32))
@@ -336,9 +285,8 @@ def transformer_model(
     """
     input_tensor = as_tensor(input_tensor, "input_tensor")
     if len(input_tensor.shape) != 3:
-        raise ArgumentError(
-            "input_tensor", "rank 3, (batch, length, width)", f"shape {tuple(input_tensor.shape)}"
-        )
+        got = f"shape {tuple(input_tensor.shape)}"
+        raise ArgumentError("input_tensor", "rank 3, (batch, length, width)", got)
     config = BertConfig(
         hidden_size=hidden_size,
         num_hidden_layers=num_hidden_layers,

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution.global_mean import global_mean
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import BertWithHead
 from tf_transformer.models.bert.bert_config import BertConfig
@@ -34,11 +34,8 @@ def pool_tokens(states, mask, pooling):
     if mask is None:
         return tf.reduce_mean(states, axis=1)
     if len(mask.shape) != 2:
-        raise ArgumentError(
-            "attention_mask",
-            "(batch, length), which marks the padding",
-            f"shape {tuple(mask.shape)}",
-        )
+        got = f"shape {tuple(mask.shape)}"
+        raise ArgumentError("attention_mask", "(batch, length), which marks the padding", got)
     weights = tf.expand_dims(tf.cast(tf.cast(mask, tf.bool), tf.float32), -1)  # (B, T, 1)
     total = tf.reduce_sum(states * weights, axis=1)
     return total / tf.maximum(tf.reduce_sum(weights, axis=1), 1e-9)
@@ -46,52 +43,48 @@ def pool_tokens(states, mask, pooling):
 
 def write_pooling(folder, pooling, normalize, width):
     """Write the pooling in the format of sentence-transformers (which has no pooler)."""
-    modules = ["Transformer", "Pooling", *["Normalize"] * normalize]
-    listed = [
-        {
-            "idx": n,
-            "name": str(n),
-            "path": f"{n}_{name}" * (name != "Transformer"),
-            "type": f"sentence_transformers.models.{name}",
-        }
-        for n, name in enumerate(modules)
+    paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for n, (name, path) in enumerate(paths.items())
     ]
     modes = {mode: kind == pooling for mode, kind in _MODES.items()}
     modes["word_embedding_dimension"] = width
     (folder / "1_Pooling").mkdir()
-    for path, content in (("modules.json", listed), ("1_Pooling/config.json", modes)):
+    for path, content in (
+        ("modules.json", modules if normalize else modules[:2]),
+        ("1_Pooling/config.json", modes),
+    ):
         (folder / path).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
 def read_pooling(path):
     """Read the pooling settings from the folder of a sentence-transformers model."""
-    path = Path(path)
-    if not (path / "modules.json").is_file():
+    path, listed = Path(path), Path(path) / "modules.json"
+    if not listed.is_file():
         return {}
-    modules = read_json(path / "modules.json", list)
+    modules = read_json(listed, list)
     try:
         kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
         paths = [module["path"] for module in modules]
         own = [m["type"] for m in modules if not m["type"].startswith("sentence_transformers.")]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ArgumentError(
-            "path", f"a type and a path for each module in {path / 'modules.json'}", modules
-        ) from error
+        expected = f"a type and a path for each module in {listed}"
+        raise ArgumentError("path", expected, modules) from error
     known = ["Transformer", "Pooling", "Normalize"]
     if own or kinds not in (known, known[:2]) or paths[0] != "":
         raise ArgumentError(
             "path",
-            f"in {path / 'modules.json'} a Transformer of sentence-transformers with the "
-            'path "", then a Pooling and optionally a Normalize',
+            f'in {listed} a Transformer of sentence-transformers with the path "", then a '
+            "Pooling and optionally a Normalize",
             f"{', '.join(own or kinds)} with the paths {paths}",
         )
     inside = paths[1]
     if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
-        raise ArgumentError(
-            "path", f"a Pooling inside the folder in {path / 'modules.json'}", f"{inside!r}"
-        )
-    content = read_json(path / inside / "config.json")
-    check_fields(content, POOLING, path / inside / "config.json")
+        raise ArgumentError("path", f"a Pooling inside the folder in {listed}", f"{inside!r}")
+    file = path / inside / "config.json"
+    content = read_json(file)
+    check_fields(content, POOLING, file)
     modes = {key: mode for key, mode in content.items() if key.startswith("pooling_mode") and mode}
     found = [modes[key] if key == "pooling_mode" else _MODES.get(key) for key in modes]
     if found not in ([mode] for mode in _MODES.values()):
@@ -99,31 +92,21 @@ def read_pooling(path):
     return {"pooling": found[0], "normalize": kinds == known}
 
 
-POOLINGS = ("mean", "cls", "pooler")
-
-
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class SentenceEncoder(BertWithHead):
     """Pool token vectors into one vector of length 1 per sentence.
 
     Reimers and Gurevych 2019, "Sentence-BERT", section 3: the dot product of two of these vectors
-    is their cosine similarity.
+    is their cosine similarity. Inputs and errors: see `Bert`.
 
     Args:
         config, unpad, architecture: see `Bert`.
-        pooling: "mean" over all tokens except padding, "cls" for the first token, or "pooler" for
-            the pooler's output.
+        pooling: "mean" over all tokens, or those in the `attention_mask` (B, T) if there is one;
+            "cls" for the first token; or "pooler" for the output of the pooler.
         normalize: bool, True scales every vector to length 1.
-
-    Call arguments:
-        inputs, training: see `Bert`; the mean only includes tokens in the `attention_mask` (B, T),
-            or all tokens if there is none.
 
     Returns:
         float32 tensor (B, D).
-
-    Raises:
-        ValueError: If the pooling is unknown, or "pooler" for a model without one; see also `Bert`.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -137,8 +120,7 @@ class SentenceEncoder(BertWithHead):
     pooler_use = "optional"
 
     def __init__(self, config, *, pooling="mean", normalize=True, **kwargs):
-        if pooling not in POOLINGS:
-            raise ArgumentError("pooling", f"one of {', '.join(POOLINGS)}", f"{pooling!r}")
+        check_choice("pooling", pooling, _MODES.values())
         config = BertConfig.of(config)
         if pooling != "pooler":
             config = dataclasses.replace(config, pooler_activation=None)
@@ -150,11 +132,7 @@ class SentenceEncoder(BertWithHead):
 
     @classmethod
     def from_pretrained(cls, path, **changes):
-        """See `PretrainedBert.from_pretrained`.
-
-        The folder of a sentence-transformers model sets `pooling` and `normalize`, unless `changes`
-        do.
-        """
+        """See `Bert.from_pretrained`; the folder sets `pooling` and `normalize` by default."""
         return super().from_pretrained(path, **{**read_pooling(path), **changes})
 
     def call(self, inputs, training=None):
@@ -168,7 +146,7 @@ class SentenceEncoder(BertWithHead):
         return tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-24) if self.normalize else vectors
 
     def write_side_files(self, folder):
-        """Write the pooling in the format of sentence-transformers (which has no pooler)."""
+        """See `write_pooling`."""
         write_pooling(folder, self.pooling, self.normalize, self.config.hidden_size)
 
     def get_config(self):
@@ -189,8 +167,7 @@ class TwoTowers(BaseModel):
     belongs to an equal query, is not a negative; batches of paraphrases often have some.
 
     `compile` it without a loss and `fit` it on batches `((queries, documents),)` or `((queries,
-    documents, negatives),)`. Larger batches have more negatives and give better vectors; with
-    several devices, a query only has the negatives on its own device.
+    documents, negatives),)`. With several devices, a query only has the negatives on its own.
 
     Args:
         queries: `SentenceEncoder` with `normalize=True`.
@@ -200,7 +177,6 @@ class TwoTowers(BaseModel):
     Call arguments:
         inputs: `(queries, documents)` or `(queries, documents, negatives)`: dicts as for `Bert`,
             with B, B and B H texts; the negatives of a pair are adjacent.
-        training: bool or None.
 
     Returns:
         float32 tensor (B, N), the scores; -1e9 for other documents that are not negatives.
@@ -224,11 +200,8 @@ class TwoTowers(BaseModel):
             raise ArgumentError("temperature", "a number above 0", temperature)
         for encoder in (queries, documents):
             if encoder is not None and not encoder.normalize:
-                raise ArgumentError(
-                    "queries, documents",
-                    "encoders with normalize=True, since scores are cosines",
-                    "normalize=False",
-                )
+                expected = "encoders with normalize=True, since scores are cosines"
+                raise ArgumentError("queries, documents", expected, "normalize=False")
         widths = queries.config.hidden_size, (documents or queries).config.hidden_size
         if widths[0] != widths[1]:
             raise ArgumentError("documents", f"an encoder of width {widths[0]}", widths)
@@ -274,23 +247,16 @@ class TwoTowers(BaseModel):
 
     def get_config(self):
         encoders = {"queries": self.queries, "documents": self.documents}
-        return {
-            **super().get_config(),
-            **{
-                name: encoder and keras.saving.serialize_keras_object(encoder)
-                for name, encoder in encoders.items()
-            },
-            "temperature": self.temperature,
-        }
+        encoders = {k: v and keras.saving.serialize_keras_object(v) for k, v in encoders.items()}
+        return {**super().get_config(), **encoders, "temperature": self.temperature}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        encoders = [
-            keras.saving.deserialize_keras_object(encoder, custom_objects)
-            for encoder in (config.pop("queries"), config.pop("documents"))
-        ]
-        return cls(*encoders, **config)
+        encoders = {
+            name: keras.saving.deserialize_keras_object(config[name], custom_objects)
+            for name in ("queries", "documents")
+        }
+        return cls(**{**config, **encoders})
 
 
 def _own(scores):

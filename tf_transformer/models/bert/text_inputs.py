@@ -25,11 +25,7 @@ _EXPECTED = "a dict of input_ids and optionally token_type_ids and attention_mas
 
 
 def dense_inputs(inputs):
-    """Convert the inputs of `Bert`, a mapping, to a dict of dense integer tensors.
-
-    A value of None counts as missing. If `input_ids` are ragged, the `attention_mask` ends where
-    their rows end.
-    """
+    """Convert the inputs of `Bert` to a dict of dense integer tensors; None counts as missing."""
     if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
         got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
         raise ArgumentError("inputs", _EXPECTED, got)
@@ -39,7 +35,7 @@ def dense_inputs(inputs):
         for name, x in inputs.items()
         if x is not None
     }
-    if isinstance(ids, tf.RaggedTensor):
+    if isinstance(ids, tf.RaggedTensor):  # the mask ends where the rows end
         keep = tf.sequence_mask(ids.row_lengths(), tf.shape(found["input_ids"])[1], tf.int32)
         mask = found.get("attention_mask")
         if mask is not None:
@@ -57,12 +53,8 @@ def _mask(mask):
     if dtype.is_floating and in_symbolic_scope() and not isinstance(mask, keras.KerasTensor):
         return tf.cast(mask, tf.int32)  # Keras's placeholder for the mask
     if not (dtype.is_integer or dtype.is_bool):
-        raise ArgumentError(
-            "attention_mask",
-            "integers",
-            dtype.name,
-            "An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32).",
-        )
+        remedy = "An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32)."
+        raise ArgumentError("attention_mask", "integers", dtype.name, remedy)
     return mask
 
 
@@ -79,26 +71,17 @@ def checked_inputs(inputs):
     for name, (tensor, allowed) in ranks.items():
         fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
         if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
-            raise ArgumentError(
-                name,
-                "a shape that matches input_ids (batch, length)",
-                f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}",
-            )
+            got = f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}"
+            raise ArgumentError(name, "a shape that matches input_ids (batch, length)", got)
     if mask is not None and not mask.dtype.is_bool:
         fits = tf.reduce_all((mask == 0) | (mask == 1))
-        error = ArgumentError(
-            "attention_mask",
-            "1 for what may be attended to and 0 for the rest",
-            "other numbers",
-            "A mask that is added to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32).",
-        )
+        expected = "1 for what may be attended to and 0 for the rest"
+        remedy = "A mask to add to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32)."
+        error = ArgumentError("attention_mask", expected, "other numbers", remedy)
         mask = asserted(mask, fits, error)
     if ids.shape[1] == 0:
-        raise ArgumentError(
-            "input_ids",
-            "at least one token for each text, such as [CLS]",
-            f"shape {tuple(ids.shape)}",
-        )
+        expected = "at least one token for each text, such as [CLS]"
+        raise ArgumentError("input_ids", expected, f"shape {tuple(ids.shape)}")
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)
 
 
@@ -112,7 +95,7 @@ _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 
 
 def read_tokenizer(folder, lowercase=None):
-    """Read the tokenizer of a checkpoint folder, as graph operations.
+    """Read the tokenizer of a checkpoint folder, as a `GraphTokenizer`.
 
     Args:
         folder: str or Path; its `tokenizer.json` is read, or else its `vocab.txt`.
@@ -120,19 +103,14 @@ def read_tokenizer(folder, lowercase=None):
             `tokenizer_config.json`, whose `strip_accents` and `tokenize_chinese_chars` also apply,
             or else the vocabulary: if it has a capital letter, the model is cased.
 
-    Returns:
-        `GraphTokenizer`.
-
     Raises:
         FileNotFoundError: If the folder has neither file.
         ValueError: If a file is invalid, see `GraphTokenizer.from_file` and
             `WordPieceTokenizer.load_vocabulary`, or a `vocab.txt` is not for BERT's tokenizer.
 
     Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\nhello")
-        >>> read_tokenizer(folder).encode(["Hello"], add_special_tokens=True).to_list()
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\nhello")
+        >>> read_tokenizer(".").encode(["Hello"], add_special_tokens=True).to_list()
         [[2, 5, 3]]
     """
     file = read_tokenizer_file(folder, lowercase)
@@ -141,36 +119,23 @@ def read_tokenizer(folder, lowercase=None):
 
 
 def read_tokenizer_file(folder, lowercase=None):
-    """Read the vocabulary of a checkpoint folder, as a `TokenizerFile`.
-
-    See `read_tokenizer` for the arguments and errors.
-
-    Example:
-        >>> read_tokenizer_file("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: nowhere: expected tokenizer.json or vocab.txt, got
-        neither.
-    """
-    folder = Path(folder)
-    if (folder / "tokenizer.json").is_file():
-        file = TokenizerFile.read(folder / "tokenizer.json")
-        _check_agreement(file, folder)
-        return file
-    if not (folder / "vocab.txt").is_file():
-        raise MissingFileError("folder", "tokenizer.json or vocab.txt", "neither", place=folder)
-    settings = folder / "tokenizer_config.json"
-    settings = read_json(settings) if settings.is_file() else {}
+    """Read the vocabulary of a checkpoint folder, as a `TokenizerFile`; see `read_tokenizer`."""
+    path, vocabulary = Path(folder) / "tokenizer_config.json", Path(folder) / "vocab.txt"
+    settings = read_json(path) if path.is_file() else {}
     settings = {name: value for name, value in settings.items() if value is not None}
+    if path.with_name("tokenizer.json").is_file():
+        file = TokenizerFile.read(path.with_name("tokenizer.json"))
+        _check_agreement(file, settings, path)
+        return file
+    if not vocabulary.is_file():
+        raise MissingFileError("folder", "tokenizer.json or vocab.txt", "neither", place=folder)
     if lowercase is None:
-        lowercase = settings.get("do_lower_case", not _has_capitals(folder / "vocab.txt"))
-    _check_settings(settings, folder / "tokenizer_config.json")
-    pipeline = bert_pipeline(
-        lowercase,
-        settings.get("strip_accents"),
-        settings.get("tokenize_chinese_chars", True),
-    )
-    file = TokenizerFile.read_vocabulary(folder / "vocab.txt", pipeline)
-    _refuse_added_tokens(folder, settings, file)
+        lowercase = settings.get("do_lower_case", not _has_capitals(vocabulary))
+    _check_settings(settings, path)
+    chinese = settings.get("tokenize_chinese_chars", True)
+    pipeline = bert_pipeline(lowercase, settings.get("strip_accents"), chinese)
+    file = TokenizerFile.read_vocabulary(vocabulary, pipeline)
+    _refuse_added_tokens(path.parent, settings, file)
     return file
 
 
@@ -185,17 +150,12 @@ def _refuse_added_tokens(folder, settings, file):
         special &= set(file.vocabulary)
         found = [t for t in (*(token for token, _ in described), *further) if t not in special]
     except (AttributeError, KeyError, TypeError) as error:
-        raise ArgumentError(
-            "added_tokens_decoder", f"content and special of each token in {folder}", f"{error!r}"
-        ) from error
+        expected = f"content and special of each token in {folder}"
+        raise ArgumentError("added_tokens_decoder", expected, f"{error!r}") from error
     if found:
-        raise ArgumentError(
-            "folder",
-            "no added tokens next to a vocab.txt",
-            found[:5],
-            "Save the tokenizer as tokenizer.json, which defines it fully.",
-            place=folder,
-        )
+        expected = "no added tokens next to a vocab.txt"
+        remedy = "Save the tokenizer as tokenizer.json, which defines it fully."
+        raise ArgumentError("folder", expected, found[:5], remedy, place=folder)
 
 
 def _has_capitals(path):
@@ -218,26 +178,20 @@ def _check_settings(settings, path):
             raise ArgumentError(name, f"true, false or null in {path}", f"{settings[name]!r}")
 
 
-def _check_agreement(file, folder):
+def _check_agreement(file, settings, path):
     """Check that tokenizer.json agrees with `tokenizer_config.json`, which transformers follows."""
-    beside = folder / "tokenizer_config.json"
-    settings = read_json(beside) if beside.is_file() else {}
-    named = [name for name in _NORMALIZER if settings.get(name) is not None]
-    if not named or settings.get("tokenizer_class") not in (*_BERT_CLASSES, None):
+    if settings.get("tokenizer_class") not in (*_BERT_CLASSES, None):
         return
     there = file.content.get("normalizer")
     if not isinstance(there, dict) or there.get("type") != "BertNormalizer":
         return
     if there.get("strip_accents") is None:
         there = {**there, "strip_accents": there.get("lowercase")}
-    for name in named:
+    for name in filter(settings.__contains__, _NORMALIZER):
         if settings[name] != there.get(_NORMALIZER[name]):
-            raise ArgumentError(
-                name,
-                f"{there.get(_NORMALIZER[name])!r} in {beside}, as in tokenizer.json",
-                f"{settings[name]!r}. transformers follows {beside.name}",
-                "Correct the wrong file.",
-            )
+            expected = f"{there.get(_NORMALIZER[name])!r} in {path}, as in tokenizer.json"
+            got = f"{settings[name]!r}. transformers follows {path.name}"
+            raise ArgumentError(name, expected, got, "Correct the wrong file.")
 
 
 def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
@@ -262,10 +216,8 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
             texts and pairs differ.
 
     Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
-        >>> inputs = text_inputs(read_tokenizer(folder), ["a"], ["b a"])
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> inputs = text_inputs(read_tokenizer("."), ["a"], ["b a"])
         >>> inputs["input_ids"].numpy().tolist(), inputs["token_type_ids"].numpy().tolist()
         ([[2, 5, 3, 6, 5, 3]], [[0, 0, 0, 1, 1, 1]])
     """
@@ -287,19 +239,14 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
 
 
 def pad_segments(tokenizer, segments):
-    """Pad `[CLS] ids [SEP]`, or `[CLS] ids [SEP] ids [SEP]`, as inputs of `Bert`.
-
-    Same as `text_inputs`, but for ids.
-    """
+    """Same as `text_inputs`, but for ids: one or two ragged tensors (B, (T))."""
     batch = segments[0].nrows()
     start, end = (
         tf.RaggedTensor.from_tensor(tf.fill([batch, 1], number))
         for number in (tokenizer.start_id, tokenizer.end_id)
     )
-    framed = [
-        tf.concat([start, segments[0], end], 1),
-        *(tf.concat([ids, end], 1) for ids in segments[1:]),
-    ]
+    parts = [[start, segments[0], end], *([ids, end] for ids in segments[1:])]
+    framed = [tf.concat(part, 1) for part in parts]
     ids = tf.concat(framed, 1)
     types = tf.concat([part.with_values(part.values * 0 + n) for n, part in enumerate(framed)], 1)
     # At least one position, even without texts: models read the first token.

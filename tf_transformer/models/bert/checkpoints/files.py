@@ -142,12 +142,12 @@ class TensorflowFile:
             raise self._damaged(error) from error
 
     def _damaged(self, error):
-        return ArgumentError(
-            "path",
-            "a complete TensorFlow checkpoint",
-            f"{self.path}, which cannot be read: {error}",
-            "Was the download complete, with its .index and .data files?",
-        )
+        remedy = "Was the download complete, with its .index and .data files?"
+        return _unreadable("a complete TensorFlow checkpoint", self.path, error, remedy)
+
+
+def _unreadable(expected, path, error, remedy="Was the download complete?"):
+    return ArgumentError("path", expected, f"{path}, which cannot be read: {error}", remedy)
 
 
 _LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
@@ -156,7 +156,7 @@ _LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta"
 class H5File:
     """The weights of `tf_model.h5`, under the names of a safetensors file, which are PyTorch's.
 
-    A weight `bert/tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0` is
+    `bert/tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0` is
     `bert.encoder.layer.0.output.dense.weight`, transposed.
     """
 
@@ -172,12 +172,8 @@ class H5File:
         except ArgumentError:
             raise
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:  # h5py's
-            raise ArgumentError(
-                "path",
-                "the weights of a TensorFlow model of transformers",
-                f"{self.path}, which cannot be read: {error}",
-                "Was the download complete?",
-            ) from error
+            expected = "the weights of a TensorFlow model of transformers"
+            raise _unreadable(expected, self.path, error) from error
         # ALBERT adds the bias of the decoder in TensorFlow and leaves the other one at 0.
         if (added := self._arrays.pop("predictions.decoder.bias", None)) is not None:
             self._arrays["predictions.bias"] = added
@@ -192,12 +188,9 @@ class H5File:
         if not isinstance(item, h5py.Dataset):
             return
         if item.external or item.is_virtual or item.id.get_storage_size() < item.nbytes:
-            raise ArgumentError(
-                "path",
-                f"all values of {path} within {self.path}, {item.nbytes} bytes",
-                item.id.get_storage_size(),
-                "Save the model again.",
-            )
+            expected = f"all values of {path} within {self.path}, {item.nbytes} bytes"
+            got = item.id.get_storage_size()
+            raise ArgumentError("path", expected, got, "Save the model again.")
         array, name = item[()], _published_name(path)
         if name.endswith("weight") and path.endswith("/kernel:0"):
             array = array.T
@@ -217,15 +210,12 @@ def _published_name(path):
 
 # The floats of a file; other dtypes are not weights.
 _DTYPES = {"F16": "<f2", "BF16": tf.bfloat16.as_numpy_dtype, "F32": "<f4", "F64": "<f8"}
-_OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 
 
 class SafetensorsFile:
-    """The tensors of `model.safetensors`, or of the parts listed in
-    `model.safetensors.index.json`.
+    """The tensors of `model.safetensors`, or of the parts in `model.safetensors.index.json`.
 
-    The package `safetensors` opens and checks the files. Old names in layer normalization ("gamma",
-    "beta") are replaced by the new ones.
+    Old names in layer normalization ("gamma", "beta") are replaced by the new ones.
     """
 
     kind = "safetensors"
@@ -248,56 +238,36 @@ class SafetensorsFile:
         return file[start:end].view(_DTYPES[self.dtypes[name]]).reshape(self.shapes[name])
 
     def _open(self, part, expected):
-        safetensors = _package()
+        try:
+            import safetensors
+        except ImportError as error:
+            remedy = 'pip install -e ".[bert]"'
+            raise MissingPackage(f"safetensors is not installed: {remedy}") from error
         path = self.path / part
         if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
-            raise MissingFileError(
-                "path", f"the file {path}, listed in the index", "none", "Download it again."
-            )
+            listed = f"the file {path}, listed in the index"
+            raise MissingFileError("path", listed, "none", "Download it again.")
         try:
             with safetensors.safe_open(path, framework="np") as file:  # checks the whole header
                 names = set(file.keys())
         except (safetensors.SafetensorError, OSError) as error:
-            raise ArgumentError(
-                "path",
-                "a safetensors file",
-                f"{path}, which cannot be read: {error}",
-                "Was the download complete?",
-            ) from error
+            raise _unreadable("a safetensors file", path, error) from error
         if expected is not None and names != expected:
-            raise ArgumentError(
-                "path",
-                f"in {path} the tensors listed in the index",
-                f"differences: {', '.join(sorted(names ^ expected)[:5])}",
-            )
-        header, data_start = _header(path)
+            got = f"differences: {', '.join(sorted(names ^ expected)[:5])}"
+            raise ArgumentError("path", f"in {path} the tensors listed in the index", got)
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header, data_start = parse_json(file.read(length)), 8 + length
         mapped = np.memmap(path, np.uint8, mode="r")
         for name in sorted(names):
             scope, _, leaf = name.rpartition(".")
-            new = name
-            if re.search(r"LayerNorm$", scope):
-                new = f"{scope}.{_OLD_LEAVES.get(leaf, leaf)}"
+            new = f"{scope}.{_LEAVES.get(leaf, leaf)}" if scope.endswith("LayerNorm") else name
             if new in self.shapes:
                 raise ArgumentError("path", f"{new} once in {self.path}", f"{name} as well")
             tensor = header[name]
             start, end = tensor["data_offsets"]
             self._homes[new] = mapped, data_start + start, data_start + end
             self.shapes[new], self.dtypes[new] = tuple(tensor["shape"]), tensor["dtype"]
-
-
-def _header(path):
-    """Read the header of a file, and where the data after it starts."""
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        return parse_json(file.read(length)), 8 + length
-
-
-def _package():
-    try:
-        import safetensors
-    except ImportError as error:
-        raise MissingPackage('safetensors is not installed: pip install -e ".[bert]"') from error
-    return safetensors
 
 
 def _parts(index):
@@ -318,7 +288,6 @@ def _parts(index):
                 raise ValueError(f"{part!r} is not a file in the same folder")
             parts.setdefault(part, set()).add(name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArgumentError(
-            "path", "an index of safetensors files", f"{index}: {error!r}"
-        ) from error
+        got = f"{index}: {error!r}"
+        raise ArgumentError("path", "an index of safetensors files", got) from error
     return parts

@@ -20,34 +20,22 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 from tf_transformer.models.bert.checkpoints.files import H5File, SafetensorsFile, TensorflowFile
 from tf_transformer.models.sizes import check_sizes
 
-
-class OwnNames:
-    """A `NameTable` for models that no other library can read: the names stay the same."""
-
-    prefix = "bert/"
-
-    def there(self, ours):
-        """Return the name in the file, which is the same."""
-        return ours
-
-    def is_transposed(self, ours):
-        """Whether the file contains a variable's matrix transposed: no."""
-        del ours
-        return False
-
-    def is_left_over(self, there):
-        """Whether a model may ignore it: a head or a pooler."""
-        return not re.match("bert/(embeddings|encoder)/", there)
-
-
 _LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
+# A row: the name here, in TensorFlow's checkpoints ("=" if it is the same), and in PyTorch's files.
+_SHARED = """
+bert/embeddings/word_embeddings              =  MODEL.embeddings.word_embeddings.weight
+bert/embeddings/position_embeddings          =  MODEL.embeddings.position_embeddings.weight
+bert/embeddings/token_type_embeddings        =  MODEL.embeddings.token_type_embeddings.weight
+bert/embeddings/LayerNorm/                   =  MODEL.embeddings.LayerNorm.
+bert/encoder/embedding_hidden_mapping_in/    =  MODEL.encoder.embedding_hidden_mapping_in.
+classifier/kernel            output_weights                       classifier.weight
+classifier/bias              output_bias                          classifier.bias
+classifiers/layer_{n}/       =                                    classifiers.{n}.
+cls/squad/kernel             cls/squad/output_weights             qa_outputs.weight
+cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
+"""
 _BERT = """
-bert/embeddings/word_embeddings              =  bert.embeddings.word_embeddings.weight
-bert/embeddings/position_embeddings          =  bert.embeddings.position_embeddings.weight
-bert/embeddings/token_type_embeddings        =  bert.embeddings.token_type_embeddings.weight
-bert/embeddings/LayerNorm/                   =  bert.embeddings.LayerNorm.
-bert/encoder/embedding_hidden_mapping_in/    =  bert.encoder.embedding_hidden_mapping_in.
 bert/encoder/layer_{n}/attention/self/query/ =  bert.encoder.layer.{n}.attention.self.query.
 bert/encoder/layer_{n}/attention/self/key/   =  bert.encoder.layer.{n}.attention.self.key.
 bert/encoder/layer_{n}/attention/self/value/ =  bert.encoder.layer.{n}.attention.self.value.
@@ -62,21 +50,11 @@ cls/predictions/transform/LayerNorm/         =  cls.predictions.transform.LayerN
 cls/predictions/output_bias                  =  cls.predictions.bias
 cls/seq_relationship/kernel  cls/seq_relationship/output_weights  cls.seq_relationship.weight
 cls/seq_relationship/bias    cls/seq_relationship/output_bias     cls.seq_relationship.bias
-classifier/kernel            output_weights                       classifier.weight
-classifier/bias              output_bias                          classifier.bias
-classifiers/layer_{n}/       =                                    classifiers.{n}.
-cls/squad/kernel             cls/squad/output_weights             qa_outputs.weight
-cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
 """  # noqa: E501
 
 _GROUP = "bert/encoder/transformer/group_{n}/inner_group_0"
 _LAYER = "albert.encoder.albert_layer_groups.{n}.albert_layers.0"
 _ALBERT = f"""
-bert/embeddings/word_embeddings              =  albert.embeddings.word_embeddings.weight
-bert/embeddings/position_embeddings          =  albert.embeddings.position_embeddings.weight
-bert/embeddings/token_type_embeddings        =  albert.embeddings.token_type_embeddings.weight
-bert/embeddings/LayerNorm/                   =  albert.embeddings.LayerNorm.
-bert/encoder/embedding_hidden_mapping_in/    =  albert.encoder.embedding_hidden_mapping_in.
 bert/encoder/layer_{{n}}/attention/self/query/       {_GROUP}/attention_1/self/query/          {_LAYER}.attention.query.
 bert/encoder/layer_{{n}}/attention/self/key/         {_GROUP}/attention_1/self/key/            {_LAYER}.attention.key.
 bert/encoder/layer_{{n}}/attention/self/value/       {_GROUP}/attention_1/self/value/          {_LAYER}.attention.value.
@@ -91,11 +69,6 @@ cls/predictions/transform/LayerNorm/         =  predictions.LayerNorm.
 cls/predictions/output_bias                  =  predictions.bias
 cls/seq_relationship/kernel  cls/seq_relationship/output_weights  sop_classifier.classifier.weight
 cls/seq_relationship/bias    cls/seq_relationship/output_bias     sop_classifier.classifier.bias
-classifier/kernel            output_weights                       classifier.weight
-classifier/bias              output_bias                          classifier.bias
-classifiers/layer_{{n}}/     =                                    classifiers.{{n}}.
-cls/squad/kernel             cls/squad/output_weights             qa_outputs.weight
-cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
 """  # noqa: E501
 
 # What files contain besides the weights: an optimizer's step and moments; position numbers; the
@@ -121,6 +94,8 @@ class NameTable(NamedTuple):
 
     def there(self, ours):
         """Return the name in the file of a variable here."""
+        if not self.rows:
+            return ours
         [number] = re.findall(r"layer_(\d+)", ours) or [""]
         general = re.sub(r"layer_\d+", "layer_{n}", ours)
         scope, leaf = general.rsplit("/", 1)
@@ -147,12 +122,11 @@ class NameTable(NamedTuple):
 
 def name_table(model_type, kind):
     """Return the names of one kind of model in one kind of file."""
-    if model_type == "tf_transformer_bert":
-        return OwnNames()
-    text = {"bert": _BERT, "albert": _ALBERT}[model_type]
+    if model_type == "tf_transformer_bert":  # no other library can read it: its names are ours
+        return NameTable((), "bert/", r"(?!bert/(embeddings|encoder)/).*")
+    text = _SHARED.replace("MODEL", model_type) + {"bert": _BERT, "albert": _ALBERT}[model_type]
     rows = []
-    for row in text.strip().splitlines():
-        ours, tensorflow, safetensors = row.split()
+    for ours, tensorflow, safetensors in (row.split() for row in text.split("\n") if row):
         there = safetensors if kind == "safetensors" else tensorflow
         rows.append((ours, ours if there == "=" else there))
     prefix = f"{model_type}." if kind == "safetensors" else "bert/"
@@ -176,105 +150,78 @@ def save_folder(folder, variables, config, model_name, with_prefix, architecture
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def open_checkpoint(path):
-    """Find and open a checkpoint."""
-    path = Path(path)
-    if not path.is_dir() and not path.with_name(f"{path.name}.index").is_file():
-        raise MissingFileError(
-            "path",
-            "a local folder with a checkpoint, or the prefix of a TensorFlow checkpoint",
-            f"{path}, which is neither",
-            "Checkpoints are not downloaded.",
+class Checkpoint:
+    """An open checkpoint: its configuration, and its weights by the names of variables here."""
+
+    def __init__(self, path, changes, ignored_fields=()):
+        self.file, path = _open(path)
+        self.config = config = read_config(path, ignored_fields=ignored_fields, **changes)
+        self.architecture = architecture = read_architecture(path)
+        rows = config.vocab_size + config.type_vocab_size
+        if architecture is None:
+            rows += config.max_position_embeddings
+        check_sizes(
+            path,
+            sum(map(math.prod, self.file.shapes.values())),
+            rows * config.embedding_width,
+            config.hidden_size,
+            (architecture and architecture.key_dim) or config.head_size,
+            [(1, *sizes) for sizes in config.layer_sizes or ()]
+            or [(config.num_groups, *config.size_of(0))],
+            architecture,
         )
-    if not path.is_dir():
-        return TensorflowFile(path), _google_config(path.parent)
-    indices = sorted(path.glob("*.index"))
-    safetensors, h5 = any(path.glob("*.safetensors*")), path / "tf_model.h5"
-    published = safetensors or h5.is_file() or any(path.glob("*.bin"))
-    if not indices or (published and (path / "config.json").is_file()):
-        from_h5 = h5.is_file() and not safetensors
-        return H5File(h5) if from_h5 else SafetensorsFile(path), path / "config.json"
-    if len(indices) > 1:
-        raise MissingFileError(
-            "path",
-            f"one checkpoint in {path}",
-            ", ".join(index.stem for index in indices),
-            f"Name one: {indices[0].with_suffix('')}",
-        )
-    return TensorflowFile(indices[0].with_suffix("")), _google_config(path)
+        self._table = table = name_table(model_type_of(config, architecture), self.file.kind)
+        is_bare = not any(name.startswith(table.prefix) for name in self.file.shapes)
+        self._prefix = table.prefix if is_bare else ""  # what the names in the file omit
 
+    def _name(self, ours):
+        return self._table.there(ours).removeprefix(self._prefix)
 
-def read_checkpoint(path, changes, ignored_fields=()):
-    """Open a checkpoint and read its configuration."""
-    file, config_path = open_checkpoint(path)
-    config = read_config(config_path, ignored_fields=ignored_fields, **changes)
-    architecture = read_architecture(config_path)
-    rows = config.vocab_size + config.type_vocab_size
-    if architecture is None:
-        rows += config.max_position_embeddings
-    check_sizes(
-        config_path,
-        sum(map(math.prod, file.shapes.values())),
-        rows * config.embedding_width,
-        config.hidden_size,
-        (architecture and architecture.key_dim) or config.head_size,
-        [(1, *sizes) for sizes in config.layer_sizes or ()]
-        or [(config.num_groups, *config.size_of(0))],
-        architecture,
-    )
-    table = name_table(model_type_of(config, architecture), file.kind)
+    def has(self, ours):
+        """Whether the file has a variable."""
+        return self._name(ours) in self.file.shapes
 
-    def has(name):
-        there = table.there(name)
-        return there in file.shapes or there.removeprefix(table.prefix) in file.shapes
+    def load(self, variables, new=()):
+        """Load all variables but the `new` ones; names and shapes must match exactly.
 
-    return file, config, architecture, has
+        The checkpoint may also contain values that are not weights (an optimizer's moments,
+        position numbers), copies of weights, heads of other tasks, and a pooler; they are ignored.
+        """
+        file, table = self.file, self._table
+        names = {ours: self._name(ours) for ours in variables if ours not in new}
+        wrong = []
+        for ours, there in names.items():
+            shape = tuple(variables[ours].shape)
+            expected = shape[::-1] if table.is_transposed(ours) else shape
+            if there not in file.shapes:
+                wrong.append(f"{there}: missing in the file; expected shape {expected}")
+            elif file.shapes[there] != expected:
+                wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
+            elif file.dtypes[there] not in file.floats:
+                wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
+        for there in file.shapes.keys() - set(names.values()):
+            if not table.is_left_over(self._prefix + there):
+                got = f"in the file, with shape {file.shapes[there]}; not in the model"
+                wrong.append(f"{there}: {got}")
+        if any(name.startswith("cls/predictions/") for name in names):
+            wrong += [f"{copy}: expected to equal {of}" for copy, of in _broken_ties(file)]
+        if wrong:
+            raise ArgumentError(
+                "path",
+                f"in {file.path} the weights of a model with this configuration "
+                f"({len(variables)} variables)",
+                "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)]),
+            )
 
+        def read(ours):
+            with tf.device("CPU"):  # a thread does not inherit the caller's device
+                array = tf.convert_to_tensor(file.read(names[ours]))
+                # TensorFlow transposes with several threads, NumPy with one.
+                return tf.transpose(array) if table.is_transposed(ours) else array
 
-def load_variables(file, variables, config, new=(), architecture=None):
-    """Load variables from a checkpoint; names and shapes must match exactly.
-
-    The checkpoint may also contain values that are not weights (an optimizer's moments, position
-    numbers), copies of weights, heads of other tasks, and a pooler; they are ignored.
-    """
-    table = name_table(model_type_of(config, architecture), file.kind)
-    bare = not any(name.startswith(table.prefix) for name in file.shapes)
-    names = {}
-    for ours in (name for name in variables if name not in new):
-        there = table.there(ours)
-        names[ours] = there.removeprefix(table.prefix) if bare else there
-    wrong = []
-    for ours, there in names.items():
-        shape = tuple(variables[ours].shape)
-        expected = shape[::-1] if table.is_transposed(ours) else shape
-        if there not in file.shapes:
-            wrong.append(f"{there}: missing in the file; expected shape {expected}")
-        elif file.shapes[there] != expected:
-            wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
-        elif file.dtypes[there] not in file.floats:
-            wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
-    for there in file.shapes.keys() - set(names.values()):
-        if not table.is_left_over(f"{table.prefix}{there}" if bare else there):
-            wrong.append(f"{there}: in the file, with shape {file.shapes[there]}; not in the model")
-    if any(name.startswith("cls/predictions/") for name in names):
-        wrong += [f"{copy}: expected to equal {of}" for copy, of in _broken_ties(file)]
-    if wrong:
-        raise ArgumentError(
-            "path",
-            f"in {file.path} the weights of a model with this configuration "
-            f"({len(variables)} variables)",
-            "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)]),
-        )
-
-    def read(ours):
-        with tf.device("CPU"):  # a thread does not inherit the caller's device
-            array = tf.convert_to_tensor(file.read(names[ours]))
-            # TensorFlow transposes with several threads, NumPy with one.
-            return tf.transpose(array) if table.is_transposed(ours) else array
-
-    with ThreadPoolExecutor() as pool:  # most of the time goes into copies outside Python
-        for ours, array in zip(names, pool.map(read, names), strict=True):
-            variables[ours].assign(array)
+        with ThreadPoolExecutor() as pool:  # most of the time goes into copies outside Python
+            for ours, array in zip(names, pool.map(read, names), strict=True):
+                variables[ours].assign(array)
 
 
 def _broken_ties(file):
@@ -290,3 +237,25 @@ def _google_config(folder):
         if (folder / name).is_file():
             return folder / name
     raise MissingFileError("path", f"bert_config.json in {folder}", "none")
+
+
+def _open(path):
+    """Find and open a checkpoint."""
+    path = Path(path)
+    if not path.is_dir() and not path.with_name(f"{path.name}.index").is_file():
+        expected = "a local folder with a checkpoint, or the prefix of a TensorFlow checkpoint"
+        got = f"{path}, which is neither"
+        raise MissingFileError("path", expected, got, "Checkpoints are not downloaded.")
+    if not path.is_dir():
+        return TensorflowFile(path), _google_config(path.parent)
+    indices = sorted(path.glob("*.index"))
+    safetensors, h5 = any(path.glob("*.safetensors*")), path / "tf_model.h5"
+    published = safetensors or h5.is_file() or any(path.glob("*.bin"))
+    if not indices or (published and (path / "config.json").is_file()):
+        from_h5 = h5.is_file() and not safetensors
+        return H5File(h5) if from_h5 else SafetensorsFile(path), path / "config.json"
+    if len(indices) > 1:
+        got = ", ".join(index.stem for index in indices)
+        remedy = f"Name one: {indices[0].with_suffix('')}"
+        raise MissingFileError("path", f"one checkpoint in {path}", got, remedy)
+    return TensorflowFile(indices[0].with_suffix("")), _google_config(path)
