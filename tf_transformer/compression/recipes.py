@@ -79,16 +79,13 @@ class Distil(TrainingStep):
 
     The student starts with evenly spaced layers of its teacher (Shleifer and Rush 2020,
     "Pre-trained Summarization Distillation": shrink and fine-tune), and learns with a `Distiller`.
-    A translator also learns the teacher's translations of its training texts, found by beam search
-    (Kim and Rush 2016).
+    A translator also learns its teacher's translations, see `distilled_pairs`.
 
     Args:
-        layers: int, the number of layers to keep; or a pair of int, for the encoder and the decoder
-            of a translator.
+        layers: int, the number of layers to keep; for a translator a pair, encoder and decoder.
         epochs: int, passes over the training data.
         learning_rate: float, the peak; None for the default of the kind of model.
-        temperature, soft_targets: see `Distiller`; with `soft_targets=0` it learns only from the
-            data.
+        temperature, soft_targets: see `Distiller`; with `soft_targets=0` only the data teach.
         hidden_states: float, see `Distiller`, for BERT.
 
     Raises:

@@ -17,12 +17,7 @@ from tf_transformer.compression.recipes import Quantize
 from tf_transformer.data import group_references, pairs_without
 from tf_transformer.data.files import replacing
 from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelled_tsv
-from tf_transformer.errors import (
-    ArgumentError,
-    ExistingFileError,
-    MissingFileError,
-    MissingPackage,
-)
+from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError, MissingPackage
 from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.saving import stored
 from tf_transformer.export.text_models import TextClassifier
@@ -60,9 +55,8 @@ def compress(recipe, folder, **fit_options):
     """Compress a model step by step, and measure the quality, size and speed after each step.
 
     Every step writes a folder, `0-original`, `1-distil` and so on, with the export in `saved_model`
-    or `litert`, and for classifiers the model in `model`. A folder appears when its step is
-    complete; the same call resumes at the first missing one. At the end, all are measured in one
-    run, which writes `results.json`, `README.md` with a table, and `results.png`.
+    or `litert`, and for classifiers the model in `model`; the same call resumes at the first
+    missing one. At the end, all are measured: `results.json`, `README.md` and `results.png`.
 
     Args:
         recipe: `Recipe`.
@@ -97,14 +91,15 @@ def compress(recipe, folder, **fit_options):
     names = ["original", *(step.name for step in recipe.steps)]
     stages = [folder / f"{n}-{name}" for n, name in enumerate(names)]
     first = [*((stage / STAGE).is_file() for stage in stages), False].index(False)
-    for stage in (*stages[:first], *stages[first + 1 :]):  # left when a process was killed
-        shutil.rmtree(_unfinished(stage), ignore_errors=True)
+    for n, stage in enumerate(stages):
+        if n != first:  # left when a process was killed
+            shutil.rmtree(_unfinished(stage), ignore_errors=True)
+        if n > first:  # made from another model than the one to come
+            shutil.rmtree(stage, ignore_errors=True)
     if first < len(stages):
         (folder / RESULTS).unlink(missing_ok=True)
-        for stage in stages[first + 1 :]:  # made from another model than the one to come
-            shutil.rmtree(stage, ignore_errors=True)
-        whole = [n for n in range(first) if not isinstance(steps[n], Quantize)]
-        model = task.load(stages[whole[-1]]) if whole else task.model
+        whole = [stages[n] for n in range(first) if not isinstance(steps[n], Quantize)]
+        model = task.load(whole[-1]) if whole else task.model
         for stage, step in zip(stages[first:], steps[first:], strict=True):
             model = _make_stage(stage, step, model, task)
     if not (folder / RESULTS).is_file():
