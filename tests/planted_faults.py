@@ -235,7 +235,7 @@ FAULTS = [
         ),
         # decoding
         (
-            "generation/decoding_rules.py",
+            "generation/decoding.py",
             "tokens = block % blocks * size + order % size",
             "tokens = block * size + order % size",
             "generation/test_top_sums.py",
@@ -265,7 +265,7 @@ FAULTS = [
             "generation/test_sampling.py",
         ),
         (
-            "generation/decoding_rules.py",
+            "generation/decoding.py",
             "same = tf.range(count) + n - 1 < position",
             "same = tf.range(count) + n < position",
             "generation/test_greedy.py",
@@ -372,8 +372,8 @@ FAULTS = [
         ),
         (
             "compression/pruning.py",
-            "kept = [n for n in range(site.count) if n not in gone]",
-            "kept = list(range(site.count - len(gone)))",
+            "yield site, [part for part in range(site.count) if part not in gone]",
+            "yield site, list(range(site.count - len(gone)))",
             "compression/test_pruning.py",
         ),
         (

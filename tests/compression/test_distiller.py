@@ -94,7 +94,7 @@ def test_its_config_makes_the_same():
     distiller = Distiller(bert(2), bert(4), temperature=2.0, hidden_states=0.5)
     again = Distiller.from_config(distiller.get_config())
     assert again.layer_map == {0: 0, 1: 2, 2: 4} and again.temperature == 2.0
-    assert again.weights_of_losses == (0.5, 0.5, 0.0)
+    assert (again.soft_targets, again.hidden_states, again.attention) == (0.5, 0.5, 0.0)
     assert again.student.config == distiller.student.config
     assert again.get_config()["teacher"] == distiller.get_config()["teacher"]
 

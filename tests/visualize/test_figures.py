@@ -15,7 +15,7 @@ from tf_transformer import (
 )
 from tf_transformer.functional.positions import sinusoidal_positions
 from tf_transformer.visualize import chinese_font
-from tf_transformer.visualize.figures import figure_style
+from tf_transformer.visualize.figures import new_figure
 
 pytest.importorskip("matplotlib")
 
@@ -141,5 +141,5 @@ def test_bad_input(call, message):
 
 def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install -e "\.\[notebooks\]"'), figure_style():
+    with pytest.raises(ImportError, match=r'pip install -e "\.\[notebooks\]"'), new_figure(1, 1):
         pass

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.files import replacing
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_fields
 from tf_transformer.functional.cross_entropy import softened_divergence
 from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.json_text import parse_json
@@ -21,41 +21,25 @@ from tf_transformer.models.bert.text_inputs import dense_inputs
 
 
 def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):
-    """Return the mean divergence of a student's softened predictions from its teacher's.
-
-    temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)), Hinton et
-    al. 2015, "Distilling the Knowledge in a Neural Network", section 2; for the tokens of a
-    translation, Kim and Rush 2016, section 3.1.
-    """
+    """Mean `softened_divergence`; for the tokens of a translation, Kim and Rush 2016, 3.1."""
     return _mean(softened_divergence(logits, teacher_logits, temperature), mask)
 
 
 def hidden_state_loss(states, teacher_states, mask=None):
-    """Return the mean squared difference of hidden states.
-
-    Jiao et al. 2020, "TinyBERT", equation 8; a narrower student's states are projected first.
-    """
-    if states.shape[-1] != teacher_states.shape[-1]:
-        raise ArgumentError(
-            "states", f"the teacher's width, {teacher_states.shape[-1]}", states.shape[-1]
-        )
+    """Mean squared difference of hidden states, Jiao et al. 2020, "TinyBERT", equation 8."""
+    width = teacher_states.shape[-1]
+    if states.shape[-1] != width:  # a narrower student's states are projected first
+        raise ArgumentError("states", f"the teacher's width, {width}", states.shape[-1])
     states, teacher_states = (tf.cast(x, tf.float32) for x in (states, teacher_states))
     return _mean(tf.reduce_mean(tf.math.squared_difference(states, teacher_states), -1), mask)
 
 
 def attention_loss(weights, teacher_weights, mask=None):
-    """Return the mean divergence of the heads' attention from the teacher's.
-
-    KL(teacher || student) for each query and head, Wang et al. 2020, "MiniLM", equation 6.
-    TinyBERT's equation 7 compares the scores before the softmax, which the attention core does not
-    return.
-    """
-    if weights.shape[1] != teacher_weights.shape[1]:
-        raise ArgumentError(
-            "weights",
-            f"the teacher's number of heads, {teacher_weights.shape[1]}",
-            weights.shape[1],
-        )
+    """Mean KL(teacher || student) of all heads' attention, Wang et al. 2020, "MiniLM", eq. 6."""
+    # TinyBERT's equation 7 compares scores before the softmax, which the core does not return.
+    heads = teacher_weights.shape[1]
+    if weights.shape[1] != heads:
+        raise ArgumentError("weights", f"the teacher's number of heads, {heads}", weights.shape[1])
     weights, teacher_weights = (tf.cast(x, tf.float32) for x in (weights, teacher_weights))
     # x log x is 0 for a blocked key, where the student's weight is 0 too.
     each = tf.math.xlogy(teacher_weights, teacher_weights)
@@ -74,17 +58,13 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
     """Return a teacher's translations as training pairs for a student, translating missing ones.
 
     Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2: the student is trained
-    on the teacher's beam search output instead of the references. The sources may be the sources of
-    the training pairs or any other text in the source language.
-
-    The folder has a file for every `part_size` sources, written atomically: after an interruption,
-    the same call resumes at the first missing one. Use a folder for one teacher only, since the
-    files do not name the teacher.
+    on the teacher's beam search output instead of the references. After an interruption, the same
+    call resumes. Use a folder for one teacher only, since the files do not name the teacher.
 
     Args:
         translate: function, list of str -> list of str of the same length, such as a `Translator`
             with `translate_texts`.
-        sources: list of str.
+        sources: list of str, of the training pairs or any other text in the source language.
         folder: str or Path, created if missing.
         part_size: int, sources per file; an interruption loses the work on one file.
         progress: None, or a function called with the number of finished sources.
@@ -119,12 +99,9 @@ def _part(translate, sources, path):
         except ValueError:  # damaged
             pairs = []
         if [source for source, _ in pairs] != sources:
-            raise ArgumentError(
-                "folder",
-                f"translations of these sources in {path}",
-                "others",
-                "Choose another folder, or delete it to translate again.",
-            )
+            remedy = "Choose another folder, or delete it to translate again."
+            expected = f"translations of these sources in {path}"
+            raise ArgumentError("folder", expected, "others", remedy)
         return pairs
     translations = translate(sources)
     if len(translations) != len(sources):
@@ -156,10 +133,7 @@ class Distiller(BaseModel):
             section 3.1.
 
     Call arguments:
-        inputs, training: see the student.
-
-    Returns:
-        The student's outputs.
+        inputs, training: see the student, whose outputs are returned.
 
     Raises:
         ValueError: If a number is out of range, a layer does not exist, the student has more layers
@@ -169,17 +143,11 @@ class Distiller(BaseModel):
 
     Example:
         >>> from tf_transformer.bert import BertConfig, BertForSequenceClassification
-        >>> small, large = (
-        ...     BertConfig(13, width, layers, 2, 16, labels=("a", "b"))
-        ...     for width, layers in ((6, 2), (8, 4))
+        >>> student, teacher = (
+        ...     BertForSequenceClassification(BertConfig(13, 8, layers, 2, 16, labels=("a", "b")))
+        ...     for layers in (2, 4)
         ... )
-        >>> student, teacher = map(BertForSequenceClassification, (small, large))
-        >>> distiller = Distiller(student, teacher, hidden_states=1.0, attention=1.0)
-        >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        >>> distiller.compile(keras.optimizers.Adam(), loss)
-        >>> x = {"input_ids": np.ones((4, 3), "int32")}
-        >>> history = distiller.fit(x, np.zeros(4, "int32"), verbose=0)
-        >>> distiller.layer_map
+        >>> Distiller(student, teacher, hidden_states=1.0).layer_map
         {0: 0, 1: 2, 2: 4}
     """
 
@@ -197,13 +165,15 @@ class Distiller(BaseModel):
     ):
         super().__init__(**kwargs)
         self.autocast = False  # inputs may be ids
-        if not temperature > 0:
-            raise ArgumentError("temperature", "a number above 0", temperature)
-        if not 0 <= soft_targets <= 1:
-            raise ArgumentError("soft_targets", "a number in [0, 1]", soft_targets)
-        for name, weight in (("hidden_states", hidden_states), ("attention", attention)):
-            if not weight >= 0:
-                raise ArgumentError(name, "at least 0", weight)
+        self.temperature, self.soft_targets = temperature, soft_targets
+        self.hidden_states, self.attention = hidden_states, attention
+        check_fields(
+            self,
+            ("temperature", "a number above 0", temperature > 0),
+            ("soft_targets", "a number in [0, 1]", 0 <= soft_targets <= 1),
+            ("hidden_states", "at least 0", hidden_states >= 0),
+            ("attention", "at least 0", attention >= 0),
+        )
         for model in (student, teacher):
             is_classifier = isinstance(model, BertForSequenceClassification)
             if soft_targets and is_classifier and model.config.answers != "softmax":
@@ -213,58 +183,43 @@ class Distiller(BaseModel):
                     f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
                     f"and labels={model.config.labels}",
                 )
-        for model in (student, teacher):
             if not model.built:
                 model.build()
         self.student = student
         self._teacher = (lambda: teacher,)  # a model as an attribute would be trained and saved
-        self.temperature = temperature
-        self.weights_of_losses = soft_targets, hidden_states, attention
         self.layer_map, self.projection = None, None
         if hidden_states or attention:
             self._map_layers(student, teacher, layer_map)
 
     def _map_layers(self, student, teacher, layer_map):
-        if not all(
-            isinstance(model, Bert) or hasattr(model, "head") for model in (student, teacher)
-        ):
+        models = student, teacher
+        if not all(isinstance(model, Bert) or hasattr(model, "head") for model in models):
             raise ArgumentError(
                 "hidden_states, attention",
                 "0, or Bert or a BERT classifier as student and teacher",
-                f"{type(student).__name__} and {type(teacher).__name__}",
+                " and ".join(type(model).__name__ for model in models),
             )
         ours, theirs = student.config, teacher.config
         layers, most = ours.num_hidden_layers, theirs.num_hidden_layers
         if layer_map is None:
             if layers > most:
-                raise ArgumentError(
-                    "layer_map",
-                    f"a dict, since the student has more layers than its teacher, {layers} "
-                    f"and {most}",
-                    "None",
-                )
+                expected = "a dict, since the student has more layers than its teacher"
+                raise ArgumentError("layer_map", f"{expected}, {layers} and {most}", "None")
             layer_map = {n: round(n * most / layers) for n in range(layers + 1)}
         for layer, taught_by in layer_map.items():
             if layer not in range(layers + 1) or taught_by not in range(most + 1):
+                expected = f"layers of the student from 0 to {layers} and of the teacher from 0 to"
+                raise ArgumentError("layer_map", f"{expected} {most}", layer_map)
+            heads = (
+                config.size_of(config.group_of(n - 1))[0]
+                for config, n in ((ours, layer), (theirs, taught_by))
+            )
+            if self.attention and layer and taught_by and len(set(heads)) > 1:
+                places = f"the student's layer {layer} as in the teacher's layer {taught_by}"
+                remedy = "Set attention to 0."
                 raise ArgumentError(
-                    "layer_map",
-                    f"layers of the student from 0 to {layers} and of the teacher from 0 to {most}",
-                    layer_map,
+                    "attention", f"as many heads in {places}", "different numbers", remedy
                 )
-        if self.weights_of_losses[2]:
-            for layer, taught_by in layer_map.items():
-                heads = (
-                    config.size_of(config.group_of(n - 1))[0]
-                    for config, n in ((ours, layer), (theirs, taught_by))
-                )
-                if layer and taught_by and len(set(heads)) > 1:
-                    raise ArgumentError(
-                        "attention",
-                        f"as many heads in the student's layer {layer} as in the "
-                        f"teacher's layer {taught_by}",
-                        "different numbers",
-                        "Set attention to 0.",
-                    )
         self.layer_map = dict(layer_map)
         if ours.hidden_size != theirs.hidden_size:
             self.projection = keras.layers.Dense(
@@ -284,15 +239,12 @@ class Distiller(BaseModel):
         return self.student(inputs, training=training)
 
     def get_config(self):
-        soft_targets, hidden_states, attention = self.weights_of_losses
         models = {"student": self.student, "teacher": self._teacher[0]()}
+        numbers = ("temperature", "soft_targets", "hidden_states", "attention")
         return {
             **super().get_config(),
             **{name: keras.saving.serialize_keras_object(model) for name, model in models.items()},
-            "temperature": self.temperature,
-            "soft_targets": soft_targets,
-            "hidden_states": hidden_states,
-            "attention": attention,
+            **{name: getattr(self, name) for name in numbers},
             "layer_map": self.layer_map and list(self.layer_map.items()),
         }
 
@@ -339,26 +291,24 @@ class Distiller(BaseModel):
         return self.compute_metrics(x, y, found["logits"], sample_weight)
 
     def _loss(self, x, y, sample_weight, found, taught):
-        soft_targets, hidden_states, attention = self.weights_of_losses
         logits, loss, tokens = found["logits"], 0.0, _tokens(x)
-        if logits is not None and soft_targets < 1:
-            loss += (1 - soft_targets) * self.compute_loss(x, y, logits, sample_weight)
-        if logits is not None and soft_targets:
+        if logits is not None and self.soft_targets < 1:
+            loss += (1 - self.soft_targets) * self.compute_loss(x, y, logits, sample_weight)
+        if logits is not None and self.soft_targets:
             mask = tokens if logits.shape.rank == 3 else None
             if tokens is None and y is not None and logits.shape.rank == 3:
                 mask = read_labels(y, logits, ignore_class_of(self.loss)).real
-            loss += soft_targets * soft_target_loss(
-                logits, taught["logits"], self.temperature, mask
-            )
+            soft = soft_target_loss(logits, taught["logits"], self.temperature, mask)
+            loss += self.soft_targets * soft
         for layer, taught_by in (self.layer_map or {}).items():
-            if hidden_states:
+            if self.hidden_states:
                 states = found["hidden_states"][layer]
                 states = states if self.projection is None else self.projection(states)
                 taught_states = taught["hidden_states"][taught_by]
-                loss += hidden_states * hidden_state_loss(states, taught_states, tokens)
-            if attention and layer and taught_by:
+                loss += self.hidden_states * hidden_state_loss(states, taught_states, tokens)
+            if self.attention and layer and taught_by:
                 weights = found["attentions"][layer - 1], taught["attentions"][taught_by - 1]
-                loss += attention * attention_loss(*weights, tokens)
+                loss += self.attention * attention_loss(*weights, tokens)
         return loss
 
 

@@ -20,8 +20,7 @@ class ExitPoint(NamedTuple):
     """Accuracy and number of layers for a threshold of early exit.
 
     Args:
-        patience: int or None, see `BertWithExits.exit_early`.
-        entropy: float in nats, see `BertWithExits.exit_early`.
+        patience, entropy: int or None, and float in nats, see `BertWithExits.exit_early`.
         accuracy: float in [0, 1], the share of correct answers; None without labels.
         layers: float, the mean number of layers per text.
         changed: float in [0, 1], the share of texts whose answer differs from the last layer's.
@@ -45,11 +44,10 @@ def exit_points(model, batches, thresholds=None):
 
     Args:
         model: built `BertWithExits`.
-        batches: iterable of `(inputs, labels)` as for `fit`, or of `inputs` alone, for texts that
-            were not used in training.
+        batches: iterable of `(inputs, labels)` as for `fit`, or of `inputs` alone; texts that were
+            not used in training.
         thresholds: list of `(patience, entropy)`. None: no early exit, then each patience, then
-            entropies at equal shares of the measured values. Each is in the widest gap between
-            values of its share, so that no exit depends on a rounding error.
+            entropies at equal shares of the measured values, in gaps wider than rounding errors.
 
     Returns:
         list of `ExitPoint`, in that order.
@@ -77,18 +75,14 @@ def exit_points(model, batches, thresholds=None):
         raise ArgumentError("batches", "at least one batch", "none")
     logits, labels = np.concatenate(logits), np.concatenate(labels)
     if len(labels) not in (0, len(logits)):
-        raise ArgumentError(
-            "batches",
-            f"the number of its class for each of {len(logits)} texts",
-            f"{len(labels)} numbers",
-        )
+        expected = f"the number of its class for each of {len(logits)} texts"
+        raise ArgumentError("batches", expected, f"{len(labels)} numbers")
     guesses = logits.argmax(-1)  # (N, L)
     streaks = np.zeros_like(guesses)
     for n in range(1, guesses.shape[1]):
         same = guesses[:, n] == guesses[:, n - 1]
         streaks[:, n] = np.where(same, streaks[:, n - 1] + 1, 0)
     entropies = tf.reduce_sum(-tf.nn.softmax(logits) * tf.nn.log_softmax(logits), -1).numpy()
-
     if thresholds is None:
         levels = _levels(entropies[:, :-1])
         patiences = range(1, guesses.shape[1])
@@ -113,8 +107,8 @@ def exit_points(model, batches, thresholds=None):
 
 
 def _levels(entropies):
-    values = np.sort(entropies, axis=None).astype(np.float64)
-    levels = []
+    """Return the middle of the widest gap in each of `MOST_LEVELS` equal shares of the values."""
+    values, levels = np.sort(entropies, axis=None).astype(np.float64), []
     for share in np.array_split(np.arange(len(values) - 1), MOST_LEVELS):
         gaps = values[share + 1] - values[share]
         if gaps.max(initial=0) > 2 * ROUNDING:
@@ -126,15 +120,14 @@ def _levels(entropies):
 def choose_exit(points, *, accuracy=None, layers=None, changed=None):
     """Choose a threshold for a given accuracy, speed or share of changed answers.
 
-    On a few hundred texts, accuracy is a poor guide: early exits that are correct by chance hide
-    as many that are wrong. The share of changed answers avoids this and needs no labels
-    (benchmarks/compression/NOTES.md).
+    On a few hundred texts, `changed` is a better guide than accuracy, where early exits that are
+    correct by chance hide as many that are wrong; it needs no labels.
 
     Args:
         points: list of `ExitPoint`, from `exit_points`.
         accuracy: None, or float in [0, 1]: the point with the fewest layers that reaches it.
         layers: None, or float of at least 1: the point that changes the fewest answers with at most
-            this mean number of layers. Half of the layers are about twice the speed.
+            this mean number of layers.
         changed: None, or float in [0, 1]: the point with the fewest layers that changes at most
             this share of answers.
 
@@ -147,19 +140,15 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
     Example:
         >>> whole = ExitPoint(None, 0.0, accuracy=0.92, layers=12.0, changed=0.0)
         >>> early = ExitPoint(3, 0.0, accuracy=0.91, layers=5.5, changed=0.02)
-        >>> choose_exit([whole, early], accuracy=0.915) is whole
-        True
         >>> choose_exit([whole, early], layers=6) is choose_exit([whole, early], changed=0.02)
         True
     """
     wishes = {"accuracy": accuracy, "layers": layers, "changed": changed}
     given = {name: wish for name, wish in wishes.items() if wish is not None}
     if len(given) != 1 or not points:
-        raise ArgumentError(
-            "accuracy, layers, changed",
-            "one of them and points to choose from",
-            f"{given} and {len(points)} points",
-        )
+        expected = "one of them and points to choose from"
+        got = f"{given} and {len(points)} points"
+        raise ArgumentError("accuracy, layers, changed", expected, got)
     [(name, wish)] = given.items()
     slack = 1e-9  # 0.7 / 100 is less than 7 of 1,000
     values = [getattr(point, name) for point in points]

@@ -20,14 +20,8 @@ def head_confidence(model, batches):
     Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4.
 
     Args:
-        model: built `Transformer` or BERT model.
-        batches: iterable of batches as for `fit`.
-
-    Returns:
-        dict, see `head_importance`.
-
-    Raises:
-        ValueError: If there is no batch.
+        model, batches: see `head_importance`, also for the result and the errors; the model need
+            not be compiled.
 
     Example:
         >>> from tf_transformer.bert import Bert, BertConfig
@@ -36,21 +30,24 @@ def head_confidence(model, batches):
         >>> [head.tolist() for head in head_confidence(model, [(one_token,)])["encoder"]]
         [[1.0, 1.0], [1.0, 1.0]]
     """
-    names = {"encoder": "encoder_layer", "decoder": "block1", "cross": "block2"}
 
     def measured(x):
         """Return each kind's attention weights and the mask of queries that are tokens."""
         x = model.taken(x)
         if isinstance(model, Transformer):
             inp, tar = x
-            _, found = model(x, training=False, return_attention_weights=True)
             padding = create_padding_mask(inp)
-            _, more = model.encoder(inp, False, padding, return_attention_weights=True)
-            found = {**found, **more}
-            queries = {"encoder": inp, "decoder": tar, "cross": tar}
+            _, encoder = model.encoder(inp, False, padding, return_attention_weights=True)
+            _, found = model(x, training=False, return_attention_weights=True)
+            decoder, cross = (
+                [weights for key, weights in found.items() if key.endswith(block)]
+                for block in ("_block1", "_block2")
+            )
+            inp, tar = inp != 0, tar != 0
             return {
-                name: ([w for key, w in found.items() if part in key], queries[name] != 0)
-                for name, part in names.items()
+                "encoder": ([*encoder.values()], inp),
+                "decoder": (decoder, tar),
+                "cross": (cross, tar),
             }
         encoder = getattr(model, "bert", model)
         found = encoder(x, training=False, return_attentions=True)["attentions"]
@@ -72,9 +69,8 @@ def head_confidence(model, batches):
     totals = None
     for batch in batches:
         batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
-        part = tf.nest.map_structure(
-            np.asarray, sums(keras.utils.unpack_x_y_sample_weight(batch)[0])
-        )
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        part = tf.nest.map_structure(np.asarray, sums(x))
         totals = part if totals is None else tf.nest.map_structure(np.add, totals, part)
     if totals is None:
         raise ArgumentError("batches", "at least one batch", "none")
@@ -87,8 +83,7 @@ def head_importance(model, batches, by="gradient"):
     "gradient": the expected size of the gradient of the loss L with respect to a gate on the head's
     output, E_x |dL(x) / d gate|, Michel et al. 2019, "Are Sixteen Heads Really Better than One?",
     section 4.1. "ablation": the increase of the loss without the head, their section 3.2.
-    "confidence": its largest attention weight, averaged over all tokens, Voita et al. 2019,
-    "Analyzing Multi-Head Self-Attention", section 4. Dropout is off, and the model does not change.
+    "confidence": see `head_confidence`. Dropout is off, and the model does not change.
 
     Args:
         model: compiled `Transformer` or BERT model; its loss is used.
@@ -122,14 +117,11 @@ def head_importance(model, batches, by="gradient"):
 def unit_importance(model, batches, by="gradient"):
     """Measure how much a model needs each inner unit of its feed-forward networks.
 
-    Like `head_importance`, with a gate on each unit.
-
     Args:
-        model, batches, by: see `head_importance`. "ablation" is slow for many units.
+        model, batches, by: see `head_importance`; without "confidence".
 
     Returns:
-        dict, "encoder" and for a `Transformer` also "decoder" -> list with a float array (N,) for
-        each layer.
+        dict as of `head_importance`, without "cross".
 
     Raises:
         ValueError: See `head_importance`; or if a layer has two networks (Macaron).
@@ -151,9 +143,7 @@ def _importance(model, batches, sites, by):
     if by not in measures:
         raise ArgumentError("by", "gradient, ablation or confidence", f"{by!r}")
     if not model.compiled:
-        raise ArgumentError(
-            "model", "a compiled model, whose loss is used", remedy="Call compile()."
-        )
+        raise ArgumentError("model", "a compiled model, whose loss is used", "", "Call compile().")
     flat = [site for layers in sites.values() for site in layers]
     results = iter(measures[by](model, batches, flat))
     return {name: [next(results) for _ in layers] for name, layers in sites.items()}
@@ -185,7 +175,7 @@ def _by_gradient(model, batches, sites):
     totals, examples = [0.0] * len(sites), 0
     for batch in batches:
         batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
-        examples += tf.nest.flatten(batch)[0].shape[0]
+        examples += len(tf.nest.flatten(batch)[0])
         totals = [total + part.numpy() for total, part in zip(totals, sums(batch), strict=True)]
     return [total / _some(examples) for total in totals]
 
@@ -226,9 +216,7 @@ def _some(examples):
 
 
 def least_important(importance, share, *, relative=True):
-    """Choose the least important heads or units of a whole model.
-
-    Each layer keeps at least one.
+    """Choose the least important heads or units of a whole model, but one of each layer.
 
     Args:
         importance: dict, name -> list with a float array (N,) for each layer, from
@@ -260,12 +248,8 @@ def least_important(importance, share, *, relative=True):
         best = np.argmax(values)  # stays
         candidates += [(value, place, n) for n, value in enumerate(values) if n != best]
     if count > len(candidates):
-        raise ArgumentError(
-            "share",
-            f"at most {len(candidates) / sum(map(len, layers.values())):.3f}, so that "
-            "each layer keeps one",
-            share,
-        )
+        most = len(candidates) / sum(map(len, layers.values()))
+        raise ArgumentError("share", f"at most {most:.3f}, so that each layer keeps one", share)
     chosen = {name: {} for name in importance}
     for _, (name, layer), n in sorted(candidates)[:count]:
         chosen[name].setdefault(layer, []).append(n)
@@ -278,15 +262,13 @@ def least_important(importance, share, *, relative=True):
 def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by="gradient"):
     """Remove the least important heads and inner units in steps, training after each step.
 
-    Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4: the importance is
-    measured again before each step. With one step, all are removed at once.
+    Michel et al. 2019, section 4: the importance is measured again before each step.
 
     Args:
         model: compiled `Transformer` or BERT model; it does not change.
         batches: batches for measuring importance, see `head_importance`; read again in each step.
         train: function called with each smaller model, to compile and train it.
-        heads, units: floats in [0, 1), the total share of heads, and of inner units of the
-            feed-forward networks, to remove.
+        heads, units: floats in [0, 1), the total share of heads, and of inner units, to remove.
         steps: int, the number of times to remove and train.
         by: see `head_importance`; for units, "gradient" or "ablation".
 
@@ -301,14 +283,11 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
         >>> from tf_transformer import Transformer
         >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         >>> model = Transformer(1, 8, 4, 32, 11, 11, pe_input=16, pe_target=16)
-        >>> model.compile(loss=loss)
         >>> model.build()
+        >>> model.compile(loss=loss)
         >>> data = [((np.array([[5, 6, 2]]), np.array([[1, 7]])), np.array([[7, 2]]))]
         >>> train = lambda smaller: smaller.compile(keras.optimizers.Adam(), loss)
-        >>> smaller = prune_gradually(model, data, train, heads=0.5, units=0.25, steps=2)
-        >>> sizes = smaller.get_config()["layer_sizes"]
-        >>> sum(sizes["encoder"][0][:1] + sizes["decoder"][0][:2])
-        6
+        >>> smaller = prune_gradually(model, data, train, units=0.25, steps=2)
     """
     if steps < 1:
         raise ArgumentError("steps", "at least 1", steps)

@@ -43,12 +43,9 @@ def prunable_stacks(model):
     """Find the layers of a model with their heads and inner units."""
     if isinstance(model, Transformer):
         if model.architecture is not None and model.architecture.num_groups is not None:
-            raise ArgumentError(
-                "model",
-                "layers with weights of their own",
-                f"num_groups={model.architecture.num_groups}",
-                "Layers that share weights cannot be pruned.",
-            )
+            got = f"num_groups={model.architecture.num_groups}"
+            remedy = "Layers that share weights cannot be pruned."
+            raise ArgumentError("model", "layers with weights of their own", got, remedy)
         stacks = {"encoder": model.encoder.enc_layers, "decoder": model.decoder.dec_layers}
     elif isinstance(model, PretrainedBert):
         stacks = {"encoder": getattr(model, "bert", model).encoder.groups}
@@ -73,12 +70,8 @@ def network_sites(model):
     """Find the inner units of a model."""
     stacks = prunable_stacks(model)
     if any(len(layer.networks) != 1 for layers in stacks.values() for layer in layers):
-        raise ArgumentError(
-            "model",
-            "one feed-forward network in each layer",
-            "two (MacaronFeedForward)",
-            "Its heads and layers can be pruned.",
-        )
+        expected, remedy = "one feed-forward network in each layer", "Prune its heads or layers."
+        raise ArgumentError("model", expected, "two (MacaronFeedForward)", remedy)
     return {name: [layer.networks[0] for layer in layers] for name, layers in stacks.items()}
 
 
@@ -88,32 +81,23 @@ def _layer(layer):
     if isinstance(layer, DecoderLayer):
         attentions = {"decoder": _attention(layer.mha1), "cross": _attention(layer.mha2)}
         return PrunableLayer(attentions, _networks(layer), layer)
-    heads = layer.attention
-    attention = PrunableSite(
-        (heads.query, heads.key, heads.value),
-        layer.attention_output,
-        heads.num_attention_heads,
-        heads.size_per_head,
-        heads.positions,
-        heads.num_key_value_heads != heads.num_attention_heads,
+    mha = layer.attention
+    before, count = (mha.query, mha.key, mha.value), mha.num_attention_heads
+    grouped = mha.num_key_value_heads != count
+    heads = PrunableSite(
+        before, layer.attention_output, count, mha.size_per_head, mha.positions, grouped
     )
     if layer.ffn is not None:
         networks = _networks(layer)
     else:
         inner = layer.intermediate
         networks = (PrunableSite((inner,), layer.output_dense, inner.units),)
-    return PrunableLayer({"encoder": attention}, networks, layer)
+    return PrunableLayer({"encoder": heads}, networks, layer)
 
 
 def _attention(mha):
-    return PrunableSite(
-        (mha.wq, mha.wk, mha.wv),
-        mha.dense,
-        mha.num_heads,
-        mha.key_dim,
-        mha.positions,
-        mha.num_key_value_heads != mha.num_heads,
-    )
+    before, grouped = (mha.wq, mha.wk, mha.wv), mha.num_key_value_heads != mha.num_heads
+    return PrunableSite(before, mha.dense, mha.num_heads, mha.key_dim, mha.positions, grouped)
 
 
 def _networks(layer):
@@ -130,16 +114,14 @@ def _networks(layer):
 def pruned(model, *, heads=None, units=None, layers=None):
     """Create a smaller model of the same class, without some heads, inner units or layers.
 
-    The kernels are cut, so the model is smaller and faster; its results equal those of the original
-    with the outputs of these heads and units multiplied by 0. `fit`, `save`, `save_pretrained` and
-    the exporters work as usual. Michel et al. 2019, "Are Sixteen Heads Really Better than One?",
-    section 3.
+    The kernels are cut: the results equal those of the original with the outputs of these heads and
+    units multiplied by 0. `fit`, `save`, `save_pretrained` and the exporters work as usual. Michel
+    et al. 2019, "Are Sixteen Heads Really Better than One?", section 3.
 
     Args:
         model: built `Transformer` or BERT model; it does not change.
-        heads: None, or dict: "encoder", "decoder" (self-attention) or "cross" -> {layer: numbers
-            of the heads to remove}.
-        units: None, or dict: "encoder" or "decoder" -> {layer: numbers of the units to remove}.
+        heads, units: None, or dict: "encoder", "decoder" or for heads "cross" -> {layer: numbers of
+            the heads or units to remove}.
         layers: None, or dict: "encoder" or "decoder" -> numbers of the layers to remove.
 
     Returns:
@@ -159,14 +141,30 @@ def pruned(model, *, heads=None, units=None, layers=None):
         >>> smaller.get_config()["layer_sizes"]
         {'encoder': ((2, 32),), 'decoder': ((2, 1, 32), (2, 2, 32))}
     """
-    cuts = _Cuts(model)
-    cuts.remove_heads(heads or {})
-    cuts.remove_units(units or {})
-    cuts.remove_layers(layers or {})
-    smaller = _rebuilt(model, cuts.sizes())
+    stacks = prunable_stacks(model)
+    counts = {}  # id of `site.after` -> number of remaining parts
+    slices = {}  # id of a variable -> (axis, remaining indices)
+    kinds = ("heads", heads, attention_sites), ("units", units, network_sites)
+    for argument, choice, find in kinds:
+        for site, kept in _kept_parts(argument, choice or {}, find(model) if choice else {}):
+            counts[id(site.after)] = len(kept)
+            places = np.reshape(np.arange(site.count * site.width), (site.count, -1))[kept].ravel()
+            for dense in site.before:
+                slices[id(dense.kernel)] = 1, places
+                if dense.bias is not None:
+                    slices[id(dense.bias)] = 0, places
+            slices[id(site.after.kernel)] = 0, places
+    remaining, gone = _kept_layers(model, stacks, layers or {})
+    sizes = {}
+    for name, some in remaining.items():
+        sites = [(*layer.attentions.values(), layer.networks[0]) for layer in some]
+        sizes[name] = [[counts.get(id(s.after), s.count) for s in each] for each in sites]
+    smaller = _rebuilt(model, sizes)
     smaller.build()
-    for weight, value in zip(smaller.weights, cuts.values(), strict=True):
-        weight.assign(value)
+    weights = [weight for weight in model.weights if id(weight) not in gone]
+    for weight, whole in zip(smaller.weights, weights, strict=True):
+        axis, kept = slices.get(id(whole), (0, None))
+        weight.assign(whole if kept is None else np.take(whole, kept, axis))
     return smaller
 
 
@@ -174,14 +172,7 @@ def prune_heads(model, heads):
     """Create a smaller model without some heads; see `pruned`.
 
     Args:
-        model: built `Transformer` or BERT model.
-        heads: dict, "encoder", "decoder" or "cross" -> {layer: numbers of the heads to remove}.
-
-    Returns:
-        A new model, not compiled.
-
-    Raises:
-        ValueError: See `pruned`.
+        model, heads: see `pruned`, also for the result and the errors.
 
     Example:
         >>> from tf_transformer.bert import Bert, BertConfig
@@ -193,93 +184,44 @@ def prune_heads(model, heads):
     return pruned(model, heads=heads)
 
 
-class _Cuts:
-    """The parts of each layer, kernel and bias to keep."""
-
-    def __init__(self, model):
-        self.model, self.stacks = model, prunable_stacks(model)
-        self.kept = {name: list(range(len(layers))) for name, layers in self.stacks.items()}
-        self.counts = {}  # id of `site.after` -> number of remaining parts
-        self.slices = {}  # id of a variable -> (axis, indices)
-        self.gone = set()  # ids of variables
-
-    def remove_heads(self, heads):
-        sites = attention_sites(self.model)
-        for name, n, numbers, site in _chosen("heads", heads, sites):
-            if site.grouped:
-                raise ArgumentError(
-                    "heads", "heads with keys of their own", "grouped-query attention"
-                )
-            if isinstance(site.positions, AlibiPositions | T5Positions):
-                raise ArgumentError(
-                    "heads",
-                    "positions without numbers for each head",
-                    type(site.positions).__name__,
-                )
-            self._remove(f"heads[{name!r}][{n}]", site, numbers)
-
-    def remove_units(self, units):
-        sites = network_sites(self.model) if units else {}
-        for name, n, numbers, site in _chosen("units", units, sites):
-            self._remove(f"units[{name!r}][{n}]", site, numbers)
-
-    def remove_layers(self, layers):
-        for name, numbers in layers.items():
-            _check_name("layers", name, self.stacks)
-            gone = _numbers(f"layers[{name!r}]", numbers, len(self.stacks[name]))
-            self.kept[name] = [n for n in self.kept[name] if n not in gone]
-            weights = [layer.layer.weights for layer in self.stacks[name]]
-            if isinstance(self.model, BertWithExits):
-                exits = self.model.classifiers
-                weights = [some + exits[n].weights for n, some in enumerate(weights)]
-            kept = {id(w) for n in self.kept[name] for w in weights[n]}
-            self.gone |= {id(w) for n in gone for w in weights[n]}
-            if self.gone & kept:
-                raise ArgumentError(
-                    f"layers[{name!r}]", "layers with weights of their own", "shared ones"
-                )
-
-    def _remove(self, argument, site, numbers):
-        gone = _numbers(argument, numbers, site.count)
-        kept = [n for n in range(site.count) if n not in gone]
-        places = np.reshape(np.arange(site.count * site.width), (site.count, -1))[kept].ravel()
-        self.counts[id(site.after)] = len(kept)
-        for dense in site.before:
-            self.slices[id(dense.kernel)] = 1, places
-            if dense.bias is not None:
-                self.slices[id(dense.bias)] = 0, places
-        self.slices[id(site.after.kernel)] = 0, places
-
-    def sizes(self):
-        """Return the sizes of the remaining layers of each stack."""
-        left = {}
-        for name, layers in self.stacks.items():
-            left[name] = []
-            for n in self.kept[name]:
-                layer = layers[n]
-                sites = (*layer.attentions.values(), layer.networks[0])
-                left[name].append([self.counts.get(id(s.after), s.count) for s in sites])
-        return left
-
-    def values(self):
-        """Yield the remaining part of each variable of the model."""
-        for weight in self.model.weights:
-            if id(weight) not in self.gone:
-                axis, kept = self.slices.get(id(weight), (0, None))
-                yield weight if kept is None else np.take(weight, kept, axis)
-
-
-def _chosen(argument, choice, sites):
-    """Yield `(name, layer, numbers, site)` for each layer of a choice."""
+def _kept_parts(argument, choice, sites):
+    """Yield the sites of a choice, with the numbers of their remaining parts."""
     for name, layers in choice.items():
         _check_name(argument, name, sites)
         for n, numbers in layers.items():
-            if n not in range(len(sites[name])):
-                raise ArgumentError(
-                    f"{argument}[{name!r}]", f"layers from 0 to {len(sites[name]) - 1}", f"{n!r}"
-                )
-            if len(numbers):
-                yield name, n, numbers, sites[name][n]
+            place, count = f"{argument}[{name!r}]", len(sites[name])
+            if n not in range(count):
+                raise ArgumentError(place, f"layers from 0 to {count - 1}", f"{n!r}")
+            if not len(numbers):
+                continue
+            site = sites[name][n]
+            if site.grouped:
+                expected, got = "heads with keys of their own", "grouped-query attention"
+                raise ArgumentError(argument, expected, got)
+            if isinstance(site.positions, AlibiPositions | T5Positions):
+                got = type(site.positions).__name__
+                raise ArgumentError(argument, "positions without numbers for each head", got)
+            gone = _numbers(f"{place}[{n}]", numbers, site.count)
+            yield site, [part for part in range(site.count) if part not in gone]
+
+
+def _kept_layers(model, stacks, choice):
+    """Return the remaining layers of each stack, and the ids of the others' variables."""
+    remaining, lost = dict(stacks), set()
+    for name, numbers in choice.items():
+        _check_name("layers", name, stacks)
+        layers = stacks[name]
+        gone = _numbers(f"layers[{name!r}]", numbers, len(layers))
+        remaining[name] = [layer for n, layer in enumerate(layers) if n not in gone]
+        weights = [layer.layer.weights for layer in layers]
+        if isinstance(model, BertWithExits):
+            weights = [some + model.classifiers[n].weights for n, some in enumerate(weights)]
+        ids = [{id(weight) for weight in some} for some in weights]
+        lost |= {i for n in gone for i in ids[n]}
+        if any(lost & some for n, some in enumerate(ids) if n not in gone):
+            expected = "layers with weights of their own"
+            raise ArgumentError(f"layers[{name!r}]", expected, "shared ones")
+    return remaining, lost
 
 
 def _check_name(argument, name, sites):

@@ -20,9 +20,8 @@ def quantized(model, batches=None):
 
     Kernels of dense layers are rounded with one range per column, word vectors with one per row;
     inputs of dense layers are rounded when they are computed. Norms, softmax and sums stay in
-    float32. Weights are within -64..64, 7 bits, and inputs within -127..127, for which oneDNN's
-    products, in a graph on a CPU, are exact on every processor, see `int8_product`. Word vectors of
-    a BERT are only looked up and have 8 bits.
+    float32. Weights are within -64..64, 7 bits, for which products are exact on every processor,
+    see `int8_product`; word vectors of a BERT, which are only looked up, have 8 bits.
 
     Args:
         model: built `Transformer` or BERT model in float32; it does not change.
@@ -49,12 +48,9 @@ def quantized(model, batches=None):
     if not model.built:
         raise ArgumentError("model", "a built model", "one without weights", "Call build().")
     if model.compute_dtype != "float32":
-        raise ArgumentError(
-            "model",
-            "one that computes in float32",
-            model.compute_dtype,
-            "Create it with dtype='float32' and load the weights.",
-        )
+        expected = "one that computes in float32"
+        remedy = "Create it with dtype='float32' and load the weights."
+        raise ArgumentError("model", expected, model.compute_dtype, remedy)
     if any(weight.dtype == "int8" for weight in model.weights):
         raise ArgumentError("model", "float weights", "int8", "Pass the original.")
     copy = type(model).from_config(model.get_config())
@@ -86,10 +82,7 @@ def _quantize_table(embedding):
 
 @contextlib.contextmanager
 def _short_collections():
-    """Make garbage collections skip existing objects.
-
-    Keras collects whenever a layer loses a variable, 0.3 s per layer in a fresh process.
-    """
+    """Make garbage collections skip existing objects: Keras collects for each lost variable."""
     frozen = gc.get_freeze_count()
     gc.freeze()
     try:
@@ -127,7 +120,6 @@ def _calibrate(model, products, batches):
         raise ArgumentError("batches", "at least one batch", "none")
     for layer, most in largest.items():
         if not np.isfinite(most):
-            raise ArgumentError(
-                "model, batches", "finite values", f"{most} in the input of {layer.path}"
-            )
+            got = f"{most} in the input of {layer.path}"
+            raise ArgumentError("model, batches", "finite values", got)
         layer.input_range = most or None

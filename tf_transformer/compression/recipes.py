@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -26,15 +25,39 @@ from tf_transformer.json_text import parse_json
 
 __all__ = ["Distil", "Prune", "Quantize", "Recipe"]
 
-# A step has two methods that return a smaller `Transformer` or BERT model:
-#
-#     rehearse(model)              cuts without training, to find errors beforehand
-#     apply(model, task, folder)   cuts and trains; `task` is one of `export.chain.tasks`, `folder`
-#                                  is for unfinished work
+# Settings, what is expected of them, and whether a value is that.
+_RANGES = (
+    (("epochs", "rounds"), "at least 1", lambda x: x >= 1),
+    (("learning_rate",), "a positive number", lambda x: x is None or x > 0),
+    (("temperature",), "a number above 0", lambda x: x > 0),
+    (("hidden_states",), "at least 0", lambda x: x >= 0),
+    (("soft_targets",), "a number in [0, 1]", lambda x: 0 <= x <= 1),
+    (("heads", "units"), "a share in [0, 1)", lambda x: 0 <= x < 1),
+)
+
+
+class Step:
+    """One step of a recipe, which makes a `Transformer` or BERT model smaller."""
+
+    name = property(lambda self: type(self).__name__.lower())
+
+    def __post_init__(self):
+        check_types(self)
+        for names, expected, holds in _RANGES:
+            own = (name for name in names if hasattr(self, name))
+            check_fields(self, *((name, expected, holds(getattr(self, name))) for name in own))
+
+    def rehearse(self, model):
+        """Return a model of the later size, untrained, to find errors beforehand."""
+        return model
+
+    def apply(self, model, task, folder):
+        """Return the smaller model, trained by a task of `export.chain`; unfinished in `folder`."""
+        return model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingStep:
+class TrainingStep(Step):
     """A step that trains a smaller model to imitate the model before the step."""
 
     epochs: int = 1
@@ -42,28 +65,12 @@ class TrainingStep:
     temperature: float = 2.0
     soft_targets: float = 0.5
 
-    def __post_init__(self):
-        check_types(self)
-        rate = self.learning_rate
-        check_fields(
-            self,
-            ("epochs", "at least 1", self.epochs >= 1),
-            ("learning_rate", "a positive number", rate is None or rate > 0),
-            ("temperature", "a number above 0", self.temperature > 0),
-            ("soft_targets", "a number in [0, 1]", 0 <= self.soft_targets <= 1),
-        )
-
     def learner(self, student, teacher, hidden_states=0.0):
         """Return the model to train: a `Distiller`, or the student if no loss uses the teacher."""
-        if not self.soft_targets and not hidden_states:
+        weights = {"soft_targets": self.soft_targets, "hidden_states": hidden_states}
+        if not any(weights.values()):
             return student
-        return Distiller(
-            student,
-            teacher,
-            temperature=self.temperature,
-            soft_targets=self.soft_targets,
-            hidden_states=hidden_states,
-        )
+        return Distiller(student, teacher, temperature=self.temperature, **weights)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,30 +79,22 @@ class Distil(TrainingStep):
 
     The student starts with evenly spaced layers of its teacher (Shleifer and Rush 2020,
     "Pre-trained Summarization Distillation": shrink and fine-tune), and learns with a `Distiller`.
-    A translator also learns the teacher's translations of its training texts, found by beam search
-    (Kim and Rush 2016).
+    A translator also learns its teacher's translations, see `distilled_pairs`.
 
     Args:
-        layers: int, the number of layers to keep; or a pair of int, for the encoder and the decoder
-            of a translator.
+        layers: int, the number of layers to keep; for a translator a pair, encoder and decoder.
         epochs: int, passes over the training data.
         learning_rate: float, the peak; None for the default of the kind of model.
-        temperature, soft_targets: see `Distiller`; with `soft_targets=0` it learns only from the
-            data.
+        temperature, soft_targets: see `Distiller`; with `soft_targets=0` only the data teach.
         hidden_states: float, see `Distiller`, for BERT.
 
     Raises:
         ValueError: If a setting has another type or is out of range.
 
     Example:
-        >>> from tf_transformer.bert import Bert, BertConfig
-        >>> model = Bert(BertConfig(13, 8, 6, 2, 16))
-        >>> model.build()
-        >>> Distil(layers=2).rehearse(model).config.num_hidden_layers
-        2
+        >>> Distil(layers=[3, 1], temperature=4).epochs
+        3
     """
-
-    name: ClassVar[str] = "distil"
 
     layers: int | list
     epochs: int = 3
@@ -105,32 +104,22 @@ class Distil(TrainingStep):
         super().__post_init__()
         counts = self._counts
         is_right = len(counts) in (1, 2) and all(isinstance(n, int) and n >= 1 for n in counts)
-        check_fields(
-            self,
-            ("layers", "one or two numbers of at least 1", is_right),
-            ("hidden_states", "at least 0", self.hidden_states >= 0),
-        )
+        check_fields(self, ("layers", "one or two numbers of at least 1", is_right))
 
     @property
     def _counts(self):
         return (self.layers,) if isinstance(self.layers, int) else tuple(self.layers)
 
     def rehearse(self, model):
-        """Cut the layers without training and return the smaller model."""
+        """Remove the other layers."""
         stacks = prunable_stacks(model)
-        if len(self._counts) != len(stacks):
-            raise ArgumentError(
-                "layers",
-                f"{len(stacks)} numbers, for the layers of {' and '.join(stacks)}",
-                f"{self.layers!r}",
-            )
+        expected = f"{len(stacks)} numbers, for the layers of {' and '.join(stacks)}"
+        check_fields(self, ("layers", expected, len(self._counts) == len(stacks)))
         gone = {}
         for (name, layers), left in zip(stacks.items(), self._counts, strict=True):
             count = len(layers)
-            if left > count:
-                raise ArgumentError(
-                    "layers", f"at most {count}, the layers of the {name} before this step", left
-                )
+            expected = f"at most {count}, the layers of the {name} before this step"
+            check_fields(self, ("layers", expected, left <= count))
             kept = {round((n + 1) * count / left) - 1 for n in range(left)}
             gone[name] = [n for n in range(count) if n not in kept]
         student = pruned(model, layers=gone)
@@ -138,7 +127,7 @@ class Distil(TrainingStep):
         return student
 
     def apply(self, model, task, folder):
-        """Cut the layers, train, and return the student."""
+        """Remove the other layers and train."""
         student = self.rehearse(model)
         task.distil(self.learner(student, model, self.hidden_states), model, self, folder)
         return student
@@ -158,14 +147,9 @@ class Prune(TrainingStep):
         ValueError: If a setting has another type or is out of range.
 
     Example:
-        >>> from tf_transformer.bert import Bert, BertConfig
-        >>> model = Bert(BertConfig(13, 8, 2, 4, 16))
-        >>> model.build()
-        >>> sum(heads for heads, _ in Prune(heads=0.5).rehearse(model).config.layer_sizes)
-        4
+        >>> Prune(heads=0.5, rounds=2).by
+        'gradient'
     """
-
-    name: ClassVar[str] = "prune"
 
     heads: float = 0.0
     units: float = 0.0
@@ -177,15 +161,12 @@ class Prune(TrainingStep):
         measures = ("gradient", "ablation", *(() if self.units else ("confidence",)))
         check_fields(
             self,
-            ("heads", "a share in [0, 1)", 0 <= self.heads < 1),
-            ("units", "a share in [0, 1)", 0 <= self.units < 1),
             ("heads", "a share above 0, or one of the units", self.heads or self.units),
-            ("rounds", "at least 1", self.rounds >= 1),
             ("by", " or ".join(measures), self.by in measures),
         )
 
     def rehearse(self, model):
-        """Remove the same number of arbitrary heads and units and return the smaller model."""
+        """Remove the same number of arbitrary heads and units."""
         cuts = {}
         for name, find in (("heads", attention_sites), ("units", network_sites)):
             share = getattr(self, name)
@@ -199,7 +180,7 @@ class Prune(TrainingStep):
         return pruned(model, **cuts)
 
     def apply(self, model, task, folder):
-        """Remove and train in rounds, and return the smaller model."""
+        """Remove and train in rounds."""
         rounds = itertools.count(1)
 
         def train(smaller):
@@ -220,8 +201,8 @@ _DTYPES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Quantize:
-    """Export with fewer bits per weight, as the last step.
+class Quantize(Step):
+    """Export with fewer bits per weight, as the last step; the model itself stays as it is.
 
     Args:
         dtype: "int8", "float16" and others, see `export.saving.stored` and `write_litert`.
@@ -237,14 +218,12 @@ class Quantize:
         'int8'
     """
 
-    name: ClassVar[str] = "quantize"
-
     dtype: str = "int8"
     ranges: str | None = None
     runtime: str = "tensorflow"
 
     def __post_init__(self):
-        check_types(self)
+        super().__post_init__()
         has_ranges = self.runtime == "tensorflow" and self.dtype == "int8"
         if has_ranges and self.ranges is None:
             object.__setattr__(self, "ranges", "static")
@@ -252,16 +231,8 @@ class Quantize:
         check_choice("dtype", self.dtype, _DTYPES[self.runtime])
         check_choice("ranges", self.ranges, ("static", "dynamic") if has_ranges else (None,))
 
-    def rehearse(self, model):
-        """Return the model; its weights are rounded when it is exported."""
-        return model
 
-    def apply(self, model, task, folder):
-        """Return the model; its weights are rounded when it is exported."""
-        return model
-
-
-STEPS = {kind.name: kind for kind in (Distil, Prune, Quantize)}
+STEPS = {"distil": Distil, "prune": Prune, "quantize": Quantize}
 # The keys of `data`, the same as the options of `tf-transformer finetune`.
 _DATA = ("train", "validation", "test", "set", "archive")
 
@@ -297,11 +268,8 @@ class Recipe:
             raise ArgumentError("steps", f"at least one of {', '.join(STEPS)}", "none")
         for n, (step, after) in enumerate(itertools.pairwise(self.steps)):
             if isinstance(step, Quantize) and not isinstance(after, Quantize):
-                raise ArgumentError(
-                    f"steps[{n}]",
-                    "quantize as the last step, since rounded weights cannot be trained",
-                    f"{after.name} after it",
-                )
+                expected = "quantize as the last step, since rounded weights cannot be trained"
+                raise ArgumentError(f"steps[{n}]", expected, f"{after.name} after it")
         for name, value in self.data.items():
             check_choice("data", name, _DATA)
             if not isinstance(value, str):
@@ -309,23 +277,11 @@ class Recipe:
 
     @classmethod
     def read(cls, path):
-        """Read a recipe.
-
-        Args:
-            path: str or Path of a JSON file; the paths in it are relative to its folder.
-
-        Returns:
-            `Recipe`.
+        """Read a recipe from a JSON file, in which paths are relative to its folder.
 
         Raises:
             FileNotFoundError: If there is no such file.
             ValueError: If it is not JSON; see also `from_dict`.
-
-        Example:
-            >>> text = '{"model": "run", "steps": [{"step": "prune", "heads": 0.5}]}'
-            >>> _ = Path("recipe.json").write_text(text)
-            >>> Recipe.read("recipe.json").steps[0].heads
-            0.5
         """
         path = Path(path)
         if not path.is_file():
@@ -346,22 +302,9 @@ class Recipe:
     def from_dict(cls, content):
         """Create a recipe from the content of its file.
 
-        Args:
-            content: dict with `model`, `steps` and optionally `data`.
-
-        Returns:
-            `Recipe`.
-
         Raises:
             ValueError: If a field or a step is unknown, missing or has another type, or a setting
                 is out of range.
-
-        Example:
-            >>> Recipe.from_dict({"model": "run", "steps": [{"step": "quantise"}]})
-            Traceback (most recent call last):
-            tf_transformer.errors.ArgumentError: steps[0]: expected one of distil, prune, quantize,
-            got 'quantise' (did you
-            mean 'quantize'?).
         """
         if not isinstance(content, dict):
             raise ArgumentError("recipe", "an object", f"{content!r}")
@@ -374,11 +317,7 @@ class Recipe:
         return cls(content.get("model"), steps, content.get("data") or {})
 
     def to_dict(self):
-        """Return the content of its file, with every setting.
-
-        Returns:
-            dict that JSON can represent.
-        """
+        """Return the content of its file, with every setting."""
         steps = [{"step": step.name, **dataclasses.asdict(step)} for step in self.steps]
         return {"model": self.model, "data": self.data, "steps": steps}
 
@@ -386,9 +325,9 @@ class Recipe:
 def _step(place, content):
     if not isinstance(content, dict) or not isinstance(content.get("step"), str):
         raise ArgumentError(place, 'an object with "step"', f"{content!r}")
-    name = content["step"]
+    settings = dict(content)
+    name = settings.pop("step")
     check_choice(place, name, STEPS)
-    settings = {key: value for key, value in content.items() if key != "step"}
     fields = dataclasses.fields(STEPS[name])
     for key in settings:
         check_choice(place, key, [field.name for field in fields])

@@ -7,12 +7,13 @@ vocabulary, C = 2 K candidates, n sentences returned.
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.generation.decoding import decode_loop, gather_rows
-from tf_transformer.generation.decoding_rules import (
+from tf_transformer.generation.decoding import (
     IMPOSSIBLE,
     DecodingRules,
     best_allowed,
     check_range,
+    decode_loop,
+    gather_rows,
     refuse_broken,
 )
 
@@ -40,10 +41,9 @@ def beam_search(
     score(y) = log p(y) / ((5 + |y|) / 6)^a: Wu et al. 2016, "Google's Neural Machine Translation
     System", section 7, equation 14; |y| counts the end token. Each step takes the 2 K likeliest
     extensions of the open beams. If one of the first K ends or reaches the limit, its score is
-    final; the best K finished sentences are kept. The K likeliest other extensions stay open. A
-    sentence is done when its n-th best score is at least the score that the likeliest open beam
-    could still reach, with the divisor at the length limit. A single beam is done when it ends,
-    which is greedy decoding.
+    final; the K likeliest others stay open. A sentence is done when its n-th best score is at least
+    what the likeliest open beam could still reach, with the divisor at the length limit; a single
+    beam when it ends, which is greedy decoding.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (R,) int32, logits (R, V).
@@ -51,19 +51,13 @@ def beam_search(
             arguments that returns it, which `jit_compile` also compiles.
         batch_size: int or scalar int32 tensor, B.
         beam_size: int, K; the search is exhaustive if K is the number of possible sentences.
-        start_id, end_id: see `greedy_decode`.
-        max_length: int or scalar int32 tensor, L >= 1.
-        limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
-            at L. A sentence that is cut there is ranked by its score so far; no end token is added
-            or counted.
+        start_id, end_id, max_length, limits, min_length, no_repeat_ngram, resize, jit_compile: see
+            `greedy_decode`. A sentence that is cut at its limit is ranked by its score so far; no
+            end token is added or counted.
         length_penalty: float a >= 0; 0 compares probabilities, which favors short sentences.
         n_best: int, 1 to K, the size of the n-best list of each source.
-        min_length: int, minimum number of tokens before the end token.
-        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
-            possible one, as in a prompt; 0 turns the rule off.
         reorder: function `(state, rows) -> state`: row r continues from row `rows[r]`, always of
             the same sentence. By default, every tensor except scalars is gathered.
-        resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.
 
     Returns:
         `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, 0 after the end;
@@ -71,10 +65,8 @@ def beam_search(
         in `greedy_decode`, a prefix that no token may follow is dropped.
 
     Raises:
-        ValueError: If a number is out of range (tf.errors.InvalidArgumentError for a tensor), or,
-            with the default `reorder`, the state does not have a row for each beam.
-        tf.errors.InvalidArgumentError: If a row of logits has NaN, infinity or no possible token.
-            XLA cannot raise errors; decoding stops there.
+        ValueError, tf.errors.InvalidArgumentError: See `greedy_decode`; or if, with the default
+            `reorder`, the state does not have a row for each beam.
 
     Example:
         >>> def step(tokens, state):
@@ -101,13 +93,10 @@ def beam_search(
         total = tf.reshape(tf.reduce_logsumexp(logits, axis=-1), tf.shape(log_p))  # (B, K)
         bad = ~tf.math.is_finite(total) & (log_p > IMPOSSIBLE) & ~tf.expand_dims(done, 1)
 
+        offsets = tf.where(log_p > IMPOSSIBLE, log_p - total, IMPOSSIBLE)
+        history = tf.reshape(ids, (-1, length))
         log_p, parents, tokens = best_allowed(
-            logits,
-            tf.where(log_p > IMPOSSIBLE, log_p - total, IMPOSSIBLE),
-            2 * beam_size,
-            tf.reshape(ids, (-1, length)),
-            position,
-            rules,
+            logits, offsets, 2 * beam_size, history, position, rules
         )  # (B, C)
         ends = tf.equal(tokens, end_id)
         ids = tf.gather(ids, parents, batch_dims=1)  # (B, C, L)
@@ -163,12 +152,9 @@ def _check_rows(state, rows):
         return
     for tensor in map(tf.convert_to_tensor, tf.nest.flatten(state)):
         if tensor.shape.rank and not tensor.shape[:1].is_compatible_with([rows]):
-            raise ArgumentError(
-                "state",
-                f"a row for each beam of each sentence, {rows}",
-                f"shape {tensor.shape}",
-                "Use repeat_rows(state, beam_size).",
-            )
+            expected = f"a row for each beam of each sentence, {rows}"
+            remedy = "Use repeat_rows(state, beam_size)."
+            raise ArgumentError("state", expected, f"shape {tensor.shape}", remedy)
 
 
 def _first(tensors, count):

@@ -8,8 +8,12 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.beam_search import beam_search
-from tf_transformer.generation.decoding import greedy_decode, sample_decode
-from tf_transformer.generation.decoding_rules import among_tokens, check_range
+from tf_transformer.generation.decoding import (
+    among_tokens,
+    check_range,
+    greedy_decode,
+    sample_decode,
+)
 from tf_transformer.models.sizes import check_vocabulary
 
 
@@ -56,20 +60,14 @@ def continue_texts(
     beginnings = tokenizer.encode(texts)
     for text, ids in zip(texts, beginnings, strict=True):
         if len(ids) > max_length:
-            raise ArgumentError(
-                "text",
-                f"a beginning of at most {max_length} tokens (max_length)",
-                f"{len(ids)}: {text[:40]!r}..",
-                f"Shorten it; the model reads at most {most}.",
-            )
+            expected = f"a beginning of at most {max_length} tokens (max_length)"
+            remedy = f"Shorten it; the model reads at most {most}."
+            raise ArgumentError("text", expected, f"{len(ids)}: {text[:40]!r}..", remedy)
     prompt = np.zeros((len(texts), max(map(len, beginnings))), np.int32)
     for row, ids in zip(prompt, beginnings, strict=True):
         row[: len(ids)] = ids
-    options |= {
-        "start_id": tokenizer.start_id,
-        "end_id": tokenizer.end_id,
-        "max_length": max_length,
-    }
+    options |= {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+    options["max_length"] = max_length
 
     @tf.function(autograph=False)
     def decode():

@@ -1,19 +1,175 @@
-"""The loop of all decoding, greedy decoding and sampling.
+"""The rules for the next token, the loop of all decoding, greedy decoding and sampling.
 
-Axes: B batch, R rows, L maximum length, V vocabulary, C candidates.
+Axes: B batch, K rows of a sentence, R = B * K rows, V vocabulary, C candidates, L maximum length.
 """
+
+import dataclasses
+import math
+from numbers import Integral, Real
+from typing import Any
 
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.generation.decoding_rules import (
-    IMPOSSIBLE,
-    DecodingRules,
-    best_allowed,
-    check_range,
-    refuse_broken,
-    unusable,
-)
+
+IMPOSSIBLE = -float("inf")
+
+
+def check_range(name, value, least, most=None, *, above=False):
+    """Check a setting: a number immediately, a tensor when the graph runs."""
+    if value is None:
+        return
+    expected = f"{'more than' if above else 'at least'} {least:g}"
+    if most is not None:
+        expected = f"{least:g} to {most:g}" if not above else f"{expected}, at most {most:g}"
+    if tf.is_tensor(value):
+        inside = value > least if above else value >= least
+        if value.dtype.is_floating:
+            inside &= tf.math.is_finite(value)
+        if most is not None:
+            inside &= value <= most
+        tf.debugging.Assert(tf.reduce_all(inside), [f"{name}: expected {expected}, got", value])
+        return
+    kind, words = (Integral, "a whole number") if isinstance(least, int) else (Real, "a number")
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ArgumentError(name, words, f"{value!r}")
+    inside = value > least if above else value >= least  # NaN is outside too
+    if not inside or not math.isfinite(value) or (most is not None and value > most):
+        raise ArgumentError(name, expected, value)
+
+
+def unusable(logits):
+    """Rows from which no token can be chosen: NaN, infinity, or no possible token."""
+    # A sum propagates NaN; a maximum may not.
+    not_a_number = tf.math.is_nan(tf.reduce_sum(logits, axis=-1))
+    return not_a_number | ~tf.math.is_finite(tf.reduce_max(logits, axis=-1))
+
+
+def refuse_broken(step):
+    """Report the step at which a model returned unusable logits; does nothing under XLA."""
+    message = "logits: expected numbers, got NaN, infinity or no possible token at step (from 0)"
+    remedy = "Check the weights: diverged training produces such logits."
+    tf.debugging.Assert(step < 0, [message, step, remedy])
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingRules:
+    """Special tokens, lengths and the n-gram rule, shared by all decoding strategies."""
+
+    start_id: int
+    end_id: int
+    max_length: Any
+    limits: Any = None
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+
+    def __post_init__(self):
+        check_range("end_id", self.end_id, 1)
+        check_range("max_length", self.max_length, 1)
+        check_range("min_length", self.min_length, 0)
+        check_range("no_repeat_ngram", self.no_repeat_ngram, 0)
+
+    def sentence_limits(self, batch_size):
+        """The maximum number of tokens of each sentence."""
+        if self.limits is None:
+            return tf.fill((batch_size,), self.max_length)
+        limits = tf.convert_to_tensor(self.limits, tf.int32)
+        if limits.shape.rank != 1:
+            expected = "one for each sentence, shape (B,)"
+            raise ArgumentError("limits", expected, f"shape {limits.shape}")
+        count = tf.size(limits)
+        message = ["limits: expected one for each of", batch_size, "sentences, got", count]
+        tf.debugging.Assert(tf.equal(count, batch_size), message)
+        check_range("limits", limits, 1)
+        return tf.minimum(limits, self.max_length)
+
+
+def top_sums(values, offsets, count):
+    """The largest `values[b * K + k, v] + offsets[b, k]` of each sentence, the first of ties."""
+    # As `tf.math.top_k` of (B, K * V), in two steps if that is long: the C entries are in the C
+    # blocks with the largest maxima, so only those are sorted. Finding a maximum is much cheaper.
+    width, rows = values.shape[-1], offsets.shape[-1]
+    batch = tf.shape(offsets)[0]
+    size = _block_size(width, rows, count)
+    blocks = -(-width // size)  # of a row, n
+    if width % size:
+        fill = [[0, 0], [0, blocks * size - width]]
+        values = tf.pad(values, fill, constant_values=IMPOSSIBLE)
+    values = tf.reshape(values, (batch, rows * blocks, size))  # (B, K * n, b)
+    offsets = tf.repeat(offsets, blocks, axis=1)  # (B, K * n)
+    largest = _plus(tf.reduce_max(values, axis=-1), offsets)
+    _, chosen = tf.math.top_k(largest, min(count, rows * blocks))
+    chosen = tf.sort(chosen, axis=-1)  # keeps ties in order
+    offsets = tf.expand_dims(tf.gather(offsets, chosen, batch_dims=1), -1)
+    sums = _plus(tf.gather(values, chosen, batch_dims=1), offsets)  # (B, C, b)
+    sums, order = tf.math.top_k(tf.reshape(sums, (batch, -1)), count)
+    block = tf.gather(chosen, order // size, batch_dims=1)  # (B, C)
+    tokens = block % blocks * size + order % size
+    # The padding of a last block is selected only where all remaining sums are -inf.
+    return sums, block // blocks, tf.minimum(tokens, width - 1)
+
+
+def _plus(values, offsets):
+    """The sums; -inf wherever the offset is -inf, since XLA ranks NaN above everything."""
+    return tf.where(offsets > IMPOSSIBLE, values + offsets, IMPOSSIBLE)
+
+
+def _block_size(width, rows, count):
+    """The size with as many blocks as entries in the selected blocks, which minimizes sorting."""
+    best = math.isqrt(rows * width // count)
+    if best < 4:  # nearly all are selected
+        return width
+    return min(range(best, 2 * best), key=lambda size: -width % size)  # the least padding
+
+
+def best_allowed(logits, so_far, count, history, position, rules):
+    """The likeliest extensions of the K rows of each sentence: sums, rows and tokens (B, C)."""
+    # Never the padding id 0, which marks the end of a sentence; no end token before `min_length`
+    # tokens; no repeated n-gram (Paulus et al. 2018, section 2.5).
+    if logits.shape[-1] is None:
+        expected = "a vocabulary of known size from the step function"
+        remedy = "Set it with tf.ensure_shape."
+        raise ArgumentError("logits", expected, f"shape {logits.shape}", remedy)
+    if rules.no_repeat_ngram:
+        logits = _without_repeats(logits, history, position, rules.no_repeat_ngram)
+    beams, everything = so_far.shape[-1], so_far.shape[-1] * logits.shape[-1]
+    count = min(count or everything, everything)
+    # A few extra candidates are cheaper than masking two columns of all logits.
+    more = min(count + beams * (1 + bool(rules.min_length)), everything)
+    sums, rows, tokens = top_sums(logits, so_far, more)
+    early = tf.equal(tokens, rules.end_id) & (position < rules.min_length)
+    # NaN, which the loops report, must not rank first.
+    sums = tf.where(tf.equal(tokens, 0) | early | tf.math.is_nan(sums), IMPOSSIBLE, sums)
+    sums, order = tf.math.top_k(sums, count)
+    return sums, tf.gather(rows, order, batch_dims=1), tf.gather(tokens, order, batch_dims=1)
+
+
+def among_tokens(step, num_tokens):
+    """Return a step function that omits the logits of ids without a token."""
+
+    def limited(tokens, state):
+        logits, state = step(tokens, state)
+        has_more = num_tokens not in (None, logits.shape[-1])
+        return logits[:, :num_tokens] if has_more else logits, state
+
+    return limited
+
+
+def _without_repeats(logits, history, position, n):
+    """Mask the tokens that followed an earlier occurrence of the last n - 1 tokens of the row."""
+    # A row with a single possible token, as in a prompt, is unchanged (see `LanguageModel.start`).
+    length = tf.shape(history)[1]
+    count = tf.maximum(length - n + 1, 0)  # of possible places of an n-gram
+    choice = tf.math.count_nonzero(logits > IMPOSSIBLE, axis=1, keepdims=True) > 1  # (R, 1)
+    last = tf.gather(history, tf.maximum(position - n + 1 + tf.range(n - 1), 0), axis=1)
+    same = tf.range(count) + n - 1 < position  # (L - n + 1,), whole n-grams
+    same = tf.broadcast_to(same, (tf.shape(history)[0], count))
+    for offset in range(n - 1):
+        same &= tf.equal(history[:, offset : offset + count], last[:, offset : offset + 1])
+    followed = tf.where(same & choice, history[:, n - 1 :], 0)  # the padding is masked in any case
+    rows = tf.broadcast_to(tf.expand_dims(tf.range(tf.shape(history)[0]), 1), tf.shape(followed))
+    updates = tf.fill(tf.shape(followed), IMPOSSIBLE)
+    return tf.tensor_scatter_nd_update(logits, tf.stack([rows, followed], -1), updates)
 
 
 def gather_rows(state, rows):
@@ -21,10 +177,7 @@ def gather_rows(state, rows):
 
     Args:
         state: nest of tensors (R, ...) and scalars.
-        rows: int32 tensor (Q,).
-
-    Returns:
-        The same nest of tensors (Q, ...) and scalars.
+        rows: int32 tensor (Q,), the rows of the result.
 
     Raises:
         ValueError: If a tensor has unknown rank, since it may be a scalar.
@@ -40,14 +193,8 @@ def repeat_rows(state, times):
     """Repeat each row of every tensor of a state, as `beam_search` expects.
 
     Args:
-        state: nest of tensors (R, ...) and scalars.
-        times: int.
-
-    Returns:
-        The same nest of tensors (R * times, ...) and scalars.
-
-    Raises:
-        ValueError: See `gather_rows`.
+        state: see `gather_rows`, also for the error.
+        times: int; the result has R * times rows.
 
     Example:
         >>> repeat_rows(tf.constant([5, 6]), 2).numpy().tolist()
@@ -60,9 +207,8 @@ def _map_rows(function, state):
     def of_one(tensor):
         tensor = tf.convert_to_tensor(tensor)
         if tensor.shape.rank is None:
-            raise ArgumentError(
-                "state", "tensors of known rank", tensor, "Set it with tf.ensure_shape."
-            )
+            remedy = "Set it with tf.ensure_shape."
+            raise ArgumentError("state", "tensors of known rank", tensor, remedy)
         return function(tensor) if tensor.shape.rank else tensor
 
     return tf.nest.map_structure(of_one, state)
@@ -74,29 +220,15 @@ _FIRST_ROOM = 16
 
 
 def decode_loop(extend, state, rows, resize=None, jit_compile=False):
-    """Extend sentences token by token until all are done or the logits are unusable.
-
-    One `tf.while_loop`. With `resize`, an outer loop keeps the state as small as possible: whenever
-    half of the sentences are done, they are removed and the batch is halved; the caches start with
-    room for 16 tokens, which doubles when full. XLA cannot compile the outer loop; with
-    `jit_compile` it compiles the inner one, once for every size. Without `resize` it compiles the
-    first state and the loop as one program, which starts faster. Outside of a `tf.function`, every
-    call traces and compiles again.
-
-    Args:
-        extend: function `(position, state, rows) -> (state, rows, broken)`: one step, and whether
-            its logits were unusable.
-        state: nest of tensors, passed to `extend`; or a function without arguments that returns it.
-        rows: dict of nests of tensors (B, ...): `done`, bool (B,); `output`, the result of each
-            sentence; and other inputs of `extend`. Finished sentences do not change.
-        resize: None, or function `(state, sentences, room) -> state` that keeps the sentences at
-            these indices, int32 (B',), with room for `room` tokens each, a scalar int32 tensor. It
-            is also called before the first step.
-        jit_compile: bool.
-
-    Returns:
-        `(output, broken)`: the results of all sentences, and scalar int32, the failed step or -1.
-    """
+    """Return the `output` of all sentences once they are done, and the step that failed or -1."""
+    # `extend` is `(position, state, rows) -> (state, rows, whether the logits were unusable)`;
+    # `rows` a dict of nests of tensors (B, ...): `done`, bool (B,), `output`, and other inputs of
+    # `extend`. Finished sentences do not change. For the other arguments see `greedy_decode`.
+    #
+    # With `resize`, an outer loop keeps the state as small as possible: whenever half of the
+    # sentences are done, they are removed and the batch is halved; the caches start with room for
+    # 16 tokens, which doubles when full. XLA compiles only the inner loop, once for every size.
+    # Without `resize` it compiles the first state and the loop as one program, which starts faster.
 
     def made():
         return state() if callable(state) else state
@@ -135,11 +267,11 @@ def decode_loop(extend, state, rows, resize=None, jit_compile=False):
         room = tf.where(position < room, room, 2 * room)
         state = resize(state, order, room)
         position, broken, room, state, rows = run(position, broken, room, state, rows)
-        output = tf.nest.map_structure(
-            lambda whole, part: tf.tensor_scatter_nd_update(whole, places[:, tf.newaxis], part),
-            output,
-            rows["output"],
-        )
+
+        def updated(whole, part):
+            return tf.tensor_scatter_nd_update(whole, places[:, tf.newaxis], part)
+
+        output = tf.nest.map_structure(updated, output, rows["output"])
         return output, places, position, broken, room, state, rows
 
     places, room = tf.range(tf.size(rows["done"])), tf.constant(_FIRST_ROOM)
@@ -170,9 +302,7 @@ def _of_any_size(nest):
     return tf.nest.map_structure(lambda x: tf.TensorShape([None] * x.shape.rank), nest)
 
 
-def _decode_tokens(
-    choose, candidates, step, state, batch_size, rules, resize=None, jit_compile=False
-):
+def _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, jit_compile):
     """Feed back the chosen tokens until every sentence has ended."""
 
     def decode_one(position, state, rows):
@@ -180,14 +310,8 @@ def _decode_tokens(
         logits, state = step(rows["tokens"], state)
         logits = tf.cast(logits, tf.float32)
         broken = tf.reduce_any(unusable(logits) & ~done)
-        logits, _, ids = best_allowed(
-            logits,
-            tf.zeros((tf.shape(logits)[0], 1)),
-            candidates,
-            output,
-            position,
-            rules,
-        )
+        no_offsets = tf.zeros((tf.shape(logits)[0], 1))
+        logits, _, ids = best_allowed(logits, no_offsets, candidates, output, position, rules)
         tokens = choose(logits, ids, position)  # (B,)
         nothing_left = tf.equal(logits[:, 0], IMPOSSIBLE)
         done |= tf.equal(tokens, rules.end_id) | nothing_left
@@ -224,26 +348,27 @@ def greedy_decode(
 ):
     """Choose the likeliest token at each step until every sentence has ended.
 
-    One `tf.while_loop` over fixed-size buffers; with `resize`, an outer loop around it, see
-    `decode_loop`. The padding id 0 is never chosen: it marks the end of a sentence.
+    One `tf.while_loop` over fixed-size buffers. The padding id 0 is never chosen: it marks the end
+    of a sentence.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (B,) int32, logits (B, V).
         state: the first state for `step`, any nest of tensors whose shapes do not change; or a
             function without arguments that returns it, which `jit_compile` also compiles.
         batch_size: int or scalar int32 tensor, B.
-        start_id: int, the token fed first.
-        end_id: int above 0, the token that ends a sentence; with an id outside the vocabulary,
-            every sentence runs to its limit.
+        start_id, end_id: int, the token fed first, and int above 0, the token that ends a sentence;
+            with one outside the vocabulary, every sentence runs to its limit.
         max_length: int or scalar int32 tensor, L >= 1.
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
             at L.
         min_length: int, minimum number of tokens before the end token.
         no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
             possible one, as in a prompt; 0 turns the rule off.
-        resize, jit_compile: see `decode_loop`: `resize` removes finished sentences from the batch.
-            If the state has rows, pass
-            `lambda state, sentences, room: gather_rows(state, sentences)`.
+        resize: None, or function `(state, sentences, room) -> state` that keeps the sentences at
+            these indices, int32 (B',), with room for `room` tokens each, a scalar int32 tensor. It
+            is called before the first step, and to remove finished sentences from the batch. If
+            the state has rows, pass `lambda state, sentences, room: gather_rows(state, sentences)`.
+        jit_compile: bool. Outside of a `tf.function`, every call traces and compiles again.
 
     Returns:
         int32 tensor (B, L), token ids without the end token, 0 after the end.
@@ -259,16 +384,12 @@ def greedy_decode(
         >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
         [[2, 3, 0, 0, 0]]
     """
-    return _decode_tokens(
-        lambda logits, ids, position: ids[:, 0],
-        1,
-        step,
-        state,
-        batch_size,
-        DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram),
-        resize,
-        jit_compile,
-    )
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram)
+
+    def choose(logits, ids, position):
+        return ids[:, 0]
+
+    return _decode_tokens(choose, 1, step, state, batch_size, rules, resize, jit_compile)
 
 
 def sample_decode(
@@ -293,9 +414,8 @@ def sample_decode(
 
     softmax(logits / temperature), restricted to the `top_k` likeliest tokens (Fan et al. 2018,
     section 5.1), then to the smallest set of them with total probability `top_p` (Holtzman et al.
-    2020, section 3.1), and renormalized. Samples are drawn with the Gumbel-max trick from random
-    numbers that depend only on `seed`: the same in eager mode, in a graph and in another process,
-    but different under XLA.
+    2020, section 3.1), and renormalized. Random numbers depend only on `seed` (Gumbel-max trick):
+    the same in eager mode, in a graph and in another process, but different under XLA.
 
     Args:
         step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
@@ -311,16 +431,13 @@ def sample_decode(
         int32 tensor (B, L), token ids without the end token, 0 after the end.
 
     Raises:
-        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
-        tf.errors.InvalidArgumentError: See `greedy_decode`.
+        ValueError, tf.errors.InvalidArgumentError: See `greedy_decode`.
 
     Example:
         >>> def either(tokens, state):
         ...     return tf.math.log([[0.0, 0.0, 0.5, 0.5]]), state
-        >>> sample_decode(
-        ...     either, (), 1, start_id=1, end_id=3, max_length=4, seed=1
-        ... ).shape.as_list()
-        [1, 4]
+        >>> sample_decode(either, (), 1, start_id=1, end_id=3, max_length=4, seed=1).shape
+        TensorShape([1, 4])
     """
     check_range("temperature", temperature, 0.0, above=True)
     check_range("top_k", top_k, 1)
@@ -335,22 +452,14 @@ def sample_decode(
         logits = logits / temperature
         if top_p is not None:
             logits = _nucleus(logits, top_p)
-        uniform = tf.random.stateless_uniform(
-            tf.shape(logits), tf.stack([seed, position]), minval=_TINY
-        )
+        seeds = tf.stack([seed, position])
+        uniform = tf.random.stateless_uniform(tf.shape(logits), seeds, minval=_TINY)
         drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
         return tf.gather(ids, drawn, batch_dims=1)
 
-    return _decode_tokens(
-        choose,
-        None if tf.is_tensor(top_k) else top_k,
-        step,
-        state,
-        batch_size,
-        DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram),
-        resize,
-        jit_compile,
-    )
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram)
+    candidates = None if tf.is_tensor(top_k) else top_k
+    return _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, jit_compile)
 
 
 _TINY = 1.1754944e-38  # the smallest normal float32, since log(0) is infinite

@@ -40,11 +40,8 @@ class Ensemble:
         self.models = list(models)
         sizes = [_present(model.get_config(), _VOCABULARIES) for model in self.models]
         if not sizes or any(other != sizes[0] for other in sizes):
-            raise ArgumentError(
-                "models",
-                "one or more with vocabularies of the same size, which read the same ids",
-                sizes,
-            )
+            expected = "one or more with vocabularies of the same size, which read the same ids"
+            raise ArgumentError("models", expected, sizes)
 
     @property
     def weights(self):
@@ -52,12 +49,7 @@ class Ensemble:
         return [weight for model in self.models for weight in model.weights]
 
     def get_config(self):
-        """The configs of the `models`, their vocabularies, and the positions that all support.
-
-        Returns:
-            dict: `models`; `input_vocab_size`, `target_vocab_size`, `pe_input` and `pe_target` of
-            translators; `vocab_size` and `max_position` of language models.
-        """
+        """The configs of the `models`, their vocabularies, and the positions that all support."""
         configs = [model.get_config() for model in self.models]
         positions = [_present(config, _POSITIONS) for config in configs]
         return {

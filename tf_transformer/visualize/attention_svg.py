@@ -41,7 +41,6 @@ def attention_svg(weights, queries, keys, titles=None):
         (True, 3)
     """
     weights, titles = check_labels(weights, queries, keys, titles)
-
     left = _GAP / 2 + max(map(_width, queries), default=0)
     slanted = max(map(_width, keys), default=0) * _SLANT
     top = _TITLE + slanted + _CELL / 2
@@ -97,30 +96,20 @@ def check_labels(weights, queries, keys, titles):
         weights = weights[np.newaxis]  # (1, T, S)
         titles = [""] if titles is None else titles
     if weights.ndim != 3:
-        raise ArgumentError(
-            "weights",
-            "(heads, queries, keys) or (queries, keys)",
-            f"shape {weights.shape}",
-            "Select one sentence of a batch: weights[0].",
-        )
+        expected = "(heads, queries, keys) or (queries, keys)"
+        remedy = "Select one sentence of a batch: weights[0]."
+        raise ArgumentError("weights", expected, f"shape {weights.shape}", remedy)
     if weights.size and not (weights.min() >= 0 and weights.max() <= 1.0001):  # NaN fails too
-        raise ArgumentError(
-            "weights",
-            "numbers in [0, 1]",
-            f"{weights.min():.3g} to {weights.max():.3g}",
-            "Pass the output of the softmax, not the scores.",
-        )
+        got = f"{weights.min():.3g} to {weights.max():.3g}"
+        remedy = "Pass the output of the softmax, not the scores."
+        raise ArgumentError("weights", "numbers in [0, 1]", got, remedy)
     if titles is None:
         titles = [f"head {n}" for n in range(1, len(weights) + 1)]
     axes = {"titles": titles, "queries": queries, "keys": keys}
     for axis, (name, labels) in enumerate(axes.items()):
         if len(labels) != weights.shape[axis]:
-            raise ArgumentError(
-                name,
-                f"{weights.shape[axis]} strings, one for each step of axis {axis} of "
-                f"weights {weights.shape}",
-                len(labels),
-            )
+            expected = f"{weights.shape[axis]} strings, one for each step of axis {axis} of weights"
+            raise ArgumentError(name, f"{expected} {weights.shape}", len(labels))
     return weights, titles
 
 
@@ -128,14 +117,12 @@ def translation_attention(model, tokenizer, source, translation):
     """Compute the attention of the decoder's last layer to the source, with both sides' tokens.
 
     The model reads the translation as in training (teacher forcing): row t is the attention while
-    predicting token t, and the last row predicts the end. Texts longer than the model's position
-    table are truncated, as in `Translator`.
+    predicting token t, the last one the end. Long texts are truncated, as in `Translator`.
 
     Args:
         model: `Transformer` with the vocabulary of `tokenizer`.
         tokenizer: `GraphTokenizer`, or the one inside a loaded SavedModel.
-        source: str.
-        translation: str.
+        source, translation: str.
 
     Returns:
         `(weights, target_tokens, source_tokens)`: float32 array (N, T, S), T and S strings; the
@@ -143,14 +130,11 @@ def translation_attention(model, tokenizer, source, translation):
         are written as hexadecimal bytes.
 
     Example:
-        >>> from tf_transformer import BPETokenizer, GraphBPE, Transformer
-        >>> BPETokenizer.train(["hello world"] * 9, vocab_size=300).save("tokenizer.json")
-        >>> tokenizer = GraphBPE.from_file("tokenizer.json")
-        >>> size = tokenizer.vocab_size
-        >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
-        >>> weights, rows, columns = translation_attention(model, tokenizer, "hello", "hello world")
-        >>> weights.shape, rows, columns
-        ((2, 3, 2), ['hello', 'world', '</s>'], ['hello', '</s>'])
+        >>> from tf_transformer.export import load_transformer, shipped_model
+        >>> model, tokenizer = load_transformer(shipped_model("en-zh"))
+        >>> weights, rows, columns = translation_attention(model, tokenizer, "Hello.", "你好。")
+        >>> weights.shape[1:] == (len(rows), len(columns))
+        True
     """
     inputs = teacher_forcing_ids(model, tokenizer, source, translation)
     _, attention = model(inputs, False, return_attention_weights=True)

@@ -114,11 +114,7 @@ LANGUAGES = {"en": "en", "zh": "zh-CN"}
 
 
 def explorer_page(stacks, title, lang="en"):
-    """Return attention as a page that needs only a browser.
-
-    Markup in `title` and the labels is shown as text. The page's policy forbids all requests and
-    all scripts but its own.
-    """
+    """Return attention as a page that needs only a browser, and allows no requests."""
     data = {"lang": lang, "stacks": []}
     for stack in stacks:
         layers = [_packed_layer(layer) for layer in stack.layers]
@@ -127,7 +123,7 @@ def explorer_page(stacks, title, lang="en"):
     style, script = _read("style.css"), f'(() => {{\n"use strict";\n{scripts}}})();\n'
     parts = {
         "lang": LANGUAGES[lang],
-        "title": escape(title),
+        "title": escape(title),  # shows markup as text
         "style": style,
         "style_hash": _hash(style),
         "script": script,
@@ -166,8 +162,8 @@ def _base64(array):
 def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
     """Write a page that shows the attention of all layers and heads for a text.
 
-    The page is a single file that works offline. It shows the attention of BERT's encoder, or a
-    translator's encoder self-attention, decoder self-attention and cross-attention.
+    The page is a single file that works offline. It shows the self-attention of BERT or of a
+    translator's encoder and decoder, and the cross-attention.
 
     Args:
         model_or_folder: a built `Transformer`, `Bert` or model with a head on `Bert`; or str or
@@ -183,11 +179,9 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
         Path of the file.
 
     Raises:
-        FileNotFoundError: If the folder has no model or no vocabulary, or there is no folder for
-            the file.
+        FileNotFoundError: If the folder has no model or vocabulary, or the file no folder.
         ValueError: If the texts are not one or two str, `lang` is unknown, the model has another
-            class, or `tokenizer` is missing for a model or given for a folder; see also
-            `load_transformer`.
+            class, or `tokenizer` is missing for a model or given for a folder.
 
     Example:
         >>> from tf_transformer.export import shipped_model
@@ -196,7 +190,11 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
         >>> page.read_text("utf-8")[:15]
         '<!doctype html>'
     """
-    texts = _checked(texts, lang)
+    if lang not in LANGUAGES:
+        raise ArgumentError("lang", f"one of {', '.join(LANGUAGES)}", f"{lang!r}")
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+        raise ArgumentError("texts", "one or two str", f"{texts!r}")
     check_replaceable(path)
     model = model_or_folder
     if isinstance(model, (str, os.PathLike)):
@@ -204,36 +202,22 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
             raise ArgumentError("tokenizer", "None for a folder, which has its own", "one")
         model, tokenizer = _loaded(Path(model_or_folder))
     elif tokenizer is None:
-        raise ArgumentError(
-            "tokenizer",
-            "the GraphTokenizer of the model",
-            "None",
-            "GraphTokenizer.from_file reads a tokenizer.json.",
-        )
-    if isinstance(model, Transformer | PretrainedBert):
-        check_vocabulary(model, tokenizer)
+        remedy = "GraphTokenizer.from_file reads a tokenizer.json."
+        raise ArgumentError("tokenizer", "the GraphTokenizer of the model", "None", remedy)
+    if not isinstance(model, Transformer | PretrainedBert):
+        raise ArgumentError("model_or_folder", "a Transformer or a Bert", type(model).__name__)
+    check_vocabulary(model, tokenizer)
     if isinstance(model, Transformer):
         if len(texts) == 1:
             [translation] = Translator(model, tokenizer).translate(tf.constant(texts)).numpy()
             texts = [*texts, translation.decode("utf-8", "replace")]
         stacks = transformer_stacks(model, tokenizer, *texts)
-    elif isinstance(model, PretrainedBert):
-        stacks = bert_stacks(model, tokenizer, texts)
     else:
-        raise ArgumentError("model_or_folder", "a Transformer or a Bert", type(model).__name__)
+        stacks = bert_stacks(model, tokenizer, texts)
     page = explorer_page(stacks, " / ".join(texts), lang)
     with replacing(path) as beside:
         beside.write_text(page, encoding="utf-8")
     return Path(path)
-
-
-def _checked(texts, lang):
-    if lang not in LANGUAGES:
-        raise ArgumentError("lang", f"one of {', '.join(LANGUAGES)}", f"{lang!r}")
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
-        raise ArgumentError("texts", "one or two str", f"{texts!r}")
-    return texts
 
 
 def _loaded(folder):
@@ -244,9 +228,6 @@ def _loaded(folder):
         run = TrainingRun.open(folder)
         return run.best_model(), GraphTokenizer.from_file(run.tokenizer_path)
     if not folder.is_dir():
-        raise MissingFileError(
-            "model_or_folder",
-            "the folder of an exported translator, of a training run or of a BERT checkpoint",
-            f"no folder: {folder}",
-        )
+        expected = "the folder of an exported translator, of a training run or of a BERT checkpoint"
+        raise MissingFileError("model_or_folder", expected, f"no folder: {folder}")
     return Bert.from_pretrained(folder), read_tokenizer(folder)

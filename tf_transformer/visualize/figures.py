@@ -21,26 +21,17 @@ MARKERS = "os^Dv*"
 MAP = "cividis"  # perceptually uniform, also in gray
 # Fonts of Windows, macOS and Linux packages.
 _CHINESE = (
-    "Noto Sans CJK SC",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "Source Han Sans CN",
-    "Microsoft YaHei",
-    "PingFang SC",
-    "Hiragino Sans GB",
-    "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
-    "SimHei",
-    "Arial Unicode MS",
+    *("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN"),
+    *("Microsoft YaHei", "PingFang SC", "Hiragino Sans GB", "WenQuanYi Micro Hei"),
+    *("WenQuanYi Zen Hei", "SimHei", "Arial Unicode MS"),
 )
 _DARK = {
-    "figure.facecolor": "#16181d",
-    "axes.facecolor": "#16181d",
-    "savefig.facecolor": "#16181d",
+    **dict.fromkeys(
+        ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor"), "#16181d"
+    ),
     **dict.fromkeys(
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#e6e6e6"
     ),
-    "legend.facecolor": "#16181d",
     "grid.color": "#5a5f6b",
 }
 
@@ -66,8 +57,8 @@ def chinese_font():
 
 
 @contextlib.contextmanager
-def figure_style(dark=False, labels=()):
-    """Use the colors and fonts of this package in a `with` block."""
+def new_figure(width, height, labels=(), dark=False):
+    """Yield a figure, with the colors and fonts of this package for what a `with` block draws."""
     _need_matplotlib()
     from cycler import cycler
     from matplotlib import rc_context
@@ -89,21 +80,20 @@ def figure_style(dark=False, labels=()):
         **(_DARK if dark else {}),
     }
     with rc_context(settings):
-        yield Figure
+        yield Figure(figsize=(width, height), layout="constrained")
 
 
-def _need_matplotlib():
+def _need_matplotlib(what="figures", extra="notebooks"):
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        raise MissingPackage('figures need Matplotlib: pip install -e ".[notebooks]"') from error
+        raise MissingPackage(f'{what} need Matplotlib: pip install -e ".[{extra}]"') from error
 
 
 def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=False):
     """Draw how costs grow with a size on logarithmic scales, with the exponent of each.
 
-    The exponent is the slope of a line fitted to the logarithms of the larger half of the sizes,
-    where the fixed costs of a call matter less.
+    The exponent is fitted to the larger half of the sizes, where fixed costs matter less.
 
     Args:
         sizes: at least two increasing numbers above 0.
@@ -115,7 +105,7 @@ def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=F
         `matplotlib.figure.Figure`; the legend has the exponents.
 
     Raises:
-        ImportError: If Matplotlib is not installed.
+        ImportError: If Matplotlib is not installed, as for all figures.
         ValueError: If the sizes do not increase, the number of costs differs from the number of
             sizes, or a cost is not above 0.
 
@@ -130,14 +120,10 @@ def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=F
     lines = {label: np.asarray(line, np.float64) for label, line in costs.items()}
     for label, line in lines.items():
         if line.shape != sizes.shape or not (np.isfinite(line) & (line > 0)).all():
-            raise ArgumentError(
-                "costs",
-                f"{len(sizes)} numbers above 0, one for each size",
-                f"{line.tolist()} for {label!r}",
-            )
+            expected = f"{len(sizes)} numbers above 0, one for each size"
+            raise ArgumentError("costs", expected, f"{line.tolist()} for {label!r}")
     larger = slice(min(len(sizes) // 2, len(sizes) - 2), None)
-    with figure_style(dark, [*lines, xlabel, ylabel]) as Figure:
-        figure = Figure(figsize=(6, 3.8), layout="constrained")
+    with new_figure(6, 3.8, [*lines, xlabel, ylabel], dark) as figure:
         axis = figure.subplots()
         for label, line in lines.items():
             exponent = np.polyfit(np.log(sizes[larger]), np.log(line[larger]), 1)[0]
@@ -154,15 +140,13 @@ def gradients_figure(norms, *, dark=False):
     """Draw the gradient norm of each layer, one line per model, on a logarithmic scale.
 
     Args:
-        norms: dict, label -> the norms of the layers, first layer first; layers with norm 0 are
-            left out.
+        norms: dict, label -> the norms of the layers; layers with norm 0 are left out.
         dark: bool, whether the background is dark instead of white.
 
     Returns:
         `matplotlib.figure.Figure`.
 
     Raises:
-        ImportError: If Matplotlib is not installed.
         ValueError: If there is no line, or a norm is negative or not finite.
 
     Example:
@@ -175,13 +159,9 @@ def gradients_figure(norms, *, dark=False):
         raise ArgumentError("norms", "at least one line", "an empty dict")
     for label, line in lines.items():
         if line.ndim != 1 or not line.size or not np.isfinite(line).all() or (line < 0).any():
-            raise ArgumentError(
-                "norms",
-                "norms of layers, finite and not negative",
-                f"{line.tolist()} for {label!r}",
-            )
-    with figure_style(dark, list(lines)) as Figure:
-        figure = Figure(figsize=(6, 3.4), layout="constrained")
+            expected = "norms of layers, finite and not negative"
+            raise ArgumentError("norms", expected, f"{line.tolist()} for {label!r}")
+    with new_figure(6, 3.4, lines, dark) as figure:
         axis = figure.subplots()
         for label, line in lines.items():
             layers = np.arange(1, len(line) + 1)
@@ -199,17 +179,13 @@ def heads_figure(weights, queries, keys, titles=None, *, dark=False):
     `attention_svg` draws the same for browsers; this figure is for papers.
 
     Args:
-        weights: array or tensor (N, T, S), or (T, S) for one matrix, such as the alignment from the
-            cross-attention of a translation; numbers in [0, 1].
-        queries, keys: T and S strings, labels of the rows and the columns.
-        titles: None for "head 1" and so on, or N strings.
+        weights, queries, keys, titles: see `attention_svg`.
         dark: bool, whether the background is dark instead of white.
 
     Returns:
         `matplotlib.figure.Figure`; a notebook shows it, `savefig` writes it.
 
     Raises:
-        ImportError: If Matplotlib is not installed.
         ValueError: See `attention_svg`.
 
     Example:
@@ -220,11 +196,9 @@ def heads_figure(weights, queries, keys, titles=None, *, dark=False):
     weights, titles = check_labels(weights, queries, keys, titles)
     columns = max(1, min(4, len(weights)))
     rows = max(1, math.ceil(len(weights) / columns))
-    width, height = 0.6 + 0.28 * len(keys), 0.9 + 0.28 * len(queries)
-    with figure_style(dark, (*queries, *keys, *titles)) as Figure:
-        figure = Figure(
-            figsize=(columns * max(1.6, width) + 1, rows * max(1.6, height)), layout="constrained"
-        )
+    width = columns * max(1.6, 0.6 + 0.28 * len(keys)) + 1
+    height = rows * max(1.6, 0.9 + 0.28 * len(queries))
+    with new_figure(width, height, (*queries, *keys, *titles), dark) as figure:
         axes = np.ravel(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False))
         for unused in axes[len(weights) :]:
             unused.set_visible(False)
@@ -245,17 +219,14 @@ def importance_figure(importance, *, title="importance of heads", dark=False):
 
     Args:
         importance: dict, stack -> L rows of N numbers, as returned by
-            `compression.head_importance`, or for example the increase of the loss when a head is
-            masked. Rows of a pruned model may differ in length.
+            `compression.head_importance`. Rows of a pruned model may differ in length.
         title: str.
         dark: bool, whether the background is dark instead of white.
 
     Returns:
-        `matplotlib.figure.Figure`, with the first layer of each stack at the bottom and one color
-        scale for all.
+        `matplotlib.figure.Figure`, with the first layer of each stack at the bottom.
 
     Raises:
-        ImportError: If Matplotlib is not installed.
         ValueError: If a stack has no head, or a number is not finite.
 
     Example:
@@ -268,22 +239,16 @@ def importance_figure(importance, *, title="importance of heads", dark=False):
         raise ArgumentError("importance", "at least one stack", "an empty dict")
     least = min(np.nanmin(grid) for grid in grids.values())
     most = max(np.nanmax(grid) for grid in grids.values())
-    with figure_style(dark, [title, *grids]) as Figure:
-        widths = [grid.shape[1] for grid in grids.values()]
-        height = 1.6 + 0.45 * max(len(grid) for grid in grids.values())
-        figure = Figure(figsize=(2 + 0.6 * sum(widths), height), layout="constrained")
+    widths = [grid.shape[1] for grid in grids.values()]
+    height = 1.6 + 0.45 * max(len(grid) for grid in grids.values())
+    with new_figure(2 + 0.6 * sum(widths), height, [title, *grids], dark) as figure:
         axes = figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0]
         for axis, (stack, grid) in zip(axes, grids.items(), strict=True):
             image = axis.imshow(grid, vmin=least, vmax=most, origin="lower", aspect="auto")
             for (layer, head), value in np.ndenumerate(grid):
                 if not np.isnan(value):
-                    bright = value > (least + most) / 2
-                    style = {
-                        "ha": "center",
-                        "va": "center",
-                        "color": "black" if bright else "white",
-                    }
-                    axis.text(head, layer, f"{value:.2g}", **style)
+                    color = "black" if value > (least + most) / 2 else "white"
+                    axis.text(head, layer, f"{value:.2g}", ha="center", va="center", color=color)
             axis.set_xticks(range(grid.shape[1]), range(1, grid.shape[1] + 1))
             axis.set_yticks(range(len(grid)), range(1, len(grid) + 1))
             axis.set(title=stack, xlabel="head", ylabel="layer")
@@ -297,9 +262,8 @@ def _grid(stack, rows):
     rows = [np.asarray(row, np.float64) for row in rows]
     good = [row.ndim == 1 and np.isfinite(row).all() for row in rows]
     if not rows or not all(good) or not max(map(len, rows)):
-        raise ArgumentError(
-            "importance", "finite numbers, a row for each layer", f"{rows} for {stack!r}"
-        )
+        expected = "finite numbers, a row for each layer"
+        raise ArgumentError("importance", expected, f"{rows} for {stack!r}")
     grid = np.full((len(rows), max(map(len, rows))), np.nan)
     for layer, row in enumerate(rows):
         grid[layer, : len(row)] = row
@@ -310,15 +274,13 @@ def positions_figure(codes, *, dark=False):
     """Draw the codes of all positions, and the dot products of some positions with all.
 
     Args:
-        codes: array or tensor (T, D), such as a table of learned positions or
-            `functional.positions.sinusoidal_positions(T, D)`.
+        codes: array or tensor (T, D), such as `functional.positions.sinusoidal_positions(T, D)`.
         dark: bool, whether the background is dark instead of white.
 
     Returns:
-        `matplotlib.figure.Figure` with the codes on the left and the products on the right.
+        `matplotlib.figure.Figure`.
 
     Raises:
-        ImportError: If Matplotlib is not installed.
         ValueError: If `codes` is not a matrix of numbers.
 
     Example:
@@ -332,8 +294,7 @@ def positions_figure(codes, *, dark=False):
     if not np.isfinite(codes).all():
         raise ArgumentError("codes", "finite numbers", "NaN or infinity")
     largest = np.abs(codes).max() or 1.0
-    with figure_style(dark) as Figure:
-        figure = Figure(figsize=(9, 3.4), layout="constrained")
+    with new_figure(9, 3.4, dark=dark) as figure:
         left, right = figure.subplots(1, 2)
         image = left.imshow(codes, vmin=-largest, vmax=largest, aspect="auto")
         left.set(title="codes", xlabel="dimension", ylabel="position")
@@ -354,10 +315,8 @@ def training_curves(history_file, picture_file):
     """Plot every loss and metric over the epochs, for training and validation.
 
     Args:
-        history_file: str or Path of a run's `history.csv`, with a column `epoch`; a column `x` is
-            plotted if there is a column `val_x`.
-        picture_file: str or Path to write to; the suffix, such as `.png` or `.svg`, determines the
-            format.
+        history_file: str or Path of a run's `history.csv`; `x` is plotted if there is `val_x`.
+        picture_file: str or Path to write to; its suffix, such as `.svg`, determines the format.
 
     Raises:
         ImportError: If Matplotlib is not installed.
@@ -371,17 +330,14 @@ def training_curves(history_file, picture_file):
         >>> Path("loss.png").read_bytes()[1:4]
         b'PNG'
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
-    except ImportError as error:
-        raise MissingPackage('curves need Matplotlib: pip install -e ".[train]"') from error
+    _need_matplotlib("curves", "train")
+    from matplotlib.figure import Figure
+
     history = _read(Path(history_file))
     names = [name for name in history if f"val_{name}" in history]
     if not names:
-        raise ArgumentError(
-            "history_file", f"columns like loss and val_loss in {history_file}", ", ".join(history)
-        )
+        expected = f"columns like loss and val_loss in {history_file}"
+        raise ArgumentError("history_file", expected, ", ".join(history))
     columns = min(len(names), 3)
     rows = -(-len(names) // columns)
     # Not created with pyplot, so there is no window and no global state to clean up.
@@ -392,7 +348,7 @@ def training_curves(history_file, picture_file):
         for column, label in ((name, "training"), (f"val_{name}", "validation")):
             axes.plot(epochs, history[column], marker=".", label=label)
         axes.set(title=_title(name), xlabel="epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
         axes.legend()
     if Path(picture_file).is_symlink():  # in a run's folder, it may point elsewhere
@@ -411,12 +367,9 @@ def _read(path):
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
         rows = list(csv.DictReader(file))
     if not rows or "epoch" not in rows[0]:
-        raise ArgumentError(
-            "history_file",
-            f"a column epoch and a row per finished epoch in {path}",
-            f"{len(rows)} rows",
-            "Train for at least one epoch.",
-        )
+        expected = f"a column epoch and a row per finished epoch in {path}"
+        remedy = "Train for at least one epoch."
+        raise ArgumentError("history_file", expected, f"{len(rows)} rows", remedy)
     try:
         return {name: [float(row[name]) for row in rows] for name in rows[0]}
     except (TypeError, ValueError) as error:

@@ -15,7 +15,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.export.compile_for import SMALL_ROWS, BucketedFunction, bucket_lengths
 from tf_transformer.export.loading import cores
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
-from tf_transformer.generation.decoding_rules import among_tokens, check_range
+from tf_transformer.generation.decoding import among_tokens, check_range
 
 _ALL_TOKENS = 2**31 - 1
 

@@ -16,7 +16,7 @@ from tf_transformer.export.loading import load_saved_model
 from tf_transformer.export.saving import model_card, save_module
 from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
 from tf_transformer.generation import Ensemble
-from tf_transformer.generation.decoding_rules import IMPOSSIBLE
+from tf_transformer.generation.decoding import IMPOSSIBLE
 from tf_transformer.json_text import check_format, parse_json
 from tf_transformer.models import Transformer
 from tf_transformer.models.sizes import check_vocabulary

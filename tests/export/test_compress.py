@@ -12,10 +12,8 @@ from tiny_bert import CONFIG, TOKENS, randomised
 
 from tf_transformer import bert, litert
 from tf_transformer.compression.recipes import Distil, Prune, Quantize, Recipe
-from tf_transformer.export import compress, load_transformer
-from tf_transformer.export.chain import chain
-from tf_transformer.export.chain.chain import peak_memory
-from tf_transformer.export.chain.tasks import ClassifierTask, TranslatorTask
+from tf_transformer.export import chain, compress, load_transformer
+from tf_transformer.export.chain import ClassifierTask, TranslatorTask, peak_memory
 from tf_transformer.training import FineTuning
 
 TEXTS = ["good film", "bad film", "the good plot", "the bad plot", "a good", "a bad"]
