@@ -26,8 +26,8 @@ class MaskedTokens(NamedTuple):
         weights: float32 tensor (B, P), 1, or 0 for unused slots.
 
     Example:
-        >>> MaskedTokens(1, 2, 3, 4)._fields
-        ('input_ids', 'masked_lm_positions', 'labels', 'weights')
+        >>> MaskedTokens(1, 2, 3, 4).labels
+        3
     """
 
     input_ids: tf.Tensor
@@ -44,8 +44,6 @@ def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None
     and 10 % stay unchanged. With `continues_word`, whole words are chosen in random order, and
     words longer than the remaining number of tokens are skipped: the authors'
     `--do_whole_word_mask`. The replacement is drawn independently for each token.
-
-    Can be used in `tf.data.Dataset.map`, with new masks in every epoch.
 
     Args:
         ids: integer tensor (B, T).
@@ -143,8 +141,5 @@ def _check(ids, may_mask, continues_word, rate):
             continue
         shape = tf.TensorShape(mask.shape)
         if mask.dtype != tf.bool or ids.shape.rank != 2 or not shape.is_compatible_with(ids.shape):
-            raise ArgumentError(
-                name,
-                "a bool tensor of the shape (batch, length) of ids",
-                f"{mask.dtype} {tuple(shape)} with ids {tuple(ids.shape)}",
-            )
+            got = f"{mask.dtype} {tuple(shape)} with ids {tuple(ids.shape)}"
+            raise ArgumentError(name, "a bool tensor of the shape (batch, length) of ids", got)

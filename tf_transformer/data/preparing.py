@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
-import gzip
 import itertools
 import json
 import multiprocessing
@@ -16,22 +15,28 @@ from pathlib import Path
 
 from tf_transformer import __version__
 from tf_transformer.data.files import locked, replacing
-from tf_transformer.data.prepared_pairs import FORMAT, MANIFEST, write_tsv
+from tf_transformer.data.prepared_pairs import FORMAT, MANIFEST
 from tf_transformer.data.readers import (
-    BYTE_ORDER_MARK,
-    GZIP_MAGIC,
-    check_exists,
-    complete_gzip,
-    decoded,
+    check_aligned,
+    is_gzipped,
+    iterate_lines,
+    opened,
     pair_of_columns,
-    text_of,
+    pair_of_lines,
 )
 from tf_transformer.data.split import comparable, pairs_without, split_pairs, uniform
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.tokenizers.subwords import SUBWORDS
 
 _BLOCK = 2**24  # bytes read at once to count lines
+_LINES = 200_000  # per part
+_AT_ONCE = 1024  # pairs tokenized at once
+_FRAME = 16  # bytes of a record in addition to its content
+_PAIRS = 100_000  # per shard, which training keeps in memory
+_HELD_OUT = 2000  # pairs in each of the test and validation sets
+_SAMPLE = 1_000_000  # pairs that the vocabulary is learned from
+_DRAW_MORE = 1.2  # margin, since a random draw may give fewer than expected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,62 +51,44 @@ class Part:
 
     def pairs(self):
         """Yield the pairs `(source, target)`, stripped strings."""
-        if len(self.files) == 1:
-            [path] = self.files
-            for number, line in self._lines(path, "tsv", self.starts[0]):
-                yield pair_of_columns(line, "tsv", path, number)
-            return
-        names = "source_file", "target_file"
-        sides = [self._lines(*given) for given in zip(self.files, names, self.starts, strict=True)]
-        for (number, source), (_, target) in zip(*sides, strict=True):
-            yield (
-                text_of(source, "source_file", self.files[0], number),
-                text_of(target, "target_file", self.files[1], number),
-            )
+        sides = [
+            itertools.islice(iterate_lines(path, name, self.first, start), self.lines)
+            for path, name, start in zip(*_named(self.files), self.starts, strict=True)
+        ]
+        for number, lines in enumerate(zip(*sides, strict=True), start=self.first):
+            if len(lines) == 1:
+                yield pair_of_columns(*lines, "tsv", *self.files, number)
+            else:
+                yield pair_of_lines(lines, self.files, number)
 
-    def _lines(self, path, argument, start):
-        with _opened(path) as file, complete_gzip(path, argument):
-            if start:
-                file.seek(start)
-            for number, line in zip(range(self.first, self.first + self.lines), file, strict=False):
-                raw = line.removesuffix(b"\n")
-                if number == 1:
-                    raw = raw.removeprefix(BYTE_ORDER_MARK)
-                yield number, decoded(raw, argument, path, number)
+
+def _named(files):
+    """Return the files of a part and the arguments that name them."""
+    return files, ("tsv",) if len(files) == 1 else ("source_file", "target_file")
 
 
 def cut_into_parts(files, lines_per_part):
-    """Cut files into parts."""
+    """Cut files into parts; a file that is gzipped is a part of its own."""
     parts = []
     for together in files:
-        names = ("tsv",) if len(together) == 1 else ("source_file", "target_file")
-        for path, name in zip(together, names, strict=True):
-            check_exists(path, name)
-        every = None if any(map(_is_gzipped, together)) else lines_per_part
-        counted = [_line_starts(*given, every) for given in zip(together, names, strict=True)]
-        lines = {path: count for path, (_, count) in zip(together, counted, strict=True)}
-        if len(set(lines.values())) > 1:
-            said = " and ".join(f"{count:,} lines in {path}" for path, count in lines.items())
-            raise ArgumentError(
-                "target_file",
-                "as many lines as source_file",
-                said,
-                "Line n of one must translate line n of the other.",
-            )
-        count = max(lines.values())
+        given = list(zip(*_named(together), strict=True))
+        every = None if any(is_gzipped(*each) for each in given) else lines_per_part
+        starts, counts = zip(*(_line_starts(*each, every) for each in given), strict=True)
+        check_aligned(together, counts)
+        count = counts[0]
         if not count:
-            raise ArgumentError(names[0], f"at least one line of text in {together[0]}")
-        for n, starts in enumerate(zip(*(starts for starts, _ in counted), strict=True)):
+            raise ArgumentError(given[0][1], f"at least one line of text in {together[0]}")
+        for n, places in enumerate(zip(*starts, strict=True)):
             first = n * (every or 0)
             size = min(every or count, count - first)
-            parts.append(Part(len(parts), tuple(together), first + 1, size, starts))
+            parts.append(Part(len(parts), tuple(together), first + 1, size, places))
     return parts
 
 
 def _line_starts(path, argument, every):
     """Return the position of every `every`-th line, and the number of lines."""
     starts, count, position, ends = [0], 0, 0, True
-    with _opened(path) as file, complete_gzip(path, argument):
+    with opened(path, argument) as file:
         while block := file.read(_BLOCK):
             here = block.count(b"\n")
             if every and (count + here) // every > count // every:
@@ -119,19 +106,6 @@ def _line_starts(path, argument, every):
     return starts[: -(-count // every)] if every else starts, count
 
 
-def _is_gzipped(path):
-    with open(path, "rb") as file:
-        return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-
-
-def _opened(path):
-    return gzip.open(path) if _is_gzipped(path) else open(path, "rb")
-
-
-_AT_ONCE = 1024  # pairs tokenized at once
-_FRAME = 16  # bytes of a record in addition to its content
-
-
 def scan_part(part, path, held_out_share, sample_share):
     """Check every line of a part; draw a sample and candidates for the held-out sets."""
     found = {"held_out": [], "sample": []}
@@ -142,8 +116,7 @@ def scan_part(part, path, held_out_share, sample_share):
         draw = uniform(f"sample\t{source}\t{target}") if sample_share < 1 else 0.0
         if draw < sample_share:
             found["sample"].append([draw, source, target])
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(found), "utf-8")
+    _write(path, found)
 
 
 def encode_part(part, path, tokenizer_path, held_out_path, count):
@@ -166,46 +139,28 @@ def encode_part(part, path, tokenizer_path, held_out_path, count):
         for shard in sorted(records):
             for record in records[shard]:
                 writer.write(record)
-            index[shard] = {
-                "bytes": sum(len(record) + _FRAME for record in records[shard]),
-                "pairs": len(records[shard]),
-                "sizes": dict(sorted(sizes[shard].items())),
-            }
-    with replacing(path.with_name(f"{path.name}.json")) as beside:
-        beside.write_text(json.dumps(index), "utf-8")
+            size = sum(len(record) + _FRAME for record in records[shard])
+            index[shard] = {"bytes": size, "sizes": dict(sorted(sizes[shard].items()))}
+    _write(path.with_name(f"{path.name}.json"), index)
 
 
 def _example(source, target):
     import tensorflow as tf
 
-    lists = {"source": source, "target": target}
-    features = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-        for name, ids in lists.items()
-    }
-    example = tf.train.Example(features=tf.train.Features(feature=features))
-    return example.SerializeToString(deterministic=True)
+    def feature(ids):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+
+    features = tf.train.Features(feature={"source": feature(source), "target": feature(target)})
+    return tf.train.Example(features=features).SerializeToString(deterministic=True)
 
 
 # Cached because a process of the pool encodes many parts.
-
-
-@functools.cache
-def _tokenizer(path):
-    return Tokenizer.load(path)
+_tokenizer = functools.cache(Tokenizer.load)
 
 
 @functools.cache
 def _held_out(path):
-    return frozenset(json.loads(path.read_text("utf-8")))
-
-
-WORK = "unfinished"  # the folder from which an interrupted call resumes
-_LINES = 200_000  # per part
-_PAIRS = 100_000  # per shard, which training keeps in memory
-_HELD_OUT = 2000  # pairs in each of the test and validation sets
-_SAMPLE = 1_000_000  # pairs that the vocabulary is learned from
-_DRAW_MORE = 1.2  # margin, since a random draw may give fewer than expected
+    return frozenset(_read(path))
 
 
 def prepare_pairs(
@@ -227,9 +182,8 @@ def prepare_pairs(
             50th of the pairs, at most 2,000, is held out for each.
         folder: str or Path, the folder to write.
         subword: str, "bpe", "wordpiece" or "unigram".
-        vocab_size: int, the number of ids.
+        vocab_size, workers: ints, the number of ids and of parallel processes.
         validation: None, or `PairSource`, a validation set of your own.
-        workers: int, the number of parallel processes.
         progress: None, or a function called with the name of the current stage, the number of
             finished parts and the number of all parts.
 
@@ -250,13 +204,12 @@ def prepare_pairs(
         ['prepared.json', 'shard-00000.tfrecord']
     """
     folder = Path(folder)
-    if subword not in SUBWORDS:
-        raise ArgumentError("subword", f"one of {', '.join(SUBWORDS)}", f"{subword!r}")
+    check_choice("subword", subword, SUBWORDS)
     if workers < 1:
         raise ArgumentError("workers", "at least 1", workers)
     if (folder / MANIFEST).exists():
         raise ArgumentError("folder", "a new folder", f"{folder}, which is prepared already")
-    work = folder / WORK
+    work = folder / "unfinished"  # an interrupted call resumes from it
     with locked(folder), _pool(workers) as run:
         parts = _parts(source, work)
         settings = {
@@ -274,22 +227,20 @@ def prepare_pairs(
             shutil.rmtree(work)
             raise
         for name, pairs in held_out.items():
-            write_tsv(folder / f"{name}.tsv", pairs)
+            _write_tsv(folder / f"{name}.tsv", pairs)
         _train_tokenizer(subword, vocab_size, held_out, parts, work, folder / "tokenizer.json")
         shards = _encode(parts, work, folder, report)
         del settings["files"]
         manifest = {"format": FORMAT, "version": __version__, **settings, "shards": shards}
-        with replacing(folder / MANIFEST) as beside:
-            beside.write_text(json.dumps(manifest) + "\n", "utf-8")
+        _write(folder / MANIFEST, manifest)
         shutil.rmtree(work)
     return folder
 
 
 def _check_settings(path, settings):
     if not path.exists():
-        with replacing(path) as beside:
-            beside.write_text(json.dumps(settings), "utf-8")
-    begun = json.loads(path.read_text("utf-8"))
+        _write(path, settings)
+    begun = _read(path)
     if begun != json.loads(json.dumps(settings)):
         raise ArgumentError(
             "folder",
@@ -305,7 +256,7 @@ def _parts(source, work):
         return cut_into_parts(source.files, _LINES)
     pairs, path = source.load(), work / "corpus.tsv"
     if not path.exists():
-        write_tsv(path, pairs)
+        _write_tsv(path, pairs)
     return cut_into_parts([(str(path),)], _LINES)
 
 
@@ -342,8 +293,7 @@ def _draw(source, validation, parts, work, report):
 def _train_tokenizer(subword, vocab_size, held_out, parts, work, path):
     """Learn the vocabulary from a sample, in the order of the files."""
     sentences = {comparable(text) for pairs in held_out.values() for pair in pairs for text in pair}
-    with replacing(work / "held-out.json") as beside:
-        beside.write_text(json.dumps(sorted(sentences)), "utf-8")
+    _write(work / "held-out.json", sorted(sentences))
     if path.exists():
         return
     scans = [_read(work / f"scan-{part.number:05}.json")["sample"] for part in parts]
@@ -368,29 +318,26 @@ def _encode(parts, work, folder, report):
     indices = [_read(path) for path in beside]
     shards = []
     for number in range(count):
-        slices = [(path, index, str(number)) for path, index in zip(paths, indices, strict=True)]
-        sizes, pairs, name = {}, 0, f"shard-{number:05}.tfrecord"
-        for _, index, key in slices:
-            pairs += index.get(key, {}).get("pairs", 0)
-            for size, rows in index.get(key, {}).get("sizes", {}).items():
-                sizes[size] = sizes.get(size, 0) + rows
-        if not pairs:
+        sizes, name = collections.Counter(), f"shard-{number:05}.tfrecord"
+        for index in indices:
+            sizes.update(index.get(str(number), {"sizes": {}})["sizes"])
+        if not sizes:
             continue
         if not (folder / name).exists():
             with replacing(folder / name) as new, open(new, "wb") as shard:
-                for given in slices:
-                    shard.write(_slice(*given))
+                for path, index in zip(paths, indices, strict=True):
+                    shard.write(_slice(path, index, number))
         sizes = dict(sorted(sizes.items(), key=lambda item: int(item[0])))
-        shards.append({"name": name, "pairs": pairs, "sizes": sizes})
+        shards.append({"name": name, "pairs": sum(sizes.values()), "sizes": sizes})
     return shards
 
 
-def _slice(path, index, key):
+def _slice(path, index, number):
     """Return the bytes of a shard from the file of a part, which is sorted by shard."""
-    start = sum(found["bytes"] for other, found in index.items() if int(other) < int(key))
+    start = sum(found["bytes"] for shard, found in index.items() if int(shard) < number)
     with open(path, "rb") as file:
         file.seek(start)
-        return file.read(index.get(key, {}).get("bytes", 0))
+        return file.read(index.get(str(number), {"bytes": 0})["bytes"])
 
 
 def _report(run, progress, what, function, jobs, results):
@@ -438,5 +385,15 @@ def _start():
     os.close(saved)
 
 
+def _write(path, content):
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(content) + "\n", "utf-8")
+
+
 def _read(path):
     return json.loads(path.read_text("utf-8"))
+
+
+def _write_tsv(path, pairs):
+    with replacing(path) as beside:
+        beside.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")

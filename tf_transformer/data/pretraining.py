@@ -16,10 +16,10 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
     """Split documents into pairs of texts in which the second follows the first or is random.
 
     Devlin et al. 2019, section 3.1, task 2, and appendix A.2. Sentences are collected up to
-    `max_tokens`, or up to a random smaller number in one case of ten, and split at a random
-    sentence boundary. In half of the cases, sentences of another document replace the second part,
-    which is then reused for the next pair. Pairs that are too long lose tokens of the longer part,
-    at random from its front or back. A different state of `rng` gives different pairs.
+    `max_tokens`, or sometimes up to a random smaller number, and split at a random sentence
+    boundary. In half of the cases, sentences of another document replace the second part, which is
+    then reused for the next pair. Pairs that are too long lose tokens of the longer part, at random
+    from its front or back.
 
     Args:
         documents: list of lists of lists of int token ids: documents, sentences, tokens; none
@@ -36,9 +36,9 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
             `max_tokens` is below 2.
 
     Differs from the published code, which assumes long documents. There, a sentence without a
-    successor always gets label 1; here it gets no pair, so that half of the labels are 0 for any
-    documents. There, random sentences fill the limit even if the document is much shorter, so that
-    the length reveals the label; here they have as many tokens as the sentences they replace.
+    successor always gets label 1; here it gets no pair, so that half of the labels are 0. There,
+    random sentences fill the limit, so that the length of a short document reveals the label; here
+    they have as many tokens as the sentences they replace.
 
     Example:
         >>> documents = [[[5], [6, 7]], [[8], [9], [8]]]
@@ -48,11 +48,11 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
     if max_tokens < 2:
         raise ArgumentError("max_tokens", "at least 2, one for each text", max_tokens)
     if len(documents) < 2 or max(map(len, documents)) < 2:
+        most = max(map(len, documents), default=0)
         raise ArgumentError(
             "documents",
             "at least two, and two sentences in one of them",
-            f"{len(documents)} documents of at most {max(map(len, documents), default=0)} "
-            "sentences",
+            f"{len(documents)} documents of at most {most} sentences",
             "Single sentences suffice without next sentence prediction.",
         )
     for index, document in enumerate(documents):
@@ -72,7 +72,8 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
                 begin = rng.integers(_last_start(other, size), endpoint=True)
                 second = other[begin : _end(other, begin, size)]
             start = middle if label else end
-            yield *_truncated(_join(first), _join(second), max_tokens, rng), label
+            first, second = (list(chain.from_iterable(part)) for part in (first, second))
+            yield *_truncated(first, second, max_tokens, rng), label
 
 
 def text_blocks(documents, max_tokens):
@@ -126,10 +127,6 @@ def _last_start(document, target):
     return len(document) - _end(document[::-1], 0, target)
 
 
-def _join(sentences):
-    return list(chain.from_iterable(sentences))
-
-
 def _truncated(first, second, max_tokens, rng):
     # The same as removing tokens one by one from the longer text, as published: both keep half of
     # the limit, or the shorter one stays whole.
@@ -146,18 +143,15 @@ class PretrainingBatches:
     """Documents of token ids as a `tf.data` pipeline for `model.fit` of BERT with its heads.
 
     With next sentence prediction, a row is [CLS] first [SEP] second [SEP], otherwise [CLS] text
-    [SEP]; see `sentence_pairs`, `text_blocks` and, for the masks, `mask_tokens`. Each row goes into
-    the first bucket that fits, and all batches of a bucket have the same shape. Leftover rows of a
-    bucket move to the next one; the last batch is filled by repeating its rows. Epoch e depends
-    only on `seed` and e, so that an interrupted run can resume at any step with the same batches.
+    [SEP]; see `sentence_pairs`, `text_blocks` and, for the masks, `mask_tokens`. Batches are those
+    of `Buckets`, except that leftover rows of a bucket move to the next one, and the last batch is
+    filled by repeating its rows.
 
     Args:
-        documents: list of lists of lists of int token ids: documents, sentences, tokens; none
-            empty.
+        documents: same as in `sentence_pairs`.
         tokenizer: `Tokenizer` with BERT's special tokens; [PAD] must have the id 0.
         next_sentence: bool, whether to make pairs.
-        lengths: increasing ints, the bucket lengths L, including [CLS] and [SEP].
-        tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
+        lengths, tokens_per_batch: see `Buckets`; L includes [CLS] and [SEP].
         continues_word: None, or bool array (V,), True for the tokens that continue a word, to mask
             whole words.
         rate: float, the share of the tokens to mask.
@@ -170,10 +164,8 @@ class PretrainingBatches:
     Example:
         >>> from tf_transformer.tokenizers import WordPieceTokenizer
         >>> tokenizer = WordPieceTokenizer.train(["low lower"], vocab_size=20)
-        >>> batches = PretrainingBatches(
-        ...     [tokenizer.encode(["low low low"])], tokenizer, next_sentence=False,
-        ...     lengths=(6,), tokens_per_batch=6,
-        ... )
+        >>> options = {"next_sentence": False, "lengths": (6,), "tokens_per_batch": 6}
+        >>> batches = PretrainingBatches([tokenizer.encode(["low low low"])], tokenizer, **options)
         >>> inputs, labels = next(iter(batches.dataset(epochs=1)))
         >>> inputs["input_ids"].shape.as_list(), inputs["masked_lm_positions"].shape.as_list()
         ([1, 6], [1, 1])
@@ -194,45 +186,28 @@ class PretrainingBatches:
         self.next_sentence = next_sentence
         self._special = 3 if next_sentence else 2
         if list(lengths) != sorted(set(lengths)) or not lengths or lengths[0] <= self._special:
-            raise ArgumentError(
-                "lengths",
-                f"increasing ints above {self._special}, the number of special tokens",
-                lengths,
-            )
+            expected = f"increasing ints above {self._special}, the number of special tokens"
+            raise ArgumentError("lengths", expected, lengths)
         if tokenizer.pad_id != 0:
-            raise ArgumentError(
-                "tokenizer",
-                "the id 0 for [PAD], since the loss ignores labels of 0",
-                tokenizer.pad_id,
-            )
+            expected = "the id 0 for [PAD], since the loss ignores labels of 0"
+            raise ArgumentError("tokenizer", expected, tokenizer.pad_id)
         if not documents:
             raise ArgumentError("documents", "at least one", "none")
-        self._documents = documents
-        self._tokenizer = tokenizer
-        self._lengths = lengths
-        self._tokens_per_batch = tokens_per_batch
-        self._continues_word = continues_word
-        self._rate = rate
-        self.seed = seed
+        self._documents, self._tokenizer = documents, tokenizer
+        self._lengths, self._tokens_per_batch = lengths, tokens_per_batch
+        self._continues_word, self._rate, self.seed = continues_word, rate, seed
 
     @cached_property
     def steps_per_epoch(self):
-        """Number of batches in every epoch.
-
-        The number of random pairs varies, so all epochs are adjusted to the first one.
-        """
+        """Number of batches in every epoch: that of the first, as the number of pairs varies."""
         return len(self._plan(np.random.default_rng((self.seed, 0)))[1])
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of an epoch, not yet masked.
-
-        Args:
-            epoch: int, 0 for the first.
-            first_step: int, the number of batches to skip.
+        """Yield the batches of an epoch from a step on, not yet masked.
 
         Yields:
-            `(ids, types, label, mask_seed)`: int32 arrays (B, L), (B, L), (B,) and (2,). Label 0
-            = the second text follows the first, 1 = it is random.
+            `(ids, types, label, mask_seed)`: int32 arrays (B, L), (B, L), (B,) and (2,); for the
+            label see `sentence_pairs`.
         """
         rng = np.random.default_rng((self.seed, epoch))
         examples, batches = self._plan(rng)
@@ -249,10 +224,7 @@ class PretrainingBatches:
             yield ids, types, labels, mask_seed
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """Return the masked batches as a `tf.data.Dataset`.
-
-        Args:
-            first_epoch, first_step, epochs: see `epochs_dataset`.
+        """The masked batches of consecutive epochs, see `Buckets.dataset`.
 
         Returns:
             `tf.data.Dataset` of `(inputs, labels)`, all int32. Inputs are a dict of `input_ids`,
@@ -271,15 +243,14 @@ class PretrainingBatches:
         is_ordinary = np.isin(np.arange(tokenizer.vocab_size), random_ids)
 
         def hide(ids, types, label, seed):
+            continues = self._continues_word
             masked = mask_tokens(
                 ids,
                 tf.gather(is_ordinary, ids),
                 seed,
                 mask_id=tokenizer.mask_id,
                 random_ids=random_ids,
-                continues_word=(
-                    None if self._continues_word is None else tf.gather(self._continues_word, ids)
-                ),
+                continues_word=None if continues is None else tf.gather(continues, ids),
                 rate=self._rate,
             )
             inputs = {
@@ -290,10 +261,7 @@ class PretrainingBatches:
             }
             if not self.next_sentence:
                 return inputs, masked.labels
-            return inputs, {
-                "prediction_logits": masked.labels,
-                "seq_relationship_logits": label,
-            }
+            return inputs, {"prediction_logits": masked.labels, "seq_relationship_logits": label}
 
         shapes = ((None, None), (None, None), (None,), (2,))
         signature = tuple(tf.TensorSpec(shape, tf.int32) for shape in shapes)

@@ -5,20 +5,19 @@ import gzip
 import os
 import zlib
 from importlib import resources
-from pathlib import Path
 
 from tf_transformer.errors import ArgumentError, MissingFileError
 
-GZIP_MAGIC = b"\x1f\x8b"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_files(source_file, target_file):
     """Read two line-aligned files, the layout of WMT and Multi30k.
 
     Args:
-        source_file: string or path of a UTF-8 text file, one sentence per line; may be gzipped.
-        target_file: the same for the other language.
+        source_file, target_file: str or Path of UTF-8 text files, one sentence per line; may be
+            gzipped.
 
     Returns:
         List of `(source, target)` pairs of stripped strings.
@@ -29,33 +28,22 @@ def read_files(source_file, target_file):
             blank.
 
     Example:
+        >>> from pathlib import Path
         >>> _ = Path("text.en").write_text("Hi."), Path("text.fr").write_text("Salut !")
         >>> read_files("text.en", "text.fr")
         [('Hi.', 'Salut !')]
     """
-    sources = read_lines(source_file, "source_file")
-    targets = read_lines(target_file, "target_file")
-    if len(sources) != len(targets):
-        raise ArgumentError(
-            "target_file",
-            "as many lines as source_file",
-            f"{len(sources)} lines in {source_file} and {len(targets)} in {target_file}",
-            "Line n of one must translate line n of the other.",
-        )
-    return [
-        (
-            text_of(source, "source_file", source_file, number),
-            text_of(target, "target_file", target_file, number),
-        )
-        for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1)
-    ]
+    paths = source_file, target_file
+    sides = [read_lines(source_file, "source_file"), read_lines(target_file, "target_file")]
+    check_aligned(paths, [len(side) for side in sides])
+    return [pair_of_lines(lines, paths, n) for n, lines in enumerate(zip(*sides, strict=True), 1)]
 
 
 def read_tsv(path, argument="path"):
     """Read a file of lines `source<TAB>target`; further columns are ignored.
 
     Args:
-        path: string or path of a UTF-8 text file; may be gzipped.
+        path: str or Path of a UTF-8 text file; may be gzipped.
         argument: str, the name to use in errors.
 
     Returns:
@@ -67,14 +55,20 @@ def read_tsv(path, argument="path"):
             columns or a blank one among the first two.
 
     Example:
+        >>> from pathlib import Path
         >>> _ = Path("pairs.tsv").write_text("Hi.\\tSalut !\\tsaid by Tom")
         >>> read_tsv("pairs.tsv")
         [('Hi.', 'Salut !')]
     """
-    return [
-        pair_of_columns(line, argument, path, number)
-        for number, line in enumerate(read_lines(path, argument), start=1)
-    ]
+    lines = enumerate(read_lines(path, argument), start=1)
+    return [pair_of_columns(line, argument, path, number) for number, line in lines]
+
+
+def pair_of_lines(lines, paths, number):
+    """Read one line of each of two aligned files."""
+    names = "source_file", "target_file"
+    source, target = (_text(*given, number) for given in zip(lines, names, paths, strict=True))
+    return source, target
 
 
 def pair_of_columns(line, argument, path, number):
@@ -87,92 +81,93 @@ def pair_of_columns(line, argument, path, number):
             f"{len(columns)} on line {number} of {path}",
             "Write source<TAB>target.",
         )
-    source, target = (text_of(side, argument, path, number) for side in columns[:2])
+    source, target = (_text(side, argument, path, number) for side in columns[:2])
     return source, target
 
 
+def _text(side, argument, path, number):
+    """Strip a side of a pair, which must not be blank."""
+    text = side.strip()
+    if not text:
+        got = f"a blank side on line {number} of {path}"
+        raise ArgumentError(argument, "text on both sides of every pair", got, "Remove that pair.")
+    return text
+
+
+def check_aligned(paths, counts):
+    """Check that aligned files have the same number of lines."""
+    if len(set(counts)) > 1:
+        raise ArgumentError(
+            "target_file",
+            "as many lines as source_file",
+            " and ".join(f"{n:,} lines in {path}" for n, path in zip(counts, paths, strict=True)),
+            "Line n of one must translate line n of the other.",
+        )
+
+
 def read_lines(path, argument):
-    """Read the lines of one file."""
-    path = Path(path)
-    check_exists(path, argument)
-    content = path.read_bytes()
-    # By content, not by name: a gzipped file without the suffix is still read.
-    if content.startswith(GZIP_MAGIC):
-        with complete_gzip(path, argument):
-            content = gzip.decompress(content)
-    content = content.removeprefix(BYTE_ORDER_MARK)
-    if not content.strip():
+    """Read the lines of one file, at least one of which must have text."""
+    lines = list(iterate_lines(path, argument))
+    if not any(map(str.strip, lines)):
         raise ArgumentError(
             argument,
             "at least one line of text",
             f"{path}, which is empty",
             "Check that it was written completely.",
         )
-    lines = content.removesuffix(b"\n").split(b"\n")
-    return [decoded(line, argument, path, number) for number, line in enumerate(lines, start=1)]
+    return lines
+
+
+def iterate_lines(path, argument, first=1, start=0):
+    """Yield the lines of a UTF-8 file from line `first` on, which begins at byte `start`."""
+    with opened(path, argument) as file:
+        file.seek(start)
+        for number, line in enumerate(file, start=first):
+            line = line.removesuffix(b"\n")
+            if number == 1:
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                got = f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of line {number}"
+                remedy = "Convert the file to UTF-8."
+                raise ArgumentError(argument, "UTF-8", f"{got} of {path}", remedy) from error
+
+
+@contextlib.contextmanager
+def opened(path, argument):
+    """Open a file for reading bytes, unpacked if it is gzipped."""
+    if not is_gzipped(path, argument):
+        with open(path, "rb") as file:
+            yield file
+        return
+    try:
+        with gzip.open(path) as file:
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        got = f"{path}, which is damaged ({error})"
+        raise ArgumentError(argument, "a complete gzip file", got, "Download it again.") from error
+
+
+def is_gzipped(path, argument):
+    """Whether an existing file is gzipped: by content, as the suffix may be missing."""
+    if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
+        raise MissingFileError(argument, "a text file", f"no file {path}")
+    with open(path, "rb") as file:
+        return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
 
 
 def check_plain_text(path, argument):
     """Reject files that are not plain text before reading them line by line."""
-    check_exists(path, argument)
-    with open(path, "rb") as file:
-        if file.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
-            raise ArgumentError(
-                argument, "plain text", f"{path}, which is gzipped", f"Unpack it: gunzip {path}"
-            )
+    if is_gzipped(path, argument):
+        got = f"{path}, which is gzipped"
+        raise ArgumentError(argument, "plain text", got, f"Unpack it: gunzip {path}")
 
 
 def text_of_line(line, first=False):
     """Decode a raw line, replacing invalid bytes."""
-    if first:
-        line = line.removeprefix(BYTE_ORDER_MARK)
+    line = line.removeprefix(_BYTE_ORDER_MARK) if first else line
     return line.decode("utf-8", "replace").rstrip("\r\n")
-
-
-@contextlib.contextmanager
-def complete_gzip(path, argument):
-    """Name the file in the error if its gzip stream is damaged."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        raise ArgumentError(
-            argument,
-            "a complete gzip file",
-            f"{path}, which is damaged ({error})",
-            "Download it again.",
-        ) from error
-
-
-def check_exists(path, argument):
-    """Raise an error if a file does not exist."""
-    if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
-        raise MissingFileError(argument, "a text file", f"no file {path}")
-
-
-def decoded(line, argument, path, number):
-    """Decode a line of a file that must be UTF-8."""
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ArgumentError(
-            argument,
-            "UTF-8",
-            f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of line {number} of {path}",
-            "Convert the file to UTF-8.",
-        ) from error
-
-
-def text_of(side, argument, path, number):
-    """Strip a side of a pair, which must not be blank."""
-    text = side.strip()
-    if not text:
-        raise ArgumentError(
-            argument,
-            "text on both sides of every pair",
-            f"a blank side on line {number} of {path}",
-            "Remove that pair.",
-        )
-    return text
 
 
 def one_line(text):
@@ -204,10 +199,8 @@ def load_corpus(name):
         >>> load_corpus("en-zh")[0]
         ('Hi.', '嗨。')
     """
-    rows = _read_rows(name)
-    if name in _REVERSED:
-        return [(other, english) for english, other, _ in rows]
-    return [(english, other) for english, other, _ in rows]
+    pairs = [(english, other) for english, other, _ in _read_rows(name)]
+    return [pair[::-1] for pair in pairs] if name in _REVERSED else pairs
 
 
 def load_attributions(name):
@@ -220,8 +213,8 @@ def load_attributions(name):
         name: a name that `load_corpus` accepts.
 
     Returns:
-        List of strings, one for each pair of `load_corpus(name)`, in the same order. The English
-        sentence is named first, regardless of the direction.
+        List of strings in the order of `load_corpus(name)`. The English sentence is named first,
+        regardless of the direction.
 
     Raises:
         ValueError: If there is no corpus of that name.
@@ -236,10 +229,9 @@ def load_attributions(name):
 def _read_rows(name):
     stored = _REVERSED.get(name, name)
     if stored not in _FILES:
-        names = ", ".join(sorted([*_FILES, *_REVERSED]))
         raise ArgumentError(
             "name",
-            f"one of {names}",
+            f"one of {', '.join(sorted([*_FILES, *_REVERSED]))}",
             f"{name!r}",
             "Read your own corpus with read_tsv or read_files.",
         )
