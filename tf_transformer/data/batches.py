@@ -47,8 +47,7 @@ class Buckets:
     epoch e depends only on `seed` and e, so that an interrupted run can resume at any step with the
     same batches.
 
-    A subclass with a `dataset` defines `parts`, the names of a batch's parts, structured as in
-    `epoch`.
+    For `dataset`, a subclass defines `parts`: names, in the structure of a batch.
 
     Args:
         sizes: ints, the length of each row.
@@ -65,12 +64,11 @@ class Buckets:
         ValueError: If the bucket lengths do not increase.
 
     Example:
-        >>> rows = [[5, 6], [7]]
-        >>> def matrices(indices, length):
-        ...     return (np.array([rows[n] + [0] * (length - len(rows[n])) for n in indices]),)
-        >>> buckets = Buckets([2, 1], matrices, lengths=(1, 3), tokens_per_batch=3)
+        >>> rows = np.array([[5, 6], [7, 0]])
+        >>> matrices = lambda indices, length: (rows[indices, :length],)
+        >>> buckets = Buckets([2, 1], matrices, lengths=(1, 2), tokens_per_batch=2)
         >>> sorted(batch.tolist() for batch, in buckets.epoch(0))
-        [[[5, 6, 0]], [[7], [0], [0]]]
+        [[[5, 6]], [[7], [0]]]
     """
 
     def __init__(self, sizes, matrices, *, lengths, tokens_per_batch, seed=0):
@@ -103,15 +101,11 @@ class Buckets:
             yield tuple(np.pad(matrix[chosen], fill) for matrix in matrices)
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The batches of consecutive epochs, starting at any step of the first one.
+        """The `tf.data.Dataset` of what `epoch` yields in consecutive epochs.
 
         Args:
-            first_epoch: int, the epoch to start with, 0 for the first.
-            first_step: int, the number of its batches to skip.
+            first_epoch, first_step: ints, the epoch to start with and its first batch, from 0.
             epochs: int, the number of epochs; None for an infinite data set.
-
-        Returns:
-            `tf.data.Dataset` of what `epoch` yields, int32 (B, L).
         """
         import tensorflow as tf
 

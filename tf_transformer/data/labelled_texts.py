@@ -32,7 +32,7 @@ class LabelledTexts:
 
 
 def load_labelled_texts(name, archive):
-    """Read a published data set from the package that contains it.
+    """Read `LabelledTexts` of a published data set from the package that contains it.
 
     | name | content | download |
     |---|---|---|
@@ -45,9 +45,6 @@ def load_labelled_texts(name, archive):
     Args:
         name: "trec-6" or "zh-reviews".
         archive: str or Path of the downloaded file.
-
-    Returns:
-        `LabelledTexts`.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -72,14 +69,11 @@ def load_labelled_texts(name, archive):
 
 
 def read_labelled_tsv(train, validation=None, test=None):
-    """Read your own texts from lines of class, tab, text.
+    """Read `LabelledTexts` of your own, classes sorted by name, from lines of class, tab, text.
 
     Args:
         train: str or Path, UTF-8.
         validation, test: None (10 % of `train`, chosen by a hash of the text), or str or Path.
-
-    Returns:
-        `LabelledTexts` with the classes sorted by name.
 
     Raises:
         FileNotFoundError: If a file does not exist.

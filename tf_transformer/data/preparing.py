@@ -120,7 +120,7 @@ def scan_part(part, path, held_out_share, sample_share):
 
 
 def encode_part(part, path, tokenizer_path, held_out_path, count):
-    """Write the ids of a part's pairs to a TFRecord file, sorted by shard."""
+    """Write the ids of a part's pairs to a TFRecord file, sorted by shard, and its index."""
     import tensorflow as tf
 
     tokenizer, held_out = _tokenizer(tokenizer_path), _held_out(held_out_path)
@@ -134,14 +134,14 @@ def encode_part(part, path, tokenizer_path, held_out_path, count):
             shard = int(uniform("\t".join(pair)) * count)
             records[shard].append(_example(source, target))
             sizes[shard][max(len(source), len(target))] += 1
-    index = {}
-    with replacing(path) as beside, tf.io.TFRecordWriter(str(beside)) as writer:
+    index, file = {}, path.with_suffix(".tfrecord")
+    with replacing(file) as beside, tf.io.TFRecordWriter(str(beside)) as writer:
         for shard in sorted(records):
             for record in records[shard]:
                 writer.write(record)
             size = sum(len(record) + _FRAME for record in records[shard])
             index[shard] = {"bytes": size, "sizes": dict(sorted(sizes[shard].items()))}
-    _write(path.with_name(f"{path.name}.json"), index)
+    _write(path, index)
 
 
 def _example(source, target):
@@ -170,7 +170,7 @@ def prepare_pairs(
 
     The memory needed does not grow with the data. The files are read twice: first to check every
     line and to draw the held-out sets and a sample for the vocabulary, then to write ids. The same
-    call resumes after an interruption. The result does not depend on `workers`.
+    call resumes after an interruption. The result does not depend on `workers`. Returns the path.
 
     prepared.json       the manifest, for `PreparedPairs`
     tokenizer.json      the joint vocabulary
@@ -186,9 +186,6 @@ def prepare_pairs(
         validation: None, or `PairSource`, a validation set of your own.
         progress: None, or a function called with the name of the current stage, the number of
             finished parts and the number of all parts.
-
-    Returns:
-        Path of the folder.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -212,24 +209,30 @@ def prepare_pairs(
     work = folder / "unfinished"  # an interrupted call resumes from it
     with locked(folder), _pool(workers) as run:
         parts = _parts(source, work)
+        files = [(path, os.stat(path)) for part in parts if part.first == 1 for path in part.files]
         settings = {
             "source": dataclasses.asdict(source),
-            "files": [_stamp(path) for part in parts if part.first == 1 for path in part.files],
+            "files": [[path, found.st_size, found.st_mtime_ns] for path, found in files],
             "subword": subword,
             "vocab_size": vocab_size,
             "validation": validation and dataclasses.asdict(validation),
         }
         _check_settings(work / "settings.json", settings)
-        report = functools.partial(_report, run, progress or (lambda *_: None))
+        stage = functools.partial(_stage, run, progress or (lambda *_: None), work)
         try:
-            held_out = _draw(source, validation, parts, work, report)
+            scans, held_out = _draw(source, validation, parts, stage)
         except (ValueError, OSError):  # in the corrected files, lines start elsewhere
             shutil.rmtree(work)
             raise
-        for name, pairs in held_out.items():
-            _write_tsv(folder / f"{name}.tsv", pairs)
-        _train_tokenizer(subword, vocab_size, held_out, parts, work, folder / "tokenizer.json")
-        shards = _encode(parts, work, folder, report)
+        for name, held in held_out.items():
+            _write_tsv(folder / f"{name}.tsv", held)
+        pairs = itertools.chain(*held_out.values())
+        sentences = {comparable(text) for pair in pairs for text in pair}
+        _write(work / "held-out.json", sorted(sentences))
+        if not (folder / "tokenizer.json").exists():
+            texts = _sample(scans, sentences)
+            train_subwords(subword, texts, vocab_size).save(folder / "tokenizer.json")
+        shards = _encode(parts, work, folder, stage)
         del settings["files"]
         manifest = {"format": FORMAT, "version": __version__, **settings, "shards": shards}
         _write(folder / MANIFEST, manifest)
@@ -242,12 +245,9 @@ def _check_settings(path, settings):
         _write(path, settings)
     begun = _read(path)
     if begun != json.loads(json.dumps(settings)):
-        raise ArgumentError(
-            "folder",
-            f"the settings with which {path.parent.parent} was begun, {begun}",
-            settings,
-            "Use them, choose another folder, or delete this one.",
-        )
+        expected = f"the settings with which {path.parent.parent} was begun, {begun}"
+        remedy = "Use them, choose another folder, or delete this one."
+        raise ArgumentError("folder", expected, settings, remedy)
 
 
 def _parts(source, work):
@@ -260,26 +260,18 @@ def _parts(source, work):
     return cut_into_parts([(str(path),)], _LINES)
 
 
-def _stamp(path):
-    """Return values that change when the file does."""
-    found = os.stat(path)
-    return [str(path), found.st_size, found.st_mtime_ns]
-
-
-def _draw(source, validation, parts, work, report):
+def _draw(source, validation, parts, stage):
     """Scan all parts and choose the held-out sets: `{"validation": pairs, "test": pairs}`."""
     total = sum(part.lines for part in parts)
     wanted = min(_HELD_OUT, total // 50)
-    shares = (min(1.0, _DRAW_MORE * 2 * wanted / total), min(1.0, _DRAW_MORE * _SAMPLE / total))
-    paths = [work / f"scan-{part.number:05}.json" for part in parts]
-    jobs = [(part, path, *shares) for part, path in zip(parts, paths, strict=True)]
-    report("reading", scan_part, jobs, paths)
+    shares = [min(1.0, _DRAW_MORE * count / total) for count in (2 * wanted, _SAMPLE)]
+    scans = stage("reading", scan_part, parts, *shares)
     if source.corpus:
         split = split_pairs(source.load())
         found = {"validation": split.validation, "test": split.test}
     else:
-        drawn = [found for path in paths for found in _read(path)["held_out"]]
-        pairs = [tuple(pair) for _, *pair in sorted(drawn)[: 2 * wanted]]
+        drawn = sorted(found for path in scans for found in _read(path)["held_out"])
+        pairs = [tuple(pair) for _, *pair in drawn[: 2 * wanted]]
         found = {"test": pairs[:wanted]}
         found["validation"] = pairs_without(pairs[wanted:], found["test"])
     if validation is not None:
@@ -287,45 +279,35 @@ def _draw(source, validation, parts, work, report):
         found["test"] = pairs_without(found["test"], found["validation"])
     if not (found["validation"] and found["test"]):
         raise ArgumentError("data", "enough pairs for training, validation and test", total)
-    return found
+    return scans, found
 
 
-def _train_tokenizer(subword, vocab_size, held_out, parts, work, path):
-    """Learn the vocabulary from a sample, in the order of the files."""
-    sentences = {comparable(text) for pairs in held_out.values() for pair in pairs for text in pair}
-    _write(work / "held-out.json", sorted(sentences))
-    if path.exists():
-        return
-    scans = [_read(work / f"scan-{part.number:05}.json")["sample"] for part in parts]
+def _sample(scans, held_out):
+    """Return the texts that the vocabulary is learned from, in the order of the files."""
+    scans = [_read(path)["sample"] for path in scans]
     draws = sorted(draw for scan in scans for draw, *_ in scan)
     most = draws[_SAMPLE - 1] if len(draws) > _SAMPLE else 1.0
     sample = (pair for scan in scans for draw, *pair in scan if draw <= most)
-    texts = [
-        text for pair in sample if sentences.isdisjoint(map(comparable, pair)) for text in pair
-    ]
-    train_subwords(subword, texts, vocab_size).save(path)
+    kept = (pair for pair in sample if held_out.isdisjoint(map(comparable, pair)))
+    return list(itertools.chain.from_iterable(kept))
 
 
-def _encode(parts, work, folder, report):
+def _encode(parts, work, folder, stage):
     """Write the shards and return their entries for the manifest."""
-    total = sum(part.lines for part in parts)
-    count = -(-total // _PAIRS)
-    paths = [work / f"ids-{part.number:05}.tfrecord" for part in parts]
-    beside = [path.with_name(f"{path.name}.json") for path in paths]
-    fixed = folder / "tokenizer.json", work / "held-out.json", count
-    jobs = [(part, path, *fixed) for part, path in zip(parts, paths, strict=True)]
-    report("tokenizing", encode_part, jobs, beside)
-    indices = [_read(path) for path in beside]
+    count = -(-sum(part.lines for part in parts) // _PAIRS)
+    files = folder / "tokenizer.json", work / "held-out.json"
+    paths = stage("tokenizing", encode_part, parts, *files, count)
+    indices = [(path.with_suffix(".tfrecord"), _read(path)) for path in paths]
     shards = []
     for number in range(count):
         sizes, name = collections.Counter(), f"shard-{number:05}.tfrecord"
-        for index in indices:
+        for _, index in indices:
             sizes.update(index.get(str(number), {"sizes": {}})["sizes"])
         if not sizes:
             continue
         if not (folder / name).exists():
             with replacing(folder / name) as new, open(new, "wb") as shard:
-                for path, index in zip(paths, indices, strict=True):
+                for path, index in indices:
                     shard.write(_slice(path, index, number))
         sizes = dict(sorted(sizes.items(), key=lambda item: int(item[0])))
         shards.append({"name": name, "pairs": sum(sizes.values()), "sizes": sizes})
@@ -340,14 +322,16 @@ def _slice(path, index, number):
         return file.read(index.get(str(number), {"bytes": 0})["bytes"])
 
 
-def _report(run, progress, what, function, jobs, results):
-    """Run the jobs whose result is missing."""
-    missing = [job for job, result in zip(jobs, results, strict=True) if not result.exists()]
-    done = len(jobs) - len(missing)
-    progress(what, done, len(jobs))
-    for _ in run(function, missing):
+def _stage(run, progress, work, what, function, parts, *others):
+    """Run a function for each part whose result is missing; return the paths of all results."""
+    paths = [work / f"{what}-{part.number:05}.json" for part in parts]
+    missing = [job for job in zip(parts, paths, strict=True) if not job[1].exists()]
+    done = len(parts) - len(missing)
+    progress(what, done, len(parts))
+    for _ in run(function, [(*job, *others) for job in missing]):
         done += 1
-        progress(what, done, len(jobs))
+        progress(what, done, len(parts))
+    return paths
 
 
 @contextlib.contextmanager

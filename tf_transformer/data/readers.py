@@ -13,14 +13,11 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_files(source_file, target_file):
-    """Read two line-aligned files, the layout of WMT and Multi30k.
+    """Read pairs `(source, target)` of stripped strings from two aligned files, as in WMT.
 
     Args:
         source_file, target_file: str or Path of UTF-8 text files, one sentence per line; may be
             gzipped.
-
-    Returns:
-        List of `(source, target)` pairs of stripped strings.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -40,14 +37,11 @@ def read_files(source_file, target_file):
 
 
 def read_tsv(path, argument="path"):
-    """Read a file of lines `source<TAB>target`; further columns are ignored.
+    """Read pairs of stripped strings from lines `source<TAB>target`; more columns are ignored.
 
     Args:
         path: str or Path of a UTF-8 text file; may be gzipped.
         argument: str, the name to use in errors.
-
-    Returns:
-        List of `(source, target)` pairs of stripped strings.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -180,7 +174,7 @@ _REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
 
 
 def load_corpus(name):
-    """Read an included corpus of sentence pairs from Tatoeba (CC-BY 2.0 FR).
+    """Read the pairs `(source, target)` of an included corpus from Tatoeba (CC-BY 2.0 FR).
 
     Many sentences appear in several pairs with different translations: split the pairs with
     `split_pairs` to keep test sentences out of training.
@@ -188,9 +182,6 @@ def load_corpus(name):
     Args:
         name: "en-zh" (29,155 pairs), "en-fr" (25,000 short pairs), or "zh-en" or "fr-en", the same
             pairs in the other direction.
-
-    Returns:
-        List of `(source, target)` pairs of strings.
 
     Raises:
         ValueError: If there is no corpus of that name.
@@ -204,20 +195,10 @@ def load_corpus(name):
 
 
 def load_attributions(name):
-    """Read the attribution of each sentence pair of an included corpus.
+    """Read the attributions of the pairs of `load_corpus(name)`, a list of str in their order.
 
     The license requires this text wherever the sentences are redistributed; see
-    `corpora/README.md`.
-
-    Args:
-        name: a name that `load_corpus` accepts.
-
-    Returns:
-        List of strings in the order of `load_corpus(name)`. The English sentence is named first,
-        regardless of the direction.
-
-    Raises:
-        ValueError: If there is no corpus of that name.
+    `corpora/README.md`. It names the English sentence first, regardless of the direction.
 
     Example:
         >>> load_attributions("en-zh")[0]

@@ -15,12 +15,10 @@ def read_documents(paths):
     """Read BERT's pretraining format: one sentence per line, a blank line between documents.
 
     Devlin et al. 2019, `create_pretraining_data.py`. The end of a file also ends a document.
+    Returns a list of documents, each a list of stripped sentences.
 
     Args:
         paths: str or Path of a UTF-8 text file, or an iterable of them; each may be gzipped.
-
-    Returns:
-        List of documents, each a list of stripped sentences.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -165,13 +163,10 @@ class PairSource:
         return [pair for together in self.files for pair in read(*together)]
 
     def split(self, validation=None):
-        """Split the pairs into training, validation and test sets.
+        """Return a `Split`; for prepared shards, its `train` is a `PreparedPairs`.
 
         Args:
             validation: None, for a part of the data; or `PairSource`, a validation set.
-
-        Returns:
-            `Split`; for prepared shards, `train` is a `PreparedPairs`.
 
         Raises:
             ValueError: If a validation set is given for prepared shards; see also `load`.

@@ -25,7 +25,7 @@ class Split:
 
 
 def split_pairs(pairs, test_share=0.04, validation_share=0.02):
-    """Split pairs so that no sentence of one set, on either side, occurs in another.
+    """Return a `Split` of pairs in which no sentence, on either side, is in two of the sets.
 
     Pairs that share a sentence, directly or through other pairs, form a group; each group goes as a
     whole to one set, chosen by a hash of its text. Sentences that differ only in case, width
@@ -35,9 +35,6 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
     Args:
         pairs: iterable of `(source, target)` pairs of strings.
         test_share, validation_share: floats in [0, 1), the shares of the groups for these sets.
-
-    Returns:
-        A `Split` of all pairs; each list keeps their order.
 
     Raises:
         ValueError: If a share is negative, or the shares leave nothing for training.
@@ -69,15 +66,12 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
 
 
 def split_with_validation(pairs, validation):
-    """Split pairs into training and test sets, given a validation set.
+    """Return a `Split` of pairs into training and test sets, given a validation set.
 
     Like `split_pairs`, but pairs that share a sentence with the validation set are left out.
 
     Args:
         pairs, validation: lists of `(source, target)` pairs of strings.
-
-    Returns:
-        A `Split`.
 
     Example:
         >>> split = split_with_validation([("a", "b"), ("c", "d")], [("A", "another b")])
@@ -90,16 +84,13 @@ def split_with_validation(pairs, validation):
 
 
 def pairs_without(pairs, held_out):
-    """Leave out pairs that share a sentence, on either side, with a held-out set.
+    """Return the list of pairs that share no sentence, on either side, with a held-out set.
 
     For pairs that join a training set later, such as a teacher's translations. Case, width and
     whitespace are ignored, as in `split_pairs`.
 
     Args:
         pairs, held_out: iterables of `(source, target)` pairs of strings.
-
-    Returns:
-        list of the other pairs, in their order.
 
     Example:
         >>> held_out = [("Run!", "跑！")]
@@ -111,16 +102,13 @@ def pairs_without(pairs, held_out):
 
 
 def split_documents(documents, validation_share):
-    """Split documents so that no document of the validation set is in the training set.
+    """Split documents into lists `(train, validation)` that share no document.
 
     A hash of its text, without case, width and whitespace, determines the set of each document.
 
     Args:
         documents: iterable of lists of strings, the sentences of each document.
         validation_share: float in (0, 1), the share of the documents that goes to validation.
-
-    Returns:
-        `(train, validation)`, lists of documents in their order.
 
     Raises:
         ValueError: If the share is outside (0, 1), or a set is empty for lack of documents.

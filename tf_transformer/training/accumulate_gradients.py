@@ -77,13 +77,9 @@ def _weights(y, losses, parts):
     own, y, losses = [], tf.nest.flatten(y), tf.nest.flatten(losses)
     for labels, loss in zip(y, losses * len(y) if len(losses) == 1 else losses, strict=True):
         if ignore_class_of(loss) == "auto" and labels.shape.rank == 2 and labels.shape[-1] == 1:
-            raise ArgumentError(
-                "accumulate",
-                f"labels (B,) or an ignore_class of the loss, since {labels.shape} may be "
-                "classes or tokens",
-                '"auto"',
-                "Pass None or an int.",
-            )
+            may_be = f"since {labels.shape} may be classes or tokens"
+            expected = f"labels (B,) or an ignore_class of the loss, {may_be}"
+            raise ArgumentError("accumulate", expected, '"auto"', "Pass None or an int.")
         real = real_labels(labels, ignore_class_of(loss))
         real = tf.reduce_sum(tf.reshape(real, [tf.shape(real)[0], -1]), 1)
         own.append(tf.reduce_sum(tf.reshape(real, [-1, parts]), 0))  # every `parts`-th row
