@@ -43,11 +43,9 @@ class Buckets:
     """Base class of batches whose rows are padded to the first bucket length that fits.
 
     All batches of a bucket have the same shape (B, L); the last one is filled with padding rows.
-    There are thus as many shapes, and as many traced or compiled programs, as buckets. The order of
-    epoch e depends only on `seed` and e, so that an interrupted run can resume at any step with the
-    same batches.
-
-    For `dataset`, a subclass defines `parts`: names, in the structure of a batch.
+    The order of epoch e depends only on `seed` and e, so that an interrupted run can resume at any
+    step with the same batches. For `dataset`, a subclass defines `parts`: names, in the structure
+    of a batch.
 
     Args:
         sizes: ints, the length of each row.
@@ -56,9 +54,6 @@ class Buckets:
         lengths: increasing ints, the bucket lengths L.
         tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
         seed: int, seed for shuffling.
-
-    Attributes:
-        dropped: int, the number of rows that fit into no bucket.
 
     Raises:
         ValueError: If the bucket lengths do not increase.
@@ -76,7 +71,7 @@ class Buckets:
             raise ArgumentError("lengths", "increasing positive ints", lengths)
         self.seed = seed
         home = np.searchsorted(lengths, sizes)  # (rows,), index of the first L >= size
-        self.dropped = int(np.sum(home == len(lengths)))
+        self.dropped = int(np.sum(home == len(lengths)))  # rows that fit into no bucket
         self._buckets = []
         for i, length in enumerate(lengths):
             rows = np.flatnonzero(home == i)

@@ -104,12 +104,9 @@ def read_labelled_tsv(train, validation=None, test=None):
         if wanted is None:
             given[n], rest = _divided(rest, f"part {n}")
             if not given[n] or not rest:
-                raise ArgumentError(
-                    "train",
-                    f"enough different texts in {train} to hold some out",
-                    len({text for _, text in parts[0]}),
-                    "Pass validation and test files.",
-                )
+                expected = f"enough different texts in {train} to hold some out"
+                got, remedy = len({text for _, text in parts[0]}), "Pass validation and test files."
+                raise ArgumentError("train", expected, got, remedy)
     return LabelledTexts(labels, rest, *given)
 
 

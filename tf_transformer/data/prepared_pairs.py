@@ -81,11 +81,7 @@ class PreparedPairs:
         return read_tsv(self.folder / f"{name}.tsv")
 
     def read(self, number):
-        """Return the ids of shard `number`: `(sources, targets)`, lists of int32 arrays.
-
-        Raises:
-            ValueError: If the file is damaged.
-        """
+        """Return the ids of a shard, `(sources, targets)`, lists of int32 arrays."""
         import tensorflow as tf
 
         shard = self.shards[number]
@@ -156,11 +152,10 @@ class ShardedBatches:
         start_id, end_id, lengths, tokens_per_batch, seed: see `BucketedBatches`.
 
     Raises:
-        ValueError: If no pair fits; see also `BucketedBatches`.
+        ValueError: If no pair fits, or, while reading, a shard is damaged.
 
     Example:
-        >>> from tf_transformer.data import PairSource, PreparedPairs, prepare_pairs
-        >>> from pathlib import Path
+        >>> from tf_transformer.data import PairSource, prepare_pairs
         >>> _ = Path("pairs.tsv").write_text("".join(f"a {n}\\tb {n}\\n" for n in range(500)))
         >>> path = prepare_pairs(PairSource(tsv="pairs.tsv"), "prepared", vocab_size=300)
         >>> options = {"start_id": 1, "end_id": 2, "lengths": (16,), "tokens_per_batch": 64}
@@ -172,12 +167,8 @@ class ShardedBatches:
 
     def __init__(self, pairs, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
         self.pairs, self.seed = pairs, seed
-        self._settings = {
-            "start_id": start_id,
-            "end_id": end_id,
-            "lengths": lengths,
-            "tokens_per_batch": tokens_per_batch,
-        }
+        self._settings = {"start_id": start_id, "end_id": end_id, "lengths": lengths}
+        self._settings["tokens_per_batch"] = tokens_per_batch
         self._batch_sizes = [max(1, tokens_per_batch // length) for length in lengths]
         counts = np.zeros((len(pairs.shards), len(lengths) + 1), np.int64)  # the last: too long
         for shard, row in zip(pairs.shards, counts, strict=True):
@@ -193,7 +184,7 @@ class ShardedBatches:
     def shapes(self):
         """The shapes (B, L) that occur, one for each non-empty bucket."""
         sizes = zip(self._batch_sizes, self._settings["lengths"], strict=True)
-        return [shape for shape, is_used in zip(sizes, self._counts.any(0), strict=True) if is_used]
+        return list(itertools.compress(sizes, self._counts.any(0)))
 
     @property
     def steps_per_epoch(self):
@@ -205,11 +196,7 @@ class ShardedBatches:
         return (-(-self._counts // self._batch_sizes)).sum(1)
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of an epoch, see `BucketedBatches`; skipped shards are not read.
-
-        Raises:
-            ValueError: If a shard is damaged.
-        """
+        """Yield the batches of an epoch, see `BucketedBatches`; skipped shards are not read."""
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self.pairs.shards))
         steps = self._steps()[order]
         ends = np.cumsum(steps)

@@ -21,7 +21,6 @@ from tf_transformer.data.readers import (
     is_gzipped,
     iterate_lines,
     opened,
-    pair_of_columns,
     pair_of_lines,
 )
 from tf_transformer.data.split import comparable, pairs_without, split_pairs, uniform
@@ -51,27 +50,25 @@ class Part:
 
     def pairs(self):
         """Yield the pairs `(source, target)`, stripped strings."""
+        names = _names(self.files)
         sides = [
             itertools.islice(iterate_lines(path, name, self.first, start), self.lines)
-            for path, name, start in zip(*_named(self.files), self.starts, strict=True)
+            for path, name, start in zip(self.files, names, self.starts, strict=True)
         ]
         for number, lines in enumerate(zip(*sides, strict=True), start=self.first):
-            if len(lines) == 1:
-                yield pair_of_columns(*lines, "tsv", *self.files, number)
-            else:
-                yield pair_of_lines(lines, self.files, number)
+            yield pair_of_lines(lines, self.files, names, number)
 
 
-def _named(files):
-    """Return the files of a part and the arguments that name them."""
-    return files, ("tsv",) if len(files) == 1 else ("source_file", "target_file")
+def _names(files):
+    """Return the arguments that a TSV file or two aligned files came from."""
+    return ("tsv",) if len(files) == 1 else ("source_file", "target_file")
 
 
 def cut_into_parts(files, lines_per_part):
     """Cut files into parts; a file that is gzipped is a part of its own."""
     parts = []
     for together in files:
-        given = list(zip(*_named(together), strict=True))
+        given = list(zip(together, _names(together), strict=True))
         every = None if any(is_gzipped(*each) for each in given) else lines_per_part
         starts, counts = zip(*(_line_starts(*each, every) for each in given), strict=True)
         check_aligned(together, counts)

@@ -53,12 +53,10 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
         raise ArgumentError("max_tokens", "at least 2, one for each text", max_tokens)
     if len(documents) < 2 or max(map(len, documents)) < 2:
         most = max(map(len, documents), default=0)
-        raise ArgumentError(
-            "documents",
-            "at least two, and two sentences in one of them",
-            f"{len(documents)} documents of at most {most} sentences",
-            "Single sentences suffice without next sentence prediction.",
-        )
+        got = f"{len(documents)} documents of at most {most} sentences"
+        expected = "at least two, and two sentences in one of them"
+        remedy = "Single sentences suffice without next sentence prediction."
+        raise ArgumentError("documents", expected, got, remedy)
     for index, document in enumerate(documents):
         start = 0
         while start < len(document) - 1:
@@ -330,12 +328,7 @@ class PretrainingBatches:
         return len(self._plan(np.random.default_rng((self.seed, 0)))[1])
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of an epoch from a step on, not yet masked.
-
-        Yields:
-            `(ids, types, label, mask_seed)`: int32 arrays (B, L), (B, L), (B,) and (2,); for the
-            label see `sentence_pairs`.
-        """
+        """Yield `(ids, types, label, mask_seed)`, int32 (B, L), (B, L), (B,), (2,), not masked."""
         rng = np.random.default_rng((self.seed, epoch))
         examples, batches = self._plan(rng)
         order = np.resize(rng.permutation(len(batches)), self.steps_per_epoch)

@@ -30,10 +30,7 @@ def read_files(source_file, target_file):
         >>> read_files("text.en", "text.fr")
         [('Hi.', 'Salut !')]
     """
-    paths = source_file, target_file
-    sides = [read_lines(source_file, "source_file"), read_lines(target_file, "target_file")]
-    check_aligned(paths, [len(side) for side in sides])
-    return [pair_of_lines(lines, paths, n) for n, lines in enumerate(zip(*sides, strict=True), 1)]
+    return _read_pairs((source_file, target_file), ("source_file", "target_file"))
 
 
 def read_tsv(path, argument="path"):
@@ -54,61 +51,48 @@ def read_tsv(path, argument="path"):
         >>> read_tsv("pairs.tsv")
         [('Hi.', 'Salut !')]
     """
-    lines = enumerate(read_lines(path, argument), start=1)
-    return [pair_of_columns(line, argument, path, number) for number, line in lines]
+    return _read_pairs((path,), (argument,))
 
 
-def pair_of_lines(lines, paths, number):
-    """Read one line of each of two aligned files."""
-    names = "source_file", "target_file"
-    source, target = (_text(*given, number) for given in zip(lines, names, paths, strict=True))
+def _read_pairs(paths, names):
+    sides = [read_lines(*given) for given in zip(paths, names, strict=True)]
+    check_aligned(paths, [len(side) for side in sides])
+    lines = enumerate(zip(*sides, strict=True), start=1)
+    return [pair_of_lines(together, paths, names, number) for number, together in lines]
+
+
+def pair_of_lines(lines, paths, names, number):
+    """Read the pair on line `number` of a TSV file, or of two aligned files."""
+    if len(lines) == 1:
+        paths, names, lines = 2 * paths, 2 * names, lines[0].split("\t")[:2]
+        if len(lines) < 2:
+            got = f"1 on line {number} of {paths[0]}"
+            remedy = "Write source<TAB>target."
+            raise ArgumentError(names[0], "at least 2 columns separated by a tab", got, remedy)
+    source, target = (line.strip() for line in lines)
+    if not (source and target):
+        blank = 1 if source else 0
+        expected, remedy = "text on both sides of every pair", "Remove that pair."
+        got = f"a blank side on line {number} of {paths[blank]}"
+        raise ArgumentError(names[blank], expected, got, remedy)
     return source, target
-
-
-def pair_of_columns(line, argument, path, number):
-    """Read one line of a TSV file."""
-    columns = line.split("\t")
-    if len(columns) < 2:
-        raise ArgumentError(
-            argument,
-            "at least 2 columns separated by a tab",
-            f"{len(columns)} on line {number} of {path}",
-            "Write source<TAB>target.",
-        )
-    source, target = (_text(side, argument, path, number) for side in columns[:2])
-    return source, target
-
-
-def _text(side, argument, path, number):
-    """Strip a side of a pair, which must not be blank."""
-    text = side.strip()
-    if not text:
-        got = f"a blank side on line {number} of {path}"
-        raise ArgumentError(argument, "text on both sides of every pair", got, "Remove that pair.")
-    return text
 
 
 def check_aligned(paths, counts):
     """Check that aligned files have the same number of lines."""
     if len(set(counts)) > 1:
-        raise ArgumentError(
-            "target_file",
-            "as many lines as source_file",
-            " and ".join(f"{n:,} lines in {path}" for n, path in zip(counts, paths, strict=True)),
-            "Line n of one must translate line n of the other.",
-        )
+        found = zip(counts, paths, strict=True)
+        got = " and ".join(f"{count:,} lines in {path}" for count, path in found)
+        remedy = "Line n of one must translate line n of the other."
+        raise ArgumentError("target_file", "as many lines as source_file", got, remedy)
 
 
 def read_lines(path, argument):
     """Read the lines of one file, at least one of which must have text."""
     lines = list(iterate_lines(path, argument))
     if not any(map(str.strip, lines)):
-        raise ArgumentError(
-            argument,
-            "at least one line of text",
-            f"{path}, which is empty",
-            "Check that it was written completely.",
-        )
+        got, remedy = f"{path}, which is empty", "Check that it was written completely."
+        raise ArgumentError(argument, "at least one line of text", got, remedy)
     return lines
 
 
@@ -210,12 +194,9 @@ def load_attributions(name):
 def _read_rows(name):
     stored = _REVERSED.get(name, name)
     if stored not in _FILES:
-        raise ArgumentError(
-            "name",
-            f"one of {', '.join(sorted([*_FILES, *_REVERSED]))}",
-            f"{name!r}",
-            "Read your own corpus with read_tsv or read_files.",
-        )
+        expected = f"one of {', '.join(sorted([*_FILES, *_REVERSED]))}"
+        remedy = "Read your own corpus with read_tsv or read_files."
+        raise ArgumentError("name", expected, f"{name!r}", remedy)
     packed = resources.files(__package__).joinpath("corpora", _FILES[stored]).read_bytes()
     lines = gzip.decompress(packed).decode("utf-8").rstrip("\n").split("\n")
     return [line.split("\t") for line in lines]

@@ -149,12 +149,7 @@ class PairSource:
         return list(zip(_several(self.source_file), _several(self.target_file), strict=True))
 
     def load(self):
-        """Read the pairs, a list of (source, target) strings; for shards, a `PreparedPairs`.
-
-        Raises:
-            ValueError, FileNotFoundError: See `load_corpus`, `read_files`, `read_tsv` and
-                `PreparedPairs`.
-        """
+        """Read the pairs, a list of (source, target) strings; for shards, a `PreparedPairs`."""
         if self.prepared:
             return PreparedPairs(self.prepared)
         if self.corpus:

@@ -46,12 +46,9 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
         (940, 22, 39)
     """
     if test_share < 0 or validation_share < 0 or test_share + validation_share >= 1:
-        raise ArgumentError(
-            "test_share, validation_share",
-            "two shares of at least 0 with a sum below 1",
-            f"{test_share} and {validation_share}",
-            "The defaults are 0.04 and 0.02.",
-        )
+        expected = "two shares of at least 0 with a sum below 1"
+        got, remedy = f"{test_share} and {validation_share}", "The defaults are 0.04 and 0.02."
+        raise ArgumentError("test_share, validation_share", expected, got, remedy)
     pairs = list(pairs)
     split = Split(train=[], validation=[], test=[])
     for pair, group in zip(pairs, _group_names(pairs), strict=True):

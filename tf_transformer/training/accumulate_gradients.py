@@ -57,9 +57,8 @@ def accumulate_gradients(model, parts):
                 tf.fill([tf.shape(labels)[0]] + [1] * (labels.shape.rank - 1), weights[i, n])
                 for i, labels in enumerate(tf.nest.flatten(part[1]))
             ]
-            gradients = _gradients(
-                optimizer, variables, step_of_part, (*part, tf.nest.pack_sequence_as(y, own))
-            )
+            part += (tf.nest.pack_sequence_as(y, own),)
+            gradients = _gradients(optimizer, variables, step_of_part, part)
             return n + 1, [total + one for total, one in zip(sums, gradients, strict=True)]
 
         zeros = [tf.zeros(variable.shape) for variable in variables]

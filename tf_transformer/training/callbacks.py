@@ -315,10 +315,9 @@ class StopOnNaN(keras.callbacks.Callback):
         x, y, weight = keras.utils.unpack_x_y_sample_weight(again)
         start, start_step = self.checkpoint.restore(self.model)
         got = f"{got} in epoch {epoch + 1}, step {step + 1}{self._rows(epoch, step)}"
-        remedy = (
-            f"With the weights of the last checkpoint, after {start} epochs and {start_step} "
-            f"steps, {first_not_finite(self.model, x, y, weight)}"
-        )
+        place = f"after {start} epochs and {start_step} steps"
+        found = first_not_finite(self.model, x, y, weight)
+        remedy = f"With the weights of the last checkpoint, {place}, {found}"
         raise ArgumentError(name, expected, got, remedy)
 
     def _rows(self, epoch, step):

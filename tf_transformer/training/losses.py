@@ -112,11 +112,8 @@ class _MeanOverLabels(keras.metrics.Metric):
 class MaskedAccuracy(_MeanOverLabels):
     """Share of the real labels whose most likely prediction is correct; never one with NaN.
 
-    Args, call arguments and errors: see `SmoothedCrossentropy`.
-
-    Returns:
-        float32 scalar in [0, 1], over all batches since the last reset, of all `Workers`; 0 before
-        the first.
+    A float32 scalar over all batches since the last reset, of all `Workers`; 0 before the first.
+    For arguments and errors, see `SmoothedCrossentropy`.
 
     Example:
         >>> metric = MaskedAccuracy()
@@ -145,12 +142,9 @@ class TokenCrossentropy(_MeanOverLabels):
     little text count more. In a training step, this metric shares the computations of
     `SmoothedCrossentropy`.
 
-    Args, call arguments and errors: see `SmoothedCrossentropy`; here the sum is divided by the sum
-    of the weights, as in Keras's metrics.
-
-    Returns:
-        float32 scalar in nats, over all batches since the last reset, of all `Workers`; NaN before
-        the first label.
+    A float32 scalar in nats over all batches since the last reset, of all `Workers`; NaN before the
+    first label. For arguments and errors, see `SmoothedCrossentropy`; here the sum is divided by
+    the sum of the weights, as in Keras's metrics.
 
     Example:
         >>> metric = TokenCrossentropy()

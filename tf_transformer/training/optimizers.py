@@ -33,10 +33,10 @@ class FusedAdam(keras.optimizers.Adam):
 
     (Kingma and Ba 2015, end of section 2; "Attention Is All You Need", section 5.3, uses b1 = 0.9,
     b2 = 0.98, epsilon = 1e-9.) Arguments, variables, checkpoints and, up to rounding, results are
-    those of `keras.optimizers.Adam`, which `amsgrad=True` uses. Results differ if the gradient of
-    an embedding contains a row twice: here the two are summed before clipping and squaring, while
-    Keras 3.15 treats them separately. With several `Workers` or replicas, the gradients of the
-    whole batch are clipped; Keras clips them on each replica.
+    those of `keras.optimizers.Adam`, whose own code runs with `amsgrad=True`. Results differ if the
+    gradient of an embedding contains a row twice: here the two are summed before clipping and
+    squaring, while Keras 3.15 treats them separately. With several `Workers` or replicas, the
+    gradients of the whole batch are clipped; Keras clips them on each replica.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -92,12 +92,10 @@ class FusedAdam(keras.optimizers.Adam):
 def reduced(optimizer, reduce):
     """Pickle an optimizer; refuse a built one, whose moments Keras 3.15 would drop."""
     if optimizer.built:
-        raise ArgumentError(
-            "optimizer",
-            "one that is not built to copy or pickle alone",
-            f"a built {type(optimizer).__name__}, whose state belongs to the variables of a model",
-            "Copy the compiled model, or use tf.train.Checkpoint.",
-        )
+        expected = "one that is not built to copy or pickle alone"
+        got = f"a built {type(optimizer).__name__}, whose state belongs to the variables of a model"
+        remedy = "Copy the compiled model, or use tf.train.Checkpoint."
+        raise ArgumentError("optimizer", expected, got, remedy)
     return reduce()
 
 
@@ -140,10 +138,8 @@ class LayerwiseAdamW(FusedAdam):
         self._factors = [
             self.layer_decay ** (0 if depth is None else top - depth) for depth in depths
         ]
-        self._decays = [
-            0.0 if variable.path.rsplit("/", 1)[-1] in _WITHOUT_DECAY else self.decay
-            for variable in variables
-        ]
+        names = [variable.path.rsplit("/", 1)[-1] for variable in variables]
+        self._decays = [0.0 if name in _WITHOUT_DECAY else self.decay for name in names]
         super().build(variables)
 
     def update_step(self, gradient, variable, learning_rate):

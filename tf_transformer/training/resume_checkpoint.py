@@ -33,9 +33,6 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         seconds: float; a checkpoint is saved at the end of every epoch, and after a step if this
             much time has passed since the last one.
 
-    Attributes:
-        position: tuple of ints, the epoch of the next batch and its finished steps.
-
     Raises:
         ValueError: On `save`, if a weight is not finite; on `restore`, if no file is intact or they
             belong to a different model; if `keep` is below 1 or `seconds` is negative.
@@ -54,7 +51,7 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             raise ArgumentError("seconds", "at least 0", seconds)
         self.folder, self.best = Path(folder), best
         self.keep, self.seconds = keep, seconds
-        self.position = 0, 0
+        self.position = 0, 0  # epoch, number of its finished steps
         self._metrics = None  # values of an unfinished epoch
         self._saved_at = time.monotonic()
 
@@ -110,7 +107,7 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         self._saved_at = time.monotonic()
 
     def restore(self, model):
-        """Load the newest intact checkpoint into a compiled model; return its `position`."""
+        """Load the newest intact checkpoint into a compiled model; return its (epoch, step)."""
         workers = current_workers()
         if workers.is_chief:
             self._restore(model)
