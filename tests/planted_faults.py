@@ -315,7 +315,7 @@ FAULTS = [
             "tokenizers/test_tokenizer.py",
         ),
         (
-            "data/masking.py",
+            "data/pretraining.py",
             "tf.where(kind < 0.8, mask_id, tf.where(kind < 0.9, drawn, ids))",
             "tf.where(kind < 0.9, mask_id, tf.where(kind < 0.95, drawn, ids))",
             "data/test_masking.py",

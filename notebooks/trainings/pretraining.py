@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer import WordPieceTokenizer, bert, load_corpus
-from tf_transformer.data import split_documents
-from tf_transformer.data.masking import mask_tokens
+from tf_transformer.data import mask_tokens, split_documents
 
 LENGTH = 16  # tokens, with [CLS] and [SEP]
 BATCH = 64

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer import Architecture, BPETokenizer, FeedForward, LearnedPositions, load_corpus
-from tf_transformer.data.masking import mask_tokens
+from tf_transformer.data import mask_tokens
 from tf_transformer.layers import LayerNorm
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM
 from tf_transformer.training import WarmUpLinearDecay

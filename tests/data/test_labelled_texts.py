@@ -93,11 +93,11 @@ class TestOwnFiles:
     @pytest.mark.parametrize(
         "content, message",
         [
-            ("odd Seven.\n", "line 1: expected class, tab, text, got b'odd Seven.'"),
+            ("odd Seven.\n", "line 1: expected class, tab, text, got 'odd Seven.'"),
             ("odd\tSeven.\n\teven\n", "line 2: expected class, tab, text"),
             ("odd\t \n", "line 1: expected class, tab, text"),
             ("odd\tSeven.\n\n", "line 2: expected class, tab, text"),
-            (b"odd\tSeven\xff\n", "line 1: expected UTF-8"),
+            (b"odd\tSeven\xff\n", "expected UTF-8, got byte 0xff at byte 10 of line 1 of"),
             ("odd\tSeven.\n", "train: expected at least two classes"),
         ],
     )

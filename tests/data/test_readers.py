@@ -46,7 +46,7 @@ def test_missing_file_is_named(write, tmp_path):
 
 
 def test_different_line_counts_name_both(write):
-    with pytest.raises(ValueError, match="3 lines in .*a.en and 2 in .*a.fr"):
+    with pytest.raises(ValueError, match="3 lines in .*a.en and 2 lines in .*a.fr"):
         read_files(write("a.en", "a\nb\nc\n"), write("a.fr", "a\nb\n"))
 
 

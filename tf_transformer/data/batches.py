@@ -20,20 +20,7 @@ def prefetched(dataset):
 
 
 def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None, transform=None):
-    """Return the batches of consecutive epochs, starting at any step.
-
-    Args:
-        batches: object with `epoch(number, first_step)`, which yields the batches of an epoch from
-            that step on, and `steps_per_epoch`, the number of batches of a whole epoch.
-        signature: `tf.TensorSpec`s of a batch.
-        first_epoch: int, the epoch to start with.
-        first_step: int, the number of its batches to skip.
-        epochs: int or None, the number of epochs; None for an infinite data set.
-        transform: None, or a traceable function of a batch's parts, applied last.
-
-    Returns:
-        `tf.data.Dataset`.
-    """
+    """The `tf.data.Dataset` of `batches.epoch(epoch, first_step)`, `epochs` times or infinitely."""
     import tensorflow as tf
 
     def generate():
@@ -56,12 +43,9 @@ class Buckets:
     """Base class of batches whose rows are padded to the first bucket length that fits.
 
     All batches of a bucket have the same shape (B, L); the last one is filled with padding rows.
-    There are thus as many shapes, and as many traced or compiled programs, as buckets. The order of
-    epoch e depends only on `seed` and e, so that an interrupted run can resume at any step with the
-    same batches.
-
-    A subclass with a `dataset` defines `parts`, the names of a batch's parts, structured as in
-    `epoch`.
+    The order of epoch e depends only on `seed` and e, so that an interrupted run can resume at any
+    step with the same batches. For `dataset`, a subclass defines `parts`: names, in the structure
+    of a batch.
 
     Args:
         sizes: ints, the length of each row.
@@ -75,12 +59,11 @@ class Buckets:
         ValueError: If the bucket lengths do not increase.
 
     Example:
-        >>> rows = [[5, 6], [7]]
-        >>> def matrices(indices, length):
-        ...     return (np.array([rows[n] + [0] * (length - len(rows[n])) for n in indices]),)
-        >>> buckets = Buckets([2, 1], matrices, lengths=(1, 3), tokens_per_batch=3)
+        >>> rows = np.array([[5, 6], [7, 0]])
+        >>> matrices = lambda indices, length: (rows[indices, :length],)
+        >>> buckets = Buckets([2, 1], matrices, lengths=(1, 2), tokens_per_batch=2)
         >>> sorted(batch.tolist() for batch, in buckets.epoch(0))
-        [[[5, 6, 0]], [[7], [0], [0]]]
+        [[[5, 6]], [[7], [0]]]
     """
 
     def __init__(self, sizes, matrices, *, lengths, tokens_per_batch, seed=0):
@@ -88,7 +71,7 @@ class Buckets:
             raise ArgumentError("lengths", "increasing positive ints", lengths)
         self.seed = seed
         home = np.searchsorted(lengths, sizes)  # (rows,), index of the first L >= size
-        self.dropped = int(np.sum(home == len(lengths)))
+        self.dropped = int(np.sum(home == len(lengths)))  # rows that fit into no bucket
         self._buckets = []
         for i, length in enumerate(lengths):
             rows = np.flatnonzero(home == i)
@@ -107,27 +90,17 @@ class Buckets:
         return sum(-(-len(rows) // batch_size) for batch_size, rows, _ in self._buckets)
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of an epoch in its order.
-
-        Args:
-            epoch: int, 0 for the first.
-            first_step: int, the number of batches to skip.
-
-        Yields:
-            Tuples of arrays (B, L).
-        """
+        """Yield the batches of an epoch from a step on, tuples of arrays (B, L)."""
         for batch_size, _, matrices, chosen in self._batches(epoch)[first_step:]:
             fill = ((0, batch_size - len(chosen)), (0, 0))
             yield tuple(np.pad(matrix[chosen], fill) for matrix in matrices)
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """Return the batches of consecutive epochs as a `tf.data.Dataset`.
+        """The `tf.data.Dataset` of what `epoch` yields in consecutive epochs.
 
         Args:
-            first_epoch, first_step, epochs: see `epochs_dataset`.
-
-        Returns:
-            `tf.data.Dataset` of what `epoch` yields, int32 (B, L).
+            first_epoch, first_step: ints, the epoch to start with and its first batch, from 0.
+            epochs: int, the number of epochs; None for an infinite data set.
         """
         import tensorflow as tf
 
@@ -136,14 +109,7 @@ class Buckets:
         return epochs_dataset(self, signature, first_epoch, first_step, epochs)
 
     def rows(self, epoch, step):
-        """Return which rows a batch consists of.
-
-        Args:
-            epoch, step: ints, 0 for the first.
-
-        Returns:
-            int array (at most B,), indices of `sizes`.
-        """
+        """The rows of a batch, an int array (at most B,) of indices of `sizes`."""
         _, rows, _, chosen = self._batches(epoch)[step]
         return rows[chosen]
 
@@ -166,18 +132,15 @@ class BucketedBatches(Buckets):
     Args:
         sources, targets: lists of lists of int token ids, without start or end.
         start_id, end_id: int, ids added before and after.
-        lengths: increasing ints, the bucket lengths L, including the start or end token.
-        tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
-        seed: int, seed for shuffling.
+        lengths, tokens_per_batch, seed: see `Buckets`; L includes the start or end token.
 
     Raises:
         ValueError: If the numbers of sources and targets differ, the bucket lengths do not
             increase, or no pair fits.
 
     Example:
-        >>> batches = BucketedBatches(
-        ...     [[5, 6]], [[7]], start_id=1, end_id=2, lengths=(4,), tokens_per_batch=4
-        ... )
+        >>> options = {"start_id": 1, "end_id": 2, "lengths": (4,), "tokens_per_batch": 4}
+        >>> batches = BucketedBatches([[5, 6]], [[7]], **options)
         >>> (source, target_in), target_out = next(batches.epoch(0))
         >>> source.tolist(), target_in.tolist(), target_out.tolist()
         ([[5, 6, 2, 0]], [[1, 7, 0, 0]], [[7, 2, 0, 0]])
@@ -187,13 +150,9 @@ class BucketedBatches(Buckets):
 
     def __init__(self, sources, targets, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
         if len(sources) != len(targets):
-            raise ArgumentError(
-                "sources, targets",
-                "one target for each source",
-                f"{len(sources)} sources and {len(targets)} targets",
-            )
-        self.start_id = start_id
-        self.end_id = end_id
+            got = f"{len(sources)} sources and {len(targets)} targets"
+            raise ArgumentError("sources, targets", "one target for each source", got)
+        self.start_id, self.end_id = start_id, end_id
         super().__init__(
             [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)],
             lambda rows, length: self._matrices([(sources[r], targets[r]) for r in rows], length),
@@ -202,21 +161,11 @@ class BucketedBatches(Buckets):
             seed=seed,
         )
         if not self._buckets:
-            raise ArgumentError(
-                "sources, targets",
-                f"a pair of at most {lengths[-1] - 1} tokens per side",
-                f"{len(sources)} pairs, all longer",
-            )
+            expected = f"a pair of at most {lengths[-1] - 1} tokens per side"
+            raise ArgumentError("sources, targets", expected, f"{len(sources)} pairs, all longer")
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of an epoch in its order.
-
-        Args:
-            epoch, first_step: see `Buckets.epoch`.
-
-        Yields:
-            `((source, target_in), target_out)`, int32 arrays (B, L).
-        """
+        """Yield the batches `((source, target_in), target_out)` of an epoch, int32 (B, L)."""
         for source, target_in, target_out in super().epoch(epoch, first_step):
             yield (source, target_in), target_out
 
@@ -240,17 +189,14 @@ class LanguageModelBatches(Buckets):
     Args:
         documents: list of lists of int token ids, without start or end.
         start_id, end_id: int, ids added before and after.
-        lengths: increasing ints, the bucket lengths L.
-        tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
-        seed: int, seed for shuffling.
+        lengths, tokens_per_batch, seed: see `Buckets`.
 
     Raises:
         ValueError: If there are no documents or the bucket lengths do not increase.
 
     Example:
-        >>> batches = LanguageModelBatches(
-        ...     [[5, 6, 7]], start_id=1, end_id=2, lengths=(3,), tokens_per_batch=6
-        ... )
+        >>> options = {"start_id": 1, "end_id": 2, "lengths": (3,), "tokens_per_batch": 6}
+        >>> batches = LanguageModelBatches([[5, 6, 7]], **options)
         >>> ids, labels = next(batches.epoch(0))
         >>> sorted(ids.tolist()), sorted(labels.tolist())
         ([[1, 5, 6], [7, 0, 0]], [[2, 0, 0], [5, 6, 7]])
@@ -273,10 +219,7 @@ class LanguageModelBatches(Buckets):
                 row[: len(block)] = block
             return np.where(padded[:, 1:] > 0, padded[:, :-1], 0), padded[:, 1:]
 
+        sizes = [len(block) - 1 for block in blocks]
         super().__init__(
-            [len(block) - 1 for block in blocks],
-            matrices,
-            lengths=lengths,
-            tokens_per_batch=tokens_per_batch,
-            seed=seed,
+            sizes, matrices, lengths=lengths, tokens_per_batch=tokens_per_batch, seed=seed
         )

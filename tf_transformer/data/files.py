@@ -15,11 +15,8 @@ from tf_transformer.errors import ArgumentError, ExistingFileError
 
 @contextlib.contextmanager
 def replacing(path, only_with=None, size=0):
-    """Write to a temporary path next to `path`, then replace `path` with it.
-
-    The content is on the disk before the name changes, and the new name before the block ends. A
-    symbolic link is replaced, not followed.
-    """
+    """Write to a temporary path next to `path`, then replace `path`, or a link there, with it."""
+    # The content is on the disk before the name changes, and the new name before the block ends.
     path = Path(path)
     check_replaceable(path, only_with)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,12 +108,9 @@ def check_replaceable(path, only_with=None):
     if only_with is None:
         raise IsADirectoryError(f"{path}: expected a new or existing file, got a folder.")
     if any(path.iterdir()) and not (path / only_with).exists():
-        raise ExistingFileError(
-            "path",
-            f"a new folder, or one with {only_with} to replace",
-            "one with other content, which would be lost",
-            place=path,
-        )
+        expected = f"a new folder, or one with {only_with} to replace"
+        got = "one with other content, which would be lost"
+        raise ExistingFileError("path", expected, got, place=path)
 
 
 try:
@@ -129,10 +123,7 @@ _NAME = ".lock"
 
 @contextlib.contextmanager
 def locked(folder):
-    """Lock the folder of a run, so that a second process is refused.
-
-    The system releases the lock however the process ends. On Windows nothing is locked.
-    """
+    """Lock the folder of a run against a second process; a dead one's lock does not count."""
     folder = Path(folder)
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,18 +175,12 @@ def lock_file(file):
 
 
 def map_array(path):
-    """Map the array of an `.npy` file, which need not be trusted, into memory.
-
-    Pickled objects are refused, and arrays larger than the file, for which `np.load` would allocate
-    memory.
-    """
+    """Map the array of an `.npy` file, which need not be trusted, into memory."""
+    # Refuses pickled objects, and arrays larger than the file, for which `np.load` would allocate.
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
         raise
-    except (
-        Exception
-    ) as error:  # the header is parsed as Python: NumPy raises more than it documents
-        raise ArgumentError(
-            "path", "an .npy file", f"{path}, which is damaged or another kind of file: {error}"
-        ) from error
+    except Exception as error:  # the header is parsed as Python, which raises many kinds
+        got = f"{path}, which is damaged or another kind of file: {error}"
+        raise ArgumentError("path", "an .npy file", got) from error

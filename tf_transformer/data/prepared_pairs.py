@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.data.batches import BucketedBatches
-from tf_transformer.data.files import replacing
 from tf_transformer.data.readers import read_tsv
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import check_format, parse_json
@@ -43,8 +42,7 @@ class PreparedPairs:
         >>> PreparedPairs("nowhere")
         Traceback (most recent call last):
         tf_transformer.errors.MissingFileError: prepared: expected a folder that tf-transformer
-        prepare wrote, got
-        nowhere.
+        prepare wrote, got nowhere.
     """
 
     def __init__(self, folder):
@@ -79,56 +77,31 @@ class PreparedPairs:
         return {name: self.manifest[name] for name in ("subword", "vocab_size")}
 
     def held_out(self, name):
-        """Return the pairs of a held-out set.
-
-        Args:
-            name: "validation" or "test".
-
-        Returns:
-            list of (source, target) strings.
-        """
+        """The (source, target) strings of the set "validation" or "test", a list."""
         return read_tsv(self.folder / f"{name}.tsv")
 
     def read(self, number):
-        """Return the ids of a shard.
-
-        Args:
-            number: int, its index in `shards`.
-
-        Returns:
-            `(sources, targets)`, lists of int32 arrays.
-
-        Raises:
-            ValueError: If the file is damaged.
-        """
-        import numpy as np
+        """Return the ids of a shard, `(sources, targets)`, lists of int32 arrays."""
         import tensorflow as tf
 
         shard = self.shards[number]
         path = str(self.folder / shard["name"])
-        names = "source", "target"
-        features = {
-            name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in names
-        }
-        sides = {name: [] for name in names}
+        sides = {"source": [], "target": []}
+        feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
         try:
             _check_lengths(path)
             for records in tf.data.TFRecordDataset(path).batch(_AT_ONCE):
-                for name, found in tf.io.parse_example(records, features).items():
+                parsed = tf.io.parse_example(records, dict.fromkeys(sides, feature))
+                for name, found in parsed.items():
                     ids = found.values.numpy().astype(np.int32)
                     sides[name] += np.split(ids, found.row_splits.numpy()[1:-1])
             count = len(sides["source"])
             if count != shard["pairs"]:
                 raise ValueError(f"{count} pairs instead of {shard['pairs']}")
         except (ValueError, tf.errors.OpError) as error:
-            said = str(error).split("\n")[0]
-            raise ArgumentError(
-                "path",
-                "the shard that was prepared",
-                f"a damaged file ({said})",
-                "Prepare the data again.",
-                place=path,
-            ) from error
+            expected, said = "the shard that was prepared", str(error).split("\n")[0]
+            got, remedy = f"a damaged file ({said})", "Prepare the data again."
+            raise ArgumentError("path", expected, got, remedy, place=path) from error
         return sides["source"], sides["target"]
 
     def __len__(self):
@@ -151,32 +124,20 @@ def _shard(content, path):
     name, numbers = content["name"], (content["pairs"], *sizes, *sizes.values())
     counted = all(type(n) is int and n >= 0 for n in numbers) and sum(sizes.values()) == numbers[0]
     if Path(name).name != name or not counted:
-        raise ArgumentError(
-            "path",
-            "the name of a file in the folder, and numbers of pairs, for each shard",
-            f"{content!r}",
-            place=path,
-        )
+        expected = "the name of a file in the folder, and numbers of pairs, for each shard"
+        raise ArgumentError("path", expected, f"{content!r}", place=path)
     return {**content, "sizes": sizes}
 
 
 def _check_lengths(path):
-    """Raise ValueError unless the records fill the file.
-
-    TensorFlow trusts the length of a record and crashes if it cannot allocate as much memory.
-    """
+    """Raise ValueError unless the records fill the file."""
+    # TensorFlow trusts the length of a record and crashes if it cannot allocate as much memory.
     content, place = Path(path).read_bytes(), 0
     while place < len(content):
         head = content[place : place + 8]
         place += int.from_bytes(head, "little") + 16  # 8 for the length, 4 for each checksum
     if place != len(content):
         raise ValueError("a record is longer than the file")
-
-
-def write_tsv(path, pairs):
-    """Write pairs in the format of `read_tsv`."""
-    with replacing(path) as beside:
-        beside.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")
 
 
 class ShardedBatches:
@@ -191,31 +152,23 @@ class ShardedBatches:
         start_id, end_id, lengths, tokens_per_batch, seed: see `BucketedBatches`.
 
     Raises:
-        ValueError: If no pair fits; see also `BucketedBatches`.
+        ValueError: If no pair fits, or, while reading, a shard is damaged.
 
     Example:
-        >>> from tf_transformer.data import PairSource, PreparedPairs, prepare_pairs
-        >>> from pathlib import Path
+        >>> from tf_transformer.data import PairSource, prepare_pairs
         >>> _ = Path("pairs.tsv").write_text("".join(f"a {n}\\tb {n}\\n" for n in range(500)))
         >>> path = prepare_pairs(PairSource(tsv="pairs.tsv"), "prepared", vocab_size=300)
-        >>> pairs = PreparedPairs(path)
-        >>> batches = ShardedBatches(
-        ...     pairs, start_id=1, end_id=2, lengths=(16,), tokens_per_batch=64
-        ... )
+        >>> options = {"start_id": 1, "end_id": 2, "lengths": (16,), "tokens_per_batch": 64}
+        >>> batches = ShardedBatches(PreparedPairs(path), **options)
         >>> (source, target_in), target_out = next(batches.epoch(0))
-        >>> source.shape, batches.steps_per_epoch == -(-len(pairs) // 4)
-        ((4, 16), True)
+        >>> source.shape
+        (4, 16)
     """
 
     def __init__(self, pairs, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
-        self.pairs = pairs
-        self.seed = seed
-        self._settings = {
-            "start_id": start_id,
-            "end_id": end_id,
-            "lengths": lengths,
-            "tokens_per_batch": tokens_per_batch,
-        }
+        self.pairs, self.seed = pairs, seed
+        self._settings = {"start_id": start_id, "end_id": end_id, "lengths": lengths}
+        self._settings["tokens_per_batch"] = tokens_per_batch
         self._batch_sizes = [max(1, tokens_per_batch // length) for length in lengths]
         counts = np.zeros((len(pairs.shards), len(lengths) + 1), np.int64)  # the last: too long
         for shard, row in zip(pairs.shards, counts, strict=True):
@@ -224,17 +177,14 @@ class ShardedBatches:
         self.dropped = int(counts[:, -1].sum())
         self._counts = counts[:, :-1]
         if not self._counts.any():
-            raise ArgumentError(
-                "lengths",
-                f"a pair of at most {lengths[-1] - 1} tokens per side",
-                f"{len(pairs)} pairs, all longer",
-            )
+            expected = f"a pair of at most {lengths[-1] - 1} tokens per side"
+            raise ArgumentError("lengths", expected, f"{len(pairs)} pairs, all longer")
 
     @property
     def shapes(self):
         """The shapes (B, L) that occur, one for each non-empty bucket."""
         sizes = zip(self._batch_sizes, self._settings["lengths"], strict=True)
-        return [shape for shape, is_used in zip(sizes, self._counts.any(0), strict=True) if is_used]
+        return list(itertools.compress(sizes, self._counts.any(0)))
 
     @property
     def steps_per_epoch(self):
@@ -246,18 +196,7 @@ class ShardedBatches:
         return (-(-self._counts // self._batch_sizes)).sum(1)
 
     def epoch(self, epoch, first_step=0):
-        """Yield the batches of an epoch in its order.
-
-        Args:
-            epoch: int, 0 for the first.
-            first_step: int, the number of batches to skip; skipped shards are not read.
-
-        Yields:
-            `((source, target_in), target_out)`, int32 arrays (B, L).
-
-        Raises:
-            ValueError: If a shard is damaged.
-        """
+        """Yield the batches of an epoch, see `BucketedBatches`; skipped shards are not read."""
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self.pairs.shards))
         steps = self._steps()[order]
         ends = np.cumsum(steps)

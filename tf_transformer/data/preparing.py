@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
-import gzip
 import itertools
 import json
 import multiprocessing
@@ -16,22 +15,27 @@ from pathlib import Path
 
 from tf_transformer import __version__
 from tf_transformer.data.files import locked, replacing
-from tf_transformer.data.prepared_pairs import FORMAT, MANIFEST, write_tsv
+from tf_transformer.data.prepared_pairs import FORMAT, MANIFEST
 from tf_transformer.data.readers import (
-    BYTE_ORDER_MARK,
-    GZIP_MAGIC,
-    check_exists,
-    complete_gzip,
-    decoded,
-    pair_of_columns,
-    text_of,
+    check_aligned,
+    is_gzipped,
+    iterate_lines,
+    opened,
+    pair_of_lines,
 )
 from tf_transformer.data.split import comparable, pairs_without, split_pairs, uniform
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.tokenizers.subwords import SUBWORDS
 
 _BLOCK = 2**24  # bytes read at once to count lines
+_LINES = 200_000  # per part
+_AT_ONCE = 1024  # pairs tokenized at once
+_FRAME = 16  # bytes of a record in addition to its content
+_PAIRS = 100_000  # per shard, which training keeps in memory
+_HELD_OUT = 2000  # pairs in each of the test and validation sets
+_SAMPLE = 1_000_000  # pairs that the vocabulary is learned from
+_DRAW_MORE = 1.2  # margin, since a random draw may give fewer than expected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,62 +50,42 @@ class Part:
 
     def pairs(self):
         """Yield the pairs `(source, target)`, stripped strings."""
-        if len(self.files) == 1:
-            [path] = self.files
-            for number, line in self._lines(path, "tsv", self.starts[0]):
-                yield pair_of_columns(line, "tsv", path, number)
-            return
-        names = "source_file", "target_file"
-        sides = [self._lines(*given) for given in zip(self.files, names, self.starts, strict=True)]
-        for (number, source), (_, target) in zip(*sides, strict=True):
-            yield (
-                text_of(source, "source_file", self.files[0], number),
-                text_of(target, "target_file", self.files[1], number),
-            )
+        names = _names(self.files)
+        sides = [
+            itertools.islice(iterate_lines(path, name, self.first, start), self.lines)
+            for path, name, start in zip(self.files, names, self.starts, strict=True)
+        ]
+        for number, lines in enumerate(zip(*sides, strict=True), start=self.first):
+            yield pair_of_lines(lines, self.files, names, number)
 
-    def _lines(self, path, argument, start):
-        with _opened(path) as file, complete_gzip(path, argument):
-            if start:
-                file.seek(start)
-            for number, line in zip(range(self.first, self.first + self.lines), file, strict=False):
-                raw = line.removesuffix(b"\n")
-                if number == 1:
-                    raw = raw.removeprefix(BYTE_ORDER_MARK)
-                yield number, decoded(raw, argument, path, number)
+
+def _names(files):
+    """Return the arguments that a TSV file or two aligned files came from."""
+    return ("tsv",) if len(files) == 1 else ("source_file", "target_file")
 
 
 def cut_into_parts(files, lines_per_part):
-    """Cut files into parts."""
+    """Cut files into parts; a file that is gzipped is a part of its own."""
     parts = []
     for together in files:
-        names = ("tsv",) if len(together) == 1 else ("source_file", "target_file")
-        for path, name in zip(together, names, strict=True):
-            check_exists(path, name)
-        every = None if any(map(_is_gzipped, together)) else lines_per_part
-        counted = [_line_starts(*given, every) for given in zip(together, names, strict=True)]
-        lines = {path: count for path, (_, count) in zip(together, counted, strict=True)}
-        if len(set(lines.values())) > 1:
-            said = " and ".join(f"{count:,} lines in {path}" for path, count in lines.items())
-            raise ArgumentError(
-                "target_file",
-                "as many lines as source_file",
-                said,
-                "Line n of one must translate line n of the other.",
-            )
-        count = max(lines.values())
+        given = list(zip(together, _names(together), strict=True))
+        every = None if any(is_gzipped(*each) for each in given) else lines_per_part
+        starts, counts = zip(*(_line_starts(*each, every) for each in given), strict=True)
+        check_aligned(together, counts)
+        count = counts[0]
         if not count:
-            raise ArgumentError(names[0], f"at least one line of text in {together[0]}")
-        for n, starts in enumerate(zip(*(starts for starts, _ in counted), strict=True)):
+            raise ArgumentError(given[0][1], f"at least one line of text in {together[0]}")
+        for n, places in enumerate(zip(*starts, strict=True)):
             first = n * (every or 0)
             size = min(every or count, count - first)
-            parts.append(Part(len(parts), tuple(together), first + 1, size, starts))
+            parts.append(Part(len(parts), tuple(together), first + 1, size, places))
     return parts
 
 
 def _line_starts(path, argument, every):
     """Return the position of every `every`-th line, and the number of lines."""
     starts, count, position, ends = [0], 0, 0, True
-    with _opened(path) as file, complete_gzip(path, argument):
+    with opened(path, argument) as file:
         while block := file.read(_BLOCK):
             here = block.count(b"\n")
             if every and (count + here) // every > count // every:
@@ -119,19 +103,6 @@ def _line_starts(path, argument, every):
     return starts[: -(-count // every)] if every else starts, count
 
 
-def _is_gzipped(path):
-    with open(path, "rb") as file:
-        return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-
-
-def _opened(path):
-    return gzip.open(path) if _is_gzipped(path) else open(path, "rb")
-
-
-_AT_ONCE = 1024  # pairs tokenized at once
-_FRAME = 16  # bytes of a record in addition to its content
-
-
 def scan_part(part, path, held_out_share, sample_share):
     """Check every line of a part; draw a sample and candidates for the held-out sets."""
     found = {"held_out": [], "sample": []}
@@ -142,12 +113,11 @@ def scan_part(part, path, held_out_share, sample_share):
         draw = uniform(f"sample\t{source}\t{target}") if sample_share < 1 else 0.0
         if draw < sample_share:
             found["sample"].append([draw, source, target])
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(found), "utf-8")
+    _write(path, found)
 
 
 def encode_part(part, path, tokenizer_path, held_out_path, count):
-    """Write the ids of a part's pairs to a TFRecord file, sorted by shard."""
+    """Write the ids of a part's pairs to a TFRecord file, sorted by shard, and its index."""
     import tensorflow as tf
 
     tokenizer, held_out = _tokenizer(tokenizer_path), _held_out(held_out_path)
@@ -161,51 +131,33 @@ def encode_part(part, path, tokenizer_path, held_out_path, count):
             shard = int(uniform("\t".join(pair)) * count)
             records[shard].append(_example(source, target))
             sizes[shard][max(len(source), len(target))] += 1
-    index = {}
-    with replacing(path) as beside, tf.io.TFRecordWriter(str(beside)) as writer:
+    index, file = {}, path.with_suffix(".tfrecord")
+    with replacing(file) as beside, tf.io.TFRecordWriter(str(beside)) as writer:
         for shard in sorted(records):
             for record in records[shard]:
                 writer.write(record)
-            index[shard] = {
-                "bytes": sum(len(record) + _FRAME for record in records[shard]),
-                "pairs": len(records[shard]),
-                "sizes": dict(sorted(sizes[shard].items())),
-            }
-    with replacing(path.with_name(f"{path.name}.json")) as beside:
-        beside.write_text(json.dumps(index), "utf-8")
+            size = sum(len(record) + _FRAME for record in records[shard])
+            index[shard] = {"bytes": size, "sizes": dict(sorted(sizes[shard].items()))}
+    _write(path, index)
 
 
 def _example(source, target):
     import tensorflow as tf
 
-    lists = {"source": source, "target": target}
-    features = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-        for name, ids in lists.items()
-    }
-    example = tf.train.Example(features=tf.train.Features(feature=features))
-    return example.SerializeToString(deterministic=True)
+    def feature(ids):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+
+    features = tf.train.Features(feature={"source": feature(source), "target": feature(target)})
+    return tf.train.Example(features=features).SerializeToString(deterministic=True)
 
 
 # Cached because a process of the pool encodes many parts.
-
-
-@functools.cache
-def _tokenizer(path):
-    return Tokenizer.load(path)
+_tokenizer = functools.cache(Tokenizer.load)
 
 
 @functools.cache
 def _held_out(path):
-    return frozenset(json.loads(path.read_text("utf-8")))
-
-
-WORK = "unfinished"  # the folder from which an interrupted call resumes
-_LINES = 200_000  # per part
-_PAIRS = 100_000  # per shard, which training keeps in memory
-_HELD_OUT = 2000  # pairs in each of the test and validation sets
-_SAMPLE = 1_000_000  # pairs that the vocabulary is learned from
-_DRAW_MORE = 1.2  # margin, since a random draw may give fewer than expected
+    return frozenset(_read(path))
 
 
 def prepare_pairs(
@@ -215,7 +167,7 @@ def prepare_pairs(
 
     The memory needed does not grow with the data. The files are read twice: first to check every
     line and to draw the held-out sets and a sample for the vocabulary, then to write ids. The same
-    call resumes after an interruption. The result does not depend on `workers`.
+    call resumes after an interruption. The result does not depend on `workers`. Returns the path.
 
     prepared.json       the manifest, for `PreparedPairs`
     tokenizer.json      the joint vocabulary
@@ -227,14 +179,10 @@ def prepare_pairs(
             50th of the pairs, at most 2,000, is held out for each.
         folder: str or Path, the folder to write.
         subword: str, "bpe", "wordpiece" or "unigram".
-        vocab_size: int, the number of ids.
+        vocab_size, workers: ints, the number of ids and of parallel processes.
         validation: None, or `PairSource`, a validation set of your own.
-        workers: int, the number of parallel processes.
         progress: None, or a function called with the name of the current stage, the number of
             finished parts and the number of all parts.
-
-    Returns:
-        Path of the folder.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -250,53 +198,53 @@ def prepare_pairs(
         ['prepared.json', 'shard-00000.tfrecord']
     """
     folder = Path(folder)
-    if subword not in SUBWORDS:
-        raise ArgumentError("subword", f"one of {', '.join(SUBWORDS)}", f"{subword!r}")
+    check_choice("subword", subword, SUBWORDS)
     if workers < 1:
         raise ArgumentError("workers", "at least 1", workers)
     if (folder / MANIFEST).exists():
         raise ArgumentError("folder", "a new folder", f"{folder}, which is prepared already")
-    work = folder / WORK
+    work = folder / "unfinished"  # an interrupted call resumes from it
     with locked(folder), _pool(workers) as run:
         parts = _parts(source, work)
+        files = [(path, os.stat(path)) for part in parts if part.first == 1 for path in part.files]
         settings = {
             "source": dataclasses.asdict(source),
-            "files": [_stamp(path) for part in parts if part.first == 1 for path in part.files],
+            "files": [[path, found.st_size, found.st_mtime_ns] for path, found in files],
             "subword": subword,
             "vocab_size": vocab_size,
             "validation": validation and dataclasses.asdict(validation),
         }
         _check_settings(work / "settings.json", settings)
-        report = functools.partial(_report, run, progress or (lambda *_: None))
+        stage = functools.partial(_stage, run, progress or (lambda *_: None), work)
         try:
-            held_out = _draw(source, validation, parts, work, report)
+            scans, held_out = _draw(source, validation, parts, stage)
         except (ValueError, OSError):  # in the corrected files, lines start elsewhere
             shutil.rmtree(work)
             raise
-        for name, pairs in held_out.items():
-            write_tsv(folder / f"{name}.tsv", pairs)
-        _train_tokenizer(subword, vocab_size, held_out, parts, work, folder / "tokenizer.json")
-        shards = _encode(parts, work, folder, report)
+        for name, held in held_out.items():
+            _write_tsv(folder / f"{name}.tsv", held)
+        pairs = itertools.chain(*held_out.values())
+        sentences = {comparable(text) for pair in pairs for text in pair}
+        _write(work / "held-out.json", sorted(sentences))
+        if not (folder / "tokenizer.json").exists():
+            texts = _sample(scans, sentences)
+            train_subwords(subword, texts, vocab_size).save(folder / "tokenizer.json")
+        shards = _encode(parts, work, folder, stage)
         del settings["files"]
         manifest = {"format": FORMAT, "version": __version__, **settings, "shards": shards}
-        with replacing(folder / MANIFEST) as beside:
-            beside.write_text(json.dumps(manifest) + "\n", "utf-8")
+        _write(folder / MANIFEST, manifest)
         shutil.rmtree(work)
     return folder
 
 
 def _check_settings(path, settings):
     if not path.exists():
-        with replacing(path) as beside:
-            beside.write_text(json.dumps(settings), "utf-8")
-    begun = json.loads(path.read_text("utf-8"))
+        _write(path, settings)
+    begun = _read(path)
     if begun != json.loads(json.dumps(settings)):
-        raise ArgumentError(
-            "folder",
-            f"the settings with which {path.parent.parent} was begun, {begun}",
-            settings,
-            "Use them, choose another folder, or delete this one.",
-        )
+        expected = f"the settings with which {path.parent.parent} was begun, {begun}"
+        remedy = "Use them, choose another folder, or delete this one."
+        raise ArgumentError("folder", expected, settings, remedy)
 
 
 def _parts(source, work):
@@ -305,30 +253,22 @@ def _parts(source, work):
         return cut_into_parts(source.files, _LINES)
     pairs, path = source.load(), work / "corpus.tsv"
     if not path.exists():
-        write_tsv(path, pairs)
+        _write_tsv(path, pairs)
     return cut_into_parts([(str(path),)], _LINES)
 
 
-def _stamp(path):
-    """Return values that change when the file does."""
-    found = os.stat(path)
-    return [str(path), found.st_size, found.st_mtime_ns]
-
-
-def _draw(source, validation, parts, work, report):
+def _draw(source, validation, parts, stage):
     """Scan all parts and choose the held-out sets: `{"validation": pairs, "test": pairs}`."""
     total = sum(part.lines for part in parts)
     wanted = min(_HELD_OUT, total // 50)
-    shares = (min(1.0, _DRAW_MORE * 2 * wanted / total), min(1.0, _DRAW_MORE * _SAMPLE / total))
-    paths = [work / f"scan-{part.number:05}.json" for part in parts]
-    jobs = [(part, path, *shares) for part, path in zip(parts, paths, strict=True)]
-    report("reading", scan_part, jobs, paths)
+    shares = [min(1.0, _DRAW_MORE * count / total) for count in (2 * wanted, _SAMPLE)]
+    scans = stage("reading", scan_part, parts, *shares)
     if source.corpus:
         split = split_pairs(source.load())
         found = {"validation": split.validation, "test": split.test}
     else:
-        drawn = [found for path in paths for found in _read(path)["held_out"]]
-        pairs = [tuple(pair) for _, *pair in sorted(drawn)[: 2 * wanted]]
+        drawn = sorted(found for path in scans for found in _read(path)["held_out"])
+        pairs = [tuple(pair) for _, *pair in drawn[: 2 * wanted]]
         found = {"test": pairs[:wanted]}
         found["validation"] = pairs_without(pairs[wanted:], found["test"])
     if validation is not None:
@@ -336,71 +276,59 @@ def _draw(source, validation, parts, work, report):
         found["test"] = pairs_without(found["test"], found["validation"])
     if not (found["validation"] and found["test"]):
         raise ArgumentError("data", "enough pairs for training, validation and test", total)
-    return found
+    return scans, found
 
 
-def _train_tokenizer(subword, vocab_size, held_out, parts, work, path):
-    """Learn the vocabulary from a sample, in the order of the files."""
-    sentences = {comparable(text) for pairs in held_out.values() for pair in pairs for text in pair}
-    with replacing(work / "held-out.json") as beside:
-        beside.write_text(json.dumps(sorted(sentences)), "utf-8")
-    if path.exists():
-        return
-    scans = [_read(work / f"scan-{part.number:05}.json")["sample"] for part in parts]
+def _sample(scans, held_out):
+    """Return the texts that the vocabulary is learned from, in the order of the files."""
+    scans = [_read(path)["sample"] for path in scans]
     draws = sorted(draw for scan in scans for draw, *_ in scan)
     most = draws[_SAMPLE - 1] if len(draws) > _SAMPLE else 1.0
     sample = (pair for scan in scans for draw, *pair in scan if draw <= most)
-    texts = [
-        text for pair in sample if sentences.isdisjoint(map(comparable, pair)) for text in pair
-    ]
-    train_subwords(subword, texts, vocab_size).save(path)
+    kept = (pair for pair in sample if held_out.isdisjoint(map(comparable, pair)))
+    return list(itertools.chain.from_iterable(kept))
 
 
-def _encode(parts, work, folder, report):
+def _encode(parts, work, folder, stage):
     """Write the shards and return their entries for the manifest."""
-    total = sum(part.lines for part in parts)
-    count = -(-total // _PAIRS)
-    paths = [work / f"ids-{part.number:05}.tfrecord" for part in parts]
-    beside = [path.with_name(f"{path.name}.json") for path in paths]
-    fixed = folder / "tokenizer.json", work / "held-out.json", count
-    jobs = [(part, path, *fixed) for part, path in zip(parts, paths, strict=True)]
-    report("tokenizing", encode_part, jobs, beside)
-    indices = [_read(path) for path in beside]
+    count = -(-sum(part.lines for part in parts) // _PAIRS)
+    files = folder / "tokenizer.json", work / "held-out.json"
+    paths = stage("tokenizing", encode_part, parts, *files, count)
+    indices = [(path.with_suffix(".tfrecord"), _read(path)) for path in paths]
     shards = []
     for number in range(count):
-        slices = [(path, index, str(number)) for path, index in zip(paths, indices, strict=True)]
-        sizes, pairs, name = {}, 0, f"shard-{number:05}.tfrecord"
-        for _, index, key in slices:
-            pairs += index.get(key, {}).get("pairs", 0)
-            for size, rows in index.get(key, {}).get("sizes", {}).items():
-                sizes[size] = sizes.get(size, 0) + rows
-        if not pairs:
+        sizes, name = collections.Counter(), f"shard-{number:05}.tfrecord"
+        for _, index in indices:
+            sizes.update(index.get(str(number), {"sizes": {}})["sizes"])
+        if not sizes:
             continue
         if not (folder / name).exists():
             with replacing(folder / name) as new, open(new, "wb") as shard:
-                for given in slices:
-                    shard.write(_slice(*given))
+                for path, index in indices:
+                    shard.write(_slice(path, index, number))
         sizes = dict(sorted(sizes.items(), key=lambda item: int(item[0])))
-        shards.append({"name": name, "pairs": pairs, "sizes": sizes})
+        shards.append({"name": name, "pairs": sum(sizes.values()), "sizes": sizes})
     return shards
 
 
-def _slice(path, index, key):
+def _slice(path, index, number):
     """Return the bytes of a shard from the file of a part, which is sorted by shard."""
-    start = sum(found["bytes"] for other, found in index.items() if int(other) < int(key))
+    start = sum(found["bytes"] for shard, found in index.items() if int(shard) < number)
     with open(path, "rb") as file:
         file.seek(start)
-        return file.read(index.get(key, {}).get("bytes", 0))
+        return file.read(index.get(str(number), {"bytes": 0})["bytes"])
 
 
-def _report(run, progress, what, function, jobs, results):
-    """Run the jobs whose result is missing."""
-    missing = [job for job, result in zip(jobs, results, strict=True) if not result.exists()]
-    done = len(jobs) - len(missing)
-    progress(what, done, len(jobs))
-    for _ in run(function, missing):
+def _stage(run, progress, work, what, function, parts, *others):
+    """Run a function for each part whose result is missing; return the paths of all results."""
+    paths = [work / f"{what}-{part.number:05}.json" for part in parts]
+    missing = [job for job in zip(parts, paths, strict=True) if not job[1].exists()]
+    done = len(parts) - len(missing)
+    progress(what, done, len(parts))
+    for _ in run(function, [(*job, *others) for job in missing]):
         done += 1
-        progress(what, done, len(jobs))
+        progress(what, done, len(parts))
+    return paths
 
 
 @contextlib.contextmanager
@@ -438,5 +366,15 @@ def _start():
     os.close(saved)
 
 
+def _write(path, content):
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(content) + "\n", "utf-8")
+
+
 def _read(path):
     return json.loads(path.read_text("utf-8"))
+
+
+def _write_tsv(path, pairs):
+    with replacing(path) as beside:
+        beside.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")

@@ -5,23 +5,19 @@ import gzip
 import os
 import zlib
 from importlib import resources
-from pathlib import Path
 
 from tf_transformer.errors import ArgumentError, MissingFileError
 
-GZIP_MAGIC = b"\x1f\x8b"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_files(source_file, target_file):
-    """Read two line-aligned files, the layout of WMT and Multi30k.
+    """Read pairs `(source, target)` of stripped strings from two aligned files, as in WMT.
 
     Args:
-        source_file: string or path of a UTF-8 text file, one sentence per line; may be gzipped.
-        target_file: the same for the other language.
-
-    Returns:
-        List of `(source, target)` pairs of stripped strings.
+        source_file, target_file: str or Path of UTF-8 text files, one sentence per line; may be
+            gzipped.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -29,37 +25,20 @@ def read_files(source_file, target_file):
             blank.
 
     Example:
+        >>> from pathlib import Path
         >>> _ = Path("text.en").write_text("Hi."), Path("text.fr").write_text("Salut !")
         >>> read_files("text.en", "text.fr")
         [('Hi.', 'Salut !')]
     """
-    sources = read_lines(source_file, "source_file")
-    targets = read_lines(target_file, "target_file")
-    if len(sources) != len(targets):
-        raise ArgumentError(
-            "target_file",
-            "as many lines as source_file",
-            f"{len(sources)} lines in {source_file} and {len(targets)} in {target_file}",
-            "Line n of one must translate line n of the other.",
-        )
-    return [
-        (
-            text_of(source, "source_file", source_file, number),
-            text_of(target, "target_file", target_file, number),
-        )
-        for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1)
-    ]
+    return _read_pairs((source_file, target_file), ("source_file", "target_file"))
 
 
 def read_tsv(path, argument="path"):
-    """Read a file of lines `source<TAB>target`; further columns are ignored.
+    """Read pairs of stripped strings from lines `source<TAB>target`; more columns are ignored.
 
     Args:
-        path: string or path of a UTF-8 text file; may be gzipped.
+        path: str or Path of a UTF-8 text file; may be gzipped.
         argument: str, the name to use in errors.
-
-    Returns:
-        List of `(source, target)` pairs of stripped strings.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -67,112 +46,106 @@ def read_tsv(path, argument="path"):
             columns or a blank one among the first two.
 
     Example:
+        >>> from pathlib import Path
         >>> _ = Path("pairs.tsv").write_text("Hi.\\tSalut !\\tsaid by Tom")
         >>> read_tsv("pairs.tsv")
         [('Hi.', 'Salut !')]
     """
-    return [
-        pair_of_columns(line, argument, path, number)
-        for number, line in enumerate(read_lines(path, argument), start=1)
-    ]
+    return _read_pairs((path,), (argument,))
 
 
-def pair_of_columns(line, argument, path, number):
-    """Read one line of a TSV file."""
-    columns = line.split("\t")
-    if len(columns) < 2:
-        raise ArgumentError(
-            argument,
-            "at least 2 columns separated by a tab",
-            f"{len(columns)} on line {number} of {path}",
-            "Write source<TAB>target.",
-        )
-    source, target = (text_of(side, argument, path, number) for side in columns[:2])
+def _read_pairs(paths, names):
+    sides = [read_lines(*given) for given in zip(paths, names, strict=True)]
+    check_aligned(paths, [len(side) for side in sides])
+    lines = enumerate(zip(*sides, strict=True), start=1)
+    return [pair_of_lines(together, paths, names, number) for number, together in lines]
+
+
+def pair_of_lines(lines, paths, names, number):
+    """Read the pair on line `number` of a TSV file, or of two aligned files."""
+    if len(lines) == 1:
+        paths, names, lines = 2 * paths, 2 * names, lines[0].split("\t")[:2]
+        if len(lines) < 2:
+            got = f"1 on line {number} of {paths[0]}"
+            remedy = "Write source<TAB>target."
+            raise ArgumentError(names[0], "at least 2 columns separated by a tab", got, remedy)
+    source, target = (line.strip() for line in lines)
+    if not (source and target):
+        blank = 1 if source else 0
+        expected, remedy = "text on both sides of every pair", "Remove that pair."
+        got = f"a blank side on line {number} of {paths[blank]}"
+        raise ArgumentError(names[blank], expected, got, remedy)
     return source, target
 
 
+def check_aligned(paths, counts):
+    """Check that aligned files have the same number of lines."""
+    if len(set(counts)) > 1:
+        found = zip(counts, paths, strict=True)
+        got = " and ".join(f"{count:,} lines in {path}" for count, path in found)
+        remedy = "Line n of one must translate line n of the other."
+        raise ArgumentError("target_file", "as many lines as source_file", got, remedy)
+
+
 def read_lines(path, argument):
-    """Read the lines of one file."""
-    path = Path(path)
-    check_exists(path, argument)
-    content = path.read_bytes()
-    # By content, not by name: a gzipped file without the suffix is still read.
-    if content.startswith(GZIP_MAGIC):
-        with complete_gzip(path, argument):
-            content = gzip.decompress(content)
-    content = content.removeprefix(BYTE_ORDER_MARK)
-    if not content.strip():
-        raise ArgumentError(
-            argument,
-            "at least one line of text",
-            f"{path}, which is empty",
-            "Check that it was written completely.",
-        )
-    lines = content.removesuffix(b"\n").split(b"\n")
-    return [decoded(line, argument, path, number) for number, line in enumerate(lines, start=1)]
+    """Read the lines of one file, at least one of which must have text."""
+    lines = list(iterate_lines(path, argument))
+    if not any(map(str.strip, lines)):
+        got, remedy = f"{path}, which is empty", "Check that it was written completely."
+        raise ArgumentError(argument, "at least one line of text", got, remedy)
+    return lines
+
+
+def iterate_lines(path, argument, first=1, start=0):
+    """Yield the lines of a UTF-8 file from line `first` on, which begins at byte `start`."""
+    with opened(path, argument) as file:
+        file.seek(start)
+        for number, line in enumerate(file, start=first):
+            line = line.removesuffix(b"\n")
+            if number == 1:
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                got = f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of line {number}"
+                remedy = "Convert the file to UTF-8."
+                raise ArgumentError(argument, "UTF-8", f"{got} of {path}", remedy) from error
+
+
+@contextlib.contextmanager
+def opened(path, argument):
+    """Open a file for reading bytes, unpacked if it is gzipped."""
+    if not is_gzipped(path, argument):
+        with open(path, "rb") as file:
+            yield file
+        return
+    try:
+        with gzip.open(path) as file:
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        got = f"{path}, which is damaged ({error})"
+        raise ArgumentError(argument, "a complete gzip file", got, "Download it again.") from error
+
+
+def is_gzipped(path, argument):
+    """Whether an existing file is gzipped: by content, as the suffix may be missing."""
+    if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
+        raise MissingFileError(argument, "a text file", f"no file {path}")
+    with open(path, "rb") as file:
+        return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
 
 
 def check_plain_text(path, argument):
     """Reject files that are not plain text before reading them line by line."""
-    check_exists(path, argument)
-    with open(path, "rb") as file:
-        if file.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
-            raise ArgumentError(
-                argument, "plain text", f"{path}, which is gzipped", f"Unpack it: gunzip {path}"
-            )
+    if is_gzipped(path, argument):
+        got = f"{path}, which is gzipped"
+        raise ArgumentError(argument, "plain text", got, f"Unpack it: gunzip {path}")
 
 
 def text_of_line(line, first=False):
     """Decode a raw line, replacing invalid bytes."""
-    if first:
-        line = line.removeprefix(BYTE_ORDER_MARK)
+    line = line.removeprefix(_BYTE_ORDER_MARK) if first else line
     return line.decode("utf-8", "replace").rstrip("\r\n")
-
-
-@contextlib.contextmanager
-def complete_gzip(path, argument):
-    """Name the file in the error if its gzip stream is damaged."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        raise ArgumentError(
-            argument,
-            "a complete gzip file",
-            f"{path}, which is damaged ({error})",
-            "Download it again.",
-        ) from error
-
-
-def check_exists(path, argument):
-    """Raise an error if a file does not exist."""
-    if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
-        raise MissingFileError(argument, "a text file", f"no file {path}")
-
-
-def decoded(line, argument, path, number):
-    """Decode a line of a file that must be UTF-8."""
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ArgumentError(
-            argument,
-            "UTF-8",
-            f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of line {number} of {path}",
-            "Convert the file to UTF-8.",
-        ) from error
-
-
-def text_of(side, argument, path, number):
-    """Strip a side of a pair, which must not be blank."""
-    text = side.strip()
-    if not text:
-        raise ArgumentError(
-            argument,
-            "text on both sides of every pair",
-            f"a blank side on line {number} of {path}",
-            "Remove that pair.",
-        )
-    return text
 
 
 def one_line(text):
@@ -185,7 +158,7 @@ _REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
 
 
 def load_corpus(name):
-    """Read an included corpus of sentence pairs from Tatoeba (CC-BY 2.0 FR).
+    """Read the pairs `(source, target)` of an included corpus from Tatoeba (CC-BY 2.0 FR).
 
     Many sentences appear in several pairs with different translations: split the pairs with
     `split_pairs` to keep test sentences out of training.
@@ -194,9 +167,6 @@ def load_corpus(name):
         name: "en-zh" (29,155 pairs), "en-fr" (25,000 short pairs), or "zh-en" or "fr-en", the same
             pairs in the other direction.
 
-    Returns:
-        List of `(source, target)` pairs of strings.
-
     Raises:
         ValueError: If there is no corpus of that name.
 
@@ -204,27 +174,15 @@ def load_corpus(name):
         >>> load_corpus("en-zh")[0]
         ('Hi.', '嗨。')
     """
-    rows = _read_rows(name)
-    if name in _REVERSED:
-        return [(other, english) for english, other, _ in rows]
-    return [(english, other) for english, other, _ in rows]
+    pairs = [(english, other) for english, other, _ in _read_rows(name)]
+    return [pair[::-1] for pair in pairs] if name in _REVERSED else pairs
 
 
 def load_attributions(name):
-    """Read the attribution of each sentence pair of an included corpus.
+    """Read the attributions of the pairs of `load_corpus(name)`, a list of str in their order.
 
     The license requires this text wherever the sentences are redistributed; see
-    `corpora/README.md`.
-
-    Args:
-        name: a name that `load_corpus` accepts.
-
-    Returns:
-        List of strings, one for each pair of `load_corpus(name)`, in the same order. The English
-        sentence is named first, regardless of the direction.
-
-    Raises:
-        ValueError: If there is no corpus of that name.
+    `corpora/README.md`. It names the English sentence first, regardless of the direction.
 
     Example:
         >>> load_attributions("en-zh")[0]
@@ -236,13 +194,9 @@ def load_attributions(name):
 def _read_rows(name):
     stored = _REVERSED.get(name, name)
     if stored not in _FILES:
-        names = ", ".join(sorted([*_FILES, *_REVERSED]))
-        raise ArgumentError(
-            "name",
-            f"one of {names}",
-            f"{name!r}",
-            "Read your own corpus with read_tsv or read_files.",
-        )
+        expected = f"one of {', '.join(sorted([*_FILES, *_REVERSED]))}"
+        remedy = "Read your own corpus with read_tsv or read_files."
+        raise ArgumentError("name", expected, f"{name!r}", remedy)
     packed = resources.files(__package__).joinpath("corpora", _FILES[stored]).read_bytes()
     lines = gzip.decompress(packed).decode("utf-8").rstrip("\n").split("\n")
     return [line.split("\t") for line in lines]

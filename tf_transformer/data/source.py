@@ -14,14 +14,11 @@ from tf_transformer.errors import ArgumentError
 def read_documents(paths):
     """Read BERT's pretraining format: one sentence per line, a blank line between documents.
 
-    Devlin et al. 2019, in the authors' `create_pretraining_data.py`. The end of a file also ends a
-    document.
+    Devlin et al. 2019, `create_pretraining_data.py`. The end of a file also ends a document.
+    Returns a list of documents, each a list of stripped sentences.
 
     Args:
-        paths: string or path of a UTF-8 text file, or an iterable of them; each may be gzipped.
-
-    Returns:
-        List of documents, each a list of stripped sentences.
+        paths: str or Path of a UTF-8 text file, or an iterable of them; each may be gzipped.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -68,11 +65,8 @@ class TextSource:
             raise ArgumentError("files", "a tuple of file names", f"{self.files!r}")
         object.__setattr__(self, "files", tuple(map(str, self.files)))
         if (self.corpus is None) == (not self.files):
-            raise ArgumentError(
-                "data",
-                "either a corpus or text files",
-                f"corpus {self.corpus} and {len(self.files)} files",
-            )
+            got = f"corpus {self.corpus} and {len(self.files)} files"
+            raise ArgumentError("data", "either a corpus or text files", got)
 
     @property
     def name(self):
@@ -80,20 +74,13 @@ class TextSource:
         return self.corpus.split("-")[0] if self.corpus else Path(self.files[0]).name.split(".")[0]
 
     def load(self):
-        """Read the documents.
-
-        Returns:
-            List of lists of strings, the sentences of each document.
-
-        Raises:
-            ValueError, FileNotFoundError: See `load_corpus` and `read_documents`.
-        """
+        """Read the documents, lists of sentences; see `load_corpus` and `read_documents`."""
         if self.corpus:
             return [[text] for text in dict.fromkeys(side for side, _ in load_corpus(self.corpus))]
         return read_documents(self.files)
 
     def with_paths(self, change):
-        """Return the same source with other paths; see `PairSource.with_paths`."""
+        """Return the same source with `change(path)`, str to str, for each path."""
         return dataclasses.replace(self, files=tuple(map(change, self.files)))
 
 
@@ -128,25 +115,17 @@ class PairSource:
         for name in _FILES:
             object.__setattr__(self, name, _one_or_several(getattr(self, name)))
         if (self.source_file is None) != (self.target_file is None):
-            raise ArgumentError(
-                "source_file, target_file",
-                "both or neither",
-                f"{self.source_file} and {self.target_file}",
-            )
-        if len(_several(self.source_file)) != len(_several(self.target_file)):
-            raise ArgumentError(
-                "source_file, target_file",
-                "as many target files as source files",
-                f"{len(_several(self.source_file))} and {len(_several(self.target_file))}",
-            )
+            got = f"{self.source_file} and {self.target_file}"
+            raise ArgumentError("source_file, target_file", "both or neither", got)
+        sources, targets = len(_several(self.source_file)), len(_several(self.target_file))
+        if sources != targets:
+            expected, got = "as many target files as source files", f"{sources} and {targets}"
+            raise ArgumentError("source_file, target_file", expected, got)
         choices = self.corpus, self.source_file, self.tsv, self.prepared
-        given = [x for x in choices if x is not None]
-        if len(given) != 1:
-            raise ArgumentError(
-                "data",
-                "one of corpus, source_file with target_file, tsv, or prepared",
-                f"{len(given)} of them",
-            )
+        given = sum(choice is not None for choice in choices)
+        if given != 1:
+            expected = "one of corpus, source_file with target_file, tsv, or prepared"
+            raise ArgumentError("data", expected, f"{given} of them")
 
     @property
     def name(self):
@@ -170,15 +149,7 @@ class PairSource:
         return list(zip(_several(self.source_file), _several(self.target_file), strict=True))
 
     def load(self):
-        """Read the pairs.
-
-        Returns:
-            List of (source, target) strings; for prepared shards, `PreparedPairs`.
-
-        Raises:
-            ValueError, FileNotFoundError: See `load_corpus`, `read_files`, `read_tsv` and
-                `PreparedPairs`.
-        """
+        """Read the pairs, a list of (source, target) strings; for shards, a `PreparedPairs`."""
         if self.prepared:
             return PreparedPairs(self.prepared)
         if self.corpus:
@@ -187,20 +158,13 @@ class PairSource:
         return [pair for together in self.files for pair in read(*together)]
 
     def split(self, validation=None):
-        """Split the pairs into training, validation and test sets.
+        """Return a `Split`; for prepared shards, its `train` is a `PreparedPairs`.
 
         Args:
             validation: None, for a part of the data; or `PairSource`, a validation set.
 
-        Returns:
-            `Split`; for prepared shards, `train` is a `PreparedPairs`.
-
         Raises:
             ValueError: If a validation set is given for prepared shards; see also `load`.
-
-        Example:
-            >>> len(PairSource(corpus="en-zh").split().test)
-            1221
         """
         pairs = self.load()
         if not self.prepared:
@@ -212,18 +176,7 @@ class PairSource:
         return Split(pairs, pairs.held_out("validation"), pairs.held_out("test"))
 
     def with_paths(self, change):
-        """Return the same source with other paths.
-
-        Args:
-            change: function of the path of a file, str to str.
-
-        Returns:
-            `PairSource`.
-
-        Example:
-            >>> PairSource(tsv=("a.tsv", "b.tsv")).with_paths("data/".__add__).tsv
-            ('data/a.tsv', 'data/b.tsv')
-        """
+        """Return the same source with `change(path)`, str to str, for each path."""
         changed = {name: tuple(map(change, _several(getattr(self, name)))) for name in _FILES}
         return dataclasses.replace(self, **changed)
 

@@ -12,9 +12,7 @@ class Split:
     """Three lists of `(source, target)` pairs that share no sentence.
 
     Args:
-        train: list of pairs for training.
-        validation: list of pairs for choosing a model.
-        test: list of pairs for the reported results.
+        train, validation, test: lists of pairs for training, choosing a model and final results.
 
     Example:
         >>> Split(train=[("a", "b")], validation=[], test=[]).train
@@ -27,21 +25,16 @@ class Split:
 
 
 def split_pairs(pairs, test_share=0.04, validation_share=0.02):
-    """Split pairs so that no sentence of one set, on either side, occurs in another.
+    """Return a `Split` of pairs in which no sentence, on either side, is in two of the sets.
 
     Pairs that share a sentence, directly or through other pairs, form a group; each group goes as a
     whole to one set, chosen by a hash of its text. Sentences that differ only in case, width
     (Unicode NFKC) or whitespace count as equal. The result depends only on the set of pairs, not
-    on a seed, the order of the pairs, or which language is the source. It is thus reproducible
-    anywhere, and models for both directions have the same test set.
+    on a seed, the order of the pairs, or which language is the source.
 
     Args:
         pairs: iterable of `(source, target)` pairs of strings.
-        test_share: float in [0, 1), the share of the groups that goes to the test set.
-        validation_share: float in [0, 1), the same for the validation set.
-
-    Returns:
-        A `Split`; each list keeps the order of `pairs`, and every pair is in one of them.
+        test_share, validation_share: floats in [0, 1), the shares of the groups for these sets.
 
     Raises:
         ValueError: If a share is negative, or the shares leave nothing for training.
@@ -53,12 +46,9 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
         (940, 22, 39)
     """
     if test_share < 0 or validation_share < 0 or test_share + validation_share >= 1:
-        raise ArgumentError(
-            "test_share, validation_share",
-            "two shares of at least 0 with a sum below 1",
-            f"{test_share} and {validation_share}",
-            "The defaults are 0.04 and 0.02.",
-        )
+        expected = "two shares of at least 0 with a sum below 1"
+        got, remedy = f"{test_share} and {validation_share}", "The defaults are 0.04 and 0.02."
+        raise ArgumentError("test_share, validation_share", expected, got, remedy)
     pairs = list(pairs)
     split = Split(train=[], validation=[], test=[])
     for pair, group in zip(pairs, _group_names(pairs), strict=True):
@@ -73,22 +63,17 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
 
 
 def split_with_validation(pairs, validation):
-    """Split pairs into training and test sets, given a validation set.
+    """Return a `Split` of pairs into training and test sets, given a validation set.
 
-    Like `split_pairs`, but pairs with a sentence of the given validation set, on either side, are
-    left out.
+    Like `split_pairs`, but pairs that share a sentence with the validation set are left out.
 
     Args:
         pairs, validation: lists of `(source, target)` pairs of strings.
 
-    Returns:
-        A `Split`.
-
     Example:
-        >>> pairs = [(f"a {n}", f"b {n}") for n in range(1000)]
-        >>> split = split_with_validation(pairs, [("a 7", "another b")])
-        >>> len(split.train), len(split.validation), len(split.test)
-        (960, 1, 39)
+        >>> split = split_with_validation([("a", "b"), ("c", "d")], [("A", "another b")])
+        >>> split.train, split.validation
+        ([('c', 'd')], [('A', 'another b')])
     """
     split = split_pairs(pairs, validation_share=0.0)
     train, test = (pairs_without(part, validation) for part in (split.train, split.test))
@@ -96,16 +81,13 @@ def split_with_validation(pairs, validation):
 
 
 def pairs_without(pairs, held_out):
-    """Leave out pairs that share a sentence, on either side, with a held-out set.
+    """Return the list of pairs that share no sentence, on either side, with a held-out set.
 
-    For pairs that join a training set later, such as a teacher's translations. Sentences that
-    differ only in case, width (Unicode NFKC) or whitespace count as equal.
+    For pairs that join a training set later, such as a teacher's translations. Case, width and
+    whitespace are ignored, as in `split_pairs`.
 
     Args:
         pairs, held_out: iterables of `(source, target)` pairs of strings.
-
-    Returns:
-        list of the other pairs, in their order.
 
     Example:
         >>> held_out = [("Run!", "跑！")]
@@ -117,17 +99,13 @@ def pairs_without(pairs, held_out):
 
 
 def split_documents(documents, validation_share):
-    """Split documents so that no document of the validation set is in the training set.
+    """Split documents into lists `(train, validation)` that share no document.
 
-    A hash of its text determines the set of each document: the same text always goes to the same
-    set, regardless of the other documents. Case, width and whitespace are ignored.
+    A hash of its text, without case, width and whitespace, determines the set of each document.
 
     Args:
         documents: iterable of lists of strings, the sentences of each document.
         validation_share: float in (0, 1), the share of the documents that goes to validation.
-
-    Returns:
-        `(train, validation)`, lists of documents in their order.
 
     Raises:
         ValueError: If the share is outside (0, 1), or a set is empty for lack of documents.
@@ -143,12 +121,8 @@ def split_documents(documents, validation_share):
     for document in documents:
         sets[uniform(comparable(" ".join(document))) < validation_share].append(document)
     if not all(sets):
-        raise ArgumentError(
-            "documents",
-            "enough for training and validation",
-            f"{len(sets[0])} and {len(sets[1])} of them",
-            "A blank line ends a document.",
-        )
+        got, remedy = f"{len(sets[0])} and {len(sets[1])} of them", "A blank line ends a document."
+        raise ArgumentError("documents", "enough for training and validation", got, remedy)
     return sets
 
 
@@ -174,11 +148,8 @@ def group_references(pairs):
 
 
 def _group_names(pairs):
-    """Return the smallest sentence of each pair's group, found by union-find.
-
-    Both languages share one set of nodes, so that no leak is missed and the groups are the same in
-    both directions.
-    """
+    """Return the smallest sentence of each pair's group, found by union-find."""
+    # Of both languages, so that no leak is missed and the groups are the same in both directions.
     parent = {}
 
     def find(sentence):

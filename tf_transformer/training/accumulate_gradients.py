@@ -57,9 +57,8 @@ def accumulate_gradients(model, parts):
                 tf.fill([tf.shape(labels)[0]] + [1] * (labels.shape.rank - 1), weights[i, n])
                 for i, labels in enumerate(tf.nest.flatten(part[1]))
             ]
-            gradients = _gradients(
-                optimizer, variables, step_of_part, (*part, tf.nest.pack_sequence_as(y, own))
-            )
+            part += (tf.nest.pack_sequence_as(y, own),)
+            gradients = _gradients(optimizer, variables, step_of_part, part)
             return n + 1, [total + one for total, one in zip(sums, gradients, strict=True)]
 
         zeros = [tf.zeros(variable.shape) for variable in variables]
@@ -77,13 +76,9 @@ def _weights(y, losses, parts):
     own, y, losses = [], tf.nest.flatten(y), tf.nest.flatten(losses)
     for labels, loss in zip(y, losses * len(y) if len(losses) == 1 else losses, strict=True):
         if ignore_class_of(loss) == "auto" and labels.shape.rank == 2 and labels.shape[-1] == 1:
-            raise ArgumentError(
-                "accumulate",
-                f"labels (B,) or an ignore_class of the loss, since {labels.shape} may be "
-                "classes or tokens",
-                '"auto"',
-                "Pass None or an int.",
-            )
+            may_be = f"since {labels.shape} may be classes or tokens"
+            expected = f"labels (B,) or an ignore_class of the loss, {may_be}"
+            raise ArgumentError("accumulate", expected, '"auto"', "Pass None or an int.")
         real = real_labels(labels, ignore_class_of(loss))
         real = tf.reduce_sum(tf.reshape(real, [tf.shape(real)[0], -1]), 1)
         own.append(tf.reduce_sum(tf.reshape(real, [-1, parts]), 0))  # every `parts`-th row

@@ -15,22 +15,17 @@ from tf_transformer.data.files import replacing
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.errors import ArgumentError
 
-OVERHEAD = 2**16  # bytes of an HDF5 file, plus 2**12 for each variable
 _SHOWN = 20  # rows of a batch
 _LEAST_SCALE = 1e-4  # loss scale, reached after dozens of skipped steps in a row
 
 
 def save_weights(model, path):
-    """Write a model's weights to a file, which is replaced at the end.
-
-    The space is checked first: after a full disk, HDF5 ends the process with a segmentation fault.
-    """
+    """Write a model's weights to a file, which is replaced at the end."""
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer else ())]
-    size = OVERHEAD + sum(
-        2**12 + variable.value.dtype.size * math.prod(variable.shape) for variable in variables
-    )
-    with replacing(path, size=size) as beside:
+    # The space, with HDF5's overhead, is checked first: a full disk would crash the process.
+    sizes = [2**12 + v.value.dtype.size * math.prod(v.shape) for v in variables]
+    with replacing(path, size=2**16 + sum(sizes)) as beside:
         model.save_weights(beside)
 
 
@@ -41,12 +36,8 @@ def load_weights(model, path):
     except FileNotFoundError:
         raise
     except Exception as error:  # HDF5 and Keras raise many kinds for a damaged file
-        raise ArgumentError(
-            "path",
-            "intact weights of this model",
-            f"a damaged file or weights of another model: {error}",
-            place=path,
-        ) from error
+        got = f"a damaged file or weights of another model: {error}"
+        raise ArgumentError("path", "intact weights of this model", got, place=path) from error
 
 
 class MovingAverage(keras.callbacks.Callback):
@@ -54,9 +45,9 @@ class MovingAverage(keras.callbacks.Callback):
 
     average <- m * average + (1 - m) * weights after every step (Polyak and Juditsky, 1992), kept by
     the optimizer (`use_ema=True`, m = `ema_momentum`). It replaces the learning rate decay for
-    which a short training has no time; the paper averages its last checkpoints for the same reason
-    (section 6.1). `keras.callbacks.SwapEMAWeights` swaps by adding and subtracting, which rounds;
-    here the weights are restored bit for bit.
+    which a short training has no time; "Attention Is All You Need", section 6.1, averages its last
+    checkpoints instead. Unlike with `keras.callbacks.SwapEMAWeights`, the weights are restored bit
+    for bit.
 
     Raises:
         ValueError: If the optimizer keeps no average when training begins.
@@ -64,10 +55,8 @@ class MovingAverage(keras.callbacks.Callback):
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> model.compile(keras.optimizers.SGD(use_ema=True, ema_momentum=0.9), "mse")
-        >>> x = np.ones((4, 1))
-        >>> history = model.fit(
-        ...     x, x, validation_data=(x, x), callbacks=[MovingAverage()], verbose=0
-        ... )
+        >>> x, callbacks = np.ones((4, 1)), [MovingAverage()]
+        >>> history = model.fit(x, x, validation_split=0.5, callbacks=callbacks, verbose=0)
     """
 
     def __init__(self):
@@ -77,12 +66,9 @@ class MovingAverage(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         optimizer = self.model.optimizer
         if not getattr(optimizer, "inner_optimizer", optimizer).use_ema:  # inside a loss scale
-            raise ArgumentError(
-                "optimizer",
-                "one that averages the weights",
-                "use_ema=False",
-                "Compile with keras.optimizers.Adam(..., use_ema=True, ema_momentum=0.998).",
-            )
+            remedy = "Compile with keras.optimizers.Adam(..., use_ema=True, ema_momentum=0.998)."
+            expected, got = "one that averages the weights", "use_ema=False"
+            raise ArgumentError("optimizer", expected, got, remedy)
 
     def on_test_begin(self, logs=None):
         self.swap_in()
@@ -108,7 +94,7 @@ class MovingAverage(keras.callbacks.Callback):
 class BestWeights(keras.callbacks.Callback):
     """Saves the weights of the best epoch and stops training when there is no improvement.
 
-    Combines `keras.callbacks.ModelCheckpoint` and `EarlyStopping`, so that the two cannot disagree.
+    `keras.callbacks.ModelCheckpoint` and `EarlyStopping` in one, so that the two cannot disagree.
     Files are replaced atomically, and the state can be resumed.
 
     Args:
@@ -126,22 +112,16 @@ class BestWeights(keras.callbacks.Callback):
 
     def __init__(self, path, monitor="val_loss", patience=None, average=None):
         super().__init__()
-        self.path = Path(path)
-        self.monitor = monitor
-        self.patience = patience
-        self.average = average
-        self.best = float("inf")
-        self.wait = 0
+        self.path, self.monitor = Path(path), monitor
+        self.patience, self.average = patience, average
+        self.best, self.wait = float("inf"), 0
 
     def on_epoch_end(self, epoch, logs=None):
         value = float(sum(logs[name] for name in self.monitor.split("+")))
         if not math.isfinite(value):
-            raise ArgumentError(
-                self.monitor,
-                f"a finite number after epoch {epoch + 1}",
-                f"{value}: the training diverged",
-                "Restart with a lower rate.",
-            )
+            expected = f"a finite number after epoch {epoch + 1}"
+            got, remedy = f"{value}: the training diverged", "Restart with a lower rate."
+            raise ArgumentError(self.monitor, expected, got, remedy)
         if value < self.best:
             if current_workers().is_chief:
                 self._save()
@@ -174,7 +154,7 @@ class LastWeights(keras.callbacks.Callback):
 
     Args:
         folder: str or Path, created if missing.
-        count: int, the number of epochs.
+        count: int, the number of epochs, at least 1.
 
     Raises:
         ValueError: If `count` is below 1.
@@ -187,8 +167,7 @@ class LastWeights(keras.callbacks.Callback):
         super().__init__()
         if count < 1:
             raise ArgumentError("count", "at least 1", count)
-        self.folder = Path(folder)
-        self.count = count
+        self.folder, self.count = Path(folder), count
 
     @property
     def paths(self):
@@ -216,10 +195,10 @@ def average_weights(model, paths):
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        >>> for number, value in enumerate([1.0, 4.0]):
+        >>> for value in (1.0, 4.0):
         ...     model.set_weights([np.full((1, 1), value), np.zeros(1)])
-        ...     model.save_weights(f"{number}.weights.h5")
-        >>> average_weights(model, ["0.weights.h5", "1.weights.h5"])
+        ...     model.save_weights(f"{value}.weights.h5")
+        >>> average_weights(model, ["1.0.weights.h5", "4.0.weights.h5"])
         >>> float(model.get_weights()[0][0, 0])
         2.5
     """
@@ -235,36 +214,21 @@ def average_weights(model, paths):
 
 
 class InterruptBetweenBatches(keras.callbacks.Callback):
-    """Defers Ctrl-C and SIGTERM until the batch is done, then raises `KeyboardInterrupt`.
+    """Context around `fit` and callback: a signal raises `KeyboardInterrupt` only after a batch."""
 
-    Python raises the exception anywhere in the program. In the middle of a step, this leaves only
-    some weights updated; in a destructor, the exception is printed and ignored, and training
-    continues. During the last batch of an epoch and its validation, the signal is deferred until
-    the end of the epoch, so that its history and weights are not lost. A second Ctrl-C is not
-    deferred. `kill`, Kubernetes and Slurm send SIGTERM before they kill a process. The argument of
-    the exception is the number of the signal.
-
-    Use it both as a context manager around `fit` and as one of its callbacks. It does nothing
-    outside the main thread, where Python delivers no signals, or for signals that the program
-    handles itself or ignores, as background programs may. When one of several `Workers` gets a
-    signal, all stop after the same batch.
-
-    Attributes:
-        is_torn: bool, whether a second signal stopped the training inside a batch, so that its
-            weights must not be saved.
-
-    Example:
-        >>> with InterruptBetweenBatches() as interrupt:
-        ...     callbacks = [interrupt]  # model.fit(..., callbacks=callbacks)
-    """
+    # Python raises the exception anywhere: inside a step, only some weights would be updated; in a
+    # destructor, it would be printed and ignored. In the last batch of an epoch and its validation,
+    # the signal is deferred until the end of the epoch, so that history and weights are not lost.
+    # `kill`, Kubernetes and Slurm send SIGTERM before they kill a process.
 
     def __init__(self):
         super().__init__()
         self._pending = None
         self._handlers = {}
-        self.is_torn = False
+        self.is_torn = False  # by a second signal inside a batch, so that weights must not be saved
 
     def __enter__(self):
+        # Not for signals that the program handles itself or ignores, as background programs may.
         if threading.current_thread() is threading.main_thread():
             usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
             for number, handler in usual.items():
@@ -291,13 +255,11 @@ class InterruptBetweenBatches(keras.callbacks.Callback):
             self.is_torn = True
             raise KeyboardInterrupt(number)
         self._pending = number
-        print(
-            "\nStopping after this batch or validation; press Ctrl-C again to stop immediately.",
-            file=sys.stderr,
-            flush=True,
-        )
+        note = "Stopping after this batch or validation; press Ctrl-C again to stop immediately."
+        print(f"\n{note}", file=sys.stderr, flush=True)
 
     def _raise_if_anyones(self):
+        """When one of several `Workers` gets a signal, all stop after the same batch."""
         workers = current_workers()
         if workers.count == 1:
             self._raise_if_pending()
@@ -336,8 +298,7 @@ class StopOnNaN(keras.callbacks.Callback):
 
     def __init__(self, checkpoint, batches):
         super().__init__()
-        self.checkpoint = checkpoint
-        self.batches = batches
+        self.checkpoint, self.batches = checkpoint, batches
 
     def on_train_batch_end(self, batch, logs=None):
         loss = logs["loss"]  # the mean of the epoch so far
@@ -348,18 +309,16 @@ class StopOnNaN(keras.callbacks.Callback):
             name, expected, got = "loss scale", f"at least {_LEAST_SCALE}", f"{scale.numpy():.1e}"
         else:
             return
-        epoch, done = self.checkpoint.position
-        step = done - 1
+        epoch, step = self.checkpoint.position
+        step -= 1
         [again] = self.batches.dataset(epoch, step, epochs=1).take(1)
         x, y, weight = keras.utils.unpack_x_y_sample_weight(again)
         start, start_step = self.checkpoint.restore(self.model)
-        raise ArgumentError(
-            name,
-            expected,
-            f"{got} in epoch {epoch + 1}, step {step + 1}{self._rows(epoch, step)}",
-            f"With the weights of the last checkpoint, after {start} epochs and {start_step} "
-            f"steps, {first_not_finite(self.model, x, y, weight)}",
-        )
+        got = f"{got} in epoch {epoch + 1}, step {step + 1}{self._rows(epoch, step)}"
+        place = f"after {start} epochs and {start_step} steps"
+        found = first_not_finite(self.model, x, y, weight)
+        remedy = f"With the weights of the last checkpoint, {place}, {found}"
+        raise ArgumentError(name, expected, got, remedy)
 
     def _rows(self, epoch, step):
         if not hasattr(self.batches, "rows"):

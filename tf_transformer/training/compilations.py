@@ -9,13 +9,12 @@ from pathlib import Path
 import tensorflow as tf
 
 _TRACE = "tf.function-graph_building"
-# The event of XLA's CPU and GPU back ends that generates machine code.
-_XLA = re.compile(r"[CG]puCompiler::RunBackend")
+_XLA = re.compile(r"[CG]puCompiler::RunBackend")  # generates machine code
 
 
 @dataclasses.dataclass
 class Compilations:
-    """The counts of a `count_compilations` block, filled in when the block ends."""
+    """The counts of a `count_compilations` block."""
 
     traces: int = 0
     xla: int = 0
@@ -25,16 +24,14 @@ class Compilations:
 def count_compilations():
     """Count the graphs that are traced and the programs that XLA compiles in a `with` block.
 
-    TensorFlow's profiler records every trace and every run of XLA's CPU and GPU back ends, whether
-    started by layers, `fit` or a loaded SavedModel. It keeps its records in memory until the block
-    ends: count a few steps, not a whole training.
+    TensorFlow's profiler, whose records are kept in memory until the block ends, counts those of
+    layers, `fit` and SavedModels alike: use it for a few steps, not a whole training.
 
     Yields:
-        `Compilations`.
+        `Compilations` with the ints `traces` and `xla`, filled in when the block ends.
 
     Raises:
-        RuntimeError: If another profiler is already running, such as TensorBoard's; TensorFlow
-            supports only one.
+        RuntimeError: If another profiler is already running, such as TensorBoard's.
 
     Example:
         >>> double = tf.function(lambda x: x + x, jit_compile=True)

@@ -15,14 +15,6 @@ from tf_transformer.functional.cross_entropy import smoothed_cross_entropy, symm
 from tf_transformer.functional.labels import check_ignore_class, ignore_class_of, read_labels
 from tf_transformer.models.base_model import BaseModel
 
-__all__ = [
-    "MaskedAccuracy",
-    "Perplexity",
-    "RDrop",
-    "SmoothedCrossentropy",
-    "TokenCrossentropy",
-]
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class SmoothedCrossentropy(keras.losses.Loss):
@@ -48,16 +40,16 @@ class SmoothedCrossentropy(keras.losses.Loss):
             labels' shape. As in Keras, it does not change the number by which the sum is divided.
 
     Returns:
-        Scalar: the sum over real labels divided by their number. Under a distribution strategy and
-        with several `Workers`, the number is the global total, so that loss and gradients are the
-        same as on one device, however unevenly the padding is distributed. In programs that XLA
-        compiles, which cannot raise an error, a label out of range gives NaN.
+        Scalar: the sum over real labels divided by their number: the global one, under a
+        distribution strategy or with several `Workers`, so that loss and gradients are the same as
+        on one device.
 
     Raises:
         ValueError: If `label_smoothing` is outside [0, 1), `ignore_class` has another type, the
             shapes of labels, logits and weights do not match, or labels are one-hot. In eager mode
             also if a label that is not ignored is not a whole number from 0 to V - 1.
-        tf.errors.InvalidArgumentError: For such a label in a graph, as in `fit`.
+        tf.errors.InvalidArgumentError: For such a label in a graph, as in `fit`. XLA's programs
+            cannot raise an error; there the loss is NaN.
 
     Example:
         >>> loss = SmoothedCrossentropy(label_smoothing=0.0)
@@ -118,22 +110,10 @@ class _MeanOverLabels(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MaskedAccuracy(_MeanOverLabels):
-    """Share of the real labels whose most likely prediction is correct.
+    """Share of the real labels whose most likely prediction is correct; never one with NaN.
 
-    Args:
-        name: str, shown in the progress bar.
-        ignore_class: the label to ignore, see `SmoothedCrossentropy`.
-
-    Call arguments:
-        y_true, y_pred, sample_weight: see `SmoothedCrossentropy`. A prediction with NaN is never
-            correct.
-
-    Returns:
-        float32 scalar in [0, 1], over all batches since the last reset, of all `Workers`; 0 before
-        the first.
-
-    Raises:
-        ValueError, tf.errors.InvalidArgumentError: See `SmoothedCrossentropy`.
+    A float32 scalar over all batches since the last reset, of all `Workers`; 0 before the first.
+    For arguments and errors, see `SmoothedCrossentropy`.
 
     Example:
         >>> metric = MaskedAccuracy()
@@ -162,21 +142,9 @@ class TokenCrossentropy(_MeanOverLabels):
     little text count more. In a training step, this metric shares the computations of
     `SmoothedCrossentropy`.
 
-    Args:
-        label_smoothing: float in [0, 1), see `SmoothedCrossentropy`.
-        name: str, shown in the progress bar.
-        ignore_class: the label to ignore, see `SmoothedCrossentropy`.
-
-    Call arguments:
-        y_true, y_pred, sample_weight: see `SmoothedCrossentropy`; here the sum is divided by the
-            sum of the weights, as in Keras's metrics.
-
-    Returns:
-        float32 scalar in nats, over all batches since the last reset, of all `Workers`; NaN before
-        the first label.
-
-    Raises:
-        ValueError, tf.errors.InvalidArgumentError: See `SmoothedCrossentropy`.
+    A float32 scalar in nats over all batches since the last reset, of all `Workers`; NaN before the
+    first label. For arguments and errors, see `SmoothedCrossentropy`; here the sum is divided by
+    the sum of the weights, as in Keras's metrics.
 
     Example:
         >>> metric = TokenCrossentropy()
@@ -205,24 +173,9 @@ class TokenCrossentropy(_MeanOverLabels):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Perplexity(TokenCrossentropy):
-    """exp of the cross-entropy per real token, which does not depend on how they are batched.
+    """exp of the cross-entropy per real token; a float32 scalar, see `TokenCrossentropy`.
 
-    The mean of the batches' perplexities and exp of Keras's loss differ from it and depend on the
-    batches.
-
-    Args:
-        name: str, shown in the progress bar.
-        ignore_class: the label to ignore, see `SmoothedCrossentropy`.
-
-    Call arguments:
-        y_true, y_pred, sample_weight: see `TokenCrossentropy`.
-
-    Returns:
-        float32 scalar, at least 1, over all batches since the last reset, of all `Workers`; NaN
-        before the first label.
-
-    Raises:
-        ValueError, tf.errors.InvalidArgumentError: See `SmoothedCrossentropy`.
+    The mean of the batches' perplexities and exp of Keras's loss differ and depend on the batches.
 
     Example:
         >>> metric = Perplexity()
@@ -249,9 +202,8 @@ class RDrop(BaseModel):
     loss + alpha / 4 * (KL(P1 || P2) + KL(P2 || P1)), Liang et al. 2021 "R-Drop: Regularized Dropout
     for Neural Networks", equations 2 to 4, divided by 2: P1 and P2 are the predictions for the same
     row with different dropout, `loss` is the mean over both, and the divergences are averaged over
-    the labels that the loss does not ignore, see `SmoothedCrossentropy`. A step takes twice the
-    time. Validation, prediction and weight files are the same as for the inner model, so training
-    can be resumed with or without R-Drop.
+    the labels that the loss does not ignore. A step takes twice the time. Validation, prediction
+    and weight files are those of the inner model, so training can resume with or without R-Drop.
 
     Args:
         model: a `keras.Model` that returns logits (B, T, V) or (B, V).
@@ -265,8 +217,6 @@ class RDrop(BaseModel):
         >>> model = RDrop(inner, alpha=5.0)
         >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         >>> history = model.fit(np.ones((4, 2)), np.ones((4,), "int32"), verbose=0)
-        >>> model.predict(np.ones((4, 2)), verbose=0).shape
-        (4, 3)
     """
 
     def __init__(self, model, alpha=5.0, **kwargs):
@@ -274,8 +224,7 @@ class RDrop(BaseModel):
         self.autocast = False  # inputs may be ids
         if not alpha >= 0:
             raise ArgumentError("alpha", "at least 0", alpha)
-        self.model = model
-        self.alpha = alpha
+        self.model, self.alpha = model, alpha
 
     @property
     def ignore_class(self):

@@ -9,14 +9,6 @@ import tensorflow as tf
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.errors import ArgumentError
 
-__all__ = [
-    "FusedAdam",
-    "GlobalLossScale",
-    "InverseSquareRootSchedule",
-    "LayerwiseAdamW",
-    "WarmUpLinearDecay",
-]
-
 
 def global_gradients(grads):
     """Add up the gradients of all replicas and take the mean over all `Workers`."""
@@ -41,12 +33,10 @@ class FusedAdam(keras.optimizers.Adam):
 
     (Kingma and Ba 2015, end of section 2; "Attention Is All You Need", section 5.3, uses b1 = 0.9,
     b2 = 0.98, epsilon = 1e-9.) Arguments, variables, checkpoints and, up to rounding, results are
-    the same as for `keras.optimizers.Adam`. Keras computes m, v and w with a dozen element-wise
-    operations, each of which reads and writes as many numbers as there are weights; TensorFlow's
-    `ResourceApplyAdam` needs one. Results differ if the gradient of an embedding contains a row
-    twice: here the two are summed before clipping and squaring, while Keras 3.15 treats them
-    separately. `amsgrad=True` uses the Keras implementation. With several `Workers` or replicas,
-    the gradients of the whole batch are clipped; Keras clips them on each replica.
+    those of `keras.optimizers.Adam`, whose own code runs with `amsgrad=True`. Results differ if the
+    gradient of an embedding contains a row twice: here the two are summed before clipping and
+    squaring, while Keras 3.15 treats them separately. With several `Workers` or replicas, the
+    gradients of the whole batch are clipped; Keras clips them on each replica.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -102,12 +92,10 @@ class FusedAdam(keras.optimizers.Adam):
 def reduced(optimizer, reduce):
     """Pickle an optimizer; refuse a built one, whose moments Keras 3.15 would drop."""
     if optimizer.built:
-        raise ArgumentError(
-            "optimizer",
-            "one that is not built to copy or pickle alone",
-            f"a built {type(optimizer).__name__}, whose state belongs to the variables of a model",
-            "Copy the compiled model, or use tf.train.Checkpoint.",
-        )
+        expected = "one that is not built to copy or pickle alone"
+        got = f"a built {type(optimizer).__name__}, whose state belongs to the variables of a model"
+        remedy = "Copy the compiled model, or use tf.train.Checkpoint."
+        raise ArgumentError("optimizer", expected, got, remedy)
     return reduce()
 
 
@@ -126,17 +114,15 @@ class LayerwiseAdamW(FusedAdam):
     layer normalization are not decayed.
 
     Args:
-        learning_rate, beta_1, ...: same as in `keras.optimizers.Adam`.
         weight_decay: float, applied to kernels and embeddings.
         layer_decay: float in (0, 1]; 1 gives all layers the same rate.
+        learning_rate, beta_1, ...: same as in `keras.optimizers.Adam`.
 
     Raises:
         ValueError: If `layer_decay` is outside (0, 1].
 
     Example:
-        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        >>> model.compile(LayerwiseAdamW(1e-3, weight_decay=0.01), "mse")
-        >>> history = model.fit(np.ones((4, 1)), np.ones((4, 1)), verbose=0)
+        >>> optimizer = LayerwiseAdamW(1e-3, weight_decay=0.01, layer_decay=0.9)
     """
 
     def __init__(self, learning_rate=1e-4, *, weight_decay=0.01, layer_decay=1.0, **kwargs):
@@ -152,10 +138,8 @@ class LayerwiseAdamW(FusedAdam):
         self._factors = [
             self.layer_decay ** (0 if depth is None else top - depth) for depth in depths
         ]
-        self._decays = [
-            0.0 if variable.path.rsplit("/", 1)[-1] in _WITHOUT_DECAY else self.decay
-            for variable in variables
-        ]
+        names = [variable.path.rsplit("/", 1)[-1] for variable in variables]
+        self._decays = [0.0 if name in _WITHOUT_DECAY else self.decay for name in names]
         super().build(variables)
 
     def update_step(self, gradient, variable, learning_rate):
@@ -183,12 +167,11 @@ def _layer_number(path):
 class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
     """`keras.optimizers.LossScaleOptimizer` that also works with several `Workers` or replicas.
 
-    In float16, small gradients become 0 and large ones infinite. The loss is therefore multiplied
-    by a scale, and the gradients are divided by it. A step with a gradient that is not finite is
-    skipped and halves the scale; after many finite steps the scale doubles (Micikevicius et al.
-    2018, "Mixed Precision Training", section 3.2). Keras 3.15 checks the gradients of each process
-    or replica before the optimizer sums them. Here they are summed first, so that a step that
-    overflows on one is skipped on all.
+    The loss is multiplied by a scale, and the gradients are divided by it. A step with a gradient
+    that is not finite is skipped and halves the scale; after many finite steps the scale doubles
+    (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2). Keras 3.15 checks the
+    gradients of each process or replica before the optimizer sums them. Here they are summed first,
+    so that a step that overflows on one is skipped on all.
 
     Args:
         inner_optimizer: `FusedAdam`.
@@ -198,22 +181,14 @@ class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
         ValueError: If `inner_optimizer` is not a `FusedAdam`.
 
     Example:
-        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> optimizer = GlobalLossScale(FusedAdam(0.1), initial_scale=4.0)
-        >>> model.compile(optimizer, "mse")
-        >>> history = model.fit(np.ones((4, 1)), np.full((4, 1), np.inf), verbose=0)
-        >>> float(optimizer.dynamic_scale)
-        2.0
     """
 
     def __init__(self, inner_optimizer, *args, **kwargs):
         if not isinstance(inner_optimizer, FusedAdam):
-            raise ArgumentError(
-                "inner_optimizer",
-                "a FusedAdam",
-                type(inner_optimizer).__name__,
-                "Others add up gradients themselves: use keras.optimizers.LossScaleOptimizer.",
-            )
+            remedy = "Others add up gradients themselves: use keras.optimizers.LossScaleOptimizer."
+            got = type(inner_optimizer).__name__
+            raise ArgumentError("inner_optimizer", "a FusedAdam", got, remedy)
         super().__init__(inner_optimizer, *args, **kwargs)
         inner_optimizer.sums_done = True
 
@@ -226,27 +201,19 @@ class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then decay with the inverse square root of the step.
+    """A learning rate with linear warm-up, then decay with the inverse square root of the step.
 
-    scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), steps counted from 1,
-    "Attention Is All You Need", equation 3, section 5.3.
+    scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), "Attention Is All You Need",
+    equation 3, section 5.3, where steps are counted from 1. Keras counts finished steps from 0, so
+    1 is added, and the first update has a nonzero learning rate.
 
     Args:
         d_model: int, width of the model.
         warmup_steps: int, steps until the peak.
         scale: float, multiplies the learning rate.
 
-    Call arguments:
-        step: number of finished optimizer steps, 0 for the first.
-
-    Returns:
-        float32 scalar tensor, the learning rate.
-
     Raises:
         ValueError: If an argument is not positive.
-
-    Differs from the paper: Keras counts finished steps from 0, so 1 is added. The paper's step 1 is
-    step 0 in Keras, and the first update has a nonzero learning rate.
 
     Example:
         >>> schedule = InverseSquareRootSchedule(d_model=64, warmup_steps=100)
@@ -258,9 +225,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps), ("scale", scale)):
             if value <= 0:
                 raise ArgumentError(name, "a positive number", value)
-        self.d_model = d_model
-        self.warmup_steps = warmup_steps
-        self.scale = scale
+        self.d_model, self.warmup_steps, self.scale = d_model, warmup_steps, scale
 
     def __call__(self, step):
         step = tf.cast(step, tf.float32) + 1.0
@@ -268,16 +233,12 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         return self.scale * self.d_model**-0.5 * tf.minimum(tf.math.rsqrt(step), rising)
 
     def get_config(self):
-        return {
-            "d_model": self.d_model,
-            "warmup_steps": self.warmup_steps,
-            "scale": self.scale,
-        }
+        return {name: getattr(self, name) for name in ("d_model", "warmup_steps", "scale")}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up to a peak, then linear decay to 0.
+    """A learning rate with linear warm-up to a peak, then linear decay to 0 at `total_steps`.
 
     peak * min((step + 1) / warmup_steps, (total_steps - step) / (total_steps - warmup_steps)),
     Devlin et al. 2019, appendix A.2.
@@ -286,12 +247,6 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         peak: float, the highest learning rate.
         warmup_steps: int, steps until the peak; 0 starts at the peak.
         total_steps: int, steps of the whole training, including the warm-up.
-
-    Call arguments:
-        step: number of finished optimizer steps, 0 for the first.
-
-    Returns:
-        float32 scalar tensor, the learning rate: 0 from `total_steps` on, and positive before.
 
     Raises:
         ValueError: If `peak` is not positive or 0 <= warmup_steps < total_steps does not hold.
@@ -309,15 +264,10 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         if not peak > 0:
             raise ArgumentError("peak", "a positive learning rate", peak)
         if not 0 <= warmup_steps < total_steps:
-            raise ArgumentError(
-                "warmup_steps, total_steps",
-                "0 <= warmup_steps < total_steps",
-                f"{warmup_steps} and {total_steps}",
-                "A tenth of the steps is a common warm-up.",
-            )
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.total_steps = total_steps
+            expected, got = "0 <= warmup_steps < total_steps", f"{warmup_steps} and {total_steps}"
+            remedy = "A tenth of the steps is a common warm-up."
+            raise ArgumentError("warmup_steps, total_steps", expected, got, remedy)
+        self.peak, self.warmup_steps, self.total_steps = peak, warmup_steps, total_steps
 
     def __call__(self, step):
         step = tf.cast(step, tf.float32)
@@ -326,8 +276,4 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * tf.maximum(tf.minimum(rising, falling), 0.0)
 
     def get_config(self):
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-        }
+        return {name: getattr(self, name) for name in ("peak", "warmup_steps", "total_steps")}

@@ -49,10 +49,8 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             raise ArgumentError("keep", "at least 1", keep)
         if not seconds >= 0:
             raise ArgumentError("seconds", "at least 0", seconds)
-        self.folder = Path(folder)
-        self.best = best
-        self.keep = keep
-        self.seconds = seconds
+        self.folder, self.best = Path(folder), best
+        self.keep, self.seconds = keep, seconds
         self.position = 0, 0  # epoch, number of its finished steps
         self._metrics = None  # values of an unfinished epoch
         self._saved_at = time.monotonic()
@@ -95,15 +93,11 @@ class ResumeCheckpoint(keras.callbacks.Callback):
             metrics = self.model.metrics_variables if self._metrics is None else self._metrics
             arrays |= {f"metric-{i:04}": _stored(v) for i, v in enumerate(metrics)}
         if not all(np.isfinite(v).all() for v in arrays.values() if v.dtype.kind == "f"):
-            raise ArgumentError(
-                "weights",
-                f"finite numbers after step {step} of epoch {epoch + 1}",
-                "NaN or infinity: the training diverged",
-                "The checkpoints before are kept.",
-            )
-        best = self.best
+            expected = f"finite numbers after step {step} of epoch {epoch + 1}"
+            got = "NaN or infinity: the training diverged"
+            raise ArgumentError("weights", expected, got, "The checkpoints before are kept.")
         state = {"epoch": epoch, "step": step}
-        state |= {"best": best.best, "wait": best.wait, "monitor": best.monitor}
+        state |= {name: getattr(self.best, name) for name in ("best", "wait", "monitor")}
         arrays["state"] = np.array(json.dumps(state))
         path = self.folder / f"epoch-{epoch:05}-step-{step:08}.npz"
         with replacing(path) as beside, open(beside, "wb") as file:
@@ -113,14 +107,7 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         self._saved_at = time.monotonic()
 
     def restore(self, model):
-        """Load the newest intact checkpoint into a built and compiled model.
-
-        Args:
-            model: `keras.Model` of the same architecture and optimizer.
-
-        Returns:
-            Tuple `(epoch, step)`, the position of the next batch.
-        """
+        """Load the newest intact checkpoint into a compiled model; return its (epoch, step)."""
         workers = current_workers()
         if workers.is_chief:
             self._restore(model)
@@ -136,13 +123,10 @@ class ResumeCheckpoint(keras.callbacks.Callback):
         saved = [(arrays[name].shape, arrays[name].itemsize) for name in sorted(arrays)]
         expected = [(tuple(v.shape), v.value.dtype.size) for v in variables]
         if saved != expected:
-            raise ArgumentError(
-                "path",
-                f"the checkpoint of a model with {len(expected)} variables of the same shapes",
-                f"{len(saved)} of other shapes",
-                f"It belongs to another model or version: delete {self.folder} to start over.",
-                place=path,
-            )
+            wanted = f"the checkpoint of a model with {len(expected)} variables of the same shapes"
+            remedy = f"It belongs to another model or version: delete {self.folder} to start over."
+            got = f"{len(saved)} of other shapes"
+            raise ArgumentError("path", wanted, got, remedy, place=path)
         for variable, name in zip(variables, sorted(arrays), strict=True):
             variable.assign(arrays[name].view(variable.value.dtype.as_numpy_dtype))
         self.best.best, self.best.wait = state["best"], state["wait"]
@@ -172,19 +156,10 @@ class ResumeCheckpoint(keras.callbacks.Callback):
                 return {**arrays, "path": path}
             damaged = path.with_name(f"{path.name}.damaged")
             path.rename(damaged)
-            print(
-                f"{damaged}: expected a complete checkpoint, got a damaged file. The one before it "
-                f"is used.",
-                file=sys.stderr,
-                flush=True,
-            )
-        raise ArgumentError(
-            "folder",
-            "an intact checkpoint",
-            "damaged files only",
-            "Delete the folder to start over.",
-            place=self.folder,
-        )
+            note = "expected a complete checkpoint, got a damaged file. The one before it is used."
+            print(f"{damaged}: {note}", file=sys.stderr, flush=True)
+        got, remedy = "damaged files only", "Delete the folder to start over."
+        raise ArgumentError("folder", "an intact checkpoint", got, remedy, place=self.folder)
 
 
 def _read(path):
@@ -205,14 +180,10 @@ def _read(path):
 def _state(text):
     """Parse and check `state`."""
     state = parse_json(text)
-    epoch, step, wait = (operator.index(state[name]) for name in ("epoch", "step", "wait"))
-    if min(epoch, step, wait) < 0:
-        raise ArgumentError("state", "numbers of at least 0", text)
-    monitor = state["monitor"]
-    if not isinstance(monitor, str):
-        raise ArgumentError("state", "the name of a quantity", text)
-    best = float(state["best"])
-    return {"epoch": epoch, "step": step, "wait": wait, "best": best, "monitor": monitor}
+    counts = {name: operator.index(state[name]) for name in ("epoch", "step", "wait")}
+    if min(counts.values()) < 0 or not isinstance(state["monitor"], str):
+        raise ArgumentError("state", "numbers of at least 0, and the name of a quantity", text)
+    return {**counts, "best": float(state["best"]), "monitor": state["monitor"]}
 
 
 def _checksum(arrays):
