@@ -199,7 +199,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             raise ArgumentError("ids", "integers of shape [batch, length]", got, remedy)
         # Checked before the cast to int32, which could wrap a large id into the valid range.
         if isinstance(ids, tf.RaggedTensor):
-            ids = tf.cast(ids.with_flat_values(self._checked(ids.flat_values)), tf.int32)
+            ids = ids.with_flat_values(tf.cast(self._checked(ids.flat_values), tf.int32))
             return self._decoder.texts(ids.to_tensor(self.vocab_size))
         return self.decode_ids(tf.cast(self._checked(ids), tf.int32))
 
