@@ -43,8 +43,7 @@ from tf_transformer import (
     load_corpus,
 )
 from tf_transformer.tokenizers import metaspace_pipeline
-from tf_transformer.tokenizers.training import count_words
-from tf_transformer.tokenizers.wordpiece import learn_wordpieces
+from tf_transformer.tokenizers.training import count_words, learn_wordpieces
 
 folder = Path(tempfile.mkdtemp())
 

@@ -303,13 +303,13 @@ FAULTS = [
         ),
         # tokenizers and data
         (
-            "tokenizers/wordpiece.py",
+            "tokenizers/models.py",
             'if len(word) > model["max_input_chars_per_word"]:',
             'if len(word) >= model["max_input_chars_per_word"]:',
             "tokenizers/graph/test_graph_wordpiece.py",
         ),
         (
-            "tokenizers/bpe.py",
+            "tokenizers/models.py",
             "place = min(range(len(pairs)), key=",
             "place = max(range(len(pairs)), key=",
             "tokenizers/test_tokenizer.py",

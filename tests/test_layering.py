@@ -180,7 +180,7 @@ def test_the_documented_order_of_folders_is_that_of_the_table(page):
         ("layers/encoder.py", "from .. import models", "models"),
         ("layers/__init__.py", "from ..models.transformer import Transformer", "models"),
         ("models/bert/layer.py", "from ...export import Translator", "export"),
-        ("tokenizers/bpe.py", "from tf_transformer.data import load_corpus", "data"),
+        ("tokenizers/models.py", "from tf_transformer.data import load_corpus", "data"),
         ("data/split.py", "from tf_transformer.functional import x", "functional"),
         ("training/loss.py", "from tf_transformer.generation import x", "generation"),
         ("training/a.py", "from tf_transformer.training.runs import x", "training.runs"),

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tf_transformer.tokenizers import WordPieceTokenizer, metaspace_pipeline
-from tf_transformer.tokenizers.wordpiece import learn_wordpieces
+from tf_transformer.tokenizers.training import learn_wordpieces
 
 
 def by_definition(word_counts, num_tokens, prefix, min_frequency=2):

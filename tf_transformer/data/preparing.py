@@ -26,7 +26,7 @@ from tf_transformer.data.readers import (
 from tf_transformer.data.split import comparable, pairs_without, split_pairs, uniform
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.tokenizers import Tokenizer, train_subwords
-from tf_transformer.tokenizers.subwords import SUBWORDS
+from tf_transformer.tokenizers.models import SUBWORDS
 
 _BLOCK = 2**24  # bytes read at once to count lines
 _LINES = 200_000  # per part

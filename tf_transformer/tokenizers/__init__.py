@@ -7,19 +7,19 @@ classes never import the `tokenizers` package.
 from tf_transformer.lazy import lazy_names
 
 _EXPORTS = {
-    "BPETokenizer": "bpe",
+    "BPETokenizer": "models",
     "GraphBPE": "graph.models",
     "GraphTokenizer": "graph.graph_tokenizer",
     "GraphUnigram": "graph.models",
     "GraphWordPiece": "graph.models",
     "Tokenizer": "tokenizer",
     "TokenizerFile": "tokenizer_file",
-    "UnigramTokenizer": "unigram",
-    "WordPieceTokenizer": "wordpiece",
+    "UnigramTokenizer": "models",
+    "WordPieceTokenizer": "models",
     "bert_pipeline": "pipeline",
     "byte_level_pipeline": "pipeline",
     "metaspace_pipeline": "pipeline",
-    "train_subwords": "subwords",
+    "train_subwords": "models",
 }
 
 __all__ = sorted(_EXPORTS)

@@ -13,33 +13,19 @@ _NAMES = {
 }
 
 
+def _id_of(role, meaning):
+    """A property with the id of the special token that has a role."""
+    return property(lambda self: self._id_of_role(role), doc=f"Integer, the id {meaning}.")
+
+
 class SpecialTokenRoles:
     """Ids of special tokens by their role, for classes with a dict `special_tokens`."""
 
-    @property
-    def pad_id(self):
-        """Integer, the padding id."""
-        return self._id_of_role("pad")
-
-    @property
-    def start_id(self):
-        """Integer, the id that starts a text."""
-        return self._id_of_role("start")
-
-    @property
-    def end_id(self):
-        """Integer, the id that ends a text."""
-        return self._id_of_role("end")
-
-    @property
-    def unknown_id(self):
-        """Integer, the id of text that the vocabulary cannot represent."""
-        return self._id_of_role("unknown")
-
-    @property
-    def mask_id(self):
-        """Integer, the id that replaces masked tokens (BERT)."""
-        return self._id_of_role("mask")
+    pad_id = _id_of("pad", "of padding")
+    start_id = _id_of("start", "that starts a text")
+    end_id = _id_of("end", "that ends a text")
+    unknown_id = _id_of("unknown", "of text that the vocabulary cannot represent")
+    mask_id = _id_of("mask", "that replaces masked tokens (BERT)")
 
     @property
     def ids_of_roles(self):
@@ -54,12 +40,9 @@ class SpecialTokenRoles:
         for name in _NAMES[role]:
             if name in self.special_tokens:
                 return self.special_tokens[name]
-        raise ArgumentError(
-            f"{role}_id",
-            f"one of the special tokens {_NAMES[role]}",
-            list(self.special_tokens),
-            "Train a vocabulary that has one, or use `special_tokens`.",
-        )
+        expected, got = f"one of the special tokens {_NAMES[role]}", list(self.special_tokens)
+        remedy = "Train a vocabulary that has one, or use `special_tokens`."
+        raise ArgumentError(f"{role}_id", expected, got, remedy)
 
 
 BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -120,52 +103,40 @@ class Pipeline:
 
 
 def byte_level_pipeline():
-    """Words as UTF-8 bytes, each written as a letter of `byte_alphabet`.
+    """A `Pipeline` of words as UTF-8 bytes, each written as a letter of `byte_alphabet`.
 
     Radford et al. 2019, section 2.2: 256 tokens can represent any text. Only for BPE.
-
-    Returns:
-        `Pipeline`.
 
     Example:
         >>> byte_level_pipeline().special_tokens
         ('<pad>', '<s>', '</s>')
     """
-    byte_level = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": False,
-        "use_regex": False,
-    }
+    settings = dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex"), False)
+    byte_level = {"type": "ByteLevel"} | settings
     return Pipeline(
-        normalizer=_sequence("normalizers", *_single_spaces(SPACE_PATTERN)),
-        pre_tokenizer=_sequence("pretokenizers", _split_into_words(), byte_level),
+        normalizer=_single_spaces(SPACE_PATTERN),
+        pre_tokenizer=_words_then(byte_level),
         decoder=byte_level,
         special_tokens=("<pad>", "<s>", "</s>"),
     )
 
 
 def metaspace_pipeline():
-    """Words as characters, with U+2581 for the space before each word, including the first.
+    """A `Pipeline` of words as characters, with U+2581 for the space before each word.
 
     Kudo and Richardson 2018 (SentencePiece), section 3.2. Characters not seen in training become
     `<unk>`. U+2581 in a text is read as a space.
-
-    Returns:
-        `Pipeline`.
 
     Example:
         >>> metaspace_pipeline().unknown
         '<unk>'
     """
-    spaces = *_single_spaces(_SPACE_OR_METASPACE_PATTERN), {"type": "Prepend", "prepend": " "}
+    prepend = {"type": "Prepend", "prepend": " "}
     # "never": the normalizer has already prepended the first word's space.
     metaspace = {"type": "Metaspace", "replacement": _METASPACE, "split": False}
     return Pipeline(
-        normalizer=_sequence("normalizers", *spaces),
-        pre_tokenizer=_sequence(
-            "pretokenizers", _split_into_words(), metaspace | {"prepend_scheme": "never"}
-        ),
+        normalizer=_single_spaces(_SPACE_OR_METASPACE_PATTERN, prepend),
+        pre_tokenizer=_words_then(metaspace | {"prepend_scheme": "never"}),
         decoder=metaspace | {"prepend_scheme": "always"},
         special_tokens=("<pad>", "<s>", "</s>", "<unk>"),
         unknown="<unk>",
@@ -173,7 +144,7 @@ def metaspace_pipeline():
 
 
 def bert_pipeline(lowercase=True, strip_accents=None, chinese_characters=True):
-    """BERT's pipeline: words, single punctuation marks and single Chinese characters.
+    """BERT's `Pipeline`: words, single punctuation marks and single Chinese characters.
 
     Devlin et al. 2019, in the authors' `tokenization.py`.
 
@@ -181,9 +152,6 @@ def bert_pipeline(lowercase=True, strip_accents=None, chinese_characters=True):
         lowercase: bool, whether to lowercase the text ("uncased").
         strip_accents: bool, or None for the same as `lowercase`.
         chinese_characters: bool, whether each Chinese character is a word.
-
-    Returns:
-        `Pipeline`.
 
     Example:
         >>> bert_pipeline().around
@@ -207,20 +175,13 @@ def bert_pipeline(lowercase=True, strip_accents=None, chinese_characters=True):
 
 def tokenizer_json(model, pipeline, special_ids):
     """Combine a model and its pipeline."""
+    settings = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {
-                "id": number,
-                "content": token,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
+            {"id": number, "content": token, **settings, "special": True}
             for token, number in sorted(special_ids.items(), key=lambda item: item[1])
         ],
         "normalizer": pipeline.normalizer,
@@ -234,16 +195,16 @@ def tokenizer_json(model, pipeline, special_ids):
 def _template(pipeline, special_ids):
     if pipeline.around is None or not special_ids:
         return None
+
+    def piece(kind, name, type_id=0):
+        return {kind: {"id": name, "type_id": type_id}}
+
     before, after = pipeline.around
-    single = [
-        _piece("SpecialToken", before),
-        _piece("Sequence", "A"),
-        _piece("SpecialToken", after),
-    ]
+    single = [piece("SpecialToken", before), piece("Sequence", "A"), piece("SpecialToken", after)]
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, _piece("Sequence", "B", 1), _piece("SpecialToken", after, 1)],
+        "pair": [*single, piece("Sequence", "B", 1), piece("SpecialToken", after, 1)],
         "special_tokens": {
             token: {"id": token, "ids": [special_ids[token]], "tokens": [token]}
             for token in pipeline.around
@@ -251,34 +212,21 @@ def _template(pipeline, special_ids):
     }
 
 
-def _piece(kind, name, type_id=0):
-    return {kind: {"id": name, "type_id": type_id}}
-
-
-def _single_spaces(pattern):
+def _single_spaces(pattern, *others):
     replace = {"type": "Replace", "pattern": {"Regex": pattern}, "content": " "}
-    return replace, {"type": "Strip", "strip_left": True, "strip_right": True}
+    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    return {"type": "Sequence", "normalizers": [replace, strip, *others]}
 
 
-def _split_into_words():
-    return {
-        "type": "Split",
-        "pattern": {"Regex": WORD_PATTERN},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-
-
-def _sequence(name, *parts):
-    return {"type": "Sequence", name: list(parts)}
+def _words_then(step):
+    split = {"type": "Split", "pattern": {"Regex": WORD_PATTERN}}
+    split |= {"behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, step]}
 
 
 def byte_alphabet():
-    """Return the 256 characters that stand for the bytes 0 to 255 in a vocabulary.
-
-    Printable Latin-1 bytes stand for themselves; the others take the code points from U+0100 on,
-    in order, as in GPT-2 (Radford et al. 2019, section 2.2).
-    """
+    """Return the 256 characters that stand for the bytes in GPT-2's vocabulary."""
+    # Printable Latin-1 bytes stand for themselves; the others take the code points from U+0100 on.
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     stand_ins = iter(range(0x100, 0x200))
     return [chr(byte if byte in printable else next(stand_ins)) for byte in range(256)]

@@ -7,6 +7,7 @@ from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import (
+    READABLE,
     AddedToken,
     TokenizerFile,
     UnsupportedPart,
@@ -19,13 +20,9 @@ class Tokenizer(SpecialTokenRoles):
     """Converts texts to ids and back.
 
     Create one with `train` of a subclass, or load any `tokenizer.json` of the three models with
-    `load`. The saved file can be read by the graph tokenizers (`GraphTokenizer.from_file`), which
-    produce the same ids inside a TensorFlow graph, and by the `tokenizers` and `transformers`
-    packages.
-
-    Unlike in those packages, special tokens in a text are plain text, and the file's truncation
-    and padding settings are ignored. Other added tokens are matched as in those packages. A
-    tokenizer can be copied, pickled and sent to other processes.
+    `load`. `GraphTokenizer.from_file` and the packages `tokenizers` and `transformers` read the
+    saved file too. Unlike in those packages, special tokens in a text are plain text, and the
+    file's truncation and padding settings are ignored; other added tokens are matched as there.
 
     Args:
         file: a `TokenizerFile`.
@@ -48,23 +45,19 @@ class Tokenizer(SpecialTokenRoles):
     def __init__(self, file):
         if self.model_type not in (None, file.model["type"]):
             raise UnsupportedPart.of("model.type", self.model_type, file.model["type"])
+        rust = import_tokenizers()
         try:
-            backend = import_tokenizers().Tokenizer.from_str(file.text)
-        except ImportError:
-            raise
+            backend = rust.Tokenizer.from_str(file.text)
         except Exception as error:  # the package raises nothing narrower
-            raise UnsupportedPart(
-                "path", "a file that the package tokenizers can read", error
-            ) from error
+            expected = "a file that the package tokenizers can read"
+            raise UnsupportedPart("path", expected, error) from error
         backend.no_truncation()
         backend.no_padding()
         # The file does not store this; without it the text "<s>" would become the start id.
         backend.encode_special_tokens = True
         normalize = backend.normalizer.normalize_str if backend.normalizer else str
-        check_spellings(
-            [token for token in file.added_tokens if token.normalized],
-            [normalize(token.content) for token in file.added_tokens if token.normalized],
-        )
+        normalized = [token for token in file.added_tokens if token.normalized]
+        check_spellings(normalized, [normalize(token.content) for token in normalized])
         self._file, self._backend = file, backend
         self.special_tokens = dict(file.special_tokens)
 
@@ -76,19 +69,11 @@ class Tokenizer(SpecialTokenRoles):
 
     @classmethod
     def load(cls, path):
-        """Read a `tokenizer.json`.
-
-        Args:
-            path: string or path of the file.
-
-        Returns:
-            The tokenizer for the file's model; when called on a subclass, an instance of it.
+        """Read a `tokenizer.json`; returns the tokenizer for the file's model.
 
         Raises:
-            ImportError: If the `tokenizers` package is not installed (graph tokenizers do not
-                need it).
+            ImportError, ValueError: As for the class.
             FileNotFoundError: If the file does not exist.
-            ValueError: If the file is invalid; the message names the part.
         """
         file = TokenizerFile.read(path)
         # By its exported name, since the module of a subclass imports this one.
@@ -96,16 +81,10 @@ class Tokenizer(SpecialTokenRoles):
         try:
             return chosen(file)
         except UnsupportedPart as error:
-            raise UnsupportedPart(
-                "path", "a tokenizer.json that can be read", path, f"{error}"
-            ) from error
+            raise UnsupportedPart("path", READABLE, path, f"{error}") from error
 
     def save(self, path):
-        """Write the tokenizer to a `tokenizer.json`, atomically.
-
-        Args:
-            path: string or path of the file to write.
-        """
+        """Write the tokenizer to a `tokenizer.json`, atomically."""
         with replacing(path) as beside:
             beside.write_text(self._file.text, encoding="utf-8")
 
@@ -128,14 +107,6 @@ class Tokenizer(SpecialTokenRoles):
             TypeError: If `tokens` is a single string, or one of them is neither.
             ValueError: If the normalizer turns a token into nothing or into another added token,
                 or if it is white space with `lstrip`.
-
-        Example:
-            >>> from tf_transformer.tokenizers import WordPieceTokenizer
-            >>> tokenizer = WordPieceTokenizer.train(["low lower lowest"], vocab_size=30)
-            >>> tokenizer.add_tokens(["[E1]", "[E2]"]), tokenizer.vocab_size
-            (2, 23)
-            >>> tokenizer.encode(["low[E2]"])
-            [[19, 22]]
         """
         if isinstance(tokens, str):
             raise TypeError("tokens: expected an iterable of strings, got one string; use [token]")
@@ -152,16 +123,10 @@ class Tokenizer(SpecialTokenRoles):
             if token.content in added:
                 continue
             fields = {name: getattr(token, name) for name in AddedToken._fields if name != "id"}
-            content = token.content
-            if token.normalized and self._backend.normalizer is not None:
-                content = self._backend.normalizer.normalize_str(content)
-            if not content:
-                raise ArgumentError(
-                    "tokens",
-                    "tokens that are not empty after normalization",
-                    f"{token.content!r}",
-                    "Use tokenizers.AddedToken(..., normalized=False).",
-                )
+            if not (self._normalized(token.content) if token.normalized else token.content):
+                expected = "tokens that are not empty after normalization"
+                remedy = "Use tokenizers.AddedToken(..., normalized=False)."
+                raise ArgumentError("tokens", expected, f"{token.content!r}", remedy)
             new.setdefault(token.content, AddedToken(id=None, **fields))
         if new:
             Tokenizer.__init__(self, self._file.with_added_tokens(list(new.values())))
@@ -193,17 +158,11 @@ class Tokenizer(SpecialTokenRoles):
         return [one.ids for one in _encoded(encode, texts, add_special_tokens)]
 
     def encode_with_offsets(self, texts):
-        """Turn texts into ids with their positions in the text.
-
-        Args:
-            texts: same as in `encode`.
+        """Turn texts into ids, as `encode` does, with their positions in the text.
 
         Returns:
             `(ids, offsets)`: lists of B lists; an offset is `(start, end)` in characters of the
             original text. Tokens that are parts of one character share its offset.
-
-        Raises:
-            TypeError, ValueError: Same as in `encode`.
         """
         encodings = _encoded(self._backend.encode_batch, texts, False)
         return [e.ids for e in encodings], [e.offsets for e in encodings]
@@ -227,42 +186,17 @@ class Tokenizer(SpecialTokenRoles):
         return self._backend.decode_batch(rows, skip_special_tokens=False)
 
     def ids_to_tokens(self, ids):
-        """Convert ids to tokens.
-
-        Args:
-            ids: iterable of integers in `[0, vocab_size)`.
-
-        Returns:
-            List of strings, spelled as in the vocabulary.
-
-        Raises:
-            TypeError: If an id is not an integer.
-            ValueError: If an id is outside the vocabulary.
-        """
+        """Convert an iterable of ids to a list of tokens, with the errors of `decode`."""
         vocabulary = self._file.vocabulary
         return [vocabulary[number] for number in self._check_ids(ids)]
 
     def tokens_to_ids(self, tokens):
-        """Convert tokens to ids.
-
-        Args:
-            tokens: iterable of strings, spelled as in the vocabulary.
-
-        Returns:
-            List of integers.
-
-        Raises:
-            ValueError: If a token is not in the vocabulary.
-        """
+        """Convert tokens, spelled as in the vocabulary, to ids; ValueError if one is unknown."""
         ids = {token: self._backend.token_to_id(token) for token in tokens}
         unknown = [token for token, number in ids.items() if number is None]
         if unknown:
-            raise ArgumentError(
-                "tokens",
-                "tokens of the vocabulary",
-                f"also {unknown[:5]}",
-                "Use `encode` to split a text into tokens.",
-            )
+            remedy = "Use `encode` to split a text into tokens."
+            raise ArgumentError("tokens", "tokens of the vocabulary", f"also {unknown[:5]}", remedy)
         return [ids[token] for token in tokens]
 
     def trace(self, text):
@@ -276,31 +210,28 @@ class Tokenizer(SpecialTokenRoles):
             the subclass.
 
         Raises:
-            TypeError: If `text` is not a string.
-            ValueError: If `text` contains an added token.
+            TypeError, ValueError: If `text` is not a string, or contains an added token.
         """
-        [text] = _list_of_strings([text])
         [ids] = self.encode([text])
         found = {token.id for token in self._file.added_tokens if not token.special} & set(ids)
-        backend = self._backend
-        if backend.normalizer is not None:
-            text = backend.normalizer.normalize_str(text)
+        text = self._normalized(text)
         words = [(text, None)] if text else []
-        if backend.pre_tokenizer is not None:
-            words = backend.pre_tokenizer.pre_tokenize_str(text)
+        if self._backend.pre_tokenizer is not None:
+            words = self._backend.pre_tokenizer.pre_tokenize_str(text)
         traces = [self._trace_word(word, self._file.model) for word, _ in words]
         traces = [trace | {"ids": self.tokens_to_ids(trace["tokens"])} for trace in traces]
         if found and [number for trace in traces for number in trace["ids"]] != ids:
-            raise ArgumentError(
-                "text",
-                "none of the added tokens, which the model does not see",
-                self.ids_to_tokens(sorted(found)),
-                "Trace the texts around them.",
-            )
+            expected = "none of the added tokens, which the model does not see"
+            got = self.ids_to_tokens(sorted(found))
+            raise ArgumentError("text", expected, got, "Trace the texts around them.")
         return traces
 
     def _trace_word(self, word, model):
         raise NotImplementedError
+
+    def _normalized(self, text):
+        normalizer = self._backend.normalizer
+        return text if normalizer is None else normalizer.normalize_str(text)
 
     def _check_ids(self, ids):
         try:
@@ -312,29 +243,18 @@ class Tokenizer(SpecialTokenRoles):
             ) from error
         for number in ids:
             if not 0 <= number < self.vocab_size:
-                raise ArgumentError(
-                    "ids",
-                    f"integers in [0, {self.vocab_size})",
-                    number,
-                    "Decode with the tokenizer that the model was trained with.",
-                )
+                expected = f"integers in [0, {self.vocab_size})"
+                remedy = "Decode with the tokenizer that the model was trained with."
+                raise ArgumentError("ids", expected, number, remedy)
         return ids
 
 
-def _list_of_strings(texts):
+def _encoded(encode, texts, add_special_tokens):
     if isinstance(texts, str):
         raise TypeError("texts: expected an iterable of strings, got one string; use [text]")
-    return [check_string(text) for text in texts]
-
-
-def _encoded(encode, texts, add_special_tokens):
+    texts = [check_string(text) for text in texts]
     try:
-        return encode(_list_of_strings(texts), add_special_tokens=add_special_tokens)
-    except (TypeError, ValueError):
-        raise
+        return encode(texts, add_special_tokens=add_special_tokens)
     except Exception as error:  # the package raises nothing narrower
-        raise ArgumentError(
-            "texts",
-            "texts that the vocabulary can represent, or an unknown token in the vocabulary",
-            error,
-        ) from error
+        expected = "texts that the vocabulary can represent, or an unknown token in the vocabulary"
+        raise ArgumentError("texts", expected, error) from error

@@ -1,8 +1,9 @@
 """Reading, checking and writing a `tokenizer.json`."""
 
 import json
+import operator
 import re
-from collections import namedtuple
+from collections import Counter, namedtuple
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,12 @@ import numpy as np
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS, tokenizer_json
+
+READABLE = "a tokenizer.json that can be read"
+MODELS = ("BPE", "WordPiece", "Unigram")
+
+# Unigram's penalty for an unknown character, relative to the least likely token (as SentencePiece).
+UNKNOWN_PENALTY = 10.0
 
 
 class UnsupportedPart(ArgumentError):
@@ -41,12 +48,6 @@ def _rust_float(text):
         value, exponent = value / 1e308, exponent + 308
     value = value / float(f"1e{-exponent}") if exponent < 0 else value * float(f"1e{exponent}")
     return -value if text.startswith("-") else value
-
-
-MODELS = ("BPE", "WordPiece", "Unigram")
-
-# Unigram's penalty for an unknown character, relative to the least likely token (as SentencePiece).
-UNKNOWN_PENALTY = 10.0
 
 
 # An entry of "added_tokens": a token that is matched in a text before the model splits the rest.
@@ -87,41 +88,16 @@ class TokenizerFile:
 
     @classmethod
     def read(cls, path):
-        """Read a file.
-
-        Args:
-            path: string or path of a `tokenizer.json`.
-
-        Returns:
-            A `TokenizerFile`.
-
-        Raises:
-            FileNotFoundError: If the file does not exist.
-            ValueError: Same as for the class.
-        """
-        path = Path(path)
-        if not path.is_file():
-            raise MissingFileError("path", "a tokenizer.json", f"no file {path}")
+        """Read a `tokenizer.json`; FileNotFoundError if `path` does not exist."""
+        path = _existing(path, "a tokenizer.json")
         try:
             return cls(path.read_text(encoding="utf-8"))
         except ValueError as error:  # UnicodeDecodeError is one
-            raise UnsupportedPart(
-                "path", "a tokenizer.json that can be read", path, f"{error}"
-            ) from error
+            raise UnsupportedPart("path", READABLE, path, f"{error}") from error
 
     @classmethod
     def of(cls, content):
-        """Create a file from its content.
-
-        Args:
-            content: dict that JSON can represent.
-
-        Returns:
-            A `TokenizerFile`.
-
-        Raises:
-            ValueError: Same as for the class.
-        """
+        """Create a file from its content, a dict that JSON can represent."""
         return cls(json.dumps(content, indent=2, ensure_ascii=False))
 
     @classmethod
@@ -137,49 +113,41 @@ class TokenizerFile:
             pipeline: `bert_pipeline(...)` for a cased or "uncased" model: the file does not
                 specify which.
 
-        Returns:
-            A `TokenizerFile` with BERT's pipeline.
-
         Raises:
             FileNotFoundError: If the file does not exist.
             ValueError: If the file is not UTF-8, begins with a byte order mark, has white space
                 after a token or lacks one of BERT's special tokens.
         """
-        path = Path(path)
-        if not path.is_file():
-            raise MissingFileError("path", "a vocab.txt", f"no file {path}")
+        path = _existing(path, "a vocab.txt")
         try:
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
             raise ArgumentError("path", "UTF-8", f"{error} in {path}") from error
         if lines[0].startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
-            raise ArgumentError(
-                "path",
-                "UTF-8 without a byte order mark",
-                f"one in {path}, which would be part of the first token",
-                "Remove the mark and keep every line.",
-            )
+            got = f"one in {path}, which would be part of the first token"
+            remedy = "Remove the mark and keep every line."
+            raise ArgumentError("path", "UTF-8 without a byte order mark", got, remedy)
         for number, token in enumerate(lines):
             if token.strip() and token != token.rstrip():
-                raise ArgumentError(
-                    "path",
-                    "tokens without white space after them, which only some programs drop",
-                    f"{token!r} on line {number + 1} of {path}",
-                    "Remove the white space and keep the line.",
-                )
+                expected = "tokens without white space after them, which only some programs drop"
+                got = f"{token!r} on line {number + 1} of {path}"
+                remedy = "Remove the white space and keep the line."
+                raise ArgumentError("path", expected, got, remedy)
         vocabulary = {token: number for number, token in enumerate(lines)}
         for number, token in enumerate(lines):
             if vocabulary[token] != number:
-                vocabulary[_unused_name(number + 1, vocabulary)] = number
+                name = f"[line {number + 1}]"
+                while name in vocabulary:
+                    name = f"[{name}]"
+                vocabulary[name] = number
         missing = [token for token in BERT_SPECIAL_TOKENS if token not in vocabulary]
         if missing:
-            raise ArgumentError(
-                "path",
-                "BERT's special tokens",
-                f"none of {missing} in {path}",
+            got = f"none of {missing} in {path}"
+            remedy = (
                 "Use the file that the model was trained with; do not insert or remove lines, "
-                "since the line of a token is its id.",
+                "since the line of a token is its id."
             )
+            raise ArgumentError("path", "BERT's special tokens", got, remedy)
         special = {token: vocabulary[token] for token in BERT_SPECIAL_TOKENS}
         model = {
             "type": "WordPiece",
@@ -196,9 +164,8 @@ class TokenizerFile:
         try:
             return parse_json(self.text, _rust_float)
         except json.JSONDecodeError as error:
-            raise UnsupportedPart(
-                "path", "JSON", error, "Write one with `Tokenizer.save`."
-            ) from error
+            remedy = "Write one with `Tokenizer.save`."
+            raise UnsupportedPart("path", "JSON", error, remedy) from error
 
     @property
     def model(self):
@@ -213,22 +180,17 @@ class TokenizerFile:
             # The Rust package numbers tokens that the model lacks in the order of the file.
             expected = ids.setdefault(token.content, len(ids))
             if token.id != expected:
-                raise UnsupportedPart.of(
-                    "added_tokens", f"the id {expected} for {token.content!r}", token.id
-                )
+                expected = f"the id {expected} for {token.content!r}"
+                raise UnsupportedPart.of("added_tokens", expected, token.id)
         tokens = {}
         for token, number in ids.items():
             if tokens.setdefault(number, token) != token:
-                raise UnsupportedPart.of(
-                    "model.vocab",
-                    "an id for each token",
-                    f"the id {number} for both {tokens[number]!r} and {token!r}",
-                )
+                got = f"the id {number} for both {tokens[number]!r} and {token!r}"
+                raise UnsupportedPart.of("model.vocab", "an id for each token", got)
         missing = [number for number in range(len(tokens)) if number not in tokens]
         if missing:
-            raise UnsupportedPart.of(
-                "model.vocab", f"the ids 0 to {len(tokens) - 1}", f"none of {missing[:5]}"
-            )
+            expected = f"the ids 0 to {len(tokens) - 1}"
+            raise UnsupportedPart.of("model.vocab", expected, f"none of {missing[:5]}")
         return tuple(tokens[number] for number in range(len(tokens)))
 
     @cached_property
@@ -241,13 +203,11 @@ class TokenizerFile:
         """Tuple of `AddedToken`s."""
         added = self.content.get("added_tokens") or []
         try:
-            found = tuple(
-                AddedToken(*(token[name] for name in AddedToken._fields)) for token in added
-            )
+            fields = operator.itemgetter(*AddedToken._fields)
+            found = tuple(AddedToken(*fields(token)) for token in added)
         except (KeyError, TypeError) as error:
-            raise UnsupportedPart.of(
-                "added_tokens", f"{', '.join(AddedToken._fields)} of each", f"none for {error}"
-            ) from error
+            expected = f"{', '.join(AddedToken._fields)} of each"
+            raise UnsupportedPart.of("added_tokens", expected, f"none for {error}") from error
         contents = set()
         for token in found:
             if tuple(map(type, token)) != (str, int, *[bool] * 5):
@@ -261,16 +221,10 @@ class TokenizerFile:
         return found
 
     def with_added_tokens(self, tokens):
-        """Return the file with more "added_tokens"; its numbers keep their spelling.
+        """Return the file with more `AddedToken`s, whose ids are ignored.
 
-        Args:
-            tokens: list of `AddedToken`s; their ids are ignored.
-
-        Returns:
-            A `TokenizerFile`.
-
-        Raises:
-            ValueError: If a token is empty, was added before, or is white space with `lstrip`.
+        The numbers of the file keep their spelling. ValueError if a token is empty, was added
+        before, or is white space with `lstrip`.
         """
         mark = "\ud800"  # never in a valid text
         content = json.loads(self.text, parse_float=mark.__add__)
@@ -298,14 +252,18 @@ class TokenizerFile:
             tokens = (*pair, pair[0] + pair[1][cut:]) if len(pair) == 2 else (None,)
             ids = [vocab.get(token) for token in tokens]
             if None in ids or pair in seen:
-                raise UnsupportedPart.of(
-                    "model.merges",
-                    "pairs of tokens, each pair once, whose union is in the vocabulary",
-                    f"{pair!r} at rank {rank}",
-                )
+                expected = "pairs of tokens, each pair once, whose union is in the vocabulary"
+                raise UnsupportedPart.of("model.merges", expected, f"{pair!r} at rank {rank}")
             seen.add(pair)
             rows.append(ids)
         return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _existing(path, expected):
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError("path", expected, f"no file {path}")
+    return path
 
 
 def _ids_of_model(model):
@@ -316,8 +274,7 @@ def _ids_of_model(model):
             raise UnsupportedPart.of("model.vocab", expected, f"{got} of something else")
         ids = {token: number for number, (token, _) in enumerate(vocab)}
         if len(ids) < len(vocab):
-            tokens = [token for token, _ in vocab]
-            twice = next(token for token in ids if tokens.count(token) > 1)
+            [(twice, _)] = Counter(token for token, _ in vocab).most_common(1)
             raise UnsupportedPart.of("model.vocab", "each token once", f"{twice!r} twice")
         return ids
     if not isinstance(vocab, dict) or not all(type(i) is int for i in vocab.values()):
@@ -328,14 +285,6 @@ def _ids_of_model(model):
 def _is_entry(entry):
     is_pair = isinstance(entry, list) and len(entry) == 2
     return is_pair and isinstance(entry[0], str) and isinstance(entry[1], int | float)
-
-
-def _unused_name(line, vocabulary):
-    """Return a name for a line whose token is also on a later line."""
-    name = f"[line {line}]"
-    while name in vocabulary:
-        name = f"[{name}]"
-    return name
 
 
 def check_spellings(tokens, spellings):

@@ -1,22 +1,24 @@
 """Special tokens around ids, and ids back to texts."""
 
+import functools
 import re
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.texts import bytes_of_letters, literal, repair_utf8, replaced
+from tf_transformer.tokenizers.graph.texts import (
+    bytes_of_letters,
+    function_for,
+    literal,
+    repair_utf8,
+    replaced,
+)
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 
 def ids_around(part):
     """Find the special tokens that a file adds around a single text."""
-    if part is None:
-        return [], []
-    maker = _MAKERS.get(part.get("type"))
-    if maker is None:
-        raise UnsupportedPart.of("post_processor", sorted(_MAKERS), part.get("type"))
-    return maker(part)
+    return ([], []) if part is None else function_for("post_processor", part, _MAKERS)(part)
 
 
 def _bert(part):
@@ -55,17 +57,8 @@ _MAKERS = {
 
 # The replacements of WordPiece's English clean-up, in order.
 _CLEANUP = (
-    (" .", "."),
-    (" ?", "?"),
-    (" !", "!"),
-    (" ,", ","),
-    (" ' ", "'"),
-    (" n't", "n't"),
-    (" 'm", "'m"),
-    (" do not", " don't"),
-    (" 's", "'s"),
-    (" 've", "'ve"),
-    (" 're", "'re"),
+    *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
+    *((" 'm", "'m"), (" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
 )
 
 # Position of a token in its text, as flags: a token may be both first and last.
@@ -75,38 +68,33 @@ _POSITIONS = range(4)
 _BYTE_TOKEN = re.compile(r"<0x(\+[0-9A-Fa-f]|[0-9A-Fa-f]{2})>", re.ASCII)
 
 
-def build_decoder(file, spelling=None):
-    """Build the decoder of a file."""
-    part = file.content.get("decoder")
-    steps = part["decoders"] if part and part["type"] == "Sequence" else [part]
-    names = [step and step.get("type") for step in steps]
-    end_of_tokens = names.index("Fuse") if "Fuse" in names else len(steps)
-    on_tokens = [_token_step(step) for step in steps[:end_of_tokens]]
-    on_texts = [_text_step(step) for step in steps[end_of_tokens + 1 :]]
-    has_bytes = "ByteFallback" in names[:end_of_tokens]
-    if {"ByteFallback", "ByteLevel"} & set(names[: max(end_of_tokens - 1, 0)]):
-        raise UnsupportedPart.of("decoder", "Fuse right after ByteFallback and ByteLevel", names)
-    pieces = np.empty((4, len(file.vocabulary)), object)
-    for number, token in enumerate(file.vocabulary):
-        for position in _POSITIONS:
-            text = (spelling or {}).get(token, token)
-            for step in on_tokens:
-                text = step(text, position)
-            pieces[position, number] = b"" if token in file.special_tokens else _to_bytes(text)
-    is_byte = [has_bytes and bool(_BYTE_TOKEN.fullmatch(token)) for token in file.vocabulary]
-    is_special = [token in file.special_tokens for token in file.vocabulary]
-    return Decoder(pieces, np.array(is_special), np.array(is_byte), on_texts)
-
-
 class Decoder:
-    """Joins the text of tokens."""
+    """Joins the text of tokens, as a file's "decoder" describes."""
 
-    def __init__(self, pieces, is_special, is_byte, on_texts):
+    def __init__(self, file, spelling):
+        part = file.content.get("decoder")
+        steps = part["decoders"] if part and part["type"] == "Sequence" else [part]
+        names = [step and step.get("type") for step in steps]
+        end_of_tokens = names.index("Fuse") if "Fuse" in names else len(steps)
+        on_tokens = [_token_step(step) for step in steps[:end_of_tokens]]
+        self._on_texts = [_text_step(step) for step in steps[end_of_tokens + 1 :]]
+        if {"ByteFallback", "ByteLevel"} & set(names[: max(end_of_tokens - 1, 0)]):
+            expected = "Fuse right after ByteFallback and ByteLevel"
+            raise UnsupportedPart.of("decoder", expected, names)
         # One extra id past the vocabulary has no text; it is used as padding.
-        self._pieces = np.pad(pieces, ((0, 0), (0, 1)), constant_values=b"")
-        self._is_special = np.append(is_special, True)
-        self._is_byte = np.append(is_byte, False)
-        self._on_texts = on_texts
+        size = len(file.vocabulary)
+        self._pieces = np.full((len(_POSITIONS), size + 1), b"", object)
+        for number, token in enumerate(file.vocabulary):
+            for position in _POSITIONS if token not in file.special_tokens else ():
+                text = spelling.get(token, token)
+                for step in on_tokens:
+                    text = step(text, position)
+                text = text if isinstance(text, bytes) else text.encode("utf-8")
+                self._pieces[position, number] = text
+        self._is_special = np.array([t in file.special_tokens for t in file.vocabulary] + [True])
+        self._is_byte = np.zeros(size + 1, bool)
+        if "ByteFallback" in names[:end_of_tokens]:
+            self._is_byte[:size] = [bool(_BYTE_TOKEN.fullmatch(t)) for t in file.vocabulary]
 
     def pieces(self, ids):
         """int32 ids of any shape -> string, the text of each in the middle of a text."""
@@ -153,56 +141,40 @@ def _token_step(part):
     """Return a function of a token's text (string or bytes) and its position."""
     if part is None:
         return lambda text, position: text if position & _FIRST else f" {text}"
-    maker = _TOKEN_STEPS.get(part["type"])
-    if maker is None:
-        raise UnsupportedPart.of("decoder", sorted([*_TOKEN_STEPS, "Fuse", "Strip"]), part["type"])
-    return maker(part)
+    step = function_for("decoder", part, _TOKEN_STEPS, also=("Fuse", "Strip"))
+    return functools.partial(step, part)
 
 
-def _byte_level(_):
-    def write(text, position):
-        spelled = bytes_of_letters(text)
-        return text if spelled is None else spelled
-
-    return write
+def _byte_level(part, text, position):
+    spelled = bytes_of_letters(text)
+    return text if spelled is None else spelled
 
 
-def _wordpiece(part):
-    def write(text, position):
-        if not position & _FIRST:
-            prefix = part["prefix"]
-            text = text[len(prefix) :] if text.startswith(prefix) else f" {text}"
-        for dirty, clean in _CLEANUP if part["cleanup"] else ():
-            text = text.replace(dirty, clean)
-        return text
-
-    return write
+def _wordpiece(part, text, position):
+    if not position & _FIRST:
+        prefix = part["prefix"]
+        text = text[len(prefix) :] if text.startswith(prefix) else f" {text}"
+    for dirty, clean in _CLEANUP if part["cleanup"] else ():
+        text = text.replace(dirty, clean)
+    return text
 
 
-def _metaspace(part):
-    strips = part.get("prepend_scheme", "always") != "never"
-
-    def write(text, position):
-        return text.replace(part["replacement"], "" if position & _FIRST and strips else " ")
-
-    return write
+def _metaspace(part, text, position):
+    is_stripped = position & _FIRST and part.get("prepend_scheme", "always") != "never"
+    return text.replace(part["replacement"], "" if is_stripped else " ")
 
 
-def _byte_fallback(_):
-    def write(text, position):
-        byte = _BYTE_TOKEN.fullmatch(text)
-        return bytes([int(byte[1], 16)]) if byte else text
-
-    return write
+def _byte_fallback(part, text, position):
+    byte = _BYTE_TOKEN.fullmatch(text)
+    return bytes([int(byte[1], 16)]) if byte else text
 
 
-def _replace(part):
-    pattern, content = _literal_pattern(part), part["content"]
-    return lambda text, position: text.replace(pattern, content)
+def _replace(part, text, position):
+    return text.replace(_literal_pattern(part), part["content"])
 
 
-def _bpe(part):
-    return lambda text, position: text.replace(part["suffix"], "" if position & _LAST else " ")
+def _bpe(part, text, position):
+    return text.replace(part["suffix"], "" if position & _LAST else " ")
 
 
 _TOKEN_STEPS = {
@@ -231,7 +203,3 @@ def _literal_pattern(part):
     if kind != "String" or not pattern:
         raise UnsupportedPart.of("decoder.pattern", "a String", part["pattern"])
     return pattern
-
-
-def _to_bytes(text):
-    return text if isinstance(text, bytes) else text.encode("utf-8")

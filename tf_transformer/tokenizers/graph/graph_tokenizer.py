@@ -11,10 +11,10 @@ import tensorflow as tf
 from tf_transformer import tokenizers as package
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.graph.added_tokens import AddedTokens
-from tf_transformer.tokenizers.graph.decoders import build_decoder, ids_around
+from tf_transformer.tokenizers.graph.decoders import Decoder, ids_around
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
-from tf_transformer.tokenizers.graph.texts import Texts
+from tf_transformer.tokenizers.graph.texts import Texts, lookup_table
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
 
@@ -27,14 +27,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     Works eagerly, inside `tf.function`, and in a SavedModel loaded by a process that has only
     TensorFlow. To export it, alone or as part of another `tf.Module`, save the module:
-    `encode_strings` and `decode_ids` are its graph functions.
+    `encode_strings` and `decode_ids` are its graph functions. Each distinct word of a batch is
+    tokenized once, and words that are a single token, which most are, without running the model.
 
-    Each distinct word of a batch is tokenized once. Words that are a single token, which most are,
-    are looked up in a table; only the others run the model.
-
-    Parts that cannot be reproduced exactly are rejected when the file is read. The file's
-    truncation and padding settings are ignored. Special tokens in a text are plain text; other
-    added tokens are matched as in the Rust package. A graph tokenizer can be copied and pickled.
+    Parts that cannot be reproduced exactly are rejected when the file is read. Special tokens,
+    added tokens and the file's other settings mean the same as in `Tokenizer`.
 
     Args:
         file: a `TokenizerFile`.
@@ -59,37 +56,29 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         self._file = file
         self.special_tokens = file.special_tokens
         self.vocab_size = len(file.vocabulary)
-        normalizer = file.content.get("normalizer")
-        splitter = file.content.get("pre_tokenizer")
+        part = file.content.get
         try:
-            self._normalize = build_normalizer(normalizer)
+            self._normalize = build_normalizer(part("normalizer"))
             self._build_added_tokens(file)
-            finds_any = self._raw_tokens or self._normalized_tokens
-            is_start_kept = normalizer is None and not finds_any
-            self._split = build_pre_tokenizer(splitter, is_start_kept)
-            self._decoder = build_decoder(file, self._spelling)
-            self._before, self._after = ids_around(file.content.get("post_processor"))
+            self._finds_any = bool(self._raw_tokens or self._normalized_tokens)
+            is_start_kept = part("normalizer") is None and not self._finds_any
+            self._split = build_pre_tokenizer(part("pre_tokenizer"), is_start_kept)
+            self._decoder = Decoder(file, self._spelling)
+            self._before, self._after = ids_around(part("post_processor"))
             self._build_model(file)
             self._build_words(file)
         except KeyError as error:
             raise UnsupportedPart("path", "parts with all settings", f"no {error}") from error
         except _OF_ANOTHER_TYPE as error:
-            raise UnsupportedPart(
-                "path", "parts with settings of the right type", f"another: {error}"
-            ) from error
+            expected = "parts with settings of the right type"
+            raise UnsupportedPart("path", expected, f"another: {error}") from error
 
     def __reduce__(self):
         return type(self), (self._file,)
 
     @classmethod
     def from_file(cls, path):
-        """Read a `tokenizer.json` with the standard library only.
-
-        Args:
-            path: string or path of the file.
-
-        Returns:
-            The graph tokenizer for the file's model; when called on a subclass, an instance of it.
+        """Read a `tokenizer.json`; returns the graph tokenizer for the file's model.
 
         Raises:
             FileNotFoundError: If the file does not exist.
@@ -101,12 +90,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         try:
             return chosen(file)
         except UnsupportedPart as error:
-            raise UnsupportedPart(
-                "path",
-                "a tokenizer.json that can run in a graph",
-                path,
-                f"{error} The Python tokenizer can read it.",
-            ) from error
+            expected = "a tokenizer.json that can run in a graph"
+            remedy = f"{error} The Python tokenizer can read it."
+            raise UnsupportedPart("path", expected, path, remedy) from error
 
     def encode(self, strings, add_special_tokens=False):
         """Turn texts into ids.
@@ -125,12 +111,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """
         strings = tf.convert_to_tensor(strings, tf.string)
         if strings.shape.rank not in (1, None):
-            raise ArgumentError(
-                "strings",
-                "a string tensor of shape [batch]",
-                strings.shape,
-                "Wrap a single text as [text].",
-            )
+            remedy = "Wrap a single text as [text]."
+            expected = "a string tensor of shape [batch]"
+            raise ArgumentError("strings", expected, strings.shape, remedy)
         ids = self.encode_strings(strings)
         return self.add_special_tokens(ids) if add_special_tokens else ids
 
@@ -146,16 +129,13 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             `(ids, mask)`: int32 `[B, T]` and bool `[B, T]`, False at padding.
 
         Raises:
-            ValueError: Same as in `encode`; if `length` is not an integer or too small for one
-                token; if there is no padding token.
+            ValueError: If `strings` is not of rank 1, if `length` is not an integer or too small
+                for one token, or if there is no padding token.
         """
         around = len(self._before) + len(self._after) if add_special_tokens else 0
         if length is not None and (not isinstance(length, Integral) or length <= around):
-            raise ArgumentError(
-                "length",
-                f"an integer of at least {around + 1}, or None for the length of the longest text",
-                f"{length!r}",
-            )
+            expected = f"an integer of at least {around + 1}, or None to fit the longest text"
+            raise ArgumentError("length", expected, f"{length!r}")
         rows = self.encode(strings)
         if length is not None:
             rows = rows[:, : length - around]
@@ -166,12 +146,12 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     def add_special_tokens(self, ids):
         """Add the file's special tokens around each row: int32 ragged `[B, (T)]`."""
-        sides = (
-            tf.tile(tf.constant([side], tf.int32, [1, len(side)]), [ids.nrows(), 1])
-            for side in (self._before, self._after)
-        )
-        before, after = (tf.RaggedTensor.from_tensor(side) for side in sides)
-        return tf.concat([before, ids, after], axis=1)
+
+        def repeated(side):
+            row = tf.constant([side], tf.int32, [1, len(side)])
+            return tf.RaggedTensor.from_tensor(tf.tile(row, [ids.nrows(), 1]))
+
+        return tf.concat([repeated(self._before), ids, repeated(self._after)], axis=1)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode_strings(self, strings):
@@ -189,18 +169,14 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         distinct, index = tf.unique(words.values)
         ids = tf.gather(self._ids_of_words(distinct), index)  # [words of the batch, (ids)]
         ids = words.with_values(ids).merge_dims(1, 2)  # [B or pieces, (T)]
-        if not (self._raw_tokens or self._normalized_tokens):
+        if not self._finds_any:
             return ids
-        has_one = added >= 0
-        added = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(added, has_one), tf.cast(has_one, tf.int64), validate=False
-        )
-        pieces = tf.RaggedTensor.from_value_rowids(
-            tf.concat([ids, added], axis=1),
-            tf.cast(row, tf.int64),
-            tf.size(strings, tf.int64),
-            validate=False,
-        )
+        counts = tf.cast(added >= 0, tf.int64)
+        added = tf.boolean_mask(added, added >= 0)
+        added = tf.RaggedTensor.from_row_lengths(added, counts, validate=False)
+        pieces, row = tf.concat([ids, added], axis=1), tf.cast(row, tf.int64)
+        size = tf.size(strings, tf.int64)
+        pieces = tf.RaggedTensor.from_value_rowids(pieces, row, size, validate=False)
         return pieces.merge_dims(1, 2)  # [B, (T)]
 
     def decode(self, ids):
@@ -218,92 +194,65 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """
         ids = ids if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids)
         if ids.shape.rank not in (2, None) or not ids.dtype.is_integer:
-            raise ArgumentError(
-                "ids",
-                "integers of shape [batch, length]",
-                f"{ids.dtype.name} of shape {ids.shape}",
-                "Wrap the ids of a single text as [ids].",
-            )
-        is_ragged = isinstance(ids, tf.RaggedTensor)
+            got = f"{ids.dtype.name} of shape {ids.shape}"
+            remedy = "Wrap the ids of a single text as [ids]."
+            raise ArgumentError("ids", "integers of shape [batch, length]", got, remedy)
         # Checked before the cast to int32, which could wrap a large id into the valid range.
-        with tf.control_dependencies(self._checks(ids.flat_values if is_ragged else ids)):
-            ids = tf.cast(ids, tf.int32)
-        if is_ragged:
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.with_flat_values(tf.cast(self._checked(ids.flat_values), tf.int32))
             return self._decoder.texts(ids.to_tensor(self.vocab_size))
-        return self.decode_ids(ids)
+        return self.decode_ids(tf.cast(self._checked(ids), tf.int32))
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def decode_ids(self, ids):
         """`decode` as a graph function: int32 `[B, T]` -> string `[B]`."""
-        with tf.control_dependencies(self._checks(ids)):
-            return self._decoder.texts(ids)
+        return self._decoder.texts(self._checked(ids))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)], autograph=False)
     def pieces(self, ids):
-        """The text of each token in the middle of a text, as bytes; may be part of a character.
-
-        Args:
-            ids: int32 `[T]`.
-
-        Returns:
-            String tensor `[T]`; empty for special tokens.
-        """
-        with tf.control_dependencies(self._checks(ids)):
-            return self._decoder.pieces(ids)
+        """int32 `[T]` -> string `[T]`, the text (bytes) of each token inside a text."""
+        return self._decoder.pieces(self._checked(ids))
 
     @tf.function(input_signature=[], autograph=False)
     def special_ids(self):
-        """Ids of special tokens by role, for a loaded SavedModel, which has no properties.
-
-        Returns:
-            Dict of "pad", "start", "end", "unknown" and "mask", as far as they exist, -> int32.
-        """
+        """`ids_of_roles` as a graph function, for a loaded SavedModel: dict of role -> int32."""
         return {role: tf.constant(number) for role, number in self.ids_of_roles.items()}
 
-    def _checks(self, ids):
+    def _checked(self, ids):
         message = (
             f"ids: expected integers in [0, {self.vocab_size}); decode with the tokenizer that "
             "the model was trained with"
         )
-        return [
+        checks = [
             tf.debugging.assert_non_negative(ids, message),
             tf.debugging.assert_less(ids, tf.cast(self.vocab_size, ids.dtype), message),
         ]
+        with tf.control_dependencies(checks):
+            return tf.identity(ids)
 
     def _ids_of_words(self, words):
         """string `[W]` -> ragged int32 `[W, (ids)]`."""
         known = self._id_of_word.lookup(words)
         is_known = known >= 0
         places = tf.concat([tf.where(is_known), tf.where(~is_known)], axis=0)[:, 0]
-        ids = tf.concat(
-            [
-                tf.RaggedTensor.from_uniform_row_length(tf.boolean_mask(known, is_known), 1),
-                self._cut(tf.boolean_mask(words, ~is_known)),
-            ],
-            axis=0,
-        )
+        known = tf.RaggedTensor.from_uniform_row_length(tf.boolean_mask(known, is_known), 1)
+        ids = tf.concat([known, self._cut(tf.boolean_mask(words, ~is_known))], axis=0)
         return tf.gather(ids, tf.math.invert_permutation(places))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _cut(self, words):
         """string `[W]` -> ragged int32 `[W, (ids)]`; one trace serves the table and the texts."""
         ids, owner = self._cut_words(words)
-        return tf.RaggedTensor.from_value_rowids(
-            ids, tf.cast(owner, tf.int64), tf.size(words, tf.int64), validate=False
-        )
+        owner, size = tf.cast(owner, tf.int64), tf.size(words, tf.int64)
+        return tf.RaggedTensor.from_value_rowids(ids, owner, size, validate=False)
 
     def _build_added_tokens(self, file):
-        """Build the search for added tokens before and after normalization.
-
-        It is None where all are special, since special tokens are not matched.
-        """
+        """Build the search for added tokens before and after normalization, or None."""
         self._spelling = {}  # of the tokens that are found after normalization
-        raw, normalized = (
-            [token for token in file.added_tokens if token.normalized == is_normalized]
-            for is_normalized in (False, True)
-        )
+        raw = [token for token in file.added_tokens if not token.normalized]
+        normalized = [token for token in file.added_tokens if token.normalized]
         self._raw_tokens = self._normalized_tokens = None
-        if not all(token.special for token in raw):
+        if not all(token.special for token in raw):  # special tokens are not matched
             self._raw_tokens = AddedTokens(raw, [token.content for token in raw])
         if not all(token.special for token in normalized):
             texts = self._normalize(Texts.of(tf.constant([token.content for token in normalized])))
@@ -313,11 +262,10 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             self._spelling = dict(zip(contents, spellings, strict=True))
 
     def _build_model(self, file):
-        """Build the state that `_cut_words` needs."""
-        raise NotImplementedError
+        raise NotImplementedError  # sets what `_cut_words` needs
 
     def _cut_words(self, words):
-        """Tokenize words with the model."""
+        """string `[W]` -> int32 `[N]`, the ids, and int32 `[N]`, the word of each."""
         raise NotImplementedError
 
     def _words_of_tokens(self, file):
@@ -325,10 +273,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return [token.encode("utf-8") for token in file.vocabulary]
 
     def _is_whole(self, file, words):
-        """Return whether the text of each token, as a word, is tokenized as that token.
-
-        The merges of BPE, for example, may not lead to it.
-        """
+        """Return whether the text of each token is tokenized as it; BPE's merges may not."""
         ids = np.flatnonzero(words != b"")
         cut = self._cut(tf.constant(words[ids]))
         first = np.append(cut.values.numpy(), -1)[cut.row_starts().numpy()]
@@ -340,9 +285,4 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """Build the table of words that are a single token."""
         words = np.array(self._words_of_tokens(file), object)
         ids = np.flatnonzero(self._is_whole(file, words) & (words != b"")).astype(np.int32)
-        self._id_of_word = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant([b"", *words[ids]]), tf.constant([-1, *ids])
-            ),
-            default_value=-1,
-        )
+        self._id_of_word = lookup_table(tf.constant([b"", *words[ids]]), tf.constant([-1, *ids]))

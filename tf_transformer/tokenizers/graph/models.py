@@ -12,7 +12,10 @@ from tf_transformer.tokenizers.graph.texts import (
     bytes_of_letters,
     bytes_of_words,
     follow,
+    lookup_table,
+    selected,
     starts_where,
+    until_empty,
     words_of_characters,
 )
 from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY, UnsupportedPart
@@ -25,18 +28,26 @@ def first_of_unknown(is_unknown, owner):
 
 
 def ids_of_bytes(vocabulary):
-    """Find the tokens `<0x00>` to `<0xFF>`."""
-    if not isinstance(vocabulary, dict):
-        vocabulary = {token: number for number, token in enumerate(vocabulary)}
-    ids = [vocabulary.get(f"<0x{byte:02X}>") for byte in range(256)]
-    if not any(number is not None for number in ids):
+    """The ids of the tokens `<0x00>` to `<0xFF>`, or None if there are no such tokens."""
+    tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    missing = [token for token in tokens if token not in vocabulary]
+    if missing == tokens:
         return None
-    if None in ids:
-        missing = [f"<0x{byte:02X}>" for byte, number in enumerate(ids) if number is None]
-        raise UnsupportedPart.of(
-            "model.byte_fallback", "a token for each byte", f"no {missing[:5]}"
-        )
-    return np.array(ids, np.int32)
+    if missing:
+        got = f"no {missing[:5]}"
+        raise UnsupportedPart.of("model.byte_fallback", "a token for each byte", got)
+    return np.array([vocabulary[token] for token in tokens], np.int32)
+
+
+def with_bytes(codes, owner, ids, is_token, is_unknown, id_of_byte):
+    """The ids of the characters that are tokens, and of the bytes of unknown ones, with words."""
+    values, source = bytes_of_words(tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8"))
+    in_bytes = tf.gather(is_unknown, source)  # [bytes]
+    # Any other token stays at the first byte of its character.
+    is_first = starts_where(source[1:] != source[:-1], source)
+    kept = in_bytes | is_first & tf.gather(is_token, source)
+    ids = tf.where(in_bytes, tf.gather(id_of_byte, values), tf.gather(ids, source))
+    return selected(kept, ids, tf.gather(owner, source))
 
 
 class ByteSymbols:
@@ -60,11 +71,7 @@ class ByteSymbols:
 
 
 class CharacterSymbols:
-    """Turns words into the ids of their characters.
-
-    Depending on the model, a character that is not in the vocabulary becomes its bytes or the
-    unknown token, or is dropped.
-    """
+    """Turns words into the ids of their characters; unknown ones become bytes, an id or nothing."""
 
     def __init__(self, model):
         prefix = model.get("continuing_subword_prefix") or ""
@@ -94,32 +101,24 @@ class CharacterSymbols:
         kind = 2 * tf.cast(is_first, tf.int32) + tf.cast(is_last, tf.int32)
         symbols = tf.stack([table.look_up(codes) for table in self._id_of_character], axis=1)
         symbols = tf.gather(symbols, kind, batch_dims=1)  # [C], -1 where unknown
-        replace = self._to_bytes if self._id_of_byte is not None else self._to_unknown
+        is_unknown = symbols < 0
         return tf.cond(
-            tf.reduce_all(symbols >= 0),
+            tf.reduce_any(is_unknown),
+            lambda: self._replace(codes, owner, symbols, is_unknown),
             lambda: (symbols, owner),
-            lambda: replace(codes, symbols, owner),
         )
 
-    def _to_bytes(self, codes, symbols, owner):
-        letters = tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8")
-        values, source = bytes_of_words(letters)
-        symbols = tf.gather(symbols, source)
-        # A known character is one symbol; it stays at the position of its first byte.
-        kept = (symbols < 0) | starts_where(source[1:] != source[:-1], source)
-        symbols = tf.where(symbols < 0, tf.gather(self._id_of_byte, values), symbols)
-        return tf.boolean_mask(symbols, kept), tf.boolean_mask(tf.gather(owner, source), kept)
-
-    def _to_unknown(self, codes, symbols, owner):
-        is_unknown = symbols < 0
+    def _replace(self, codes, owner, symbols, is_unknown):
+        if self._id_of_byte is not None:
+            one_each = tf.ones_like(is_unknown)
+            return with_bytes(codes, owner, symbols, one_each, is_unknown, self._id_of_byte)
         if self._unknown < 0:
             kept = ~is_unknown  # the reference drops such characters
         elif self._fuses_unknown:
             kept = first_of_unknown(is_unknown, owner)
         else:
             kept = tf.ones_like(is_unknown)
-        symbols = tf.where(is_unknown, self._unknown, symbols)
-        return tf.boolean_mask(symbols, kept), tf.boolean_mask(owner, kept)
+        return selected(kept, tf.where(is_unknown, self._unknown, symbols), owner)
 
 
 def _ids_of_characters(vocabulary, prefix, suffix):
@@ -142,18 +141,13 @@ class GraphWordPiece(GraphTokenizer):
     first, in parallel, and the tokens are then followed from the beginning of each word.
 
     Args:
-        file: a `TokenizerFile` of a WordPiece model.
-
-    Raises:
-        ValueError: If a part of the file is not supported; the message names the part.
+        file: a `TokenizerFile` of a WordPiece model; see `GraphTokenizer`.
 
     Example:
         >>> from tf_transformer.tokenizers import WordPieceTokenizer
-        >>> trained = WordPieceTokenizer.train(["low lower lowest"], vocab_size=40)
-        >>> trained.save("tokenizer.json")
-        >>> graph = GraphWordPiece.from_file("tokenizer.json")
-        >>> graph.encode(["Lower!"]).to_list() == trained.encode(["Lower!"])
-        True
+        >>> WordPieceTokenizer.train(["low lower lowest"], vocab_size=40).save("tokenizer.json")
+        >>> GraphWordPiece.from_file("tokenizer.json").encode(["Lower!"]).to_list()
+        [[20, 7, 1]]
     """
 
     model_type = "WordPiece"
@@ -179,23 +173,15 @@ class GraphWordPiece(GraphTokenizer):
 
     def _cut_words(self, words):
         codes, owner, start, end = words_of_characters(words)
-        num_codes = tf.size(codes)
-        is_inside = tf.range(num_codes) != tf.gather(start, owner)
-        places, lengths, ids = self._trie.walk(
-            codes, tf.gather(end, owner), tf.cast(is_inside, tf.int32)
-        )
-        longest = tf.math.unsorted_segment_max(lengths, places, num_codes)
-        is_longest = lengths == tf.gather(longest, places)
-        places = tf.boolean_mask(places, is_longest)[:, tf.newaxis]
-        length_at = tf.scatter_nd(places, tf.boolean_mask(lengths, is_longest), [num_codes])
-        id_at = tf.scatter_nd(places, tf.boolean_mask(ids, is_longest), [num_codes])
+        is_inside = tf.range(tf.size(codes)) != tf.gather(start, owner)
+        root = tf.cast(is_inside, tf.int32)
+        length_at, id_at = self._trie.longest(codes, tf.gather(end, owner), root)
         is_token, reaches_end = follow(start, end, length_at)
         fits = reaches_end & (end - start <= self._longest_word)  # [W]
         # An unknown word keeps only its first position.
         fits_here = tf.gather(fits, owner)
         ids = tf.where(fits_here, id_at, self._unknown)
-        chosen = tf.where(fits_here, is_token, ~is_inside)
-        return tf.boolean_mask(ids, chosen), tf.boolean_mask(owner, chosen)
+        return selected(tf.where(fits_here, is_token, ~is_inside), ids, owner)
 
 
 class GraphUnigram(GraphTokenizer):
@@ -207,18 +193,13 @@ class GraphUnigram(GraphTokenizer):
     token wins; adjacent unknown characters become one id.
 
     Args:
-        file: a `TokenizerFile` of a Unigram model.
-
-    Raises:
-        ValueError: If a part of the file is not supported; the message names the part.
+        file: a `TokenizerFile` of a Unigram model; see `GraphTokenizer`.
 
     Example:
         >>> from tf_transformer.tokenizers import UnigramTokenizer
-        >>> trained = UnigramTokenizer.train(["low lower lowest"] * 9, vocab_size=30)
-        >>> trained.save("tokenizer.json")
-        >>> graph = GraphUnigram.from_file("tokenizer.json")
-        >>> graph.encode(["lowest"]).to_list() == trained.encode(["lowest"])
-        True
+        >>> UnigramTokenizer.train(["low lower lowest"] * 9, vocab_size=30).save("tokenizer.json")
+        >>> GraphUnigram.from_file("tokenizer.json").encode(["lowest"]).to_list()
+        [[4, 10, 11]]
     """
 
     model_type = "Unigram"
@@ -227,16 +208,14 @@ class GraphUnigram(GraphTokenizer):
         self._unknown = file.model.get("unk_id")
         if self._unknown not in range(len(file.model["vocab"])):
             raise UnsupportedPart.of("model.unk_id", "the id of a token", self._unknown)
-        self._id_of_byte = None
-        if file.model.get("byte_fallback"):
-            self._id_of_byte = ids_of_bytes(file.vocabulary)
+        numbers = {token: number for number, token in enumerate(file.vocabulary)}
+        self._id_of_byte = ids_of_bytes(numbers) if file.model.get("byte_fallback") else None
         tokens, scores = zip(*file.model["vocab"], strict=True)
         self._scores = np.array(scores, np.float64)
         if not self._scores.min() <= UNKNOWN_PENALTY:
             # Otherwise two unknown characters could score better than a token that covers both.
-            raise UnsupportedPart.of(
-                "model.vocab", "log-probabilities", f"scores from {min(scores)}"
-            )
+            got = f"scores from {min(scores)}"
+            raise UnsupportedPart.of("model.vocab", "log-probabilities", got)
         self._unknown_score = self._scores.min() - UNKNOWN_PENALTY
         self._trie = Trie({token: i for i, token in enumerate(tokens) if token})
 
@@ -255,9 +234,8 @@ class GraphUnigram(GraphTokenizer):
         ids = tf.gather(id_table, longest - length_at, batch_dims=1)
         if self._id_of_byte is not None:
             return self._with_bytes(codes, owner, ids, is_token)
-        ids, owner = tf.boolean_mask(ids, is_token), tf.boolean_mask(owner, is_token)
-        kept = first_of_unknown(ids == self._unknown, owner)
-        return tf.boolean_mask(ids, kept), tf.boolean_mask(owner, kept)
+        ids, owner = selected(is_token, ids, owner)
+        return selected(first_of_unknown(ids == self._unknown, owner), ids, owner)
 
     def _with_bytes(self, codes, owner, ids, is_token):
         """Replace unknown tokens with the bytes of their characters."""
@@ -271,37 +249,21 @@ class GraphUnigram(GraphTokenizer):
         is_named &= tf.math.segment_max(lengths, run) > 1
         in_bytes = (ids == self._unknown) & ~tf.gather(is_named, run)
         token = tf.cumsum(tf.cast(is_token, tf.int32), exclusive=True)  # [C]
-        char_in_bytes = tf.gather(in_bytes, token)
-        letters = tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8")
-        counts = tf.where(char_in_bytes, tf.strings.length(letters), tf.cast(is_token, tf.int32))
-        source = tf.repeat(tf.range(tf.size(codes)), counts)  # [ids written]
-        written = tf.gather(ids, tf.gather(token, source))
-        joined = tf.strings.reduce_join(tf.boolean_mask(letters, char_in_bytes))
-        raw = tf.cast(tf.io.decode_raw(joined, tf.uint8), tf.int32)
-        places = tf.where(tf.gather(char_in_bytes, source))
-        ids = tf.tensor_scatter_nd_update(written, places, tf.gather(self._id_of_byte, raw))
-        return ids, tf.gather(owner, source)
+        ids, in_bytes = tf.gather(ids, token), tf.gather(in_bytes, token)
+        return with_bytes(codes, owner, ids, is_token, in_bytes, self._id_of_byte)
 
     def _matches(self, codes, end):
         """All tokens found in the words: last position, length, id and score, each `[M]`."""
         places, lengths, ids = self._trie.walk(codes, end, tf.zeros_like(codes))
-        is_single = tf.scatter_nd(
-            places[:, tf.newaxis], tf.cast(lengths == 1, tf.int32), tf.shape(codes)
-        )
+        scores = tf.gather(self._scores, ids)
+        singles = tf.cast(lengths == 1, tf.int32)
+        is_single = tf.scatter_nd(places[:, tf.newaxis], singles, tf.shape(codes))
         unknown = tf.cast(tf.where(is_single == 0)[:, 0], tf.int32)
         ones = tf.ones_like(unknown)
-        return (
-            tf.concat([places + lengths - 1, unknown], axis=0),
-            tf.concat([lengths, ones], axis=0),
-            tf.concat([ids, self._unknown * ones], axis=0),
-            tf.concat(
-                [
-                    tf.gather(self._scores, ids),
-                    tf.fill(tf.shape(unknown), tf.constant(self._unknown_score, tf.float64)),
-                ],
-                axis=0,
-            ),
-        )
+        unknown_scores = tf.fill(tf.shape(unknown), tf.constant(self._unknown_score, tf.float64))
+        found = places + lengths - 1, lengths, ids, scores
+        others = unknown, ones, self._unknown * ones, unknown_scores
+        return (tf.concat(both, axis=0) for both in zip(found, others, strict=True))
 
 
 def _viterbi(start, end, score_table):
@@ -310,8 +272,6 @@ def _viterbi(start, end, score_table):
     # The scores of the best paths to the previous L positions; a word begins with 0.
     before = tf.fill([tf.size(start), longest - 1], tf.constant(-np.inf, tf.float64))
     best = tf.concat([before, tf.zeros([tf.size(start), 1], tf.float64)], axis=1)  # [W, L]
-    state = (start, end, best, tf.zeros(tf.shape(score_table)[:1], tf.int32))
-    vector = tf.TensorShape([None])
 
     def step(places, end, best, length_at):
         candidates = best + tf.gather(score_table, places)  # [W, L]
@@ -320,16 +280,10 @@ def _viterbi(start, end, score_table):
         arrived = tf.reduce_max(candidates, axis=1, keepdims=True)
         best = tf.concat([best[:, 1:], arrived], axis=1)
         places += 1
-        goes_on = places < end
-        places, end, best = (tf.boolean_mask(part, goes_on) for part in (places, end, best))
-        return places, end, best, length_at
+        return *selected(places < end, places, end, best), length_at
 
-    *_, length_at = tf.while_loop(
-        lambda places, *_: tf.size(places) > 0,
-        step,
-        state,
-        shape_invariants=(vector, vector, tf.TensorShape([None, None]), vector),
-    )
+    length_at = tf.zeros(tf.shape(score_table)[:1], tf.int32)
+    *_, length_at = until_empty(step, start, end, best, length_at)
     return length_at
 
 
@@ -341,21 +295,13 @@ class GraphBPE(GraphTokenizer):
     merged regardless of their neighbors; see `_merges_for_certain`.
 
     Args:
-        file: a `TokenizerFile` of a byte-level or character-level BPE model.
-
-    Raises:
-        ValueError: If a part of the file is not supported; the message names the part.
+        file: a `TokenizerFile` of a byte-level or character-level BPE model; see `GraphTokenizer`.
 
     Example:
         >>> from tf_transformer.tokenizers import BPETokenizer
-        >>> trained = BPETokenizer.train(["low lower lowest", "new newer newest"], vocab_size=300)
-        >>> trained.save("tokenizer.json")
-        >>> graph = GraphBPE.from_file("tokenizer.json")
-        >>> ids = graph.encode(["lower", ""])
-        >>> ids.to_list() == trained.encode(["lower", ""])
-        True
-        >>> graph.decode(ids).numpy().tolist()
-        [b'lower', b'']
+        >>> BPETokenizer.train(["low lower lowest"], vocab_size=300).save("tokenizer.json")
+        >>> GraphBPE.from_file("tokenizer.json").encode(["lower", ""]).to_list()
+        [[260, 71, 84], []]
     """
 
     model_type = "BPE"
@@ -365,22 +311,16 @@ class GraphBPE(GraphTokenizer):
         if model.get("dropout"):
             raise UnsupportedPart.of("model.dropout", None, model["dropout"])
         self._is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
-        symbols = ByteSymbols if self._is_byte_level else CharacterSymbols
-        self._symbols = symbols(model)
+        self._symbols = (ByteSymbols if self._is_byte_level else CharacterSymbols)(model)
         merges = file.merges
         # One rank past the last means "no such pair"; it merges nothing, so its result is 0.
         self._no_merge = len(merges)
         self._result_of_rank = np.append(merges[:, 2], 0).astype(np.int32)
         self._is_certain = np.append(_merges_for_certain(merges, self.vocab_size), False)
-        # TensorFlow rejects an empty table, and a bytes-only vocabulary has no merges, so the key
-        # -1, which matches no pair, is always present.
-        self._rank_of_pair = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                np.append(merges[:, 0] * self.vocab_size + merges[:, 1], -1),
-                np.arange(len(merges) + 1, dtype=np.int32),
-            ),
-            default_value=self._no_merge,
-        )
+        # A vocabulary of bytes alone has no merges; the key -1 matches no pair.
+        pairs = np.append(merges[:, 0] * self.vocab_size + merges[:, 1], -1)
+        ranks = np.arange(len(merges) + 1, dtype=np.int32)
+        self._rank_of_pair = lookup_table(pairs, ranks, default=self._no_merge)
 
     def _words_of_tokens(self, file):
         if not self._is_byte_level:
@@ -394,30 +334,25 @@ class GraphBPE(GraphTokenizer):
         return is_whole
 
     def _cut_words(self, words):
-        num_words = tf.size(words)
         # One flat vector of symbols instead of a padded [W, longest] matrix: it shrinks at every
         # merge.
         symbols, owner = self._symbols(words)
-        num_merged = tf.constant(1)
-        _, symbols, owner = tf.while_loop(
-            lambda num_merged, symbols, owner: num_merged > 0,
-            lambda num_merged, symbols, owner: self._merge(symbols, owner, num_words),
-            (num_merged, symbols, owner),
-            shape_invariants=(num_merged.shape, tf.TensorShape([None]), tf.TensorShape([None])),
-        )
+        num_words = tf.size(words)
+
+        def merge(_, symbols, owner):
+            return self._merge(symbols, owner, num_words)
+
+        _, symbols, owner = until_empty(merge, symbols, symbols, owner)
         return symbols, owner
 
     def _merge(self, symbols, owner, num_words):
-        """Merges, in each word, the certain pairs, or if there are none its best-ranked pair.
-
-        Of the best-ranked pair only the leftmost occurrence is merged: the merge may create a pair
-        of better rank than the second occurrence, which the reference then merges first.
-        """
+        """Merges, in each word, the certain pairs, or if there are none its best-ranked pair."""
+        # Of the best-ranked pair only the leftmost occurrence is merged: the merge may create a
+        # pair of better rank than the second occurrence, which the reference then merges first.
         pairs = tf.cast(symbols[:-1], tf.int64) * self.vocab_size + tf.cast(symbols[1:], tf.int64)
         owner_of_pair = owner[:-1]
-        rank = tf.where(
-            owner_of_pair == owner[1:], self._rank_of_pair.lookup(pairs), self._no_merge
-        )  # [N - 1]
+        is_inside = owner_of_pair == owner[1:]
+        rank = tf.where(is_inside, self._rank_of_pair.lookup(pairs), self._no_merge)  # [N - 1]
         is_certain = tf.gather(self._is_certain, rank)
         # Certain pairs come before all others of their word.
         order = tf.where(is_certain, -1, rank)
@@ -428,24 +363,20 @@ class GraphBPE(GraphTokenizer):
         is_leftmost = starts_where(word[1:] != word[:-1], word)
         place = tf.boolean_mask(place, is_leftmost | tf.gather(is_certain, place))
         merged = tf.gather(self._result_of_rank, tf.gather(rank, place))
-        symbols = tf.tensor_scatter_nd_update(symbols, place[:, tf.newaxis], merged)
-        keep = tf.tensor_scatter_nd_update(
-            tf.fill(tf.shape(symbols), True),
-            place[:, tf.newaxis] + 1,
-            tf.fill(tf.shape(place), False),
-        )
-        return tf.size(place), tf.boolean_mask(symbols, keep), tf.boolean_mask(owner, keep)
+        place = place[:, tf.newaxis]
+        symbols = tf.tensor_scatter_nd_update(symbols, place, merged)
+        kept, no = tf.ones_like(symbols, tf.bool), tf.zeros_like(merged, tf.bool)
+        kept = tf.tensor_scatter_nd_update(kept, place + 1, no)
+        return merged, *selected(kept, symbols, owner)
 
 
 def _merges_for_certain(merges, vocab_size):
-    """The merges whose pairs can be merged immediately, wherever they occur.
-
-    Let the pair (a, b) of rank r merge into m. Another merge can break the pair only by taking a
-    from the left or b from the right. If all such merges rank after r, the pair is merged in any
-    case. If all merges of m also rank after r, merging early does not affect merges that rank
-    before r. In a trained list the second condition always holds, and the first holds for most
-    merges, such as those of the bytes of one character.
-    """
+    """The merges whose pairs can be merged immediately, wherever they occur: bool `[M]`."""
+    # Let the pair (a, b) of rank r merge into m. Another merge can break the pair only by taking a
+    # from the left or b from the right. If all such merges rank after r, the pair is merged in any
+    # case. If all merges of m also rank after r, merging early does not affect merges that rank
+    # before r. In a trained list the second condition always holds, and the first holds for most
+    # merges, such as those of the bytes of one character.
     left, right, merged = merges.T
     ranks = np.arange(len(merges))
     first_as_left, first_as_right = np.full((2, vocab_size), len(merges))

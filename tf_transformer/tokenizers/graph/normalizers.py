@@ -7,39 +7,37 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.tokenizers.graph.texts import (
-    CharacterMap,
+    NUM_CODES,
     CharacterTable,
-    Composition,
     characters_of,
-    combining_classes,
+    function_for,
+    property_of_all,
     replaced,
+    selected,
     shared_pattern,
     starts_where,
+    unicode_tables,
+    until_empty,
 )
-from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 _SPACE = ord(" ")
+_CODES = np.arange(NUM_CODES, dtype=np.int32)
 
 
 def build_normalizer(part):
-    """Build the function that a "normalizer" describes.
-
-    Adjacent steps that map characters are fused into one step.
-    """
+    """Build the function that a "normalizer" describes."""
     steps = _fused_steps(json.dumps(part))
 
     def normalize(texts):
         for step in steps:
-            if isinstance(step, _OnStrings):
-                texts = texts.with_strings(step(texts.strings))
-            else:
-                texts = texts.with_codes(*step(*texts.codes))
+            texts = step(texts)
         return texts
 
     return normalize
 
 
-# Fusing takes longer than all else in reading a small tokenizer, and the maps never change.
+# Adjacent maps of characters become one map. This takes longer than all else in reading a small
+# tokenizer, and the maps never change.
 @functools.lru_cache(maxsize=8)
 def _fused_steps(part):
     steps = []
@@ -50,23 +48,8 @@ def _fused_steps(part):
     return tuple(steps)
 
 
-class _OnStrings:
-    """A step that takes and returns whole strings."""
-
-    def __init__(self, function):
-        self._function = function
-
-    def __call__(self, strings):
-        return self._function(strings)
-
-
 def _steps(part):
-    if part is None:
-        return []
-    maker = _MAKERS.get(part.get("type"))
-    if maker is None:
-        raise UnsupportedPart.of("normalizer", sorted(_MAKERS), part.get("type"))
-    return maker(part)
+    return [] if part is None else function_for("normalizer", part, _MAKERS)(part)
 
 
 def _sequence(part):
@@ -76,43 +59,42 @@ def _sequence(part):
 def _bert(part):
     steps = []
     if part["clean_text"]:
-        steps.append(_replacing("bert_removed"))
-        steps.append(_replacing("bert_space", _SPACE))
+        steps += [_replacing("bert_removed"), _replacing("bert_space", _SPACE)]
     if part["handle_chinese_chars"]:
         steps.append(CharacterMap.surrounding(characters_of("chinese"), _SPACE))
     strip_accents = part["strip_accents"]
     if part["lowercase"] if strip_accents is None else strip_accents:
-        steps += [CharacterMap.named("nfd"), _Order(), _replacing("nonspacing_mark")]
+        steps += [*_decomposed("nfd"), _replacing("nonspacing_mark")]
     if part["lowercase"]:
         steps.append(CharacterMap.named("lowercase"))
     return steps
 
 
 def _decomposed(name):
-    return [CharacterMap.named(name), _Order()]
-
-
-def _nmt(_):
-    return [_replacing("nmt_removed"), _replacing("nmt_space", _SPACE)]
+    return [CharacterMap.named(name), _put_in_order]
 
 
 def _replacing(name, code=None):
     return CharacterMap.replacing(characters_of(name), code)
 
 
+def _on_strings(function):
+    return [lambda texts: texts.with_strings(function(texts.strings))]
+
+
 def _strip(part):
     spaces = "".join(rf"\x{{{code:x}}}" for code in np.flatnonzero(characters_of("white_space")))
     ends = [f"^[{spaces}]+"] * part["strip_left"] + [f"[{spaces}]+$"] * part["strip_right"]
-    return [_OnStrings(lambda s: replaced(s, "|".join(ends), ""))] if ends else []
+    return _on_strings(lambda strings: replaced(strings, "|".join(ends), "")) if ends else []
 
 
 def _replace(part):
     pattern = shared_pattern(part, "normalizer")
-    return [_OnStrings(lambda strings: replaced(strings, pattern, part["content"]))]
+    return _on_strings(lambda strings: replaced(strings, pattern, part["content"]))
 
 
 def _prepend(part):
-    return [_OnStrings(lambda strings: tf.where(strings == "", "", part["prepend"] + strings))]
+    return _on_strings(lambda strings: tf.where(strings == "", "", part["prepend"] + strings))
 
 
 _MAKERS = {
@@ -122,7 +104,7 @@ _MAKERS = {
     "NFD": lambda _: _decomposed("nfd"),
     "NFKC": lambda _: [*_decomposed("nfkd"), Composition()],
     "NFKD": lambda _: _decomposed("nfkd"),
-    "Nmt": _nmt,
+    "Nmt": lambda _: [_replacing("nmt_removed"), _replacing("nmt_space", _SPACE)],
     "Prepend": _prepend,
     "Replace": _replace,
     "Sequence": _sequence,
@@ -131,28 +113,166 @@ _MAKERS = {
 }
 
 
-class _Order:
+_REMOVED = -1
+
+
+def _put_in_order(texts):
     """Unicode's canonical ordering: sorts adjacent marks by their combining class."""
+    codes, rows = texts.codes
+    classes = _combining_classes().look_up(codes)
+    same_row = rows[1:] == rows[:-1]
+    is_out_of_order = (classes[1:] > 0) & (classes[1:] < classes[:-1]) & same_row
 
-    def __init__(self):
-        self._classes = CharacterTable(combining_classes())
-
-    def __call__(self, codes, rows):
-        classes = self._classes.look_up(codes)
-        same_row = rows[1:] == rows[:-1]
-        is_out_of_order = (classes[1:] > 0) & (classes[1:] < classes[:-1]) & same_row
-        return (
-            tf.cond(
-                tf.reduce_any(is_out_of_order),
-                lambda: self._sort(codes, classes, same_row),
-                lambda: codes,
-            ),
-            rows,
-        )
-
-    @staticmethod
-    def _sort(codes, classes, same_row):
+    def put_in_order():
         # A run is a character and the marks after it; only the marks change order.
         run = tf.cumsum(tf.cast(starts_where((classes[1:] == 0) | ~same_row, codes), tf.int64))
         keys = run * 256 + tf.cast(classes, tf.int64)
         return tf.gather(codes, tf.argsort(keys, stable=True))
+
+    ordered = tf.cond(tf.reduce_any(is_out_of_order), put_in_order, lambda: codes)
+    return texts.with_codes(ordered, rows)
+
+
+@functools.cache
+def _combining_classes():
+    return CharacterTable(property_of_all("combining_class"))
+
+
+class Composition:
+    """Combines a letter with the marks that follow it if a composed character exists."""
+
+    # Unicode Standard Annex 15, section 1.3. The standard processes a text character by character.
+    # Here a text is split before every character that can never combine with the preceding one,
+    # and the resulting spans, mostly a letter with its marks, are processed in parallel.
+
+    def __init__(self):
+        first, second, composed = unicode_tables()["compositions"].T.astype(np.int64)
+        pairs = first * NUM_CODES + second
+        order = np.argsort(pairs)
+        self._pairs, self._composed = pairs[order], composed[order].astype(np.int32)
+        self._is_second = CharacterTable(np.isin(_CODES, second))
+
+    def __call__(self, texts):
+        """Decomposed texts in canonical order -> composed texts."""
+        codes, rows = texts.codes
+        is_second = tf.cast(self._is_second.look_up(codes), tf.bool)
+        composed = tf.cond(
+            tf.reduce_any(is_second),
+            lambda: self._compose(codes, rows, is_second),
+            lambda: (codes, rows),
+        )
+        return texts.with_codes(*composed)
+
+    def _compose(self, codes, rows, is_second):
+        classes = _combining_classes().look_up(codes)
+        is_new_row = starts_where(rows[1:] != rows[:-1], codes)
+        place = tf.cast(tf.where(is_new_row | ((classes == 0) & ~is_second))[:, 0], tf.int32)
+        end = tf.concat([place[1:], [tf.size(codes)]], axis=0)
+
+        def take_next(place, end, starter, starter_code, last, codes):  # of each span
+            code, its_class = tf.gather(codes, place), tf.gather(classes, place)
+            pair = tf.cast(starter_code, tf.int64) * NUM_CODES + tf.cast(code, tf.int64)
+            found = tf.minimum(tf.searchsorted(self._pairs, pair), len(self._pairs) - 1)
+            # A mark is blocked if a mark of the same or a higher class was kept before it.
+            joins = (tf.gather(self._pairs, found) == pair) & (its_class > last)
+            composed = tf.gather(self._composed, found)
+            codes = tf.tensor_scatter_nd_update(
+                codes,
+                tf.concat([starter[joins], place[joins]], axis=0)[:, tf.newaxis],
+                tf.concat([composed[joins], tf.fill(tf.shape(place[joins]), _REMOVED)], axis=0),
+            )
+            is_starter = ~joins & (its_class == 0)
+            starter = tf.where(is_starter, place, starter)
+            starter_code = tf.where(joins, composed, tf.where(is_starter, code, starter_code))
+            last = tf.where(joins, last, tf.where(is_starter, -1, its_class))
+            place += 1
+            return *selected(place < end, place, end, starter, starter_code, last), codes
+
+        none = tf.fill(tf.shape(place), -1)
+        *_, codes = until_empty(take_next, place, end, none, none, none, codes)
+        return selected(codes != _REMOVED, codes, rows)
+
+
+class CharacterMap:
+    """Maps each code point independently to zero, one or several code points."""
+
+    def __init__(self, lengths, becomes):
+        self._lengths, self._becomes = lengths, becomes
+
+    @functools.cached_property
+    def _tables(self):
+        # The offset added to a code point that maps to one, or where its sequence begins in
+        # `several`.
+        is_one, is_several = self._lengths == 1, self._lengths > 1
+        places = _starts(np.where(is_several, self._lengths, 0))
+        places[is_one] = self._becomes[np.repeat(is_one, self._lengths)] - np.flatnonzero(is_one)
+        several = self._becomes[np.repeat(is_several, self._lengths)]
+        return CharacterTable(places << 5 | self._lengths), np.append(several, np.int32(0))
+
+    @classmethod
+    def named(cls, name):
+        """The map "nfd", "nfkd" or "lowercase"; the first two do not reorder marks."""
+        codes, sizes, flat = (unicode_tables()[f"{name}_{k}"] for k in ("from", "lengths", "to"))
+        lengths = np.ones(NUM_CODES, np.int32)
+        lengths[codes] = sizes
+        becomes = np.repeat(_CODES, lengths)
+        becomes[_ranges(_starts(lengths)[codes], sizes)] = flat
+        return cls(lengths, becomes)
+
+    @classmethod
+    def replacing(cls, is_replaced, code=None):
+        """Replace each character of a class (bool `[0x110000]`) with `code`, or remove it."""
+        if code is None:
+            return cls(np.where(is_replaced, 0, 1), _CODES[~is_replaced])
+        return cls(np.ones_like(_CODES), np.where(is_replaced, np.int32(code), _CODES))
+
+    @classmethod
+    def surrounding(cls, is_surrounded, code):
+        """Insert `code` before and after each character of a class (bool `[0x110000]`)."""
+        lengths = np.where(is_surrounded, 3, 1)
+        becomes = np.repeat(_CODES, lengths)
+        first = _starts(lengths)[is_surrounded]
+        becomes[first] = becomes[first + 2] = code
+        return cls(lengths, becomes)
+
+    def then(self, other):
+        """Compose this map with `other`, which is applied second."""
+        sizes = other._lengths[self._becomes]
+        becomes = other._becomes[_ranges(_starts(other._lengths)[self._becomes], sizes)]
+        ends = np.cumsum(self._lengths)
+        sums = np.append(0, np.cumsum(sizes))
+        return CharacterMap(sums[ends] - sums[ends - self._lengths], becomes)
+
+    def __call__(self, texts):
+        """Map every code point of `Texts`."""
+        codes, rows = texts.codes
+        table, several = self._tables
+        packed = table.look_up(codes)
+        lengths = tf.bitwise.bitwise_and(packed, 31)
+        places = tf.bitwise.right_shift(packed, 5)
+        mapped = tf.cond(
+            tf.reduce_all(lengths == 1),
+            lambda: (codes + places, rows),
+            lambda: _expand(codes, rows, lengths, places, several),
+        )
+        return texts.with_codes(*mapped)
+
+
+def _expand(codes, rows, lengths, places, several):
+    source = tf.repeat(tf.range(tf.size(codes)), lengths)  # [M]
+    within = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
+    places, is_one = tf.gather(places, source), tf.gather(lengths == 1, source)
+    one = tf.gather(codes, source) + places
+    one_of_several = tf.gather(several, tf.where(is_one, 0, places + within))
+    return tf.where(is_one, one, one_of_several), tf.gather(rows, source)
+
+
+def _starts(lengths):
+    """Start of each of several adjacent pieces: integer `[N]` -> the same."""
+    return np.cumsum(lengths, dtype=np.int64) - lengths
+
+
+def _ranges(starts, lengths):
+    """The positions in all pieces, concatenated: integers `[N]`, `[N]` -> `[sum(lengths)]`."""
+    before = np.repeat(starts - _starts(lengths), lengths)
+    return before + np.arange(len(before))

@@ -1,5 +1,7 @@
 """Splits texts into words."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -8,8 +10,10 @@ from tf_transformer.tokenizers.graph.texts import (
     CharacterTable,
     Texts,
     characters_of,
+    function_for,
     literal,
     replaced,
+    selected,
     shared_pattern,
     starts_where,
     words_at,
@@ -21,52 +25,49 @@ _OTHER, _LETTER, _NUMBER, _SPACE = range(4)
 _CONTRACTIONS = ("s", "t", "re", "ve", "m", "ll", "d")
 
 
-class GPT2Words:
-    """Splits texts as GPT-2 does, into words that include the space before them."""
+@functools.cache
+def _kinds():
+    kinds = np.full(NUM_CODES, _OTHER)
+    kinds[characters_of("letter")] = _LETTER
+    kinds[characters_of("number")] = _NUMBER
+    kinds[characters_of("regex_space")] = _SPACE
+    return CharacterTable(kinds)
 
-    def __init__(self):
-        kinds = np.full(NUM_CODES, _OTHER)
-        kinds[characters_of("letter")] = _LETTER
-        kinds[characters_of("number")] = _NUMBER
-        kinds[characters_of("regex_space")] = _SPACE
-        self._kinds = CharacterTable(kinds)
 
-    def __call__(self, texts):
-        """`Texts` of N -> ragged string `[N, (W)]`; no character is dropped."""
-        codes, rows = texts.codes
-        return words_at(codes, rows, self._is_new(codes, rows), texts.size)
+def _gpt2_words(texts):
+    """Split texts as GPT-2 does, into words that include the space before them."""
+    codes, rows = texts.codes
+    kinds = _kinds().look_up(codes)
+    is_first = starts_where(rows[1:] != rows[:-1], codes)  # of its text
+    is_space = kinds == _SPACE
+    is_blank = codes == ord(" ")
+    # The last space of a run joins the word after it if it is " "; otherwise it is a word.
+    before_word = _next(~is_space & ~is_first, False)
+    is_last_space = is_space & before_word
+    is_new = is_first | starts_where(kinds[1:] != kinds[:-1], codes) | is_last_space
+    joins = starts_where(is_blank[:-1], codes) & ~is_space & ~is_first
+    is_new &= ~joins
+    # An apostrophe that begins a word and does not follow " " takes the ending with it.
+    length = _ending_lengths(codes, is_first)  # letters of the ending after each code
+    takes = is_new & (codes == ord("'")) & (length > 0)
+    one, two = _previous(takes, 1), _previous(takes & (length == 2), 2)
+    after_one = _previous(takes & (length == 1), 2)
+    after_two = _previous(takes & (length == 2), 3)
+    is_new = is_first | (is_new & ~one & ~two) | after_one | after_two
+    return words_at(codes, rows, is_new, texts.size)
 
-    def _is_new(self, codes, rows):
-        kinds = self._kinds.look_up(codes)
-        is_first = starts_where(rows[1:] != rows[:-1], codes)  # of its text
-        is_space = kinds == _SPACE
-        is_blank = codes == ord(" ")
-        # The last space of a run joins the word after it if it is " "; otherwise it is a word.
-        before_word = _next(~is_space & ~is_first, False)
-        is_last_space = is_space & before_word
-        is_new = is_first | starts_where(kinds[1:] != kinds[:-1], codes) | is_last_space
-        joins = starts_where(is_blank[:-1], codes) & ~is_space & ~is_first
-        is_new &= ~joins
-        # An apostrophe that begins a word and does not follow " " takes the ending with it.
-        length = self._ending_lengths(codes, is_first)  # letters of the ending after each code
-        takes = is_new & (codes == ord("'")) & (length > 0)
-        one, two = _previous(takes, 1), _previous(takes & (length == 2), 2)
-        after_one = _previous(takes & (length == 1), 2)
-        after_two = _previous(takes & (length == 2), 3)
-        return is_first | (is_new & ~one & ~two) | after_one | after_two
 
-    @staticmethod
-    def _ending_lengths(codes, is_first):
-        first, second = _next(codes, 0), _next(_next(codes, 0), 0)
-        has_first = _next(~is_first, False)
-        has_second = has_first & _next(has_first, False)
-        length = tf.zeros_like(codes)
-        for ending in _CONTRACTIONS:
-            fits = has_first & (first == ord(ending[0]))
-            if len(ending) == 2:
-                fits &= has_second & (second == ord(ending[1]))
-            length = tf.where(fits, len(ending), length)
-        return length
+def _ending_lengths(codes, is_first):
+    first, second = _next(codes, 0), _next(_next(codes, 0), 0)
+    has_first = _next(~is_first, False)
+    has_second = has_first & _next(has_first, False)
+    length = tf.zeros_like(codes)
+    for ending in _CONTRACTIONS:
+        fits = has_first & (first == ord(ending[0]))
+        if len(ending) == 2:
+            fits &= has_second & (second == ord(ending[1]))
+        length = tf.where(fits, len(ending), length)
+    return length
 
 
 def _next(values, last):
@@ -85,22 +86,15 @@ _CUT = b"\xff"
 
 
 def build_pre_tokenizer(part, is_start_kept=False):
-    """Build the function that a "pre_tokenizer" describes.
-
-    ByteLevel leaves the bytes unchanged: the model after it maps them to their letters.
-    """
+    """Build the function that a "pre_tokenizer" describes; ByteLevel's bytes stay as they are."""
     if part is None:
         return _not_empty
-    maker = _MAKERS.get(part.get("type"))
-    if maker is None:
-        raise UnsupportedPart.of("pre_tokenizer", sorted(_MAKERS), part.get("type"))
     if part.get("prepend_scheme") == "first":
         if not is_start_kept:
-            raise UnsupportedPart.of(
-                "pre_tokenizer.prepend_scheme", "always or never with other steps", "first"
-            )
+            expected = "always or never with other steps"
+            raise UnsupportedPart.of("pre_tokenizer.prepend_scheme", expected, "first")
         part = part | {"prepend_scheme": "always"}
-    return maker(part)
+    return function_for("pre_tokenizer", part, _MAKERS)(part)
 
 
 def _sequence(part):
@@ -129,12 +123,10 @@ def _drop_empty(words):
 
 def _split(part):
     pattern = shared_pattern(part, "pre_tokenizer")
-    settings = part["behavior"], part["invert"]
-    if settings not in (("Isolated", False), ("Removed", False)):
-        raise UnsupportedPart.of(
-            "pre_tokenizer.behavior", "Isolated or Removed, not inverted", settings
-        )
-    marked = _CUT if settings[0] == "Removed" else _CUT + rb"\0" + _CUT
+    marked = {"Isolated": _CUT + rb"\0" + _CUT, "Removed": _CUT}.get(part["behavior"])
+    if marked is None or part["invert"] is not False:
+        got = part["behavior"], part["invert"]
+        raise UnsupportedPart.of("pre_tokenizer.behavior", "Isolated or Removed, not inverted", got)
 
     def split(texts):
         strings = tf.strings.regex_replace(texts.strings, pattern, marked)
@@ -173,20 +165,10 @@ def _by_class(removed=None, isolated=None, run=None):
             tf.cast(table.look_up(codes), tf.bool) if table else tf.zeros_like(codes, tf.bool)
             for table in tables
         )
-        is_new = starts_where(
-            (rows[1:] != rows[:-1])
-            | is_removed[:-1]
-            | (is_isolated[1:] | is_isolated[:-1])
-            | (is_run[1:] != is_run[:-1]),
-            codes,
-        )
-        kept = ~is_removed
-        return words_at(
-            tf.boolean_mask(codes, kept),
-            tf.boolean_mask(rows, kept),
-            tf.boolean_mask(is_new, kept),
-            texts.size,
-        )
+        differs = (rows[1:] != rows[:-1]) | (is_run[1:] != is_run[:-1])
+        differs |= is_removed[:-1] | is_isolated[1:] | is_isolated[:-1]
+        is_new = starts_where(differs, codes)
+        return words_at(*selected(~is_removed, codes, rows, is_new), texts.size)
 
     return split
 
@@ -202,7 +184,7 @@ def _digits(part):
 
 
 def _byte_level(part):
-    words = GPT2Words() if part.get("use_regex", True) else _not_empty
+    words = _gpt2_words if part.get("use_regex", True) else _not_empty
 
     def split(texts):
         strings = texts.strings

@@ -12,10 +12,7 @@ from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 
 class Texts:
-    """Texts as strings or as code points, converted on demand.
-
-    A pipeline whose steps all use code points thus decodes once and encodes once.
-    """
+    """Texts as strings or as code points, converted only for a step that needs the other form."""
 
     def __init__(self, size, strings=None, codes=None, rows=None, is_valid=True):
         self.size, self._strings, self._codes, self._rows = size, strings, codes, rows
@@ -47,9 +44,8 @@ class Texts:
         """string `[N]` of valid UTF-8."""
         if self._strings is not None:
             return self._strings if self._is_valid else repair_utf8(self._strings)
-        texts = tf.RaggedTensor.from_value_rowids(
-            self._codes, self._rows, self.size, validate=False
-        )
+        codes = self._codes, self._rows, self.size
+        texts = tf.RaggedTensor.from_value_rowids(*codes, validate=False)
         return tf.strings.unicode_encode(texts, "UTF-8")
 
 
@@ -63,17 +59,39 @@ def starts_where(differs, codes):
     return tf.concat([[True], differs], axis=0)[: tf.size(codes)]  # [C]
 
 
+def selected(mask, *values):
+    """The elements of each tensor where `mask` is True."""
+    return tuple(tf.boolean_mask(value, mask) for value in values)
+
+
+def until_empty(step, *state):
+    """Repeat a step until its first tensor is empty; the first axis of each may change."""
+    state = tuple(map(tf.convert_to_tensor, state))
+    shapes = tuple(tf.TensorShape([None, *x.shape[1:]][: x.shape.rank]) for x in state)
+    return tf.while_loop(lambda first, *_: tf.size(first) > 0, step, state, shapes)
+
+
+def lookup_table(keys, values, default=-1):
+    """A hash table; TensorFlow rejects an empty one, so include a key that never occurs."""
+    initializer = tf.lookup.KeyValueTensorInitializer(keys, values)
+    return tf.lookup.StaticHashTable(initializer, default)
+
+
 def words_at(codes, rows, is_new, num_rows):
     """Group code points into words."""
     starts = tf.where(is_new)[:, 0]
     splits = tf.concat([starts, [tf.size(codes, tf.int64)]], axis=0)
     words = tf.RaggedTensor.from_row_splits(codes, splits, validate=False)
-    return tf.RaggedTensor.from_value_rowids(
-        tf.strings.unicode_encode(words, "UTF-8"),
-        tf.gather(rows, starts),
-        num_rows,
-        validate=False,
-    )
+    words, rows = tf.strings.unicode_encode(words, "UTF-8"), tf.gather(rows, starts)
+    return tf.RaggedTensor.from_value_rowids(words, rows, num_rows, validate=False)
+
+
+def function_for(name, part, functions, also=()):
+    """The function for the type of a part of a file."""
+    function = functions.get(part.get("type"))
+    if function is None:
+        raise UnsupportedPart.of(name, sorted([*functions, *also]), part.get("type"))
+    return function
 
 
 def literal(text):
@@ -92,10 +110,8 @@ def shared_pattern(part, name):
 
 
 def replaced(strings, pattern, content):
-    r"""Replace all matches of a regular expression with a literal text (no group references).
-
-    On an invalid reference TensorFlow would only log an error and replace nothing.
-    """
+    """Replace all matches of a regular expression with a literal text."""
+    # On an invalid reference to a group TensorFlow would only log an error and replace nothing.
     return tf.strings.regex_replace(strings, pattern, content.replace("\\", "\\\\"))
 
 
@@ -111,9 +127,8 @@ BYTE_OF_LETTER = {letter: byte for byte, letter in enumerate(byte_alphabet())}
 
 def bytes_of_letters(text):
     """Return the bytes that a token of a byte-level vocabulary stands for."""
-    if not BYTE_OF_LETTER.keys() >= set(text):
-        return None
-    return bytes(map(BYTE_OF_LETTER.get, text))
+    is_spelled = BYTE_OF_LETTER.keys() >= set(text)
+    return bytes(map(BYTE_OF_LETTER.get, text)) if is_spelled else None
 
 
 def bytes_of_words(words):
@@ -125,42 +140,25 @@ def bytes_of_words(words):
 
 def follow(start, goal, jump_at):
     """Jump from position to position in every word until its goal."""
-    start, goal = tf.convert_to_tensor(start), tf.convert_to_tensor(goal)
+    start = tf.convert_to_tensor(start)
 
     def step(words, places, is_visited, arrives):
         jumps = tf.gather(jump_at, places)
-        goes_on = jumps != 0
-        words, places = tf.boolean_mask(words, goes_on), tf.boolean_mask(places, goes_on)
+        words, places, jumps = selected(jumps != 0, words, places, jumps)
         is_visited = _mark(is_visited, places)
-        places += tf.boolean_mask(jumps, goes_on)
+        places += jumps
         is_there = places == tf.gather(goal, words)
         arrives = _mark(arrives, tf.boolean_mask(words, is_there))
-        return (
-            tf.boolean_mask(words, ~is_there),
-            tf.boolean_mask(places, ~is_there),
-            is_visited,
-            arrives,
-        )
+        return *selected(~is_there, words, places), is_visited, arrives
 
-    state = (
-        tf.range(tf.size(start)),
-        start,
-        tf.zeros_like(jump_at, tf.bool),
-        tf.zeros_like(start, tf.bool),
-    )
-    *_, is_visited, arrives = tf.while_loop(
-        lambda words, *_: tf.size(words) > 0,
-        step,
-        state,
-        shape_invariants=(tf.TensorShape([None]),) * 4,
-    )
-    return is_visited, arrives
+    visited, arrived = tf.zeros_like(jump_at, tf.bool), tf.zeros_like(start, tf.bool)
+    *_, visited, arrived = until_empty(step, tf.range(tf.size(start)), start, visited, arrived)
+    return visited, arrived
 
 
 def _mark(flags, places):
-    return tf.tensor_scatter_nd_update(
-        flags, places[:, tf.newaxis], tf.fill(tf.shape(places), True)
-    )
+    marks = tf.fill(tf.shape(places), True)
+    return tf.tensor_scatter_nd_update(flags, places[:, tf.newaxis], marks)
 
 
 _PAGE = 256
@@ -171,9 +169,8 @@ class CharacterTable:
 
     def __init__(self, values):
         numbers = {}  # of distinct pages
-        starts = []
-        for page in np.asarray(values, np.int32).reshape(-1, _PAGE):
-            starts.append(numbers.setdefault(page.tobytes(), len(numbers)) * _PAGE)
+        pages = map(bytes, np.asarray(values, np.int32).reshape(-1, _PAGE))
+        starts = [numbers.setdefault(page, len(numbers)) * _PAGE for page in pages]
         self._values = np.frombuffer(b"".join(numbers), np.int32)
         self._start_of_page = np.array(starts, np.int32)
 
@@ -203,194 +200,19 @@ _CLASSES = (
 )
 
 
-def characters_of(name):
-    """All characters of a class."""
-    return classes() >> _CLASSES.index(name) & 1 == 1
-
-
-def classes():
-    """All classes as bit sets."""
-    return _run_lengths("classes")
-
-
-def combining_classes():
-    """The canonical combining classes, which define the order of marks; 0 for other characters."""
-    return _run_lengths("combining_class")
-
-
-def compositions():
-    """The pairs of characters that compose into a single character."""
-    return _read_tables()["compositions"]
-
-
-def mapping(name):
-    """A mapping of single characters."""
-    return tuple(_read_tables()[f"{name}_{part}"] for part in ("from", "lengths", "to"))
-
-
 @functools.cache
-def _read_tables():
+def unicode_tables():
+    """The properties of characters: dict of arrays; `make_unicode_tables.py` made the file."""
     with np.load(Path(__file__).with_name("unicode.npz")) as file:
         return dict(file)
 
 
-def _run_lengths(name):
-    starts = np.append(_read_tables()[f"{name}_starts"], NUM_CODES)
-    return np.repeat(_read_tables()[f"{name}_values"], np.diff(starts))
+def property_of_all(name):
+    """A property of all characters: "classes" as bit sets, or the "combining_class" of marks."""
+    starts = np.append(unicode_tables()[f"{name}_starts"], NUM_CODES)
+    return np.repeat(unicode_tables()[f"{name}_values"], np.diff(starts))
 
 
-_REMOVED = -1
-
-
-class Composition:
-    """Combines a letter with the marks that follow it if a composed character exists.
-
-    Unicode Standard Annex 15, section 1.3. The standard processes a text character by character.
-    Here a text is split before every character that can never combine with the preceding one, and
-    the resulting spans, mostly a letter with its marks, are processed in parallel.
-    """
-
-    def __init__(self):
-        first, second, composed = compositions().T.astype(np.int64)
-        pairs = first * NUM_CODES + second
-        order = np.argsort(pairs)
-        self._pairs, self._composed = pairs[order], composed[order].astype(np.int32)
-        self._classes = CharacterTable(combining_classes())
-        self._is_second = CharacterTable(np.isin(np.arange(NUM_CODES), second))
-
-    def __call__(self, codes, rows):
-        """int32 `[C]` decomposed and in canonical order, int64 `[C]` -> the same, composed."""
-        is_second = tf.cast(self._is_second.look_up(codes), tf.bool)
-        return tf.cond(
-            tf.reduce_any(is_second),
-            lambda: self._compose(codes, rows, is_second),
-            lambda: (codes, rows),
-        )
-
-    def _compose(self, codes, rows, is_second):
-        classes = self._classes.look_up(codes)
-        is_new_row = starts_where(rows[1:] != rows[:-1], codes)
-        place = tf.cast(tf.where(is_new_row | ((classes == 0) & ~is_second))[:, 0], tf.int32)
-        end = tf.concat([place[1:], [tf.size(codes)]], axis=0)
-        none = tf.fill(tf.shape(place), -1)
-        state = (codes, place, end, none, none, none)
-        shapes = [tf.TensorShape([None])] * len(state)
-        codes, *_ = tf.while_loop(
-            lambda codes, place, *_: tf.size(place) > 0,
-            lambda *state: self._take_next(classes, *state),
-            state,
-            shape_invariants=tuple(shapes),
-        )
-        is_kept = codes != _REMOVED
-        return tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
-
-    def _take_next(self, classes, codes, place, end, starter, starter_code, last):
-        """Process one character of each span."""
-        code, its_class = tf.gather(codes, place), tf.gather(classes, place)
-        pair = tf.cast(starter_code, tf.int64) * NUM_CODES + tf.cast(code, tf.int64)
-        found = tf.minimum(tf.searchsorted(self._pairs, pair), len(self._pairs) - 1)
-        # A mark is blocked if a mark of the same or a higher class was kept before it.
-        joins = (tf.gather(self._pairs, found) == pair) & (its_class > last)
-        composed = tf.gather(self._composed, found)
-        codes = tf.tensor_scatter_nd_update(
-            codes,
-            tf.concat([starter[joins], place[joins]], axis=0)[:, tf.newaxis],
-            tf.concat([composed[joins], tf.fill(tf.shape(place[joins]), _REMOVED)], axis=0),
-        )
-        is_starter = ~joins & (its_class == 0)
-        starter = tf.where(is_starter, place, starter)
-        starter_code = tf.where(joins, composed, tf.where(is_starter, code, starter_code))
-        last = tf.where(joins, last, tf.where(is_starter, -1, its_class))
-        place += 1
-        open_spans = place < end
-        state = (place, end, starter, starter_code, last)
-        return codes, *(tf.boolean_mask(part, open_spans) for part in state)
-
-
-_CODES = np.arange(NUM_CODES, dtype=np.int32)
-
-
-class CharacterMap:
-    """Maps each code point independently to zero, one or several code points."""
-
-    def __init__(self, lengths, becomes):
-        self._lengths, self._becomes = lengths, becomes
-
-    @functools.cached_property
-    def _tables(self):
-        # The offset added to a code point that maps to one, or where its sequence begins in
-        # `several`.
-        is_one, is_several = self._lengths == 1, self._lengths > 1
-        places = _starts(np.where(is_several, self._lengths, 0))
-        places[is_one] = self._becomes[np.repeat(is_one, self._lengths)] - np.flatnonzero(is_one)
-        several = self._becomes[np.repeat(is_several, self._lengths)]
-        return CharacterTable(places << 5 | self._lengths), np.append(several, np.int32(0))
-
-    @classmethod
-    def named(cls, name):
-        """The map "nfd", "nfkd" or "lowercase"; the first two do not reorder marks."""
-        codes, sizes, flat = mapping(name)
-        lengths = np.ones(NUM_CODES, np.int32)
-        lengths[codes] = sizes
-        becomes = np.repeat(_CODES, lengths)
-        becomes[_ranges(_starts(lengths)[codes], sizes)] = flat
-        return cls(lengths, becomes)
-
-    @classmethod
-    def replacing(cls, is_replaced, code=None):
-        """Replace each character of a class (bool `[0x110000]`) with `code`, or remove it."""
-        if code is None:
-            return cls(np.where(is_replaced, 0, 1), _CODES[~is_replaced])
-        return cls(np.ones_like(_CODES), np.where(is_replaced, np.int32(code), _CODES))
-
-    @classmethod
-    def surrounding(cls, is_surrounded, code):
-        """Insert `code` before and after each character of a class (bool `[0x110000]`)."""
-        lengths = np.where(is_surrounded, 3, 1)
-        becomes = np.repeat(_CODES, lengths)
-        first = _starts(lengths)[is_surrounded]
-        becomes[first] = becomes[first + 2] = code
-        return cls(lengths, becomes)
-
-    def then(self, other):
-        """Compose this map with `other`, which is applied second."""
-        sizes = other._lengths[self._becomes]
-        becomes = other._becomes[_ranges(_starts(other._lengths)[self._becomes], sizes)]
-        ends = np.cumsum(self._lengths)
-        sums = np.append(0, np.cumsum(sizes))
-        return CharacterMap(sums[ends] - sums[ends - self._lengths], becomes)
-
-    def __call__(self, codes, rows):
-        """int32 `[N]` codes, int `[N]` text of each -> the same with the new length."""
-        table, several = self._tables
-        packed = table.look_up(codes)
-        lengths = tf.bitwise.bitwise_and(packed, 31)
-        places = tf.bitwise.right_shift(packed, 5)
-        return tf.cond(
-            tf.reduce_all(lengths == 1),
-            lambda: (codes + places, rows),
-            lambda: _expand(codes, rows, lengths, places, several),
-        )
-
-
-def _expand(codes, rows, lengths, places, several):
-    source = tf.repeat(tf.range(tf.size(codes)), lengths)  # [M]
-    within = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
-    places, is_one = tf.gather(places, source), tf.gather(lengths == 1, source)
-    codes = tf.where(
-        is_one,
-        tf.gather(codes, source) + places,
-        tf.gather(several, tf.where(is_one, 0, places + within)),
-    )
-    return codes, tf.gather(rows, source)
-
-
-def _starts(lengths):
-    """Start of each of several adjacent pieces: integer `[N]` -> the same."""
-    return np.cumsum(lengths, dtype=np.int64) - lengths
-
-
-def _ranges(starts, lengths):
-    """The positions in all pieces, concatenated: integers `[N]`, `[N]` -> `[sum(lengths)]`."""
-    before = np.repeat(starts - _starts(lengths), lengths)
-    return before + np.arange(len(before))
+def characters_of(name):
+    """All characters of a class: bool `[0x110000]`."""
+    return property_of_all("classes") >> _CLASSES.index(name) & 1 == 1

@@ -5,7 +5,7 @@ import dataclasses
 from tf_transformer.errors import ArgumentError, check_choice, check_types
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.sizes import check_sizes
-from tf_transformer.tokenizers.subwords import SUBWORDS
+from tf_transformer.tokenizers.models import SUBWORDS
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 _LONGEST = 1_000_000
