@@ -222,9 +222,11 @@ class HasArchitecture(NotesLayer):
     """Mixin for layers and models whose config has their `architecture`, which may be None."""
 
     def get_config(self):
+        """See `keras.layers.Layer`."""
         choice = self.architecture and self.architecture.to_dict()
         return {**super().get_config(), "architecture": choice}
 
     @classmethod
     def from_config(cls, config):
+        """See `keras.layers.Layer`."""
         return cls(**with_architecture(config))
