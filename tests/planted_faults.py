@@ -271,7 +271,7 @@ FAULTS = [
             "generation/test_greedy.py",
         ),
         (
-            "models/cached_decoding.py",
+            "models/base_model.py",
             "mask = tf.equal(tf.expand_dims(lineage, -1), rows)",
             "mask = tf.expand_dims(lineage, -1) >= tf.zeros_like(rows)",
             "models/test_transformer_beams.py",

@@ -125,7 +125,14 @@ _HOMES = {
 }
 # Classes without a name here that Keras saves by name.
 _SAVED = {
-    "layers": ("ComplexLayer", "FactorizedEmbedding", "Positions"),
+    "layers": (
+        "ComplexLayer",
+        "FactorizedEmbedding",
+        "Positions",
+        "ScoredAttention",
+        "Stack",
+        "TablePositions",
+    ),
     "models": ("BaseModel", "DecodingModel"),
     "models.bert": (
         "Bert",

@@ -18,7 +18,7 @@ def layers(rows, width, units):
     import keras
     import tensorflow as tf
 
-    from tf_transformer.layers.flat_dense import FlatDense
+    from tf_transformer.layers.feed_forwards import FlatDense
 
     x = tf.random.stateless_normal((rows, width), (1, 2))
     made = {}

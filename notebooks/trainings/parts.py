@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer import Architecture, FeedForward, LearnedPositions
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.feed_forwards import FlatDense
 from trainings.translator import batches, trained
 
 

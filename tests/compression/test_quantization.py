@@ -13,8 +13,7 @@ from tf_transformer.compression import prune_heads, quantized
 from tf_transformer.export import TextClassifier, Translator
 from tf_transformer.export.translation.id_translator import IdTranslator
 from tf_transformer.layers import Architecture
-from tf_transformer.layers.feed_forwards import GatedFeedForward
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.feed_forwards import FlatDense, GatedFeedForward
 from tf_transformer.layers.positions import RotaryPositions
 from tf_transformer.layers.residuals import PreNorm
 from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs

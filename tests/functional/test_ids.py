@@ -12,7 +12,7 @@ from tf_transformer import ComplexEmbedding, Decoder, Encoder, LanguageModel, To
 from tf_transformer import Transformer as EncoderDecoder
 from tf_transformer.bert import BertConfig, BertForTokenClassification, SentenceEncoder
 from tf_transformer.functional.ids import as_ids, in_vocabulary
-from tf_transformer.layers.complex.encoder import ComplexEncoder
+from tf_transformer.layers.complex_encoder import ComplexEncoder
 
 V, D = 2053, 6
 IDS = np.array([[5, 2048, 7], [2049, 8, 0]])

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_transformer import LanguageModel
 from tf_transformer.functional.activations import gelu, gelu_tanh
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.feed_forwards import FlatDense
 
 M, K, N = 7, 1597, 13
 MODES = {

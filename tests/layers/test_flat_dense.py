@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.layers import flat_dense
-from tf_transformer.layers.flat_dense import FlatDense, add_bias
+from tf_transformer.layers import feed_forwards
+from tf_transformer.layers.feed_forwards import FlatDense, add_bias
 
 CPUINFO = Path("/proc/cpuinfo")
 HALVES = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # half the distance of neighbors, relative
@@ -56,10 +56,10 @@ def test_a_layer_trains_so_on_an_accelerator(activation, monkeypatch):
         return y, *tape.gradient(loss, [weight.value for weight in layer.weights])
 
     called = []
-    monkeypatch.setattr(flat_dense, "add_bias", lambda *x: called.append(1) or add_bias(*x))
+    monkeypatch.setattr(feed_forwards, "add_bias", lambda *x: called.append(1) or add_bias(*x))
     usual = training()
     assert not called
-    monkeypatch.setattr(flat_dense, "has_accelerator", lambda: True)
+    monkeypatch.setattr(feed_forwards, "has_accelerator", lambda: True)
     found = training()
     assert called and all(gradient is not None for gradient in found)
     layer(x)

@@ -43,10 +43,9 @@ def test_weights_of_translators_and_language_models(name, exact, tolerance):
 )
 def test_weights_of_encoders(name, exact):
     published = architectures.get(name)
-    model = published.make(published, published.vocab_size)
     table = bert.parameter_table
     with bert_without_drawing():
-        model.build()
+        model = published.model()
     assert isinstance(model, bert.Bert) and sum(table(model).values()) >= exact
     assert model.count_params() == exact
     assert abs(exact / published.weights - 1) < 0.03

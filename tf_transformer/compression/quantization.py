@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.int8_product import LARGEST, LARGEST_WEIGHT, to_int8
 from tf_transformer.layers.embeddings import TokenEmbedding
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.models.bert.encoder import BertEmbeddings
 from tf_transformer.models.bert.heads import BertForMaskedLM
 

@@ -5,25 +5,26 @@ from tf_transformer.layers.complex import (
     ComplexDense,
     ComplexDropout,
     ComplexEmbedding,
-    ComplexEncoder,
-    ComplexEncoderLayer,
     ComplexFeedForward,
     ComplexLayerNorm,
-    ComplexMultiHeadAttention,
     ComplexToReal,
 )
+from tf_transformer.layers.complex_encoder import (
+    ComplexEncoder,
+    ComplexEncoderLayer,
+    ComplexMultiHeadAttention,
+)
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
-from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.embeddings import TokenEmbedding
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forwards import (
     FeedForward,
+    FlatDense,
     GatedDense,
     GatedFeedForward,
     MacaronFeedForward,
     point_wise_feed_forward_network,
 )
-from tf_transformer.layers.flat_dense import FlatDense
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.norms import BatchNorm, LayerNorm, NaiveBatchNorm, RMSNorm
 from tf_transformer.layers.positions import (
@@ -36,7 +37,7 @@ from tf_transformer.layers.positions import (
     SinusoidalPositions,
     T5Positions,
 )
-from tf_transformer.layers.residuals import NoResidual, PostNorm, PreNorm
+from tf_transformer.layers.residuals import Dropout, NoResidual, PostNorm, PreNorm
 from tf_transformer.layers.scored_attention import (
     AdditiveAttention,
     BilinearAttention,

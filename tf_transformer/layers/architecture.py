@@ -9,6 +9,7 @@ import keras
 from tf_transformer.errors import ArgumentError, did_you_mean
 from tf_transformer.json_text import parse_json
 from tf_transformer.layers import feed_forwards, norms, positions, residuals
+from tf_transformer.layers.base_layer import NotesLayer, attributes
 from tf_transformer.layers.feed_forwards import FeedForward
 from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.norms import LayerNorm
@@ -16,39 +17,27 @@ from tf_transformer.layers.positions import Positions, SinusoidalPositions
 from tf_transformer.layers.residuals import PostNorm, Residual
 
 
-def check_layer_sizes(layer_sizes, num_layers, names, argument="layer_sizes"):
+def check_layer_sizes(layer_sizes, num_layers, names):
     """Return the sizes of each layer of a stack as a tuple of tuples."""
+
+    def fits(layer):
+        return len(layer) == len(names) and all(type(size) is int and size > 0 for size in layer)
+
     try:
-        sizes = tuple(tuple(map(_positive, layer)) for layer in layer_sizes)
-        right = len(sizes) == num_layers and all(len(layer) == len(names) for layer in sizes)
-    except (TypeError, ValueError):
-        right = False
-    if not right:
-        raise ArgumentError(
-            argument,
-            f"({', '.join(names)}), positive ints, for each of the {num_layers} layers",
-            f"{layer_sizes!r}",
-        )
-    return sizes
-
-
-def _positive(size):
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise ValueError
-    return size
+        sizes = tuple(map(tuple, layer_sizes))
+        if len(sizes) == num_layers and all(map(fits, sizes)):
+            return sizes
+    except TypeError:
+        pass
+    expected = f"({', '.join(names)}), positive ints, for each of the {num_layers} layers"
+    raise ArgumentError("layer_sizes", expected, f"{layer_sizes!r}")
 
 
 def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
-    """Create the layers of a stack; with groups, adjacent ones are the same layer.
-
-    Lan et al. 2020, "ALBERT", section 3.1, "cross-layer parameter sharing".
-    """
+    """Create the layers of a stack; with groups, as in ALBERT, adjacent ones are the same layer."""
     if num_groups is not None and layer_sizes is not None:
-        raise ArgumentError(
-            "layer_sizes",
-            f"None with num_groups={num_groups}, whose layers share weights",
-            layer_sizes,
-        )
+        expected = f"None with num_groups={num_groups}, whose layers share weights"
+        raise ArgumentError("layer_sizes", expected, layer_sizes)
     if num_layers < 0:
         raise ArgumentError("num_layers", "at least 0", num_layers)
     groups = min(num_groups or num_layers, num_layers)
@@ -79,10 +68,8 @@ class Architecture:
         norm: a part of `layers.norms`.
         residual: a part of `layers.residuals`, how a sublayer is joined to its input.
         feed_forward: a part of `layers.feed_forwards`.
-        key_dim: None or int; for this and the next three see `MultiHeadAttention`.
-        num_key_value_heads: None or int.
-        share_qk: bool, only in self-attention.
-        window: None or int, only in self-attention.
+        key_dim, num_key_value_heads: None or int, see `MultiHeadAttention`.
+        share_qk, window: bool, and None or int, see `MultiHeadAttention`; only in self-attention.
         num_groups: None, or int, the number of different layers in a stack: adjacent layers share
             weights. Lan et al. 2020, "ALBERT", section 3.1.
         embedding_size: None, or int below the model width: the width of the word vectors, see
@@ -115,52 +102,27 @@ class Architecture:
             if not isinstance(part, kind):
                 raise ArgumentError(
                     field,
-                    f"a part of {home.__name__.removeprefix('tf_transformer.')}, such as "
-                    f"{home.__all__[0]}()",
+                    f"a part of {home.__name__.removeprefix('tf_transformer.')}, "
+                    f"such as {home.__all__[0]}()",
                     f"{part!r}",
                 )
         sizes = ("key_dim", "num_key_value_heads", "window", "num_groups", "embedding_size")
-        for field in sizes:
-            size = getattr(self, field)
+        for field, size in attributes(self, *sizes).items():
             if size is not None and (type(size) is not int or size < 1):
                 raise ArgumentError(field, "None or a positive int", f"{size!r}")
         if not isinstance(self.share_qk, bool):
             raise ArgumentError("share_qk", "True or False", f"{self.share_qk!r}")
 
     def new_norm(self, name, dtype=None):
-        """Create a layer like `norm`.
-
-        Args:
-            name: str.
-            dtype: None, or the dtype policy of the layer.
-
-        Returns:
-            A Keras layer.
-
-        Example:
-            >>> Architecture().new_norm("layernorm1").epsilon
-            1e-06
-        """
+        """Create a layer like `norm`, with this name and dtype policy."""
         config = {**self.norm.get_config(), "name": name}
         return type(self.norm).from_config(config if dtype is None else {**config, "dtype": dtype})
 
     def self_attention(self, d_model, num_heads, positions=None, **options):
-        """Create a layer of self-attention.
-
-        Args:
-            d_model, num_heads: see `MultiHeadAttention`.
-            positions: None for a new part like `self.positions`, or a part that layers share.
-            options: `name` and `dtype` of the layer.
-
-        Returns:
-            `MultiHeadAttention`.
+        """Create a layer of self-attention, with a part of its own or, as layers may share, this.
 
         Raises:
             ValueError: If `positions` is not like `self.positions`.
-
-        Example:
-            >>> Architecture(window=3).self_attention(8, 2, name="mha").window
-            3
         """
         if positions is None:
             positions = self.positions.copy(options.get("dtype")).for_layer()
@@ -171,16 +133,8 @@ class Architecture:
                 _described(positions),
                 "Pass Architecture(positions=...).",
             )
-        return MultiHeadAttention(
-            d_model,
-            num_heads,
-            positions=positions,
-            key_dim=self.key_dim,
-            num_key_value_heads=self.num_key_value_heads,
-            share_qk=self.share_qk,
-            window=self.window,
-            **options,
-        )
+        heads = attributes(self, "key_dim", "num_key_value_heads", "share_qk", "window")
+        return MultiHeadAttention(d_model, num_heads, positions=positions, **heads, **options)
 
     def __eq__(self, other):
         return isinstance(other, Architecture) and self.to_dict() == other.to_dict()
@@ -189,13 +143,8 @@ class Architecture:
         return hash(self.to_json())
 
     def to_dict(self):
-        """Return the choices as a JSON-serializable dict.
-
-        Example:
-            >>> Architecture(window=64).to_dict()["residual"], Architecture().to_dict()["window"]
-            ({'part': 'PostNorm'}, None)
-        """
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """Return the choices as a JSON-serializable dict."""
+        values = attributes(self, *(field.name for field in dataclasses.fields(self)))
         return {name: _described(v) if name in _PARTS else v for name, v in values.items()}
 
     def to_json(self):
@@ -204,31 +153,19 @@ class Architecture:
 
     @classmethod
     def from_dict(cls, config):
-        """Create an architecture from what `to_dict` returned.
-
-        Args:
-            config: dict; missing fields keep their defaults.
-
-        Returns:
-            `Architecture`.
+        """Create an architecture from a dict like that of `to_dict`; missing fields have defaults.
 
         Raises:
             ValueError: If a field, a part or a setting of a part is unknown.
-
-        Example:
-            >>> Architecture.from_dict({"positions": {"part": "NoPositions"}}).positions.name
-            'no_positions'
         """
         fields = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(config, dict):
             raise ArgumentError("architecture", f"a dict of {', '.join(fields)}", f"{config!r}")
         for name in config:
             if name not in fields:
-                raise ArgumentError(
-                    "architecture",
-                    f"fields among {', '.join(fields)}",
-                    f"{name!r}{did_you_mean(name, fields)}",
-                )
+                expected = f"fields among {', '.join(fields)}"
+                got = f"{name!r}{did_you_mean(name, fields)}"
+                raise ArgumentError("architecture", expected, got)
         return cls(**{k: _part(k, v) if k in _PARTS else v for k, v in config.items()})
 
     @classmethod
@@ -265,11 +202,9 @@ def _part(field, config):
     settings = [x for x in inspect.signature(part).parameters if x not in ("args", "kwargs")]
     for setting in config:
         if setting not in settings:
-            raise ArgumentError(
-                field,
-                f"settings of {name} among {', '.join(settings) or 'none'}",
-                f"{setting!r}{did_you_mean(setting, settings)}",
-            )
+            expected = f"settings of {name} among {', '.join(settings) or 'none'}"
+            got = f"{setting!r}{did_you_mean(setting, settings)}"
+            raise ArgumentError(field, expected, got)
     try:
         return part(**config)
     except TypeError as error:  # a setting of the wrong type, or a missing one
@@ -281,3 +216,17 @@ def with_architecture(config):
     config = {name: value for name, value in config.items() if name != "jit"}  # of older models
     choice = config.get("architecture")
     return {**config, "architecture": choice and Architecture.from_dict(choice)}
+
+
+class HasArchitecture(NotesLayer):
+    """Mixin for layers and models whose config has their `architecture`, which may be None."""
+
+    def get_config(self):
+        """See `keras.layers.Layer`."""
+        choice = self.architecture and self.architecture.to_dict()
+        return {**super().get_config(), "architecture": choice}
+
+    @classmethod
+    def from_config(cls, config):
+        """See `keras.layers.Layer`."""
+        return cls(**with_architecture(config))

@@ -10,32 +10,16 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids
 
 
+def attributes(owner, *names):
+    """Some attributes of an object by name, for `get_config`."""
+    return {name: getattr(owner, name) for name in names}
+
+
 class WholeState:
-    """Mixin for layers whose saved copies have all of their state.
+    """Mixin for layers whose checkpoints and `.keras` files have all of their state."""
 
-    Keras 3.15 hides layers in lists and dicts and the states of random generators from
-    `tf.train.Checkpoint`; here it saves both. A `.keras` file also records which sublayers are
-    frozen, which Keras only does for functional models.
-
-    Example:
-        >>> import os, tempfile
-        >>> class Stack(WholeState, keras.layers.Layer):
-        ...     def __init__(self, **kwargs):
-        ...         super().__init__(**kwargs)
-        ...         self.parts = [keras.layers.Dense(3), keras.layers.Dense(3)]
-        ...
-        ...     def build(self, input_shape):
-        ...         for part in self.parts:
-        ...             part.build(input_shape)
-        >>> stack = Stack()
-        >>> stack.build((None, 3))
-        >>> path = tf.train.Checkpoint(stack).write(os.path.join(tempfile.mkdtemp(), "stack"))
-        >>> sum("parts" in name for name, _ in tf.train.list_variables(path))
-        4
-        >>> stack.parts[1].trainable = False
-        >>> stack.get_build_config()["trainable"]
-        {'parts.1': False}
-    """
+    # Keras 3.15 hides layers in lists and dicts and the states of random generators from
+    # `tf.train.Checkpoint`, and only functional models record which layers are frozen.
 
     def _trackable_children(self, save_type="checkpoint", **kwargs):
         children = super()._trackable_children(save_type, **kwargs)
@@ -65,7 +49,7 @@ class WholeState:
                 if name not in sublayers:
                     raise ArgumentError(
                         "trainable",
-                        (f"a sublayer of {type(layer).__name__} among {', '.join(sublayers)}"),
+                        f"a sublayer of {type(layer).__name__} among {', '.join(sublayers)}",
                         f"{path!r}",
                     )
                 layer = sublayers[name]
@@ -92,31 +76,14 @@ def _sublayers(layer):
     return {held[id(sublayer)]: sublayer for sublayer in layer._layers}
 
 
-KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
-
-
 class NotesLayer(WholeState):
-    """Mixin that allows positional arguments, takes Keras masks and passes them on.
+    """Mixin that allows positional arguments, takes Keras masks and passes them on."""
 
-    `layer(x, True, mask)` means the same as `layer.call(x, True, mask)`: Keras accepts only tensors
-    by position, so every positional argument after the first is passed by its name in `call`.
-
-    A Keras mask, for example from `Embedding(mask_zero=True)`, is False for padding. The Keras mask
-    of an argument `x` is passed to `call` as `x_mask`, if `call` has that argument and the caller
-    did not set it. The first output inherits the mask of the first argument. `mask` is only what
-    was passed as `mask`.
-
-    Raises:
-        TypeError: If there are more positional arguments than `call` takes, or an argument is given
-            twice.
-
-    Example:
-        >>> class Scale(NotesLayer, keras.layers.Layer):
-        ...     def call(self, x, factor=1.0):
-        ...         return x * factor
-        >>> float(Scale()(tf.ones(()), 3.0))
-        3.0
-    """
+    # `layer(x, True, mask)` means the same as `layer.call(x, True, mask)`: Keras accepts only
+    # tensors by position, so each argument after the first is passed by its name in `call`.
+    # The Keras mask of an argument `x`, False for padding, is passed to `call` as `x_mask`, if
+    # `call` has that argument and the caller did not set it. The first output inherits the mask of
+    # the first argument. `mask` is only what was passed as `mask`.
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -155,11 +122,9 @@ class NotesLayer(WholeState):
         return vars(self).pop("_result_with_none", outputs)
 
     def symbolic_call(self, *args, **kwargs):
-        """Return the outputs that a functional model records: tensors only, as Keras requires.
-
-        `__call__` returns the full result. A None must come after the tensors, as in
-        `(output, None)`: Keras finds the outputs of a recorded call by position.
-        """
+        """Return the outputs that a functional model records: tensors only, as Keras requires."""
+        # `__call__` returns the full result. A None must come after the tensors, as in
+        # `(output, None)`: Keras finds the outputs of a recorded call by position.
         outputs = super().symbolic_call(*args, **kwargs)
         flat = tf.nest.flatten(outputs)
         tensors = [tensor for tensor in flat if tensor is not None]
@@ -169,11 +134,8 @@ class NotesLayer(WholeState):
         return tensors
 
     def compute_mask(self, inputs, previous_mask=None):
-        """Return the Keras mask of the first argument.
-
-        `previous_mask`, for which Keras passes the argument `mask`, is not used.
-        """
-        del previous_mask
+        """Return the Keras mask of the first argument."""
+        del previous_mask  # Keras passes the argument `mask`
         return getattr(inputs, "_keras_mask", None)
 
 
@@ -181,24 +143,15 @@ class NotesLayer(WholeState):
 def _arguments(call):
     """Names of the positional arguments, and of the arguments whose Keras mask `call` accepts."""
     _, *parameters = inspect.signature(call).parameters.values()  # without `self`
-    names = [parameter.name for parameter in parameters if parameter.kind != KEYWORD_ONLY]
     every = [parameter.name for parameter in parameters]
+    names = [one.name for one in parameters if one.kind != inspect.Parameter.KEYWORD_ONLY]
     return names, [name for name in every if f"{name}_mask" in every]
 
 
 class TakesIds:
-    """Mixin that keeps Keras from casting ids to the compute dtype.
+    """Mixin that checks ids before the layer is built, and keeps Keras from casting them."""
 
-    In float16 the ids 2048 and 2049 are equal. Other inputs are cast by the layers that use them.
-    Ids are checked before the layer is built, and lists are accepted.
-
-    Example:
-        >>> class Count(TakesIds, keras.layers.Layer):
-        ...     def call(self, ids):
-        ...         return tf.reduce_sum(tf.cast(ids != 0, tf.int32))
-        >>> int(Count(dtype="mixed_float16")([[7, 2049, 0]]))
-        2
-    """
+    # In float16 the ids 2048 and 2049 are equal. Other inputs are cast by the layers that use them.
 
     ids_name = "ids"  # in error messages
 

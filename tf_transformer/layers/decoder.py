@@ -4,43 +4,27 @@ Axes: B batch, T target length, S source length, K rows per sentence, C cache sl
 D model width, N heads, G heads of keys and values, H head width.
 """
 
-import dataclasses
 import functools
 
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.attention.masks import check_keras_mask
-from tf_transformer.functional.ids import as_ids
-from tf_transformer.layers.architecture import (
-    Architecture,
-    check_layer_sizes,
-    shared_layers,
-    with_architecture,
-)
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
-from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.embeddings import TokenEmbedding
+from tf_transformer.layers.architecture import Architecture, HasArchitecture
+from tf_transformer.layers.base_layer import attributes
+from tf_transformer.layers.encoder import Stack
 from tf_transformer.layers.feed_forwards import check_width
-from tf_transformer.layers.multi_head_attention import MultiHeadAttention, check_heads
-from tf_transformer.layers.positions import Positional_Encoding
+from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.residuals import Dropout
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class DecoderLayer(NotesLayer, keras.layers.Layer):
+class DecoderLayer(HasArchitecture, keras.layers.Layer):
     """Self-attention, attention to the encoder, feed-forward; each followed by "add and norm".
 
     "Attention Is All You Need", section 3.1, post-norm.
 
     Args:
-        d_model: int, model width D.
-        num_heads: int, number of heads; must divide `d_model` unless the architecture has a
-            `key_dim`.
-        dff: int, inner width of the feed-forward network.
-        rate: float, dropout rate on the output of each sublayer.
-        architecture: None for the paper's, `Architecture()`; or another one.
-        positions: None for a new part like `architecture.positions`, or a part that the layers of a
-            stack share.
+        d_model, num_heads, dff, rate, architecture, positions: see `EncoderLayer`.
         cross_heads: None for `num_heads`, or int, the heads of the attention to the encoder.
 
     Call arguments:
@@ -59,10 +43,6 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
 
     Returns:
         `(out3, weights_block1, weights_block2)`: (B, T, D), (B, N, T, T), (B, N, T, S).
-
-    Raises:
-        ValueError: If the width of `x` is not `d_model`, so it cannot be added to the sublayer's
-            output; see also `MultiHeadAttention`.
 
     Example:
         >>> layer = DecoderLayer(8, 2, 32)
@@ -85,22 +65,13 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         dtype = self.dtype_policy
-        self.d_model = d_model
-        self.num_heads = num_heads
+        self.d_model, self.num_heads, self.dff, self.rate = d_model, num_heads, dff, rate
         self.cross_heads = cross_heads or num_heads
-        self.dff = dff
-        self.rate = rate
         self.architecture = parts = architecture or Architecture()
         self.residual = parts.residual
         self.mha1 = parts.self_attention(d_model, num_heads, positions, name="mha1", dtype=dtype)
-        self.mha2 = MultiHeadAttention(
-            d_model,
-            self.cross_heads,
-            key_dim=parts.key_dim,
-            num_key_value_heads=parts.num_key_value_heads,
-            name="mha2",
-            dtype=dtype,
-        )
+        heads = attributes(parts, "key_dim", "num_key_value_heads")
+        self.mha2 = MultiHeadAttention(d_model, self.cross_heads, **heads, name="mha2", dtype=dtype)
         self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
         self.layernorm1, self.layernorm2, self.layernorm3 = (
             parts.new_norm(f"layernorm{n}", dtype) for n in (1, 2, 3)
@@ -116,10 +87,8 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         check_width(x_shape, self.d_model)
         self.mha1.build(x_shape, x_shape, x_shape)
         self.mha2.build(x_shape, enc_output_shape, enc_output_shape)
-        self.ffn.build(x_shape)
-        for layer in (self.layernorm1, self.layernorm2, self.layernorm3):
-            layer.build(x_shape)
-        for layer in (self.dropout1, self.dropout2, self.dropout3):
+        norms = (self.layernorm1, self.layernorm2, self.layernorm3)
+        for layer in (self.ffn, *norms, self.dropout1, self.dropout2, self.dropout3):
             layer.build(x_shape)
         if self.ffn_before is not None:
             for layer in (self.ffn_before, self.layernorm0, self.dropout0):
@@ -151,18 +120,10 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         )
 
     def step(self, x, cache, memory, slot, mask=None, padding_mask=None, at=None):
-        """Decode new positions against cached keys and values, with the same result as `call`.
+        """Decode new positions (B, T, D) from cached ones, with the same result as `call`.
 
-        Args:
-            x: float tensor (B, T, D), the new positions.
-            cache: from `mha1.empty_cache`, then from the last `step`.
-            memory: two tensors (B, G, S, H), the encoder's output through `mha2.keys_values`.
-            slot, mask: see `cached_attention`.
-            padding_mask: mask of the attention to the encoder.
-            at: see `MultiHeadAttention.step`.
-
-        Returns:
-            `(out3, cache)`: (B, T, D) and the cache with the new keys and values.
+        `memory` is the encoder's output through `mha2.keys_values`, `padding_mask` as in `call`;
+        the other arguments and `(out3, cache)` are as in `MultiHeadAttention.step`.
         """
         out, cache, _ = self._sublayers(
             x,
@@ -181,35 +142,20 @@ class DecoderLayer(NotesLayer, keras.layers.Layer):
         return x, other1, other2
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "dff": self.dff,
-            "rate": self.rate,
-            "architecture": self.architecture.to_dict(),
-            "cross_heads": self.cross_heads,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
+        fields = attributes(self, "d_model", "num_heads", "dff", "rate", "cross_heads")
+        return {**super().get_config(), **fields}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
+class Decoder(Stack):
     """A stack of decoder layers over embedded tokens.
 
     "Attention Is All You Need", section 3.1 and figure 1, right.
 
     Args:
-        num_layers: int, number of layers.
-        d_model, num_heads, dff, rate: see `DecoderLayer`.
+        num_layers, d_model, num_heads, dff, rate, embedding, architecture: see `Encoder`.
         target_vocab_size: int, size of the target vocabulary.
         maximum_position_encoding: int, the longest target sentence in tokens.
-        embedding: None, or a `keras.layers.Embedding` to share.
-        architecture: None for the one of the paper and the notes,
-            `Architecture(Positional_Encoding(maximum_position_encoding))`; or another one.
         layer_sizes: None, or `(num_heads, cross_heads, dff)` for each layer, see `Encoder`.
 
     Call arguments:
@@ -227,8 +173,7 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         i = 1..num_layers.
 
     Raises:
-        ValueError: If a sequence is longer than the positions of the architecture; see also
-            `MultiHeadAttention`.
+        ValueError: See `Encoder`.
 
     Example:
         >>> decoder = Decoder(2, 8, 2, 32, 11, 16)
@@ -252,60 +197,18 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         layer_sizes=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.num_layers = num_layers
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.dff = dff
-        self.rate = rate
-        self.architecture = parts = architecture or Architecture(
-            Positional_Encoding(maximum_position_encoding)
-        )
-        self.layer_sizes, sizes = None, [(num_heads, num_heads, dff)] * num_layers
-        if layer_sizes is not None:
-            names = ("num_heads", "cross_heads", "dff")
-            sizes = check_layer_sizes(layer_sizes, num_layers, names)
-            self.layer_sizes = sizes
-            check_heads(d_model, num_heads, parts.key_dim, None, False)
-            parts = dataclasses.replace(parts, key_dim=parts.key_dim or d_model // num_heads)
-        positions = parts.positions.copy(self.dtype_policy)
-        self.embedding = TokenEmbedding(
-            target_vocab_size,
-            d_model,
-            maximum_position_encoding,
-            rate,
-            embedding,
-            positions,
-            parts.embedding_size,
-            name="embedding",
-            dtype=self.dtype_policy,
-        )
+        sizes = (num_layers, d_model, num_heads, dff, target_vocab_size, maximum_position_encoding)
+        super().__init__(*sizes, rate, embedding, architecture, **kwargs)
 
-        def layer(n):
-            heads, cross_heads, units = sizes[n]
-            return DecoderLayer(
-                d_model,
-                heads,
-                units,
-                rate,
-                architecture=parts,
-                positions=positions.for_layer(),
-                cross_heads=cross_heads,
-                name=f"layer{n}",
-                dtype=self.dtype_policy,
-            )
+        def layer(heads, cross_heads, units, **options):
+            return DecoderLayer(d_model, heads, units, rate, cross_heads=cross_heads, **options)
 
-        self.dec_layers = shared_layers(layer, num_layers, parts.num_groups, layer_sizes)
-        self.final_norm = None
-        if parts.residual.final_norm:
-            self.final_norm = parts.new_norm("final_norm", self.dtype_policy)
+        sizes = {"num_heads": num_heads, "cross_heads": num_heads, "dff": dff}
+        self.dec_layers = self._new_layers(layer, layer_sizes, **sizes)
+        self.final_norm = self._new_final_norm()
 
     def build(self, x_shape, enc_output_shape):
-        self.embedding.build(x_shape)
-        for layer in dict.fromkeys(self.dec_layers):
-            layer.build((*x_shape, self.d_model), enc_output_shape)
-        if self.final_norm is not None:
-            self.final_norm.build((*x_shape, self.d_model))
+        self._build(self.dec_layers, x_shape, enc_output_shape)
 
     def call(
         self,
@@ -320,12 +223,8 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         x_mask=None,
         enc_output_mask=None,
     ):
-        x, enc_output = as_ids(x, self.ids_name), tf.cast(enc_output, self.compute_dtype)
-        tokens = tf.not_equal(x, 0)
-        if x_mask is not None:
-            check_keras_mask(x_mask, x.shape)
-            tokens &= x_mask
-        x = self.embedding(x, training=training)
+        enc_output = tf.cast(enc_output, self.compute_dtype)
+        x, tokens = self._embed(x, training, x_mask)
         attention_weights = {}
         for i, layer in enumerate(self.dec_layers, start=1):
             x, block1, block2 = layer(
@@ -343,9 +242,7 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
             if return_attention_weights:
                 attention_weights[f"decoder_layer{i}_block1"] = block1
                 attention_weights[f"decoder_layer{i}_block2"] = block2
-        if self.final_norm is not None:
-            x = self.final_norm(x, training=training, tokens=tokens)
-        return x, attention_weights
+        return self._normalize(x, training, tokens), attention_weights
 
     def start(self, enc_output, slots):
         """Create the inputs of `step`: an empty cache, and the encoder's output as keys and values.
@@ -368,42 +265,19 @@ class Decoder(TakesIds, NotesLayer, keras.layers.Layer):
         """Decode one token per row against the cache.
 
         Args:
-            tokens: integer tensor (B, K), the tokens at `position` of the K rows of each sentence;
-                they are written to the slots from `position * K` on.
+            tokens, position, mask: see `Encoder.step`.
             caches, memories: from `start`; after the first step, the caches from the last `step`.
-            position: scalar int32 tensor, 0 for the first token.
-            mask: None if K = 1; or bool tensor (B, 1, K, C), True = may attend: the slots of a
-                row's own history, including its new one.
             padding_mask: mask of the attention to the encoder.
 
         Returns:
             `(x, caches)`: float tensor (B, K, D), and the caches with the new keys and values.
         """
-        slots = tf.shape(caches[0][0])[2]
-        x, slot, at = self.embedding.step(tokens, position, slots)
+        x, slot, at = self.embedding.step(tokens, position, tf.shape(caches[0][0])[2])
         filled = []
         for layer, cache, memory in zip(self.dec_layers, caches, memories, strict=True):
             x, cache = layer.step(x, cache, memory, slot, mask, padding_mask, at)
             filled.append(cache)
-        if self.final_norm is not None:
-            x = self.final_norm(x, training=False)
-        return x, filled
+        return self._normalize(x), filled
 
     def get_config(self):
-        embedding = self.embedding.get_config()
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "dff": self.dff,
-            "target_vocab_size": embedding["vocab_size"],
-            "maximum_position_encoding": embedding["max_position"],
-            "rate": self.rate,
-            "architecture": self.architecture.to_dict(),
-            "layer_sizes": self.layer_sizes,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
+        return {**super().get_config(), "target_vocab_size": self.embedding.embedding.input_dim}

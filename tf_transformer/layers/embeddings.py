@@ -10,18 +10,17 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import as_ids, in_vocabulary, nan_outside
 from tf_transformer.functional.int8_product import LARGEST, int8_product
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
-from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.base_layer import NotesLayer, TakesIds, attributes
 from tf_transformer.layers.positions import Positional_Encoding, part_config, with_part
+from tf_transformer.layers.residuals import Dropout
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class FactorizedEmbedding(keras.layers.Layer):
-    """Narrow word vectors, widened by a matrix: V E + E D weights instead of V D.
+    """Narrow word vectors, widened by a matrix: V E + E D weights instead of V D."""
 
-    Lan et al. 2020, "ALBERT", section 3.1, "factorized embedding parameterization". There is no
-    bias, so that the table can also be the output projection.
-    """
+    # Lan et al. 2020, "ALBERT", section 3.1, "factorized embedding parameterization". There is no
+    # bias, so that the table can also be the output projection.
 
     def __init__(self, input_dim, embedding_size, output_dim, **kwargs):
         super().__init__(**kwargs)
@@ -62,12 +61,8 @@ class FactorizedEmbedding(keras.layers.Layer):
         return tf.matmul(rows, tf.cast(self.projection, rows.dtype), transpose_b=True)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "input_dim": self.input_dim,
-            "embedding_size": self.embedding_size,
-            "output_dim": self.output_dim,
-        }
+        fields = attributes(self, "input_dim", "embedding_size", "output_dim")
+        return {**super().get_config(), **fields}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -77,9 +72,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
     "Attention Is All You Need", sections 3.4, 3.5 and 5.4.
 
     Args:
-        vocab_size: int, V.
-        d_model: int, D.
-        max_position: int, the longest sequence.
+        vocab_size, d_model, max_position: ints, V, D and the longest sequence.
         rate: float, dropout rate.
         embedding: None, or a `keras.layers.Embedding` or `FactorizedEmbedding` (V, D) to share. It
             is not in the config: a model that shares a table (`Transformer`) shares it again when
@@ -93,7 +86,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         start: int or scalar int32 tensor, the position of the first token.
 
     Returns:
-        (B, T, D).
+        float tensor (B, T, D).
 
     Raises:
         ValueError: If T is larger than `max_position`, `embedding` has a different size or
@@ -135,11 +128,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
                 dtype=self.dtype_policy,
             )
         if (embedding.input_dim, embedding.output_dim) != (vocab_size, d_model):
-            raise ArgumentError(
-                "embedding",
-                f"a table of ({vocab_size}, {d_model})",
-                f"({embedding.input_dim}, {embedding.output_dim})",
-            )
+            got = f"({embedding.input_dim}, {embedding.output_dim})"
+            raise ArgumentError("embedding", f"a table of ({vocab_size}, {d_model})", got)
         if getattr(embedding, "mask_zero", False):
             raise ArgumentError(
                 "embedding",
@@ -182,9 +172,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
 
         Args:
             tokens: integer tensor (B, K), the tokens at `position` of the K rows of each sentence.
-            position: scalar int32 tensor.
-            slots: int or scalar int32 tensor C; the tokens at position p are in the K slots from
-                p * K on.
+            position: scalar int32 tensor p; its tokens are in the K slots from p * K on.
+            slots: int or scalar int32 tensor C, the number of slots.
 
         Returns:
             `(x, slot, at)`: float tensor (B, K, D), and what `MultiHeadAttention.step` needs: the
@@ -196,14 +185,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         return x, position * rows, (tf.fill((rows,), position), tf.range(slots) // rows)
 
     def logits(self, x):
-        """Project to vocabulary logits with the embedding table, without a bias (section 3.4).
-
-        Args:
-            x: float tensor (..., D).
-
-        Returns:
-            (..., V).
-        """
+        """Project (..., D) to logits (..., V) with the embedding table, without a bias (3.4)."""
         shape = tf.unstack(tf.shape(x))[:-1]
         flat = tf.reshape(x, (-1, self.embedding.output_dim))  # (B*T, D)
         if isinstance(self.embedding, FactorizedEmbedding):

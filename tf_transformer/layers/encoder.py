@@ -14,27 +14,27 @@ from tf_transformer.functional.attention.masks import check_keras_mask
 from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.architecture import (
     Architecture,
+    HasArchitecture,
     check_layer_sizes,
     shared_layers,
-    with_architecture,
 )
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
-from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.base_layer import TakesIds, attributes
 from tf_transformer.layers.embeddings import TokenEmbedding
 from tf_transformer.layers.feed_forwards import check_width
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.positions import Positional_Encoding
+from tf_transformer.layers.residuals import Dropout
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class EncoderLayer(NotesLayer, keras.layers.Layer):
+class EncoderLayer(HasArchitecture, keras.layers.Layer):
     """Self-attention, then a feed-forward network, each followed by "add and norm".
 
     out = LayerNorm(x + Dropout(Sublayer(x))) twice (post-norm), "Attention Is All You Need",
     section 3.1. With `causal` and `step` it is the layer of a decoder-only model.
 
     Args:
-        d_model: int, model width D.
+        d_model: int, model width D; a ValueError is raised if `x` has another.
         num_heads: int, number of heads; must divide `d_model` unless the architecture has a
             `key_dim`.
         dff: int, inner width of the feed-forward network.
@@ -57,39 +57,23 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
     Returns:
         (B, T, D); with weights, also (B, N, T, T).
 
-    Raises:
-        ValueError: If the width of `x` is not `d_model`, so it cannot be added to the sublayer's
-            output; see also `MultiHeadAttention`.
-
     Example:
         >>> EncoderLayer(8, 2, 32)(tf.ones((1, 3, 8)), False, None).shape.as_list()
         [1, 3, 8]
     """
 
     def __init__(
-        self,
-        d_model,
-        num_heads,
-        dff,
-        rate=0.1,
-        *,
-        architecture=None,
-        positions=None,
-        **kwargs,
+        self, d_model, num_heads, dff, rate=0.1, *, architecture=None, positions=None, **kwargs
     ):
         super().__init__(**kwargs)
         dtype = self.dtype_policy
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.dff = dff
-        self.rate = rate
+        self.d_model, self.num_heads, self.dff, self.rate = d_model, num_heads, dff, rate
         self.architecture = parts = architecture or Architecture()
         self.residual = parts.residual
         self.mha = parts.self_attention(d_model, num_heads, positions, name="mha", dtype=dtype)
         self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
-        self.layernorm1, self.layernorm2 = (
-            parts.new_norm(name, dtype) for name in ("layernorm1", "layernorm2")
-        )
+        self.layernorm1 = parts.new_norm("layernorm1", dtype)
+        self.layernorm2 = parts.new_norm("layernorm2", dtype)
         self.dropout1 = Dropout(rate, name="dropout1", dtype=dtype)
         self.dropout2 = Dropout(rate, name="dropout2", dtype=dtype)
         if self.ffn_before is not None:
@@ -125,15 +109,9 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         return (out, weights) if return_attention_weights else out
 
     def step(self, x, cache, slot, mask=None, at=None):
-        """Compute new positions against cached keys and values, as `call` with `causal=True`.
+        """Compute new positions (B, T, D) from cached ones, as `call` with `causal=True`.
 
-        Args:
-            x: float tensor (B, T, D), the new positions.
-            cache: from `mha.empty_cache`, then from the last `step`.
-            slot, mask, at: see `MultiHeadAttention.step`.
-
-        Returns:
-            `(output, cache)`: (B, T, D) and the cache with the new keys and values.
+        The arguments and `(output, cache)` are as in `MultiHeadAttention.step`.
         """
         return self._sublayers(x, lambda y: self.mha.step(y, cache, slot, mask, at))
 
@@ -146,22 +124,97 @@ class EncoderLayer(NotesLayer, keras.layers.Layer):
         return x, other
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "dff": self.dff,
-            "rate": self.rate,
-            "architecture": self.architecture.to_dict(),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
+        fields = attributes(self, "d_model", "num_heads", "dff", "rate")
+        return {**super().get_config(), **fields}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
+class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
+    """Base of `Encoder` and `Decoder`: embedded tokens, layers, and perhaps one more norm."""
+
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        dff,
+        vocab_size,
+        max_position,
+        rate,
+        embedding,
+        architecture,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_layers, self.d_model, self.num_heads = num_layers, d_model, num_heads
+        self.dff, self.rate = dff, rate
+        self.architecture = parts = architecture or Architecture(Positional_Encoding(max_position))
+        self.embedding = TokenEmbedding(
+            vocab_size,
+            d_model,
+            max_position,
+            rate,
+            embedding,
+            parts.positions.copy(self.dtype_policy),
+            parts.embedding_size,
+            name="embedding",
+            dtype=self.dtype_policy,
+        )
+
+    def _new_layers(self, make, layer_sizes, **sizes):
+        """Create the layers `make(*sizes, **options)`, of `layer_sizes` or else all of `sizes`."""
+        parts, shared = self.architecture, self.embedding.positions
+        self.layer_sizes, each = None, [tuple(sizes.values())] * self.num_layers
+        if layer_sizes is not None:
+            self.layer_sizes = each = check_layer_sizes(layer_sizes, self.num_layers, sizes)
+            check_heads(self.d_model, self.num_heads, parts.key_dim, None, False)
+            key_dim = parts.key_dim or self.d_model // self.num_heads
+            parts = dataclasses.replace(parts, key_dim=key_dim)
+
+        def layer(n):
+            options = {"name": f"layer{n}", "dtype": self.dtype_policy}
+            return make(*each[n], architecture=parts, positions=shared.for_layer(), **options)
+
+        return shared_layers(layer, self.num_layers, parts.num_groups, layer_sizes)
+
+    def _new_final_norm(self):
+        if self.architecture.residual.final_norm:
+            return self.architecture.new_norm("final_norm", self.dtype_policy)
+        return None
+
+    def _build(self, layers, x_shape, *other_shapes):
+        self.embedding.build(x_shape)
+        hidden_shape = (*x_shape, self.d_model)
+        for layer in dict.fromkeys(layers):
+            layer.build(hidden_shape, *other_shapes)
+        if self.final_norm is not None:
+            self.final_norm.build(hidden_shape)
+
+    def _embed(self, x, training, x_mask):
+        """The embedded ids (B, T, D), and which of them are tokens, bool (B, T)."""
+        x = as_ids(x, self.ids_name)
+        tokens = tf.not_equal(x, 0)
+        if x_mask is not None:
+            check_keras_mask(x_mask, x.shape)
+            tokens &= x_mask
+        return self.embedding(x, training=training), tokens
+
+    def _normalize(self, x, training=False, tokens=None):
+        if self.final_norm is None:
+            return x
+        return self.final_norm(x, training=training, tokens=tokens)
+
+    def get_config(self):
+        fields = attributes(self, "num_layers", "d_model", "num_heads", "dff", "rate")
+        sizes = {
+            "maximum_position_encoding": self.embedding.max_position,
+            "layer_sizes": self.layer_sizes,
+        }
+        return {**super().get_config(), **fields, **sizes}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Encoder(Stack):
     """A stack of encoder layers over embedded tokens.
 
     "Attention Is All You Need", section 3.1 and figure 1, left. With `causal`, `start` and `step`
@@ -215,58 +268,17 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         layer_sizes=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.num_layers = num_layers
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.dff = dff
-        self.rate = rate
-        self.architecture = parts = architecture or Architecture(
-            Positional_Encoding(maximum_position_encoding)
-        )
-        self.layer_sizes, sizes = None, [(num_heads, dff)] * num_layers
-        if layer_sizes is not None:
-            sizes = check_layer_sizes(layer_sizes, num_layers, ("num_heads", "dff"))
-            self.layer_sizes = sizes
-            check_heads(d_model, num_heads, parts.key_dim, None, False)
-            parts = dataclasses.replace(parts, key_dim=parts.key_dim or d_model // num_heads)
-        positions = parts.positions.copy(self.dtype_policy)
-        self.embedding = TokenEmbedding(
-            input_vocab_size,
-            d_model,
-            maximum_position_encoding,
-            rate,
-            embedding,
-            positions,
-            parts.embedding_size,
-            name="embedding",
-            dtype=self.dtype_policy,
-        )
+        sizes = (num_layers, d_model, num_heads, dff, input_vocab_size, maximum_position_encoding)
+        super().__init__(*sizes, rate, embedding, architecture, **kwargs)
 
-        def layer(n):
-            heads, units = sizes[n]
-            return EncoderLayer(
-                d_model,
-                heads,
-                units,
-                rate,
-                architecture=parts,
-                positions=positions.for_layer(),
-                name=f"layer{n}",
-                dtype=self.dtype_policy,
-            )
+        def layer(heads, units, **options):
+            return EncoderLayer(d_model, heads, units, rate, **options)
 
-        self.enc_layers = shared_layers(layer, num_layers, parts.num_groups, layer_sizes)
-        self.final_norm = None
-        if parts.residual.final_norm:
-            self.final_norm = parts.new_norm("final_norm", self.dtype_policy)
+        self.enc_layers = self._new_layers(layer, layer_sizes, num_heads=num_heads, dff=dff)
+        self.final_norm = self._new_final_norm()
 
     def build(self, x_shape):
-        self.embedding.build(x_shape)
-        for layer in dict.fromkeys(self.enc_layers):
-            layer.build((*x_shape, self.d_model))
-        if self.final_norm is not None:
-            self.final_norm.build((*x_shape, self.d_model))
+        self._build(self.enc_layers, x_shape)
 
     def call(
         self,
@@ -278,31 +290,24 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         return_attention_weights=False,
         x_mask=None,
     ):
-        x = as_ids(x, self.ids_name)
-        tokens = tf.not_equal(x, 0)
-        if x_mask is not None:
-            check_keras_mask(x_mask, x.shape)
-            tokens &= x_mask
-        x = self.embedding(x, training=training)
+        x, tokens = self._embed(x, training, x_mask)
         attention_weights = {}
+        options = {"tokens": tokens, "causal": causal, "x_mask": x_mask}
         for i, layer in enumerate(self.enc_layers, start=1):
-            options = {"tokens": tokens, "causal": causal, "x_mask": x_mask}
             if return_attention_weights:
                 x, weights = layer(x, training, mask, return_attention_weights=True, **options)
                 attention_weights[f"encoder_layer{i}"] = weights
             else:
                 x = layer(x, training, mask, **options)
-        if self.final_norm is not None:
-            x = self.final_norm(x, training=training, tokens=tokens)
+        x = self._normalize(x, training, tokens)
         return (x, attention_weights) if return_attention_weights else x
 
     def start(self, batch_size, slots):
         """Create the empty caches of `step`.
 
         Args:
-            batch_size: int or scalar int32 tensor B.
-            slots: int or scalar int32 tensor C, the number of tokens to read per sentence, summed
-                over its rows.
+            batch_size, slots: ints or scalar int32 tensors, B and C, the number of tokens to read
+                per sentence, summed over its rows.
 
         Returns:
             A list with `(keys, values)` for each layer, zeros (B, G, C, H).
@@ -323,31 +328,12 @@ class Encoder(TakesIds, NotesLayer, keras.layers.Layer):
         Returns:
             `(x, caches)`: float tensor (B, K, D), and the caches with the new keys and values.
         """
-        slots = tf.shape(caches[0][0])[2]
-        x, slot, at = self.embedding.step(tokens, position, slots)
+        x, slot, at = self.embedding.step(tokens, position, tf.shape(caches[0][0])[2])
         filled = []
         for layer, cache in zip(self.enc_layers, caches, strict=True):
             x, cache = layer.step(x, cache, slot, mask, at)
             filled.append(cache)
-        if self.final_norm is not None:
-            x = self.final_norm(x, training=False)
-        return x, filled
+        return self._normalize(x), filled
 
     def get_config(self):
-        embedding = self.embedding.get_config()
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "dff": self.dff,
-            "input_vocab_size": embedding["vocab_size"],
-            "maximum_position_encoding": embedding["max_position"],
-            "rate": self.rate,
-            "architecture": self.architecture.to_dict(),
-            "layer_sizes": self.layer_sizes,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
+        return {**super().get_config(), "input_vocab_size": self.embedding.embedding.input_dim}

@@ -1,17 +1,118 @@
-"""The feed-forward network of a layer, and its gated and Macaron forms.
+"""Dense layers over all positions at once, and the feed-forward networks made of them.
 
-Axes: B batch, T length, D model width, F width inside.
+Axes: B batch, T length, N rows, D width of input and output, F width inside, or of one layer's
+output.
 """
 
 import dataclasses
 
 import keras
+import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.activations import get_activation
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.functional.activations import gelu, get_activation
+from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
+from tf_transformer.functional.tracing import has_accelerator
 
 __all__ = ["FeedForward", "GatedFeedForward", "MacaronFeedForward"]
+
+# Keras's activation functions -> the form that `int8_product` recognizes.
+_PLAIN = {
+    keras.activations.linear: None,
+    keras.activations.relu: tf.nn.relu,
+    keras.activations.gelu: gelu,
+}
+
+
+def add_bias(x, bias):
+    """x + bias, whose gradient sums the rows as a matrix product with ones."""
+
+    # TensorFlow's own gradient (`BiasAddGrad`) adds with atomic operations, which a GPU emulates
+    # for bfloat16: 60 % of the kernel time of a training step on an H200
+    # (benchmarks/models/NOTES.md). The product also accumulates in float32.
+    @tf.custom_gradient
+    def add(x, bias):
+        def gradient(upstream):
+            ones = tf.ones((1, tf.shape(upstream)[0]), upstream.dtype)
+            return upstream, tf.matmul(ones, upstream)[0]
+
+        return tf.nn.bias_add(x, bias), gradient
+
+    return add(x, bias)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class FlatDense(keras.layers.Dense):
+    """`keras.layers.Dense` that multiplies (B * T, D) by (D, F).
+
+    Keras computes the same product, but reshapes before adding the bias. Without that reshape,
+    TensorFlow fuses product, bias and activation into one oneDNN call outside of training
+    (benchmarks/NOTES.md, whole models).
+
+    `quantize("int8")` rounds the kernel to integers within -64..64; from then on the layer is for
+    inference only and multiplies integers, see `int8_product`. Keras's own quantization is slower
+    than float32 on a CPU.
+
+    Args:
+        units, activation, ...: see `keras.layers.Dense`.
+
+    Attributes:
+        input_range: None, or float, the input value that 127 stands for in a quantized layer. A
+            graph keeps the value it was traced with.
+
+    Example:
+        >>> FlatDense(5, activation="gelu")(tf.ones((2, 3, 4))).shape.as_list()
+        [2, 3, 5]
+    """
+
+    input_range = None
+
+    def call(self, inputs, training=None):
+        in_16_bits = tf.as_dtype(self.compute_dtype).size == 2
+        if training and in_16_bits and self.use_bias and has_accelerator():
+            return self._over_rows(inputs, self._train_on_accelerator)
+        return self._over_rows(inputs, lambda rows: super(FlatDense, self).call(rows))
+
+    def _train_on_accelerator(self, rows):
+        kernel, bias = (tf.convert_to_tensor(weight) for weight in (self.kernel, self.bias))
+        outputs = add_bias(tf.matmul(rows, kernel), bias)
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def quantize(self, mode="int8", type_check=True, config=None):
+        """Round the kernel of a built layer to "int8", the only mode; one range for each column."""
+        if mode != "int8":
+            raise self._not_implemented_error(self.quantize)
+        kernel, ranges = to_int8(self._kernel, 0, LARGEST_WEIGHT)
+        self._untrack_variable(self._kernel)  # `del` would also collect garbage, for seconds
+        self.quantized_build(kernel.shape, mode)
+        self._kernel.assign(kernel)
+        self.kernel_ranges.assign(ranges)
+        self.dtype_policy = keras.dtype_policies.get(f"int8_from_{self.dtype_policy.name}")
+
+    def _int8_build(self, kernel_shape, config=None):
+        options = {"initializer": "ones", "trainable": False}
+        self._kernel = self.add_weight(kernel_shape, name="kernel", dtype="int8", **options)
+        self.kernel_ranges = self.add_weight(
+            kernel_shape[1:], name="kernel_ranges", dtype="float32", **options
+        )
+
+    def _int8_call(self, inputs, training=None):
+        kernel, ranges = self._kernel.value, tf.convert_to_tensor(self.kernel_ranges)
+        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
+        activation = _PLAIN.get(self.activation, self.activation)
+
+        def product(rows):
+            return int8_product(rows, kernel, ranges, bias, activation, most=self.input_range)
+
+        return self._over_rows(inputs, product)
+
+    def _over_rows(self, inputs, function):
+        if len(inputs.shape) < 3:
+            return function(inputs)
+        flat = tf.reshape(inputs, (-1, inputs.shape[-1]))  # (B * T, D)
+        outputs = tf.reshape(function(flat), tf.concat([tf.shape(inputs)[:-1], [self.units]], 0))
+        outputs.set_shape((*inputs.shape[:-1], self.units))
+        return outputs  # (B, T, F)
 
 
 def check_width(x_shape, d_model):
@@ -26,10 +127,8 @@ def point_wise_feed_forward_network(d_model, dff, activation="relu", **kwargs):
     FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, "Attention Is All You Need", section 3.3.
 
     Args:
-        d_model: int, width of input and output.
-        dff: int, width between the two layers.
-        activation: Keras activation between the two layers; BERT uses "gelu", the paper and the
-            notes use "relu".
+        d_model, dff: ints, width of input and output, and between the two layers.
+        activation: Keras activation in between; BERT uses "gelu", the paper and the notes "relu".
         **kwargs: `dtype` and `name` of the layers.
 
     Returns:
@@ -58,10 +157,7 @@ class GatedDense(keras.layers.Layer):
         activation: Keras activation f of the gate.
 
     Call arguments:
-        inputs: float tensor (..., D).
-
-    Returns:
-        (..., F).
+        inputs: float tensor (..., D); the output is (..., F).
 
     Example:
         >>> GatedDense(5, "silu")(tf.ones((2, 3, 4))).shape.as_list()
@@ -112,29 +208,12 @@ class FeedForward:
         get_activation(self.activation)
 
     def network(self, d_model, dff, dtype=None, name="ffn"):
-        """Create one network.
-
-        Args:
-            d_model: int, D.
-            dff: int, F.
-            dtype: None, or the dtype policy of the network.
-            name: str, its name.
-
-        Returns:
-            `keras.Sequential`, (B, T, D) -> (B, T, D).
-        """
+        """Create one network: a `keras.Sequential`, (B, T, D) -> (B, T, D), inside (B, T, F)."""
         activation = get_activation(self.activation)
         return point_wise_feed_forward_network(d_model, dff, activation, name=name, dtype=dtype)
 
     def networks(self, d_model, dff, dtype=None):
-        """Create the networks of one layer.
-
-        Args:
-            d_model, dff, dtype: see `network`.
-
-        Returns:
-            `(before, after)`, the networks before and after attention; `before` may be None.
-        """
+        """Create the networks of a layer before (may be None) and after attention."""
         return None, self.network(d_model, dff, dtype)
 
 
@@ -144,11 +223,8 @@ class GatedFeedForward(FeedForward):
 
     FFN(x) = (f(x W) * (x V)) W_2, Shazeer 2020, "GLU Variants Improve Transformer", equation 6:
     SwiGLU with "silu", GEGLU with "gelu", ReGLU with "relu". It has three matrices instead of two:
-    with two thirds of the `dff`, it is as large as `FeedForward`. Biases are as in `FeedForward`;
-    the paper has none.
-
-    Args:
-        activation: see `FeedForward`.
+    with two thirds of the `dff`, it is as large as `FeedForward`. `activation` and biases are as in
+    `FeedForward`; the paper has no biases.
 
     Example:
         >>> GatedFeedForward("silu").network(8, 21)(tf.ones((1, 3, 8))).shape.as_list()
@@ -174,10 +250,7 @@ class MacaronFeedForward(FeedForward):
     Improving Transformer From a Multi-Particle Dynamic System Point of View", section 4. There, a
     Transformer solves the movement of interacting particles step by step, and this order, the
     Strang-Marchuk splitting, has a smaller error per step. With half the `dff`, it is as large as
-    `FeedForward`.
-
-    Args:
-        activation: see `FeedForward`.
+    `FeedForward`; for `activation` see there.
 
     Example:
         >>> before, after = MacaronFeedForward().networks(8, 16)

@@ -11,8 +11,8 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.cached import cached_attention
 from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
-from tf_transformer.layers.base_layer import NotesLayer
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.base_layer import NotesLayer, attributes
+from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.positions import part_config, with_part
 
 
@@ -29,12 +29,8 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
         raise ArgumentError("key_dim", "at least 1", key_dim)
     groups = num_heads if num_key_value_heads is None else num_key_value_heads
     if groups < 1 or num_heads % groups:
-        raise ArgumentError(
-            "num_key_value_heads",
-            f"a divisor of num_heads={num_heads}, so that each head of keys serves the "
-            "same number of queries",
-            num_key_value_heads,
-        )
+        expected = f"a divisor of num_heads={num_heads}, so that each head of keys serves as many"
+        raise ArgumentError("num_key_value_heads", f"{expected} queries", num_key_value_heads)
     if share_qk and groups != num_heads:
         raise ArgumentError(
             "share_qk",
@@ -120,13 +116,11 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk)
-        self.d_model = d_model
-        self.num_heads = num_heads
+        self.d_model, self.num_heads = d_model, num_heads
         self.positions = positions
         self.key_dim = key_dim or d_model // num_heads
         self.num_key_value_heads = num_key_value_heads or num_heads
-        self.share_qk = share_qk
-        self.window = window
+        self.share_qk, self.window = share_qk, window
         width, shared = num_heads * self.key_dim, self.num_key_value_heads * self.key_dim
         dtype = self.dtype_policy
         self.wq = FlatDense(width, name="wq", dtype=dtype)
@@ -169,14 +163,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         return self.attend(q, keys, values, mask, return_attention_weights, bias, causal)
 
     def keys_values(self, k, v):
-        """Project keys and values and split them into heads, ready for a decoder to cache.
-
-        Args:
-            k, v: float tensors (B, S, width).
-
-        Returns:
-            Two tensors (B, G, S, H).
-        """
+        """Project keys and values (B, S, width) to heads (B, G, S, H), for a decoder to cache."""
         batch_size = tf.shape(k)[0]
         keys = self._placed(self.split_heads(self.wk(k), batch_size), tf.range(tf.shape(k)[1]))
         return keys, self.split_heads(self.wv(v), batch_size)
@@ -184,16 +171,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
     def attend(
         self, q, keys, values, mask=None, return_attention_weights=True, bias=None, causal=False
     ):
-        """Attend from `q` to keys and values returned by `keys_values`.
-
-        Args:
-            q: float tensor (B, T, D).
-            keys, values: (B, G, S, H).
-            mask, return_attention_weights, bias, causal: same as in `call`.
-
-        Returns:
-            Same as `call`.
-        """
+        """Attend from `q` (B, T, D), as `call`, to keys and values returned by `keys_values`."""
         batch_size, length = tf.unstack(tf.shape(q)[:2])
         queries = self._placed(self.split_heads(self.wq(q), batch_size), tf.range(length))
         heads, weights = grouped_attention(
@@ -210,14 +188,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         return self._join_heads(heads, batch_size), weights
 
     def empty_cache(self, batch_size, slots):
-        """Create the cache of `step`.
-
-        Args:
-            batch_size, slots: int or scalar int32 tensors, B and C.
-
-        Returns:
-            Two tensors of zeros (B, G, C, H).
-        """
+        """Create the cache of `step`, two tensors of zeros (B, G, C, H); B, C: int or int32 ()."""
         shape = (batch_size, self.num_key_value_heads, slots, self.key_dim)
         empty = tf.zeros(shape, self.compute_dtype)
         return empty, empty
@@ -268,16 +239,9 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         return self.dense(tf.reshape(heads, (batch_size, tf.shape(heads)[1], width)))  # (B, T, D)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "positions": part_config(self.positions),
-            "key_dim": self.key_dim,
-            "num_key_value_heads": self.num_key_value_heads,
-            "share_qk": self.share_qk,
-            "window": self.window,
-        }
+        names = ("d_model", "num_heads", "key_dim", "num_key_value_heads", "share_qk", "window")
+        positions = part_config(self.positions)
+        return {**super().get_config(), **attributes(self, *names), "positions": positions}
 
     @classmethod
     def from_config(cls, config):

@@ -63,14 +63,7 @@ class RMSNorm(keras.layers.Layer):
     Square Layer Normalization", equation 4. There is no mean to subtract and no shift.
 
     Args:
-        epsilon: float, added to the mean square.
-
-    Call arguments:
-        inputs: float tensor (..., D).
-        training, tokens: unused; as in `BatchNorm`.
-
-    Returns:
-        (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
+        epsilon: float, added to the mean square. For the call see `LayerNorm`.
 
     Example:
         >>> RMSNorm()(tf.constant([[3.0, -3.0]])).numpy().round(3).tolist()
@@ -84,9 +77,8 @@ class RMSNorm(keras.layers.Layer):
 
     def build(self, input_shape):
         # No autocast: it stays float32 under a mixed-precision policy.
-        self.gamma = self.add_weight(
-            name="gamma", shape=input_shape[-1:], initializer="ones", autocast=False
-        )
+        width = input_shape[-1:]
+        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
 
     def call(self, inputs, training=None, tokens=None):
         del training, tokens
@@ -105,14 +97,11 @@ class BatchNorm(keras.layers.BatchNormalization):
     gamma (x - mean) / sqrt(variance + epsilon) + beta for each of the D features, Ioffe and Szegedy
     2015, "Batch Normalization", algorithm 1. Padding is left out of the statistics; with it, as in
     `NaiveBatchNorm`, they depend on the text lengths in a batch. Outside of training, the moving
-    averages of both statistics are used.
-
-    Differs from `keras.layers.BatchNormalization`: it has other defaults, and a batch of only
-    padding is an error.
+    averages of both statistics are used. Differs from `keras.layers.BatchNormalization`: it has
+    other defaults, and a batch of only padding is an error.
 
     Args:
-        momentum: float, of the moving averages.
-        epsilon: float, added to the variance.
+        momentum, epsilon: floats, of the moving averages, and added to the variance.
 
     Call arguments:
         inputs: float tensor (..., D).
@@ -154,20 +143,13 @@ class BatchNorm(keras.layers.BatchNormalization):
 class NaiveBatchNorm(BatchNorm):
     """`BatchNorm` that includes padding in its statistics, to show what that costs.
 
-    Args:
-        momentum, epsilon: see `BatchNorm`.
-
-    Call arguments:
-        inputs, training: see `BatchNorm`.
-        tokens, mask: ignored.
+    For the arguments see `BatchNorm`; `tokens` and `mask` are ignored.
 
     Example:
         >>> x = tf.constant([[[4.0, 8.0], [4.0, 8.0], [0.0, 0.0], [0.0, 0.0]]])
         >>> tokens = tf.constant([[True, True, False, False]])
         >>> NaiveBatchNorm()(x, training=True, tokens=tokens).numpy()[0, 0].round(3).tolist()
         [1.0, 1.0]
-        >>> BatchNorm()(x, training=True, tokens=tokens).numpy()[0, 0].round(3).tolist()
-        [0.0, 0.0]
     """
 
     def call(self, inputs, training=None, tokens=None, mask=None):

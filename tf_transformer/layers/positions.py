@@ -20,7 +20,7 @@ from tf_transformer.functional.positions import (
     sinusoidal_positions,
     t5_buckets,
 )
-from tf_transformer.layers.base_layer import NotesLayer
+from tf_transformer.layers.base_layer import NotesLayer, attributes
 
 __all__ = [
     "AlibiPositions",
@@ -42,10 +42,8 @@ class Positions(NotesLayer, keras.layers.Layer):
     A part overrides what it needs: `add` for codes that are added to the embeddings, `rotate` and
     `by_distance` for self-attention. Methods that it does not override do nothing. A stack of
     layers has one part; attention builds it with the shape of its heads, (B, N, T, H), and
-    embeddings build a part that overrides `add` with their own shape, (B, T, D).
-
-    Attributes:
-        max_position: None, or an int, the number of positions that the part supports.
+    embeddings build a part that overrides `add` with their own shape, (B, T, D). The attribute
+    `max_position` is None, or the number of positions that the part supports.
 
     Example:
         >>> class Reversed(Positions):
@@ -58,28 +56,12 @@ class Positions(NotesLayer, keras.layers.Layer):
     max_position = None
 
     def add(self, x, start=0):
-        """Add codes to embeddings.
-
-        Args:
-            x: float tensor (B, T, D).
-            start: int or scalar int32 tensor, the position of the first token.
-
-        Returns:
-            (B, T, D).
-        """
+        """Add codes to embeddings (B, T, D) whose first token is at `start`, int or int32 ()."""
         del start
         return x
 
     def rotate(self, heads, positions):
-        """Transform queries or keys according to their positions.
-
-        Args:
-            heads: float tensor (B, N, T, H).
-            positions: int32 tensor (T,).
-
-        Returns:
-            Tensor like `heads`.
-        """
+        """Transform queries or keys (B, N, T, H) according to their positions, int32 (T,)."""
         del positions
         return heads
 
@@ -102,12 +84,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         return self if self.in_attention else None
 
     def copy(self, dtype=None, name=None):
-        """Return a new part with the same settings.
-
-        Args:
-            dtype: None, or the dtype policy of the copy.
-            name: None, or the name of the copy, which is in the names of its variables.
-        """
+        """Return a new part with the same settings; `name` is in the names of its variables."""
         config = {**self.get_config(), "name": name}
         if dtype is not None:
             # A part that does not override `get_config` cannot serialize a policy object.
@@ -156,13 +133,45 @@ class NoPositions(Positions):
     """
 
 
-def _check_max_position(number):
-    if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
-        raise ArgumentError("max_position", "an integer of at least 1", f"{number!r}")
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TablePositions(Positions):
+    """Base of the parts that add the rows of a `table`, one for each position."""
+
+    rows = "the size of the table"  # in error messages, as is the remedy
+    remedy = "Shorten the sequence or enlarge the table (max_position, pe_input, pe_target)."
+
+    def __init__(self, max_position, **kwargs):
+        super().__init__(**kwargs)
+        is_integer = isinstance(max_position, Integral) and not isinstance(max_position, bool)
+        if not is_integer or max_position < 1:
+            raise ArgumentError("max_position", "an integer of at least 1", f"{max_position!r}")
+        self.max_position = max_position
+
+    def add(self, x, start=0):
+        """See `Positions`: the rows of the table from `start` on."""
+        with tf.control_dependencies(self._length_checks(x, start)):
+            table = tf.convert_to_tensor(self.table)
+            codes = tf.slice(table, (start, 0), (tf.shape(x)[1], -1))  # (T, D)
+        return x + tf.cast(codes, x.dtype)
+
+    def _length_checks(self, x, start):
+        expected = f"at most {self.max_position} positions, {self.rows}"
+        if isinstance(start, int) and x.shape[1] is not None:
+            end = start + x.shape[1]
+            if end > self.max_position:
+                raise ArgumentError("x", expected, f"length {end}", self.remedy, place=self.name)
+            return []
+        message = f"{self.name}: expected {expected}, got more. {self.remedy}"
+        end = start + tf.shape(x)[1]
+        check = tf.debugging.assert_less_equal(end, self.max_position, message)
+        return [] if check is None else [check]  # None in eager mode
+
+    def get_config(self):
+        return {**super().get_config(), "max_position": self.max_position}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Positional_Encoding(Positions):
+class Positional_Encoding(TablePositions):
     """Add a sinusoidal encoding of its position to every token.
 
     PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)),
@@ -172,15 +181,12 @@ class Positional_Encoding(Positions):
         max_position: int, the number of positions in the table.
 
     Call arguments:
-        x: float tensor (B, T, D).
+        x: float tensor (B, T, D); a ValueError is raised if T is larger than `max_position`.
         start: int or scalar int32 tensor, the position of the first token of `x`: decoding with
             a cache feeds one token at a time.
 
     Returns:
         (B, T, D), `x` plus the encodings of positions start..start+T-1.
-
-    Raises:
-        ValueError: If T is larger than `max_position`.
 
     Example:
         >>> Positional_Encoding().positional_encoding(1, 4).tolist()
@@ -188,10 +194,7 @@ class Positional_Encoding(Positions):
     """
 
     def __init__(self, max_position=2048, **kwargs):
-        super().__init__(**kwargs)
-        _check_max_position(max_position)
-        self.max_position = max_position
-        self._table = None
+        super().__init__(max_position, **kwargs)
 
     def get_angles(self, position, i, d_model):
         """Angles in radians, float64: see `functional.positions.get_angles`."""
@@ -202,38 +205,17 @@ class Positional_Encoding(Positions):
         return sinusoidal_positions(position, d_model)[np.newaxis]
 
     def build(self, x_shape):
-        self._table = self.positional_encoding(self.max_position, x_shape[-1])
+        self.table = sinusoidal_positions(self.max_position, x_shape[-1])
 
-    def add(self, x, start=0):
-        """See `Positions`: rows of the table, from `start` on."""
-        with tf.control_dependencies(self._length_checks(x)):
-            codes = tf.slice(self._table, (0, start, 0), (1, tf.shape(x)[1], -1))  # (1, T, D)
-        return x + tf.cast(codes, x.dtype)
-
-    def _length_checks(self, x):
-        expected = f"at most {self.max_position} positions, the size of the table"
-        remedy = "Shorten the sequence or enlarge the table (max_position, pe_input, pe_target)."
-        message = f"{self.name}: expected {expected}, got more. {remedy}"
-        if x.shape[1] is None:
-            check = tf.debugging.assert_less_equal(tf.shape(x)[1], self.max_position, message)
-            return [] if check is None else [check]  # None in eager mode
-        if x.shape[1] > self.max_position:
-            raise ArgumentError("x", expected, f"length {x.shape[1]}", remedy, place=self.name)
-        return []
-
-    def get_config(self):
-        return {**super().get_config(), "max_position": self.max_position}
+    def _length_checks(self, x, start):
+        return super()._length_checks(x, 0)  # decoding, from `start`, checks its length once
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class SinusoidalPositions(Positions):
     """Add the sines and cosines of `Positional_Encoding`, to texts of any length.
 
-    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)), "Attention Is
-    All You Need", section 3.5.
-
-    Raises:
-        ValueError: If the width D is odd: sines and cosines come in pairs.
+    They come in pairs: an odd width D raises a ValueError.
 
     Example:
         >>> SinusoidalPositions().add(tf.zeros((1, 1, 4))).numpy().tolist()
@@ -252,16 +234,14 @@ class SinusoidalPositions(Positions):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class LearnedPositions(Positions):
+class LearnedPositions(TablePositions):
     """Add a learned vector for each position, as BERT does.
 
     Devlin et al. 2019, "BERT", section 3, figure 2.
 
     Args:
-        max_position: int, the number of positions.
-
-    Raises:
-        ValueError: If `max_position` is below 1, or a text is longer.
+        max_position: int, the number of positions; if it is below 1, or a text is longer, a
+            ValueError is raised.
 
     Example:
         >>> part = LearnedPositions(5)
@@ -270,10 +250,8 @@ class LearnedPositions(Positions):
         [1, 3, 4]
     """
 
-    def __init__(self, max_position, **kwargs):
-        super().__init__(**kwargs)
-        _check_max_position(max_position)
-        self.max_position = max_position
+    rows = "the learned ones"
+    remedy = "Shorten the text, or choose a larger max_position before training."
 
     def build(self, x_shape):
         self.table = self.add_weight(
@@ -281,29 +259,6 @@ class LearnedPositions(Positions):
             initializer=keras.initializers.TruncatedNormal(stddev=0.02),
             name="table",
         )
-
-    def add(self, x, start=0):
-        """See `Positions`: the rows of the table from `start` on."""
-        with tf.control_dependencies(self._length_checks(x, start)):
-            table = tf.convert_to_tensor(self.table)
-            codes = tf.slice(table, (start, 0), (tf.shape(x)[1], -1))  # (T, D)
-        return x + tf.cast(codes, x.dtype)
-
-    def _length_checks(self, x, start):
-        expected = f"at most {self.max_position} positions, the learned ones"
-        remedy = "Shorten the text, or choose a larger max_position before training."
-        message = f"{self.name}: expected {expected}, got more. {remedy}"
-        if isinstance(start, int) and x.shape[1] is not None:
-            if start + x.shape[1] > self.max_position:
-                length = f"length {start + x.shape[1]}"
-                raise ArgumentError("x", expected, length, remedy, place=self.name)
-            return []
-        end = start + tf.shape(x)[1]
-        check = tf.debugging.assert_less_equal(end, self.max_position, message)
-        return [] if check is None else [check]  # None in eager mode
-
-    def get_config(self):
-        return {**super().get_config(), "max_position": self.max_position}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -349,8 +304,7 @@ class RotaryPositions(Positions):
         return rotate(heads, positions, self.base, self.stretch, self.pairing)
 
     def get_config(self):
-        config = {"base": self.base, "stretch": self.stretch, "pairing": self.pairing}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **attributes(self, "base", "stretch", "pairing")}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -362,10 +316,7 @@ class ShawPositions(Positions):
     equations 3 to 5. The heads of a layer share the vectors; every layer has its own.
 
     Args:
-        max_distance: int m, at least 1.
-
-    Raises:
-        ValueError: If `max_distance` is below 1.
+        max_distance: int m; below 1 it raises a ValueError.
 
     Example:
         >>> part = ShawPositions(max_distance=3)
@@ -407,7 +358,8 @@ class T5Positions(Positions):
     """Add a learned number to each score, chosen by the head and the bucket of the distance.
 
     Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-    Transformer", section 2.1. All layers of a stack share the numbers.
+    Transformer", section 2.1. All layers of a stack share the numbers. Differs from T5: attention
+    here divides the products of queries and keys by sqrt(H).
 
     Args:
         num_buckets: int, even, at least 4.
@@ -415,8 +367,6 @@ class T5Positions(Positions):
 
     Raises:
         ValueError: If a number is out of range.
-
-    Differs from T5: attention here divides the products of queries and keys by sqrt(H).
 
     Example:
         >>> part = T5Positions(num_buckets=8, max_distance=16)
@@ -453,8 +403,7 @@ class T5Positions(Positions):
         return ByDistance(tf.gather(table, buckets, axis=1))  # (N, D)
 
     def get_config(self):
-        config = {"num_buckets": self.num_buckets, "max_distance": self.max_distance}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **attributes(self, "num_buckets", "max_distance")}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -462,9 +411,8 @@ class AlibiPositions(Positions):
     """Lower each score by its distance times a slope, which differs between heads.
 
     -m_n |s - t|, Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases Enables
-    Input Length Extrapolation", section 3. Nothing is learned.
-
-    Differs from the paper, which has only causal attention: keys after the query have the term too.
+    Input Length Extrapolation", section 3. Nothing is learned. Differs from the paper, which has
+    only causal attention: keys after the query have the term too.
 
     Example:
         >>> terms = AlibiPositions().by_distance(tf.ones((1, 2, 3, 4)), 3, causal=False)

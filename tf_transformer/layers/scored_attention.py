@@ -16,8 +16,9 @@ from tf_transformer.functional.attention.scored import (
 from tf_transformer.layers.base_layer import NotesLayer
 
 
-class ScoredAttention(NotesLayer):
-    """Mixin for attention by a function of `functional.attention.scored`, which `_attend` calls."""
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ScoredAttention(NotesLayer, keras.layers.Layer):
+    """Base of attention by a function of `functional.attention.scored`, which `_attend` calls."""
 
     def call(
         self,
@@ -32,27 +33,20 @@ class ScoredAttention(NotesLayer):
         v_mask=None,
     ):
         """See the subclasses."""
-        return self._attend(
-            q,
-            k,
-            v,
-            mask=with_key_masks(mask, k, k_mask, v_mask),
-            causal=causal,
-            return_attention_weights=return_attention_weights,
-        )
+        mask = with_key_masks(mask, k, k_mask, v_mask)
+        options = {"causal": causal, "return_attention_weights": return_attention_weights}
+        return self._attend(q, k, v, mask=mask, **options)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class MultiplicativeAttention(ScoredAttention, keras.layers.Layer):
+class MultiplicativeAttention(ScoredAttention):
     """Attention whose scores are dot products, without a scale; it has no weights.
 
     score(q, k) = q . k, "dot" in Luong et al. 2015, "Effective Approaches to Attention-based Neural
     Machine Translation", section 3.1.
 
     Call arguments:
-        q: float tensor (..., T, D).
-        k: float tensor (..., S, D).
-        v: float tensor (..., S, D_v).
+        q, k, v: float tensors (..., T, D), (..., S, D) and (..., S, D_v).
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
             (..., T, S); see `functional.attention.masks.blocked_scores`.
         return_attention_weights: False returns None instead of the weights, which are not kept.
@@ -83,77 +77,47 @@ class MultiplicativeAttention(ScoredAttention, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BilinearAttention(ScoredAttention, keras.layers.Layer):
+class BilinearAttention(ScoredAttention):
     """Attention whose scores are products with a learned matrix between query and key.
 
     score(q, k) = q^T W k, "general" in Luong et al. 2015, "Effective Approaches to Attention-based
-    Neural Machine Translation", section 3.1.
-
-    Call arguments:
-        q: float tensor (..., T, D).
-        k: float tensor (..., S, D_k).
-        v: float tensor (..., S, D_v).
-        mask, return_attention_weights, causal, k_mask, v_mask: see `MultiplicativeAttention`.
-
-    Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
-        the Keras mask of `q`, which blocks nothing.
-
-    Raises:
-        ValueError: If inputs do not match each other or the widths the layer was built for, or the
-            mask has an integer dtype or does not broadcast.
+    Neural Machine Translation", section 3.1. It is called, returns and raises as
+    `MultiplicativeAttention`, but keys may have a width of their own, (..., S, D_k); widths that
+    the layer was not built for are a ValueError.
 
     Example:
         >>> layer = BilinearAttention()
-        >>> output, weights = layer(tf.ones((1, 3, 8)), tf.ones((1, 5, 4)), tf.ones((1, 5, 6)))
-        >>> output.shape.as_list(), weights.shape.as_list()
-        ([1, 3, 6], [1, 3, 5])
+        >>> output, _ = layer(tf.ones((1, 3, 8)), tf.ones((1, 5, 4)), tf.ones((1, 5, 6)))
+        >>> output.shape.as_list()
+        [1, 3, 6]
     """
 
     def build(self, q_shape, k_shape, v_shape):
         # No autocast: the scores are computed in float32 under a mixed-precision policy.
-        self.kernel = self.add_weight(
-            name="kernel", shape=(q_shape[-1], k_shape[-1]), autocast=False
-        )
+        shape = q_shape[-1], k_shape[-1]
+        self.kernel = self.add_weight(shape, name="kernel", autocast=False)
 
     def _attend(self, q, k, v, **options):
         return bilinear_attention(q, k, v, self.kernel, **options)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class AdditiveAttention(ScoredAttention, keras.layers.Layer):
+class AdditiveAttention(ScoredAttention):
     """Attention whose scores come from a network with one hidden layer.
 
     score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly
-    Learning to Align and Translate", section 3.1 and appendix A.1.2.
+    Learning to Align and Translate", section 3.1 and appendix A.1.2. It is called, returns and
+    raises as `BilinearAttention`; without the weights, no tensor has T x S elements. Differs from
+    `keras.layers.AdditiveAttention`, which has w but no W and U, and takes `[q, v, k]`.
 
     Args:
-        units: int, the width of the hidden layer.
-
-    Call arguments:
-        q: float tensor (..., T, D).
-        k: float tensor (..., S, D_k).
-        v: float tensor (..., S, D_v).
-        return_attention_weights: False returns None instead of the weights; then no tensor has
-            T x S elements.
-        mask, causal, k_mask, v_mask: see `MultiplicativeAttention`.
-
-    Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
-        the Keras mask of `q`, which blocks nothing.
-
-    Raises:
-        ValueError: If `units` is not a positive integer, inputs do not match each other or the
-            widths the layer was built for, or the mask has an integer dtype or does not broadcast.
-
-    Differs from `keras.layers.AdditiveAttention`, which has w but no W and U, and takes
-    `[q, v, k]`.
+        units: int, the width of the hidden layer; if it is not positive, a ValueError is raised.
 
     Example:
         >>> layer = AdditiveAttention(units=16)
-        >>> output, weights = layer(tf.ones((1, 3, 8)), tf.ones((1, 5, 4)), tf.ones((1, 5, 6)))
-        >>> output.shape.as_list(), weights.shape.as_list()
-        ([1, 3, 6], [1, 3, 5])
+        >>> output, _ = layer(tf.ones((1, 3, 8)), tf.ones((1, 5, 4)), tf.ones((1, 5, 6)))
+        >>> output.shape.as_list()
+        [1, 3, 6]
     """
 
     def __init__(self, units, **kwargs):
@@ -163,15 +127,13 @@ class AdditiveAttention(ScoredAttention, keras.layers.Layer):
         self.units = units
 
     def build(self, q_shape, k_shape, v_shape):
-        # No autocast: the scores are computed in float32 under a mixed-precision policy.
-        self.query_kernel = self.add_weight(
-            name="query_kernel", shape=(q_shape[-1], self.units), autocast=False
-        )
-        self.key_kernel = self.add_weight(
-            name="key_kernel", shape=(k_shape[-1], self.units), autocast=False
-        )
-        self.score_vector = self.add_weight(
-            name="score_vector", shape=(self.units,), autocast=False
+        shapes = {
+            "query_kernel": (q_shape[-1], self.units),
+            "key_kernel": (k_shape[-1], self.units),
+            "score_vector": (self.units,),
+        }
+        self.query_kernel, self.key_kernel, self.score_vector = (
+            self.add_weight(shape, name=name, autocast=False) for name, shape in shapes.items()
         )
 
     def _attend(self, q, k, v, **options):

@@ -30,7 +30,6 @@ class PublishedArchitecture(Architecture):
     dff: int
     rate: float
     model_class: type
-    make: object
 
     @property
     def sizes(self):
@@ -48,76 +47,42 @@ class PublishedArchitecture(Architecture):
 
     def model(self, vocab_size=None):
         """Create the model, with new weights."""
-        model = self.make(self, vocab_size or self.vocab_size)
+        size = vocab_size or self.vocab_size
+        layers = (self.num_layers, self.d_model, self.num_heads, self.dff)
+        options = {"rate": self.rate, "architecture": self.choices()}
+        if self.model_class is Bert:
+            model = Bert({**published_config(self.name).to_dict(), "vocab_size": size})
+        elif self.model_class is LanguageModel:
+            model = LanguageModel(*layers, size, self.positions.max_position, **options)
+        else:
+            most = 1024  # tokens
+            model = Transformer(*layers, size, size, most, most, share_embeddings=True, **options)
         model.build()
         return model
 
 
-def _transformer(published, vocab_size):
-    return Transformer(
-        published.num_layers,
-        published.d_model,
-        published.num_heads,
-        published.dff,
-        vocab_size,
-        vocab_size,
-        pe_input=1024,
-        pe_target=1024,
-        rate=published.rate,
-        share_embeddings=True,
-        architecture=published.choices(),
-    )
-
-
-def _bert(published, vocab_size):
-    return Bert({**published_config(published.name).to_dict(), "vocab_size": vocab_size})
-
-
-def _language_model(published, vocab_size):
-    return LanguageModel(
-        published.num_layers,
-        published.d_model,
-        published.num_heads,
-        published.dff,
-        vocab_size,
-        published.positions.max_position,
-        published.rate,
-        architecture=published.choices(),
-    )
-
-
-def _translator(name, sizes, weights, vocab_size, source, **parts):
-    num_layers, d_model, num_heads, dff, rate = sizes
+def _published(model_class, name, source, weights, vocab_size, sizes, **parts):
     return PublishedArchitecture(
         name=name,
         source=source,
         weights=weights,
         vocab_size=vocab_size,
-        num_layers=num_layers,
-        d_model=d_model,
-        num_heads=num_heads,
-        dff=dff,
-        rate=rate,
-        model_class=Transformer,
-        make=_transformer,
+        model_class=model_class,
+        **dict(zip(SIZES, sizes, strict=True)),
         **parts,
     )
 
 
-def _encoder(name, weights, source):
+def _bert(name, source, weights):
     config = published_config(name)
-    return PublishedArchitecture(
-        name=name,
-        source=source,
-        weights=weights,
-        vocab_size=config.vocab_size,
-        num_layers=config.num_hidden_layers,
-        d_model=config.hidden_size,
-        num_heads=config.num_attention_heads,
-        dff=config.intermediate_size,
-        rate=config.hidden_dropout_prob,
-        model_class=Bert,
-        make=_bert,
+    sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
+    return _published(
+        Bert,
+        name,
+        source,
+        weights,
+        config.vocab_size,
+        (*sizes, config.intermediate_size, config.hidden_dropout_prob),
         positions=LearnedPositions(config.max_position_embeddings),
         norm=LayerNorm(config.layer_norm_eps),
         feed_forward=FeedForward(config.hidden_act),
@@ -125,59 +90,33 @@ def _encoder(name, weights, source):
 
 
 _VASWANI = "Vaswani et al. 2017, table 3"
-PUBLISHED = {
-    published.name: published
-    for published in (
-        _translator("transformer-base", (6, 512, 8, 2048, 0.1), 65_000_000, 37_000, _VASWANI),
-        _translator("transformer-big", (6, 1024, 16, 4096, 0.3), 213_000_000, 37_000, _VASWANI),
-        _translator(
-            "transformer-tiny", (4, 128, 4, 256, 0.3), 2_600_000, 9_700, "Wu et al. 2021, table 2"
-        ),
-        # Half of the inner width twice: the number of weights of transformer-base.
-        _translator(
-            "macaron-base",
-            (6, 512, 8, 1024, 0.1),
-            65_000_000,
-            37_000,
-            "Lu et al. 2019, section 5; pre-norm as in its program",
-            feed_forward=MacaronFeedForward(),
-            residual=PreNorm(),
-        ),
-        PublishedArchitecture(
-            name="gpt2",
-            source="Radford et al. 2019, the smallest model",
-            weights=124_000_000,
-            vocab_size=50_257,
-            num_layers=12,
-            d_model=768,
-            num_heads=12,
-            dff=3072,
-            rate=0.1,
-            model_class=LanguageModel,
-            make=_language_model,
-            positions=LearnedPositions(1024),
-            norm=LayerNorm(1e-5),
-            residual=PreNorm(),
-            feed_forward=FeedForward("gelu_new"),
-        ),
-        _encoder("bert-base", 110_000_000, "Devlin et al. 2019, section 3"),
-        _encoder("albert-base", 12_000_000, "Lan et al. 2020, table 1"),
-    )
+_WU = "Wu et al. 2021, table 2"
+_LU = "Lu et al. 2019, section 5; pre-norm as in its program"
+_RADFORD = "Radford et al. 2019, the smallest model"
+_MACARON = {"feed_forward": MacaronFeedForward(), "residual": PreNorm()}
+_GPT = {
+    "positions": LearnedPositions(1024),
+    "norm": LayerNorm(1e-5),
+    "residual": PreNorm(),
+    "feed_forward": FeedForward("gelu_new"),
+}
+# Model, name, source, weights, size of the vocabulary, `SIZES`, parts.
+_ROWS = (
+    (Transformer, "transformer-base", _VASWANI, 65_000_000, 37_000, (6, 512, 8, 2048, 0.1), {}),
+    (Transformer, "transformer-big", _VASWANI, 213_000_000, 37_000, (6, 1024, 16, 4096, 0.3), {}),
+    (Transformer, "transformer-tiny", _WU, 2_600_000, 9_700, (4, 128, 4, 256, 0.3), {}),
+    # Half of the inner width twice: the number of weights of transformer-base.
+    (Transformer, "macaron-base", _LU, 65_000_000, 37_000, (6, 512, 8, 1024, 0.1), _MACARON),
+    (LanguageModel, "gpt2", _RADFORD, 124_000_000, 50_257, (12, 768, 12, 3072, 0.1), _GPT),
+)
+PUBLISHED = {row[1]: _published(*row[:-1], **row[-1]) for row in _ROWS} | {
+    "bert-base": _bert("bert-base", "Devlin et al. 2019, section 3", 110_000_000),
+    "albert-base": _bert("albert-base", "Lan et al. 2020, table 1", 12_000_000),
 }
 
 
 def named(choices, sizes):
-    """Return the name of a published architecture with these parts and sizes, or None.
-
-    Args:
-        choices: dict, see `Architecture.to_dict`.
-        sizes: dict, see `PublishedArchitecture.sizes`.
-
-    Example:
-        >>> tiny = get("transformer-tiny")
-        >>> named(tiny.to_dict(), tiny.sizes), named(tiny.to_dict(), {})
-        ('transformer-tiny', None)
-    """
+    """Return the name of a published architecture with these parts and sizes, or None."""
     for name, published in PUBLISHED.items():
         if published.to_dict() == choices and published.sizes == sizes:
             return name
@@ -185,13 +124,7 @@ def named(choices, sizes):
 
 
 def get(name):
-    """Return a published architecture.
-
-    Args:
-        name: str, a key of `PUBLISHED`.
-
-    Returns:
-        `PublishedArchitecture`.
+    """Return a published architecture, a `PublishedArchitecture`; `name` is a key of `PUBLISHED`.
 
     Raises:
         ValueError: If the name is unknown.

@@ -1,4 +1,7 @@
-"""Base of all models: how they are trained, saved and exported."""
+"""Bases of all models: how they are trained, saved and exported, and decode with a cache.
+
+Axes: B batch, K rows per sentence (beams), L cache length in tokens, D model width, V vocabulary.
+"""
 
 import copy
 from pathlib import Path
@@ -8,44 +11,23 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.layers.base_layer import WholeState
+from tf_transformer.layers.architecture import HasArchitecture
+from tf_transformer.layers.base_layer import TakesIds, WholeState
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BaseModel(WholeState, keras.Model):
-    """A `keras.Model` that creates its variables before training and saves only loadable files.
+    """A `keras.Model` that creates its variables before training and saves only loadable files."""
 
-    `fit` creates all variables, including the optimizer's, before it traces a step. Otherwise Keras
-    creates missing variables in the first step, which TensorFlow then traces twice, and each
-    variable adds conditionals to the first trace: for a Transformer of 2 + 2 layers, this is half
-    of the time before training begins. Metrics given by name (`metrics=["accuracy"]`) still create
-    variables in the first step; metric objects do not.
-
-    Attributes:
-        input_signature: `tf.TensorSpec`s in the structure of `inputs`, with which `export` traces
-            the model. A subclass defines it. If None, Keras builds the model in the first step.
-        ignore_class: the label that does not count in the model's task, see
-            `SmoothedCrossentropy`.
-
-    Example:
-        >>> class Line(BaseModel):
-        ...     input_signature = tf.TensorSpec((None,), name="x")
-        ...
-        ...     def build(self, input_shape=None):
-        ...         self.slope = self.add_weight(shape=())
-        ...
-        ...     def call(self, x):
-        ...         return self.slope * x
-        >>> model = Line()
-        >>> model.compile(keras.optimizers.Adam(), "mse")
-        >>> model.make_train_function()
-        >>> model.built, model.optimizer.built
-        (True, True)
-        >>> model.save("line.h5")
-        Traceback (most recent call last):
-        tf_transformer.errors.ArgumentError: filepath: expected a name that ends in ".keras", got
-        "line.h5". For the weights alone use save_weights("line.weights.h5").
-    """
+    # `fit` creates all variables, including the optimizer's, before it traces a step. Otherwise
+    # Keras creates missing variables in the first step, which TensorFlow then traces twice, and
+    # each variable adds conditionals to the first trace: for a Transformer of 2 + 2 layers, this is
+    # half of the time before training begins. Metrics given by name (`metrics=["accuracy"]`) still
+    # create variables in the first step; metric objects do not.
+    #
+    # `input_signature` has `tf.TensorSpec`s in the structure of `inputs`, with which `export`
+    # traces the model. If None, Keras builds the model in the first step. `ignore_class` is the
+    # label that does not count in the model's task, see `SmoothedCrossentropy`.
 
     input_signature = None
     ignore_class = "auto"
@@ -194,3 +176,93 @@ def _check_file(path):
             f'"{path}"',
             f'For the weights alone use save_weights("{Path(path).stem}.weights.h5").',
         )
+
+
+def check_max_length(max_length, most, name):
+    """Check the number of steps against the positions of a model."""
+    if isinstance(max_length, int) and max_length > most:
+        raise ArgumentError(
+            "max_length", f"at most {most} ({name}), the decoder's number of positions", max_length
+        )
+
+
+def first_state(caches, batch_size, beam_size, max_length):
+    """The state of a `DecodingModel` before the first step."""
+    return {
+        "position": tf.constant(0),
+        "caches": caches,
+        # Which row wrote the token that each row has read at each position; -1: none yet.
+        "lineage": tf.fill((batch_size, beam_size, max_length), -1),
+        "source": {},  # further inputs of `decoder.step`
+    }
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class DecodingModel(TakesIds, HasArchitecture, BaseModel):
+    """Base class of the models that decode with a cache: `step`, `reorder` and `resize`."""
+
+    # The K rows of a sentence share one cache. A row that forks from another copies nothing: its
+    # lineage records which row wrote each of its tokens, and a mask shows it only those slots.
+    #
+    # A subclass has `decoder`, an `Encoder` or `Decoder`; `start`, which returns `first_state` and
+    # whatever else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict
+    # `_arguments`, and `architecture`, None or an `Architecture`: not in the dict, which Keras
+    # tracks, so that a config with it could not be copied.
+
+    def step(self, tokens, state):
+        """Read one token per row and predict the next.
+
+        Args:
+            tokens: integer tensor (B * K,), the start token first.
+            state: from `start`, then from the last `step`.
+
+        Returns:
+            `(logits, state)`: float tensor (B * K, V), and the state for the next step.
+        """
+        position, lineage = state["position"], state["lineage"]
+        batch, beams, length = tf.unstack(tf.shape(lineage))
+        rows = tf.range(beams)
+        here = tf.equal(tf.range(length), position)  # (L,)
+        lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
+        mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
+        x, caches = self.decoder.step(
+            tf.reshape(tokens, (batch, beams)),
+            caches=state["caches"],
+            position=position,
+            mask=tf.reshape(mask, (batch, 1, beams, length * beams)),
+            **state["source"],
+        )
+        logits = self.logits(tf.reshape(x, (batch * beams, x.shape[-1])))
+        return logits, {**state, "position": position + 1, "caches": caches, "lineage": lineage}
+
+    def reorder(self, state, rows):
+        """Let row r continue from row `rows[r]`, int32 (B * K,), for `beam_search`; a new state."""
+        # The caches are unchanged: only the record of which row wrote which token is updated.
+        lineage = state["lineage"]
+        shape = tf.shape(lineage)
+        flat = tf.reshape(lineage, (shape[0] * shape[1], shape[2]))
+        return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
+
+    def resize(self, state, sentences, room):
+        """Keep some of the sentences and enlarge the caches, for `decode_loop`.
+
+        Args:
+            state: from `start` or `step`.
+            sentences: int32 tensor (B',), the indices of the sentences to keep.
+            room: int or scalar int32 tensor, the number of tokens per sentence that the new state
+                has room for, unless it already has room for more.
+
+        Returns:
+            The state.
+        """
+        position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
+        state = tf.nest.map_structure(lambda x: tf.gather(x, sentences), others)
+        _, beams, length = tf.unstack(tf.shape(state["lineage"]))
+        more = tf.maximum(room - length, 0)
+        lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
+        slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
+        caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
+        return {**state, "position": position, "lineage": lineage, "caches": caches}
+
+    def get_config(self):
+        return {**super().get_config(), **self._arguments}

@@ -11,7 +11,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.layers.encoder import Encoder
-from tf_transformer.models.cached_decoding import DecodingModel, check_max_length, first_state
+from tf_transformer.models.base_model import DecodingModel, check_max_length, first_state
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -25,12 +25,9 @@ class LanguageModel(DecodingModel):
 
     Args:
         num_layers: int, number of layers.
-        d_model: int, model width D.
-        num_heads: int, number of heads; must divide `d_model`.
-        dff: int, inner width of the feed-forward networks.
+        d_model, num_heads, dff, rate: see `EncoderLayer`.
         vocab_size: int, V.
         max_position: int, the longest text in tokens.
-        rate: float, dropout rate.
         architecture: None for the paper's, `Architecture(Positional_Encoding(max_position))`; or
             another one. Texts may then be as long as its positions allow, and `max_position` only
             limits decoding.
@@ -82,18 +79,9 @@ class LanguageModel(DecodingModel):
             "rate": rate,
         }
         self.architecture = architecture
-        self.decoder = Encoder(
-            num_layers,
-            d_model,
-            num_heads,
-            dff,
-            vocab_size,
-            max_position,
-            rate,
-            architecture=architecture,
-            name="decoder",
-            dtype=self.dtype_policy,
-        )
+        sizes = (num_layers, d_model, num_heads, dff, vocab_size, max_position)
+        options = {"architecture": architecture, "name": "decoder", "dtype": self.dtype_policy}
+        self.decoder = Encoder(*sizes, rate, **options)
 
     def build(self, input_shape=None):
         self.decoder.build(input_shape or (None, None))
@@ -107,7 +95,7 @@ class LanguageModel(DecodingModel):
         return self.decoder.embedding.logits(x)
 
     def start(self, prompt, max_length, beam_size=1):
-        """Create the initial state for `step`.
+        """Create the initial state for `step`, a dict of tensors.
 
         A prompt is read like the text after it, one token per step: within the prompt, `step`
         allows only its next token, with probability 1. So every decoding strategy follows the
@@ -121,9 +109,6 @@ class LanguageModel(DecodingModel):
                 including the prompt; with 0, `resize` sets it later.
             beam_size: int K, the number of rows per text; they are adjacent.
 
-        Returns:
-            A dict of tensors, the state before the first step.
-
         Raises:
             ValueError: If `max_length` or P is larger than `max_position`, or a prompt has padding
                 before a token; in a graph, tf.errors.InvalidArgumentError.
@@ -133,28 +118,15 @@ class LanguageModel(DecodingModel):
         prompt = in_vocabulary(as_ids(prompt, "prompt"), self._arguments["vocab_size"], "prompt")
         prompt = tf.cast(prompt, tf.int32)
         if prompt.shape[1] is not None and prompt.shape[1] > longest:
-            raise ArgumentError(
-                "prompt",
-                f"at most {longest} tokens (max_position), the model's number of positions",
-                prompt.shape[1],
-                "Leave out its beginning.",
-            )
+            expected = f"at most {longest} tokens (max_position), the model's number of positions"
+            raise ArgumentError("prompt", expected, prompt.shape[1], "Leave out its beginning.")
         prompt = _padded_at_the_end(prompt)
         batch_size = tf.shape(prompt)[0]
         caches = self.decoder.start(batch_size, max_length * beam_size)
         return {**first_state(caches, batch_size, beam_size, max_length), "prompt": prompt}
 
     def step(self, tokens, state):
-        """Read one token per row and predict the next, or return the next one of the prompt.
-
-        Args:
-            tokens: integer tensor (B * K,), the start token first.
-            state: from `start`, then from the last `step`.
-
-        Returns:
-            `(logits, state)`: float tensor (B * K, V), and the state for the next step. Within the
-            prompt the logits are 0.0 for its next token and -inf for all others.
-        """
+        """See `DecodingModel`; within the prompt, logits are 0.0 for its next token, else -inf."""
         logits, after = super().step(tokens, state)
         prompt = state["prompt"]
         # Past its end, the prompt has padding.

@@ -1,7 +1,4 @@
-"""Checks of a model's sizes against its vocabulary and its weights.
-
-Axes: V vocabulary.
-"""
+"""Checks of a model's sizes against its vocabulary and its weights."""
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.positions import (
@@ -16,10 +13,8 @@ _FREE = 2**24  # numbers of a table that is computed
 
 
 def check_sizes(source, found, embedded, width, key_dim, layers, architecture=None):
-    """Refuse sizes far beyond the weights in a file, before a model of them is built.
-
-    Smaller differences are found when the shapes are compared.
-    """
+    """Refuse sizes far beyond the weights in a file, before a model of them is built."""
+    # Smaller differences are found when the shapes are compared.
     fewest = embedded + sum(
         count * width * (2 * heads * key_dim + inner) for count, heads, inner in layers
     )
@@ -33,12 +28,9 @@ def check_sizes(source, found, embedded, width, key_dim, layers, architecture=No
     elif isinstance(part, Positional_Encoding):  # its table is not in the file
         fewest += max(part.max_position * width - _FREE, 0)
     if fewest > 4 * found + _SLACK:
-        raise ArgumentError(
-            "path",
-            f"the sizes of a model with at most {found:,} weights",
-            f"the sizes of one with at least {fewest:,}",
-            place=source,
-        )
+        expected = f"the sizes of a model with at most {found:,} weights"
+        got = f"the sizes of one with at least {fewest:,}"
+        raise ArgumentError("path", expected, got, place=source)
 
 
 def check_vocabulary(model, tokenizer, name="tokenizer"):
@@ -63,7 +55,7 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
 
     Args:
         model: a built `Transformer`, `LanguageModel` or model of `tf_transformer.bert`.
-        vocab_size: int V, the size of the vocabulary (the source's of a `Transformer`),
+        vocab_size: int, the size of the vocabulary (the source's of a `Transformer`),
             `tokenizer.vocab_size` or more; a multiple of 8 is faster on some devices.
         target_vocab_size: None, or int, for a `Transformer` whose target has another vocabulary.
 
@@ -86,11 +78,8 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
     config = model.get_config()
     sizes = _sizes(config)
     if not sizes:
-        raise ArgumentError(
-            "model",
-            "a Transformer, a LanguageModel or a model of tf_transformer.bert",
-            type(model).__name__,
-        )
+        expected = "a Transformer, a LanguageModel or a model of tf_transformer.bert"
+        raise ArgumentError("model", expected, type(model).__name__)
     if not model.built:
         raise ArgumentError("model", "a built model", "one without weights", "Call build().")
     if any(weight.dtype == "int8" for weight in model.weights):
@@ -98,11 +87,8 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
             "model", "weights in floating point", "int8", "Add the tokens before you quantize."
         )
     if target_vocab_size is not None and "target_vocab_size" not in sizes:
-        raise ArgumentError(
-            "target_vocab_size",
-            f"None for a {type(model).__name__}, which has one vocabulary",
-            target_vocab_size,
-        )
+        expected = f"None for a {type(model).__name__}, which has one vocabulary"
+        raise ArgumentError("target_vocab_size", expected, target_vocab_size)
     new = dict.fromkeys(sizes, vocab_size)
     if target_vocab_size is not None:
         new["target_vocab_size"] = target_vocab_size

@@ -14,8 +14,8 @@ from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
-from tf_transformer.layers.flat_dense import FlatDense
-from tf_transformer.models.cached_decoding import DecodingModel, check_max_length, first_state
+from tf_transformer.layers.feed_forwards import FlatDense
+from tf_transformer.models.base_model import DecodingModel, check_max_length, first_state
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -26,9 +26,7 @@ class Transformer(DecodingModel):
 
     Args:
         num_layers: int, number of encoder layers and of decoder layers; or a pair of both numbers.
-        d_model: int, model width D.
-        num_heads: int, number of heads; must divide `d_model`.
-        dff: int, inner width of the feed-forward networks.
+        d_model, num_heads, dff: see `EncoderLayer`.
         input_vocab_size, target_vocab_size: int, sizes of the two vocabularies.
         pe_input, pe_target: int, maximum source and target lengths in tokens.
         rate: float, dropout rate.
@@ -54,8 +52,7 @@ class Transformer(DecodingModel):
         ValueError: If `share_embeddings` is used with two vocabulary sizes, a sequence is longer
             than the positions of the architecture, or `d_model` is not divisible by `num_heads`.
 
-    Differs from the notes: attention weights are only returned on request, to save memory in
-    training.
+    Differs from the notes: attention weights are only returned on request, which saves memory.
 
     Example:
         >>> model = Transformer(2, 8, 2, 32, 11, 13, pe_input=16, pe_target=16)
@@ -84,11 +81,8 @@ class Transformer(DecodingModel):
     ):
         super().__init__(**kwargs)
         if share_embeddings and input_vocab_size != target_vocab_size:
-            raise ArgumentError(
-                "share_embeddings",
-                "one joint vocabulary",
-                f"input_vocab_size={input_vocab_size} and target_vocab_size={target_vocab_size}",
-            )
+            got = f"input_vocab_size={input_vocab_size} and target_vocab_size={target_vocab_size}"
+            raise ArgumentError("share_embeddings", "one joint vocabulary", got)
         self._arguments = {
             "num_layers": num_layers if isinstance(num_layers, Integral) else tuple(num_layers),
             "d_model": d_model,
@@ -105,44 +99,23 @@ class Transformer(DecodingModel):
         encoder_layers, decoder_layers = _both_numbers(num_layers)
         encoder_sizes, decoder_sizes = _both_sizes(layer_sizes)
         sizes = (d_model, num_heads, dff)
-        options = {"architecture": architecture, "dtype": self.dtype_policy}
-        self.encoder = Encoder(
-            encoder_layers,
-            *sizes,
-            input_vocab_size,
-            pe_input,
-            rate,
-            layer_sizes=encoder_sizes,
-            name="encoder",
-            **options,
-        )
-        table = self.encoder.embedding.embedding
-        self.decoder = Decoder(
-            decoder_layers,
-            *sizes,
-            target_vocab_size,
-            pe_target,
-            rate,
-            layer_sizes=decoder_sizes,
-            embedding=table if share_embeddings else None,
-            name="decoder",
-            **options,
-        )
+        options = {"rate": rate, "architecture": architecture, "dtype": self.dtype_policy}
+        encoder = {"layer_sizes": encoder_sizes, "name": "encoder", **options}
+        self.encoder = Encoder(encoder_layers, *sizes, input_vocab_size, pe_input, **encoder)
+        table = self.encoder.embedding.embedding if share_embeddings else None
+        decoder = {"layer_sizes": decoder_sizes, "embedding": table, "name": "decoder", **options}
+        self.decoder = Decoder(decoder_layers, *sizes, target_vocab_size, pe_target, **decoder)
         self.encoder.embedding.ids_name, self.decoder.embedding.ids_name = "inp", "tar"
-        self.final_layer = (
-            None
-            if share_embeddings
-            else FlatDense(target_vocab_size, name="final_layer", dtype=self.dtype_policy)
-        )
+        self.final_layer = None
+        if not share_embeddings:
+            options = {"name": "final_layer", "dtype": self.dtype_policy}
+            self.final_layer = FlatDense(target_vocab_size, **options)
 
     def build(self, input_shape=None):
         shapes = input_shape or ((None, None), (None, None))
         if len(shapes) != 2 or not all(isinstance(shape, tuple | list) for shape in shapes):
-            raise ArgumentError(
-                "input_shape",
-                "the shapes of (inp, tar), such as ((None, None), (None, None))",
-                input_shape,
-            )
+            expected = "the shapes of (inp, tar), such as ((None, None), (None, None))"
+            raise ArgumentError("input_shape", expected, input_shape)
         source_shape, target_shape = shapes
         d_model = self._arguments["d_model"]
         self.encoder.build(source_shape)
@@ -155,14 +128,9 @@ class Transformer(DecodingModel):
         source_padding, target_padding = create_padding_mask(inp), create_padding_mask(tar)
         enc_output = self.encoder(inp, training, source_padding)
         # `create_masks` without its (B, 1, T, T) mask: the attention core blocks the future.
+        masks = (target_padding, source_padding)
         dec_output, attention_weights = self.decoder(
-            tar,
-            enc_output,
-            training,
-            target_padding,
-            source_padding,
-            return_attention_weights,
-            causal=True,
+            tar, enc_output, training, *masks, return_attention_weights, causal=True
         )
         logits = self.logits(dec_output)
         return (logits, attention_weights) if return_attention_weights else logits
@@ -185,19 +153,13 @@ class Transformer(DecodingModel):
         return self.final_layer(dec_output)
 
     def start(self, inp, max_length, beam_size=1):
-        """Encode the sources and create the initial state for `step`.
+        """Encode the sources and create the initial state for `step`, a dict of tensors.
 
         Args:
             inp: integer tensor (B, S), source ids, 0 = padding.
-            max_length: int or scalar int32 tensor L <= pe_target, the maximum number of steps; with
-                0, `resize` sets it later.
+            max_length: int or scalar int32 tensor L, the maximum number of steps; a ValueError is
+                raised if it is larger than `pe_target`. With 0, `resize` sets it later.
             beam_size: int K, the number of rows per sentence; they are adjacent.
-
-        Returns:
-            A dict of tensors, the state before the first step.
-
-        Raises:
-            ValueError: If `max_length` is larger than `pe_target`.
         """
         check_max_length(max_length, self._arguments["pe_target"], "pe_target")
         inp = as_ids(inp, "inp")
@@ -220,9 +182,8 @@ def _both_numbers(num_layers):
     """The numbers of encoder and decoder layers."""
     numbers = (num_layers,) * 2 if isinstance(num_layers, Integral) else tuple(num_layers)
     if len(numbers) != 2:
-        raise ArgumentError(
-            "num_layers", "an int, or (encoder layers, decoder layers)", f"{num_layers!r}"
-        )
+        expected = "an int, or (encoder layers, decoder layers)"
+        raise ArgumentError("num_layers", expected, f"{num_layers!r}")
     return numbers
 
 
@@ -231,7 +192,6 @@ def _both_sizes(layer_sizes):
     if layer_sizes is None:
         return None, None
     if set(layer_sizes) != {"encoder", "decoder"}:
-        raise ArgumentError(
-            "layer_sizes", 'a dict with "encoder" and "decoder"', f"{layer_sizes!r}"
-        )
+        expected = 'a dict with "encoder" and "decoder"'
+        raise ArgumentError("layer_sizes", expected, f"{layer_sizes!r}")
     return layer_sizes["encoder"], layer_sizes["decoder"]

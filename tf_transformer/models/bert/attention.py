@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
 from tf_transformer.layers.base_layer import NotesLayer
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.multi_head_attention import bias_of
 from tf_transformer.layers.positions import part_config, with_part
 

@@ -16,12 +16,11 @@ from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.functional.int8_product import LARGEST, to_int8
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds
-from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.feed_forwards import FeedForward
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.feed_forwards import FeedForward, FlatDense
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.norms import LayerNorm
 from tf_transformer.layers.positions import LearnedPositions, part_config, with_part
+from tf_transformer.layers.residuals import Dropout
 from tf_transformer.models.bert.attention import BertAttention, DrawnKernel, PaddedLayout, tokens_in
 from tf_transformer.models.bert.bert_config import BertConfig
 

@@ -14,9 +14,9 @@ from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
 from tf_transformer.functional.ids import as_ids, in_vocabulary
 from tf_transformer.layers.base_layer import NotesLayer
-from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.norms import LayerNorm
+from tf_transformer.layers.residuals import Dropout
 from tf_transformer.models.bert.bert import BertWithHead
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.text_inputs import dense_inputs

@@ -1,6 +1,10 @@
-"""Complex-valued layers: dense, dropout, norm, feed-forward, embedding, conversion to real.
+"""Complex-valued layers, after Wang et al. 2020, "Encoding Word Order in Complex Embeddings".
 
-Axes: B batch, T length, D model width, V vocabulary.
+Outputs are complex64 and weights float32 even under a half-precision policy, since TensorFlow has
+no half-precision complex dtype; under "float64" they are complex128 and float64. Real inputs are
+treated as complex ones without an imaginary part.
+
+Axes: B batch, T length, D model width, F width of a dense layer's output, V vocabulary.
 """
 
 import math
@@ -18,23 +22,14 @@ from tf_transformer.functional.complex_numbers import (
 )
 from tf_transformer.functional.ids import as_ids, in_vocabulary, nan_outside
 from tf_transformer.functional.norms import layer_norm
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
-from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.flat_dense import FlatDense
+from tf_transformer.layers.base_layer import NotesLayer, TakesIds, attributes
+from tf_transformer.layers.feed_forwards import FlatDense
+from tf_transformer.layers.residuals import Dropout
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ComplexLayer(NotesLayer, keras.layers.Layer):
-    """Base of the layers that return complex tensors.
-
-    Outputs are complex64 and weights float32 even under a half-precision policy, since TensorFlow
-    has no half-precision complex dtype; under "float64" they are complex128 and float64. Real
-    inputs are treated as complex ones without an imaginary part.
-
-    Example:
-        >>> ComplexLayer(dtype="mixed_float16").real_dtype
-        'float32'
-    """
+    """Base of the layers that return complex tensors."""
 
     @property
     def real_dtype(self):
@@ -65,22 +60,16 @@ def check_sizes(**sizes):
 class ComplexDense(ComplexLayer):
     """Multiply by a complex matrix, add a complex bias, activate both parts separately.
 
-    s(x A - y B + c) + i s(x B + y A + d) for the input x + i y, Wang et al. 2020, "Encoding Word
-    Order in Complex Embeddings", equation 10. The entries of A + i B start with the variance of
-    Glorot's initialization, half of it in each part (Trabelsi et al. 2018, section 3.6).
+    s(x A - y B + c) + i s(x B + y A + d) for the input x + i y, Wang et al. 2020, equation 10. The
+    entries of A + i B start with the variance of Glorot's initialization, half of it in each part
+    (Trabelsi et al. 2018, section 3.6).
 
     Args:
-        units: int, F.
+        units: int, F; if it is not positive, a ValueError is raised.
         activation: None or a Keras activation s, applied to the real and to the imaginary part.
 
     Call arguments:
-        x: complex tensor (..., D), or a real one.
-
-    Returns:
-        (..., F), complex64, or complex128 under the policy "float64".
-
-    Raises:
-        ValueError: If `units` is not a positive integer.
+        x: complex tensor (..., D), or a real one; the output is complex, (..., F).
 
     Example:
         >>> ComplexDense(5)(tf.ones((2, 3), tf.complex64)).dtype
@@ -96,10 +85,9 @@ class ComplexDense(ComplexLayer):
     def build(self, x_shape):
         self.input_spec = keras.layers.InputSpec(min_ndim=2, axes={-1: x_shape[-1]})
         half = keras.initializers.VarianceScaling(0.5, "fan_avg", "uniform")
+        shape = x_shape[-1], self.units
         self.kernel_real, self.kernel_imag = (
-            self.add_weight(
-                name=f"kernel_{part}", shape=(x_shape[-1], self.units), initializer=half.clone()
-            )
+            self.add_weight(name=f"kernel_{part}", shape=shape, initializer=half.clone())
             for part in ("real", "imag")
         )
         self.bias_real, self.bias_imag = (
@@ -114,28 +102,22 @@ class ComplexDense(ComplexLayer):
         return tf.complex(*(self.activation(part) for part in tf.split(outputs, 2, axis=-1)))
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "activation": keras.activations.serialize(self.activation),
-        }
+        activation = keras.activations.serialize(self.activation)
+        return {**super().get_config(), "units": self.units, "activation": activation}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ComplexDropout(ComplexLayer):
     """Drop real and imaginary parts independently of each other.
 
-    As in the code published with Wang et al. 2020, "Encoding Word Order in Complex Embeddings".
+    As in the code published with Wang et al. 2020.
 
     Args:
         rate, seed: see `keras.layers.Dropout`.
 
     Call arguments:
-        x: complex tensor of any shape, or a real one.
+        x: complex tensor of any shape, or a real one; the output is complex.
         training: bool or None; dropout is only applied if true.
-
-    Returns:
-        Tensor of the same shape, complex64, or complex128 under the policy "float64".
 
     Example:
         >>> dropped = ComplexDropout(0.5)(tf.fill((9, 11), 1 + 1j), training=True)
@@ -163,20 +145,15 @@ class ComplexDropout(ComplexLayer):
 class ComplexLayerNorm(ComplexLayer):
     """Normalize the real and the imaginary part separately, each with its own scale and shift.
 
-    LayerNorm(Re x) + i LayerNorm(Im x), see `LayerNorm` for each.
+    LayerNorm(Re x) + i LayerNorm(Im x), see `LayerNorm` for each. Differs from Wang et al. 2020,
+    appendix B, which also normalizes the parts separately, but over the batch. The code published
+    with it has layer normalization, with one scale and shift for both parts.
 
     Args:
         epsilon: float, added to the variances.
 
     Call arguments:
-        x: complex tensor (..., D), or a real one.
-
-    Returns:
-        (..., D), complex64, or complex128 under the policy "float64".
-
-    Differs from the paper (Wang et al. 2020, "Encoding Word Order in Complex Embeddings", appendix
-    B), which also normalizes the parts separately, but over the batch. The code published with it
-    has layer normalization, with one scale and shift for both parts.
+        x: complex tensor (..., D), or a real one; the output is complex.
 
     Example:
         >>> ComplexLayerNorm()(tf.constant([[1 + 5j, 3 + 9j]])).numpy().round(3).tolist()
@@ -207,21 +184,15 @@ class ComplexFeedForward(ComplexLayer):
     """Two complex dense layers with an activation in between, the same at every position.
 
     FFN(x) = s(x W_1 + b_1) W_2 + b_2, where s acts on the real and the imaginary part separately;
-    Wang et al. 2020, "Encoding Word Order in Complex Embeddings", appendix B.
+    Wang et al. 2020, appendix B.
 
     Args:
-        d_model: int, width D of input and output.
-        dff: int, width between the two layers.
+        d_model, dff: ints, width D of input and output, and width between the two layers; if one is
+            not positive, a ValueError is raised.
         activation: Keras activation s.
 
     Call arguments:
-        x: complex tensor (B, T, D), or a real one.
-
-    Returns:
-        (B, T, D), complex64, or complex128 under the policy "float64".
-
-    Raises:
-        ValueError: If `d_model` or `dff` is not a positive integer.
+        x: complex tensor (B, T, D), or a real one; the output is complex.
 
     Example:
         >>> ComplexFeedForward(8, 32)(tf.ones((1, 3, 8), tf.complex64)).shape.as_list()
@@ -231,8 +202,7 @@ class ComplexFeedForward(ComplexLayer):
     def __init__(self, d_model, dff, activation="relu", **kwargs):
         super().__init__(**kwargs)
         check_sizes(d_model=d_model, dff=dff)
-        self.d_model = d_model
-        self.dff = dff
+        self.d_model, self.dff = d_model, dff
         self.hidden = ComplexDense(dff, activation, name="hidden", dtype=self.dtype_policy)
         self.dense = ComplexDense(d_model, name="dense", dtype=self.dtype_policy)
 
@@ -244,12 +214,9 @@ class ComplexFeedForward(ComplexLayer):
         return self.dense(self.hidden(x))
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "dff": self.dff,
-            "activation": keras.activations.serialize(self.hidden.activation),
-        }
+        activation = keras.activations.serialize(self.hidden.activation)
+        fields = attributes(self, "d_model", "dff")
+        return {**super().get_config(), **fields, "activation": activation}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -257,11 +224,11 @@ class ComplexToReal(NotesLayer, keras.layers.Layer):
     """A real dense layer over the real and imaginary parts side by side.
 
     s([Re x, Im x] W + b) with a real matrix W (2 D, F), as in the code for text classification
-    published with Wang et al. 2020, "Encoding Word Order in Complex Embeddings". Its code for
-    translation projects the squared moduli instead, which loses the phase.
+    published with Wang et al. 2020. Its code for translation projects the squared moduli instead,
+    which loses the phase.
 
     Args:
-        units: int, F.
+        units: int, F; if it is not positive, a ValueError is raised.
         activation: None or a Keras activation s.
 
     Call arguments:
@@ -269,9 +236,6 @@ class ComplexToReal(NotesLayer, keras.layers.Layer):
 
     Returns:
         float tensor (..., F), in the layer's compute dtype.
-
-    Raises:
-        ValueError: If `units` is not a positive integer.
 
     Example:
         >>> ComplexToReal(5)(tf.ones((2, 3, 4), tf.complex64)).shape.as_list()
@@ -290,11 +254,8 @@ class ComplexToReal(NotesLayer, keras.layers.Layer):
         return self.dense(to_real(x))
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.dense.units,
-            "activation": keras.activations.serialize(self.dense.activation),
-        }
+        activation = keras.activations.serialize(self.dense.activation)
+        return {**super().get_config(), "units": self.dense.units, "activation": activation}
 
 
 SCHEMES = ("own", "word-sharing", "dimension-sharing", "zero")
@@ -304,26 +265,19 @@ SCHEMES = ("own", "word-sharing", "dimension-sharing", "zero")
 class ComplexEmbedding(TakesIds, ComplexLayer):
     """Represent a word at a position by D complex numbers that rotate as the position grows.
 
-    f(j, pos) = r_j exp(i (w_j pos + theta_j)) for word j, Wang et al. 2020, "Encoding Word Order in
-    Complex Embeddings", equation 5. Amplitude r, frequency w and initial phase theta are learned.
-    Moving a word by n positions multiplies it by exp(i w_j n), wherever it is.
+    f(j, pos) = r_j exp(i (w_j pos + theta_j)) for word j, Wang et al. 2020, equation 5. Amplitude
+    r, frequency w and initial phase theta are learned. Moving a word by n positions multiplies it
+    by exp(i w_j n), wherever it is.
 
-    Each of the three has a scheme, which defines what shares a parameter:
-
-    | scheme | parameters | table |
-    |---|---|---|
-    | "own" | V D | one for each word and dimension |
-    | "word-sharing" | D | one for each dimension, the same for all words |
-    | "dimension-sharing" | V | one for each word, the same for all its dimensions |
-    | "zero" | 0 | 0, not learned |
-
-    The experiments of the paper have `phases="zero"`: initial phases made its accuracy worse (table
-    4). `frequencies="zero"` is its "complex-vanilla", which ignores positions. With both
-    "zero" this is a plain embedding.
+    Each of the three has a scheme: "own", a parameter for each word and dimension (V D);
+    "word-sharing", one for each dimension, the same for all words (D); "dimension-sharing", one for
+    each word, the same for all its dimensions (V); or "zero", none, the value is 0. The experiments
+    of the paper have `phases="zero"`: initial phases made its accuracy worse (table 4).
+    `frequencies="zero"` is its "complex-vanilla", which ignores positions. With both "zero" this is
+    a plain embedding.
 
     Args:
-        vocab_size: int, V.
-        d_model: int, D.
+        vocab_size, d_model: ints, V and D.
         amplitudes: str, the scheme of r, not "zero"; starts from N(0, 1).
         frequencies: str, the scheme of w, radians per position; starts from 10000^(-d / D) in
             dimension d, the sinusoids of the Transformer of width 2 D, or 1 if dimensions share.
@@ -335,7 +289,7 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
             the paper's appendix C.
 
     Returns:
-        (B, T, D), complex64, or complex128 under the policy "float64".
+        complex tensor (B, T, D).
 
     Raises:
         ValueError: If `vocab_size` or `d_model` is not a positive integer, a scheme is unknown, the
@@ -353,24 +307,15 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
     """
 
     def __init__(
-        self,
-        vocab_size,
-        d_model,
-        amplitudes="own",
-        frequencies="own",
-        phases="own",
-        **kwargs,
+        self, vocab_size, d_model, amplitudes="own", frequencies="own", phases="own", **kwargs
     ):
         super().__init__(**kwargs)
         check_sizes(vocab_size=vocab_size, d_model=d_model)
         check_choice("amplitudes", amplitudes, SCHEMES[:-1])
         check_choice("frequencies", frequencies, SCHEMES)
         check_choice("phases", phases, SCHEMES)
-        self.vocab_size = vocab_size
-        self.d_model = d_model
-        self.amplitudes = amplitudes
-        self.frequencies = frequencies
-        self.phases = phases
+        self.vocab_size, self.d_model = vocab_size, d_model
+        self.amplitudes, self.frequencies, self.phases = amplitudes, frequencies, phases
 
     def build(self, ids_shape):
         normal = keras.initializers.RandomNormal(stddev=1.0)
@@ -405,14 +350,8 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
         return tf.gather(table, ids) if table.shape[0] > 1 else tf.convert_to_tensor(table)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "amplitudes": self.amplitudes,
-            "frequencies": self.frequencies,
-            "phases": self.phases,
-        }
+        fields = attributes(self, "vocab_size", "d_model", "amplitudes", "frequencies", "phases")
+        return {**super().get_config(), **fields}
 
 
 def _sinusoids(shape, dtype):

@@ -1,6 +1,6 @@
-"""The encoder of complex embeddings.
+"""The encoder of complex embeddings, after Wang et al. 2020, see `layers.complex`.
 
-Axes: B batch, T length, N heads, D model width, H head width.
+Axes: B batch, T length, S source length, N heads, D model width, H head width.
 """
 
 import keras
@@ -9,8 +9,8 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.complex_attention import complex_attention
 from tf_transformer.functional.attention.masks import with_key_masks
-from tf_transformer.layers.base_layer import TakesIds
-from tf_transformer.layers.complex.layers import (
+from tf_transformer.layers.base_layer import TakesIds, attributes
+from tf_transformer.layers.complex import (
     ComplexDense,
     ComplexDropout,
     ComplexEmbedding,
@@ -27,24 +27,19 @@ class ComplexMultiHeadAttention(ComplexLayer):
     """N parallel attention heads with complex projections and real weights.
 
     Concat(head_1, ..., head_N) W_O with head_n = softmax(|Q W_Q (K W_K)^H| / sqrt(H)) V W_V, Wang
-    et al. 2020, "Encoding Word Order in Complex Embeddings", equations 13 and 14; see
-    `complex_attention` for the score.
+    et al. 2020, equations 13 and 14; see `complex_attention` for the score.
 
     Args:
-        d_model: int, the width D of queries and output.
-        num_heads: int, N; must divide `d_model`.
+        d_model, num_heads: ints, the width D of queries and output, and N, which must divide it.
 
     Call arguments:
         q, k, v: complex or real tensors: q (B, T, D), k and v (B, S, any width).
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (B, N, T, S); see `functional.attention.masks.blocked_scores`.
+        mask, k_mask, v_mask: see `MultiHeadAttention`.
         return_attention_weights: False returns None instead of the weights; then long texts are
             computed in blocks, see `choose_plan`.
-        k_mask, v_mask: see `MultiHeadAttention`.
 
     Returns:
-        `(output, attention_weights)`: (B, T, D), complex64, and (B, N, T, S), float32, or None;
-        complex128 and float64 under the policy "float64".
+        `(output, attention_weights)`: complex (B, T, D), and float (B, N, T, S) or None.
 
     Raises:
         ValueError: If `d_model` is not divisible by `num_heads`, an input is not of rank 3, or the
@@ -61,17 +56,13 @@ class ComplexMultiHeadAttention(ComplexLayer):
         super().__init__(**kwargs)
         check_sizes(d_model=d_model, num_heads=num_heads)
         if d_model % num_heads:
-            raise ArgumentError(
-                "d_model, num_heads",
-                "d_model to be a multiple of num_heads",
-                f"d_model={d_model} and num_heads={num_heads}",
-            )
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.wq = ComplexDense(d_model, name="wq", dtype=self.dtype_policy)
-        self.wk = ComplexDense(d_model, name="wk", dtype=self.dtype_policy)
-        self.wv = ComplexDense(d_model, name="wv", dtype=self.dtype_policy)
-        self.dense = ComplexDense(d_model, name="dense", dtype=self.dtype_policy)
+            got = f"d_model={d_model} and num_heads={num_heads}"
+            raise ArgumentError("d_model, num_heads", "d_model to be a multiple of num_heads", got)
+        self.d_model, self.num_heads = d_model, num_heads
+        self.wq, self.wk, self.wv, self.dense = (
+            ComplexDense(d_model, name=name, dtype=self.dtype_policy)
+            for name in ("wq", "wk", "wv", "dense")
+        )
 
     def build(self, q_shape, k_shape, v_shape):
         self.wq.build(q_shape)
@@ -98,11 +89,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
         return tf.transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-        }
+        return {**super().get_config(), **attributes(self, "d_model", "num_heads")}
 
 
 def _sizes(x):
@@ -115,29 +102,21 @@ class ComplexEncoderLayer(ComplexLayer):
     """Complex self-attention, then a complex feed-forward network, each with "add and norm".
 
     out = Norm(x + Dropout(Sublayer(x))) twice, as in `EncoderLayer`, with the complex sublayers of
-    Wang et al. 2020, "Encoding Word Order in Complex Embeddings", appendix B.
+    Wang et al. 2020, appendix B.
 
     Args:
-        d_model: int, model width D.
-        num_heads: int, number of heads; must divide `d_model`.
-        dff: int, inner width of the feed-forward network.
+        d_model, num_heads: see `ComplexMultiHeadAttention`; a ValueError is raised if `x` has
+            another width.
+        dff, activation: see `ComplexFeedForward`.
         rate: float, dropout rate on the output of each sublayer.
-        activation: Keras activation of the feed-forward network, applied to both parts separately.
         epsilon: float, added to the variances in normalization.
 
     Call arguments:
-        x: complex tensor (B, T, D), or a real one.
+        x: complex tensor (B, T, D), or a real one; the output is complex.
         training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`.
         x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well; by default
             the Keras mask of `x`, which the output inherits.
-
-    Returns:
-        (B, T, D), complex64, or complex128 under the policy "float64".
-
-    Raises:
-        ValueError: If the width of `x` is not `d_model`, or `dff` is not a positive integer; see
-            also `ComplexMultiHeadAttention`.
 
     Example:
         >>> layer = ComplexEncoderLayer(8, 2, 32)
@@ -150,12 +129,9 @@ class ComplexEncoderLayer(ComplexLayer):
     ):
         super().__init__(**kwargs)
         dtype = self.dtype_policy
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.dff = dff
-        self.rate = rate
+        self.d_model, self.num_heads, self.dff = d_model, num_heads, dff
+        self.rate, self.epsilon = rate, epsilon
         self.activation = keras.activations.get(activation)
-        self.epsilon = epsilon
         self.mha = ComplexMultiHeadAttention(d_model, num_heads, name="mha", dtype=dtype)
         self.ffn = ComplexFeedForward(d_model, dff, self.activation, name="ffn", dtype=dtype)
         self.layernorm1 = ComplexLayerNorm(epsilon, name="layernorm1", dtype=dtype)
@@ -177,44 +153,31 @@ class ComplexEncoderLayer(ComplexLayer):
         return self.layernorm2(out1 + self.dropout2(ffn_output, training=training))
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "dff": self.dff,
-            "rate": self.rate,
-            "activation": keras.activations.serialize(self.activation),
-            "epsilon": self.epsilon,
-        }
+        activation = keras.activations.serialize(self.activation)
+        fields = attributes(self, "d_model", "num_heads", "dff", "rate", "epsilon")
+        return {**super().get_config(), **fields, "activation": activation}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ComplexEncoder(TakesIds, ComplexLayer):
     """A stack of complex encoder layers over a complex embedding.
 
-    The Transformer encoder of Wang et al. 2020, "Encoding Word Order in Complex Embeddings",
-    appendix B. Positions are in the phases of the embedding; text length is not limited.
+    The Transformer encoder of Wang et al. 2020, appendix B. Positions are in the phases of the
+    embedding; text length is not limited.
 
     Args:
-        num_layers: int, number of layers.
+        num_layers: int, number of layers; if it is not positive, a ValueError is raised.
         d_model, num_heads, dff, rate: see `ComplexEncoderLayer`.
         input_vocab_size: int, size of the vocabulary.
         amplitudes, frequencies, phases: str, see `ComplexEmbedding`.
 
     Call arguments:
         x: integer tensor (B, S), token ids, 0 = padding.
-        training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`; usually `create_padding_mask(x)`.
-        x_mask: None, or bool tensor (B, S), False for padding, which is blocked as well; by default
-            the Keras mask of `x`, if the ids have one. The output inherits it.
+        training, x_mask: see `ComplexEncoderLayer`.
 
     Returns:
-        (B, S, D), complex64, or complex128 under the policy "float64"; `ComplexToReal` converts
-        it to real numbers.
-
-    Raises:
-        ValueError: If `num_layers` is not a positive integer; see also
-            `ComplexEmbedding` and `ComplexEncoderLayer`.
+        complex tensor (B, S, D); `ComplexToReal` converts it to real numbers.
 
     Example:
         >>> encoder = ComplexEncoder(2, 8, 2, 32, 11)
@@ -239,19 +202,11 @@ class ComplexEncoder(TakesIds, ComplexLayer):
         super().__init__(**kwargs)
         check_sizes(num_layers=num_layers, input_vocab_size=input_vocab_size)
         dtype = self.dtype_policy
-        self.num_layers = num_layers
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.dff = dff
-        self.rate = rate
+        self.num_layers, self.d_model, self.num_heads = num_layers, d_model, num_heads
+        self.dff, self.rate = dff, rate
+        schemes = (amplitudes, frequencies, phases)
         self.embedding = ComplexEmbedding(
-            input_vocab_size,
-            d_model,
-            amplitudes,
-            frequencies,
-            phases,
-            name="embedding",
-            dtype=dtype,
+            input_vocab_size, d_model, *schemes, name="embedding", dtype=dtype
         )
         self.dropout = ComplexDropout(rate, name="dropout", dtype=dtype)
         self.enc_layers = [
@@ -271,15 +226,10 @@ class ComplexEncoder(TakesIds, ComplexLayer):
         return x
 
     def get_config(self):
-        embedding = self.embedding.get_config()
-        schemes = ("amplitudes", "frequencies", "phases")
+        embedding = self.embedding
         return {
             **super().get_config(),
-            "num_layers": self.num_layers,
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "dff": self.dff,
-            "input_vocab_size": embedding["vocab_size"],
-            "rate": self.rate,
-            **{name: embedding[name] for name in schemes},
+            **attributes(self, "num_layers", "d_model", "num_heads", "dff", "rate"),
+            "input_vocab_size": embedding.vocab_size,
+            **attributes(embedding, "amplitudes", "frequencies", "phases"),
         }
