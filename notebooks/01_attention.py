@@ -35,8 +35,7 @@ from IPython.display import SVG
 
 import tf_transformer
 from tf_transformer import bert, load_corpus, split_pairs
-from tf_transformer.export.translation.translate_texts import translate_texts
-from tf_transformer.export.translation.translator import load_transformer, shipped_model
+from tf_transformer.export import load_transformer, shipped_model, translate_texts
 
 np.set_printoptions(precision=3, suppress=True)
 tf.random.set_seed(0)

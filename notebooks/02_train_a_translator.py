@@ -47,7 +47,7 @@ from tf_transformer import (
     translation_attention,
 )
 from tf_transformer.data import BucketedBatches, group_references
-from tf_transformer.export.translation.translate_texts import translate_texts
+from tf_transformer.export import translate_texts
 from tf_transformer.training import MovingAverage, score_translations
 
 keras.utils.set_random_seed(1)

@@ -52,7 +52,7 @@ from tf_transformer import (
     create_look_ahead_mask,
     create_padding_mask,
 )
-from tf_transformer.export.translation.translator import load_transformer, shipped_model
+from tf_transformer.export import load_transformer, shipped_model
 
 keras.utils.set_random_seed(0)
 rng = np.random.default_rng(0)

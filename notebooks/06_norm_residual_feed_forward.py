@@ -39,7 +39,7 @@ from claims import trained, variants, verdict
 
 from tf_transformer import bert
 from tf_transformer.data import TextSource
-from tf_transformer.export.translation.translator import load_transformer, shipped_model
+from tf_transformer.export import load_transformer, shipped_model
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.layers import (
     Architecture,

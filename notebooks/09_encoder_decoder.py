@@ -53,7 +53,7 @@ from tf_transformer import (
     translation_attention,
 )
 from tf_transformer.data import group_references
-from tf_transformer.export.translation.translator import load_transformer, shipped_model
+from tf_transformer.export import load_transformer, shipped_model
 from tf_transformer.functional.attention.scaled_dot_product import recorded_attention
 from tf_transformer.training import score_translations
 

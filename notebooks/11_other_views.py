@@ -40,7 +40,7 @@ from claims import trained, verdict
 
 from tf_transformer import ComplexEmbedding, bert, load_corpus, split_pairs
 from tf_transformer.data import TextSource
-from tf_transformer.export.translation.translator import load_transformer, shipped_model
+from tf_transformer.export import load_transformer, shipped_model
 from tf_transformer.layers import Architecture, EncoderLayer, PostNorm, PreNorm
 from tf_transformer.models.bert.attention import PaddedLayout
 

@@ -25,7 +25,7 @@ from tiny_bert import tiny_folder
 
 from tf_transformer.data import PreparedPairs, load_labelled_texts
 from tf_transformer.data.files import locked, map_array, replacing
-from tf_transformer.export.loading import load_saved_model
+from tf_transformer.export.saving import load_saved_model
 from tf_transformer.layers import Architecture, Positional_Encoding
 from tf_transformer.models.bert import Bert, BertConfig
 from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, TensorflowFile

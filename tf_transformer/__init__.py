@@ -12,166 +12,65 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "functional": (
-        "AttentionPlan",
-        "attention_plan",
-        "additive_attention",
-        "additive_mask",
-        "bilinear_attention",
-        "check_mask",
-        "create_look_ahead_mask",
-        "create_masks",
-        "create_padding_mask",
-        "create_sequence_to_sequence_mask",
-        "multiplicative_attention",
-        "scaled_dot_product_attention",
+        "AttentionPlan attention_plan additive_attention additive_mask bilinear_attention "
+        "check_mask create_look_ahead_mask create_masks create_padding_mask "
+        "create_sequence_to_sequence_mask multiplicative_attention scaled_dot_product_attention"
     ),
     "layers": (
-        "AdditiveAttention",
-        "AlibiPositions",
-        "Architecture",
-        "BatchNorm",
-        "ComplexDense",
-        "ComplexDropout",
-        "ComplexEmbedding",
-        "ComplexEncoder",
-        "ComplexEncoderLayer",
-        "ComplexFeedForward",
-        "ComplexLayerNorm",
-        "ComplexMultiHeadAttention",
-        "ComplexToReal",
-        "BilinearAttention",
-        "Decoder",
-        "DecoderLayer",
-        "Dropout",
-        "Encoder",
-        "EncoderLayer",
-        "FeedForward",
-        "FlatDense",
-        "GatedDense",
-        "GatedFeedForward",
-        "LayerNorm",
-        "LearnedPositions",
-        "MacaronFeedForward",
-        "MultiHeadAttention",
-        "NaiveBatchNorm",
-        "MultiplicativeAttention",
-        "NoPositions",
-        "NoResidual",
-        "Positional_Encoding",
-        "PostNorm",
-        "PreNorm",
-        "RMSNorm",
-        "RotaryPositions",
-        "ShawPositions",
-        "SinusoidalPositions",
-        "T5Positions",
-        "TokenEmbedding",
-        "point_wise_feed_forward_network",
+        "AdditiveAttention AlibiPositions Architecture BatchNorm ComplexDense ComplexDropout "
+        "ComplexEmbedding ComplexEncoder ComplexEncoderLayer ComplexFeedForward ComplexLayerNorm "
+        "ComplexMultiHeadAttention ComplexToReal BilinearAttention Decoder DecoderLayer Dropout "
+        "Encoder EncoderLayer FeedForward FlatDense GatedDense GatedFeedForward LayerNorm "
+        "LearnedPositions MacaronFeedForward MultiHeadAttention NaiveBatchNorm "
+        "MultiplicativeAttention NoPositions NoResidual Positional_Encoding PostNorm PreNorm "
+        "RMSNorm RotaryPositions ShawPositions SinusoidalPositions T5Positions TokenEmbedding "
+        "point_wise_feed_forward_network"
     ),
-    "models": ("LanguageModel", "Transformer", "with_vocab_size"),
+    "models": "LanguageModel Transformer with_vocab_size",
     "generation": (
-        "Ensemble",
-        "beam_search",
-        "continue_texts",
-        "gather_rows",
-        "greedy_decode",
-        "repeat_rows",
-        "sample_decode",
+        "Ensemble beam_search continue_texts gather_rows greedy_decode repeat_rows sample_decode"
     ),
     "tokenizers": (
-        "BPETokenizer",
-        "GraphBPE",
-        "GraphTokenizer",
-        "GraphUnigram",
-        "GraphWordPiece",
-        "Tokenizer",
-        "UnigramTokenizer",
-        "WordPieceTokenizer",
+        "BPETokenizer GraphBPE GraphTokenizer GraphUnigram GraphWordPiece Tokenizer "
+        "UnigramTokenizer WordPieceTokenizer"
     ),
-    "data": ("load_corpus", "mask_tokens", "read_documents", "split_pairs"),
+    "data": "load_corpus mask_tokens read_documents split_pairs",
     "training": (
-        "FusedAdam",
-        "GlobalLossScale",
-        "InverseSquareRootSchedule",
-        "LayerwiseAdamW",
-        "MaskedAccuracy",
-        "Perplexity",
-        "SmoothedCrossentropy",
-        "TokenCrossentropy",
-        "WarmUpLinearDecay",
-        "count_compilations",
+        "FusedAdam GlobalLossScale InverseSquareRootSchedule LayerwiseAdamW MaskedAccuracy "
+        "Perplexity SmoothedCrossentropy TokenCrossentropy WarmUpLinearDecay count_compilations"
     ),
     "visualize": (
-        "attention_svg",
-        "complexity_figure",
-        "explorer",
-        "gradients_figure",
-        "heads_figure",
-        "importance_figure",
-        "positions_figure",
-        "training_curves",
-        "translation_attention",
+        "attention_svg complexity_figure explorer gradients_figure heads_figure importance_figure "
+        "positions_figure training_curves translation_attention"
     ),
     "export": (
-        "EarlyExitClassifier",
-        "TextClassifier",
-        "TextEncoder",
-        "Translator",
-        "compile_for",
-        "freeze",
-        "stablehlo",
-        "warm_up_in_background",
+        "EarlyExitClassifier TextClassifier TextEncoder Translator compile_for freeze stablehlo "
+        "warm_up_in_background"
     ),
 }
 # Classes without a name here that Keras saves by name.
 _SAVED = {
-    "layers": (
-        "ComplexLayer",
-        "FactorizedEmbedding",
-        "Positions",
-        "ScoredAttention",
-        "Stack",
-        "TablePositions",
-    ),
-    "models": ("BaseModel", "DecodingModel"),
+    "layers": "ComplexLayer FactorizedEmbedding Positions ScoredAttention Stack TablePositions",
+    "models": "BaseModel DecodingModel",
     "models.bert": (
-        "Bert",
-        "BertArchitectureLayer",
-        "BertAttention",
-        "BertEmbeddings",
-        "BertEncoder",
-        "BertForMaskedLM",
-        "BertForNextSentencePrediction",
-        "BertForPreTraining",
-        "BertForQuestionAnswering",
-        "BertForSequenceClassification",
-        "BertForTokenClassification",
-        "BertLayer",
-        "BERTLayerNorm",
-        "BertLMHead",
-        "BERTSelfAttention",
-        "BertWithExits",
-        "BertWithHead",
-        "ConfiguredLayer",
-        "DrawnKernel",
-        "PretrainedBert",
-        "SentenceEncoder",
-        "TwoTowers",
-        "UniLM",
-        "_Attention",
+        "Bert BertArchitectureLayer BertAttention BertEmbeddings BertEncoder BertForMaskedLM "
+        "BertForNextSentencePrediction BertForPreTraining BertForQuestionAnswering "
+        "BertForSequenceClassification BertForTokenClassification BertLayer BERTLayerNorm "
+        "BertLMHead BERTSelfAttention BertWithExits BertWithHead ConfiguredLayer DrawnKernel "
+        "PretrainedBert SentenceEncoder TwoTowers UniLM _Attention"
     ),
-    "training": ("RDrop", "_MeanOverLabels"),
-    "compression": ("Distiller",),
+    "training": "RDrop _MeanOverLabels",
+    "compression": "Distiller",
 }
 _WITHOUT_KERAS = ("data", "tokenizers")
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
 _find, _ = lazy_names(__name__, _HOME_OF)
 saved_names(
     __name__,
     {name: home for name, home in _HOME_OF.items() if home in ("layers", "models", "training")}
-    | {name: home for home, names in _SAVED.items() for name in names},
+    | {name: home for home, names in _SAVED.items() for name in names.split()},
 )
 
 

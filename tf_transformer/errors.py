@@ -1,7 +1,4 @@
-"""Errors for invalid input from the caller, and checks that raise them.
-
-Any other exception is a bug.
-"""
+"""Errors for invalid input from the caller, and checks that raise them; all others are bugs."""
 
 import dataclasses
 import difflib

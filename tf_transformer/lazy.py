@@ -36,12 +36,9 @@ def lazy_names(package, homes):
 
 
 def saved_names(package, homes):
-    """Let Keras load classes of a package whose modules were not imported.
-
-    `keras.models.load_model` finds a class by the name that its module registers on import. Until
-    then, a stand-in with this name imports the module. Stand-ins are registered when Keras is
-    imported.
-    """
+    """Let Keras load classes of a package whose modules were not imported."""
+    # `keras.models.load_model` finds a class by the name that its module registers on import. Until
+    # then, a stand-in with this name imports the module.
 
     def register():
         known = sys.modules["keras"].saving.get_custom_objects()

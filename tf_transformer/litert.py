@@ -13,9 +13,8 @@ from tf_transformer.tokenizers import Tokenizer
 
 __all__ = ["LiteClassifier", "LiteModel", "LiteTextEncoder", "LiteTranslator", "load"]
 
-DESCRIPTION = "litert.json"
-MODEL = "model.tflite"
-TOKENIZER = "tokenizer.json"
+DESCRIPTION, MODEL, TOKENIZER = "litert.json", "model.tflite", "tokenizer.json"
+BATCH = 16  # texts of similar length at once
 
 
 class LiteModel:
@@ -41,12 +40,9 @@ class LiteModel:
         self.description = read_description(folder)
         wanted = KINDS[self.description["kind"]]
         if type(self) in KINDS.values() and type(self) is not wanted:
-            raise ArgumentError(
-                "folder",
-                f"a model for {type(self).__name__}",
-                f"one for {wanted.__name__}: {folder}",
-                "Use tf_transformer.litert.load.",
-            )
+            expected, got = f"a model for {type(self).__name__}", f"one for {wanted.__name__}"
+            remedy = "Use tf_transformer.litert.load."
+            raise ArgumentError("folder", expected, f"{got}: {folder}", remedy)
         self.tokenizer = Tokenizer.load(Path(folder) / TOKENIZER)
         self.functions = read_functions(Path(folder) / MODEL, threads)
 
@@ -68,13 +64,9 @@ def read_description(folder):
     except (ValueError, AttributeError) as error:
         raise ArgumentError("folder", "a description", error, place=path) from error
     if kind not in tuple(KINDS):  # it may not be hashable
-        raise ArgumentError(
-            "folder",
-            f"a kind among {', '.join(KINDS)}",
-            f"{kind!r}",
-            "A newer version may have written it.",
-            place=path,
-        )
+        expected = f"a kind among {', '.join(KINDS)}"
+        remedy = "A newer version may have written it."
+        raise ArgumentError("folder", expected, f"{kind!r}", remedy, place=path)
     return description
 
 
@@ -101,19 +93,14 @@ def import_interpreter():
 
 
 def padded(rows, pad_id=0, multiple=8):
-    """Pad rows of ids to one array, as long as the longest row, rounded up.
-
-    LiteRT plans its memory again for each new shape, so few lengths are better than many.
-    """
+    """Pad rows of ids to one array, as long as the longest row, rounded up."""
+    # LiteRT plans its memory again for each new shape, so few lengths are better than many.
     longest = max(map(len, rows))
     shape = len(rows), -(-longest // multiple) * multiple
     ids, mask = np.full(shape, pad_id, np.int32), np.zeros(shape, np.int32)
     for n, row in enumerate(rows):
         ids[n, : len(row)], mask[n, : len(row)] = row, 1
     return ids, mask
-
-
-BATCH = 16  # texts of similar length at once
 
 
 class LiteBert(LiteModel):
@@ -142,15 +129,7 @@ class LiteBert(LiteModel):
 
 
 class LiteClassifier(LiteBert):
-    """A text classifier in LiteRT's format; `labels` are the names of its classes.
-
-    Args:
-        folder, threads: see `LiteModel`, also for the errors.
-
-    Example:
-        >>> folder = "my-model"  # from `export.write_litert`
-        >>> LiteClassifier(folder).classify(["Where is it?"])  # doctest: +SKIP
-    """
+    """A text classifier in LiteRT's format, see `LiteModel`; `labels` are its classes."""
 
     @property
     def labels(self):
@@ -158,67 +137,30 @@ class LiteClassifier(LiteBert):
         return tuple(self.description["labels"])
 
     def classify(self, texts):
-        """Classify texts; `export.TextClassifier` explains the answers.
-
-        Args:
-            texts: list of N strings; long ones are truncated.
+        """Classify N texts, at least one; long ones are truncated.
 
         Returns:
             `(labels, answers)`: list of N strings, the labels with the largest answers; float32
-            array (N, C), probabilities or the outputs of a regression.
-
-        Raises:
-            ValueError: If there is no text.
+            array (N, C), probabilities or the outputs of a regression, see `export.TextClassifier`.
         """
         answers = self.run(texts)
         return [self.labels[n] for n in answers.argmax(1)], answers
 
 
 class LiteTextEncoder(LiteBert):
-    """A sentence encoder in LiteRT's format.
-
-    Args:
-        folder, threads: see `LiteModel`, also for the errors.
-
-    Example:
-        >>> folder = "my-model"  # from `export.write_litert`
-        >>> LiteTextEncoder(folder).encode(["Where is it?"])  # doctest: +SKIP
-    """
+    """A sentence encoder in LiteRT's format, see `LiteModel`."""
 
     def encode(self, texts):
-        """Encode texts.
-
-        Args:
-            texts: list of N strings; long ones are truncated.
-
-        Returns:
-            float32 array (N, D).
-
-        Raises:
-            ValueError: If there is no text.
-        """
+        """Encode N texts, at least one; long ones are truncated: float32 array (N, D)."""
         return self.run(texts)
 
 
 class LiteTranslator(LiteModel):
-    """A translator in LiteRT's format, which decodes greedily.
-
-    Args:
-        folder, threads: see `LiteModel`, also for the errors.
-
-    Example:
-        >>> folder = "my-model"  # from `export.write_litert`
-        >>> LiteTranslator(folder).translate(["Where is it?"])  # doctest: +SKIP
-    """
+    """A translator in LiteRT's format, which decodes greedily, see `LiteModel`."""
 
     def translate(self, texts):
-        """Translate texts, one after the other.
-
-        Args:
-            texts: list of N strings; long ones are truncated.
-
-        Returns:
-            list of N strings; "" for a blank text.
+        """Translate texts, one after the other: list of N strings; long ones are truncated, and ""
+        is the translation of a blank text.
         """
         rows = self.rows(texts, self.description["longest_source"] - 1)
         return self.tokenizer.decode([self._decode(ids) if ids else [] for ids in rows])
@@ -254,21 +196,13 @@ KINDS = {
 
 
 def load(folder, threads=1):
-    """Load a model that `export.write_litert` wrote.
-
-    Args:
-        folder, threads: see `LiteModel`.
+    """Load a model that `export.write_litert` wrote, for arguments and errors see `LiteModel`.
 
     Returns:
         `LiteClassifier`, `LiteTextEncoder` or `LiteTranslator`.
 
-    Raises:
-        See `LiteModel`.
-
     Example:
-        >>> load("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
-        nowhere.
+        >>> folder = "my-model"  # from `export.write_litert`
+        >>> labels, answers = load(folder).classify(["Where is it?"])  # doctest: +SKIP
     """
     return KINDS[read_description(folder)["kind"]](folder, threads)

@@ -5,21 +5,21 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import json
 import time
 from typing import Annotated
 
 import fastapi
-import prometheus_client
 import pydantic
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, exposition
 from starlette.exceptions import HTTPException
 
 from tf_transformer import __version__
 from tf_transformer.errors import ArgumentError
-from tf_transformer.export.loading import cores, load_saved_model
-from tf_transformer.export.translation.translate_texts import n_best_translations, translate_texts
+from tf_transformer.export.saving import load_saved_model
+from tf_transformer.export.translation.translate_texts import translate_texts
+from tf_transformer.export.translation.translator import cores
 
 __all__ = ["Batcher", "Limits", "Overloaded", "Task", "create_app"]
 
@@ -32,9 +32,8 @@ class Limits:
         most_batch: int, the maximum number of texts in a batch of the model.
         most_waiting: int, texts that may wait for it; further requests are refused with 503.
         wait: float, seconds that a text waits for others to join its batch.
-        most_texts: int, texts of a request.
+        most_texts, most_bytes: int, texts and bytes of a request.
         most_characters: int, characters of a text.
-        most_bytes: int, bytes of a request.
 
     Raises:
         ValueError: If a number is not positive, or `most_waiting` is below `most_texts`, so that a
@@ -57,21 +56,12 @@ class Limits:
             if not (value > 0 or (name == "wait" and value == 0)):
                 raise ArgumentError(name, "a positive number", value)
         if self.most_waiting < self.most_texts:
-            raise ArgumentError(
-                "most_waiting",
-                f"at least {self.most_texts}, the texts of a request",
-                self.most_waiting,
-            )
+            expected = f"at least {self.most_texts}, the texts of a request"
+            raise ArgumentError("most_waiting", expected, self.most_waiting)
 
 
 class Overloaded(Exception):
-    """Too many texts are waiting; try again later.
-
-    Example:
-        >>> raise Overloaded("256 texts are waiting.")
-        Traceback (most recent call last):
-        tf_transformer.serving.Overloaded: 256 texts are waiting.
-    """
+    """Too many texts are waiting; try again later."""
 
 
 class Batcher:
@@ -107,17 +97,7 @@ class Batcher:
         return len(self._waiting)
 
     async def __call__(self, texts):
-        """Compute the results of some texts.
-
-        Args:
-            texts: list of str.
-
-        Returns:
-            list of the results.
-
-        Raises:
-            Overloaded: If too many texts are waiting.
-        """
+        """Compute a list of results, or raise `Overloaded` if too many texts are waiting."""
         if self.waiting + len(texts) > self._limits.most_waiting:
             raise Overloaded(f"{self.waiting} texts are waiting.")
         if not self._workers:
@@ -189,7 +169,9 @@ class BodyLimit:
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > self.most:
-                await self._refuse(send)
+                error = f"body: expected at most {self.most:,} bytes, got more."
+                refusal = JSONResponse({"error": error}, 413, {"connection": "close"})
+                await refusal(scope, receive, send)
                 return
         given = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
 
@@ -198,14 +180,6 @@ class BodyLimit:
             return await receive() if message is None else message
 
         await self.app(scope, again, send)
-
-    async def _refuse(self, send):
-        error = f"body: expected at most {self.most:,} bytes, got more."
-        content = json.dumps({"error": error}).encode()
-        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-        headers.append((b"content-length", str(len(content)).encode()))
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
 
 
 class Task:
@@ -221,8 +195,8 @@ class Task:
         threads: int, batches to compute at the same time.
 
     Raises:
-        FileNotFoundError: If there is no SavedModel.
-        ValueError: If it is another kind of model, or `beam` is set and it is not a translator.
+        ValueError: If it is another kind of model or no model, or `beam` is set and it is not a
+            translator.
 
     Example:
         >>> from tf_transformer.export import shipped_model
@@ -237,11 +211,8 @@ class Task:
         kinds = {"translate": "translate", "classify": "classify", "encode": "embed"}
         found = [name for method, name in kinds.items() if hasattr(self._model, method)]
         if not found:
-            raise ArgumentError(
-                "model",
-                "an exported translator, classifier or sentence encoder",
-                f"another SavedModel, {folder}",
-            )
+            expected = "an exported translator, classifier or sentence encoder"
+            raise ArgumentError("model", expected, f"another SavedModel, {folder}")
         self.name = found[0]
         if beam and self.name != "translate":
             raise ArgumentError("beam", "a translator", f"a model to {self.name}")
@@ -250,10 +221,7 @@ class Task:
     def __call__(self, texts):
         """Compute the results of some texts."""
         if self.name == "translate":
-            if self._beam:
-                found = [best[0][0] for best in n_best_translations(self._model, texts)]
-            else:
-                found = translate_texts(self._model, texts)
+            found = translate_texts(self._model, texts, beam=self._beam)
             return [{"translation": text} for text in found]
         if self.name == "classify":
             found = self._model.classify(texts)
@@ -265,7 +233,7 @@ class Task:
 
 
 def create_app(task, limits=None):
-    """Create the web application of a model, for any ASGI server.
+    """Create the web application of a model, a `fastapi.FastAPI`, for any ASGI server.
 
     POST /translate, /classify or /embed with `{"texts": [...]}` returns `{"results": [...]}`, one
     for each text. GET /healthz reports whether the server is up, /metrics its counters in the
@@ -277,9 +245,6 @@ def create_app(task, limits=None):
         task: `Task`, or another function of a list of strings with `name` and `threads`.
         limits: None for the defaults, or `Limits`.
 
-    Returns:
-        `fastapi.FastAPI`.
-
     Example:
         >>> from tf_transformer.export import shipped_model
         >>> app = create_app(Task(shipped_model("en-zh")))
@@ -287,15 +252,11 @@ def create_app(task, limits=None):
         ['/healthz', '/metrics', '/translate']
     """
     limits = limits or Limits()
-    registry = prometheus_client.CollectorRegistry()
-    requests = prometheus_client.Counter(
-        "requests", "Answered requests by status", ["status"], registry=registry
-    )
-    seconds = prometheus_client.Histogram(
-        "request_seconds", "Time from the request to its answer", registry=registry
-    )
+    registry = CollectorRegistry()
+    requests = Counter("requests", "Answered requests by status", ["status"], registry=registry)
+    seconds = Histogram("request_seconds", "Time from the request to its answer", registry=registry)
+    waiting = Gauge("waiting_texts", "Waiting texts", registry=registry)
     batcher = None
-    waiting = prometheus_client.Gauge("waiting_texts", "Waiting texts", registry=registry)
     waiting.set_function(lambda: batcher.waiting if batcher else 0)
 
     @contextlib.asynccontextmanager
@@ -305,9 +266,8 @@ def create_app(task, limits=None):
         yield
         await batcher.close()
 
-    app = fastapi.FastAPI(
-        title=f"tf_transformer: {task.name}", version=__version__, lifespan=lifespan
-    )
+    title = f"tf_transformer: {task.name}"
+    app = fastapi.FastAPI(title=title, version=__version__, lifespan=lifespan)
     text = Annotated[str, pydantic.Field(max_length=limits.most_characters)]
     texts = Annotated[list[text], pydantic.Field(min_length=1, max_length=limits.most_texts)]
     body = pydantic.create_model("Texts", texts=(texts, ...))
@@ -330,8 +290,8 @@ def create_app(task, limits=None):
 
     @app.get("/metrics")
     async def metrics():
-        content = prometheus_client.generate_latest(registry)
-        return Response(content, media_type=prometheus_client.CONTENT_TYPE_LATEST)
+        content = exposition.generate_latest(registry)
+        return Response(content, media_type=exposition.CONTENT_TYPE_LATEST)
 
     @app.exception_handler(HTTPException)
     async def refused(request, error):

@@ -29,8 +29,8 @@ def main(parser, arguments):
     from tf_transformer.compression import prune_gradually
     from tf_transformer.data import PairSource
     from tf_transformer.export import load_transformer, save_translator, shipped_model
-    from tf_transformer.export.translation.id_translator import calibration_batches
-    from tf_transformer.export.translation.translator import read_description
+    from tf_transformer.export.saving import calibration_batches
+    from tf_transformer.export.translation.folder import read_description
     from tf_transformer.training import Preset, TrainingRun
 
     included = shipped_model("en-zh")

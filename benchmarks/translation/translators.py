@@ -22,7 +22,7 @@ def main(parser, arguments):
     from tf_transformer.data import group_references, load_corpus, split_pairs
     from tf_transformer.export import load_translator, translate_texts
     from tf_transformer.export.chain import relative, seconds_of
-    from tf_transformer.export.translation.translator import read_description
+    from tf_transformer.export.translation.folder import read_description
     from tf_transformer.training import score_translations
 
     models = {folder: load_translator(folder) for folder in options.folders}

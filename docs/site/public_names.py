@@ -40,7 +40,9 @@ def public_names(module):
     if module == "tf_transformer":
         homes = _value(module, "_HOMES")
         return {
-            name: _definition(f"{module}.{home}", name) for home in homes for name in homes[home]
+            name: _definition(f"{module}.{home}", name)
+            for home, names in homes.items()
+            for name in names.split()
         }
     names = _value(module, "_EXPORTS") or _value(module, "__all__") or ()
     return {name: _definition(module, name) for name in sorted(names)}

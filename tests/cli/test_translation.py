@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from command_line import ENVIRONMENT, command, command_here
 
-from tf_transformer.export.translation import translator
+from tf_transformer.export.translation import folder as exported
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_graphs_are_optimized_for_files_only(run, tmp_path, monkeypatch):
         chosen.append(not options["disable_meta_optimizer"])
         raise ValueError("seen")
 
-    monkeypatch.setattr(translator, "load_translator", seen)
+    monkeypatch.setattr(exported, "load_translator", seen)
     file = tmp_path / "lines.txt"
     file.write_text("Tom\n", encoding="utf-8")
     command_here("translate", "--model", folder, "Tom")

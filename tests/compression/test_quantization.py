@@ -11,7 +11,7 @@ from tf_transformer import BPETokenizer, GraphBPE, Transformer
 from tf_transformer.bert import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from tf_transformer.compression import prune_heads, quantized
 from tf_transformer.export import TextClassifier, Translator
-from tf_transformer.export.translation.id_translator import IdTranslator
+from tf_transformer.export.translation.translator import IdTranslator
 from tf_transformer.layers import Architecture
 from tf_transformer.layers.feed_forwards import FlatDense, GatedFeedForward
 from tf_transformer.layers.positions import RotaryPositions

@@ -6,8 +6,7 @@ from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
 from tf_transformer import count_compilations, warm_up_in_background
 from tf_transformer.export.compile_for import BucketedFunction
-from tf_transformer.export.loading import load_saved_model
-from tf_transformer.export.saving import save_module
+from tf_transformer.export.saving import load_saved_model, save_module
 
 _IDS = tf.TensorSpec((None, None), tf.int32)
 

@@ -12,7 +12,7 @@ from serving_contract import check_serving_contract
 from tiny_bert import CONFIG, randomised, tiny_folder
 
 from tf_transformer import EarlyExitClassifier, bert, count_compilations
-from tf_transformer.export.loading import load_saved_model
+from tf_transformer.export.saving import load_saved_model
 
 TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "bad", "a bad plot", "was"]
 LABELS = ("坏", "good", "so-so")

@@ -9,7 +9,7 @@ from tiny_bert import CONFIG, randomised, tiny_folder
 
 from tf_transformer import EarlyExitClassifier, TextClassifier, TextEncoder, bert
 from tf_transformer.export import StoredWeights
-from tf_transformer.export.loading import load_saved_model
+from tf_transformer.export.saving import load_saved_model
 
 TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "bad"]
 # A wide one, so that the weights are most of the file.

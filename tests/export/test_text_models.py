@@ -24,8 +24,7 @@ from tf_transformer import (
     with_vocab_size,
 )
 from tf_transformer.export import write_litert
-from tf_transformer.export.loading import load_saved_model
-from tf_transformer.export.saving import REQUESTS
+from tf_transformer.export.saving import REQUESTS, load_saved_model
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.serving import Task
 

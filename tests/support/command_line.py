@@ -28,14 +28,14 @@ def command_here(*arguments, stdin=b""):
     kind of command uses `command`. A translator that several commands use is loaded once.
     """
     from tf_transformer.cli import main
-    from tf_transformer.export.translation import translator
+    from tf_transformer.export.translation import folder as exported
 
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
         for file, content in zip(files, (stdin, b"", b""), strict=True):
             file.write_bytes(content)
         # `gc.freeze` suits a process that ends soon; here it would keep every test's garbage.
-        once = mock.patch.object(translator, "load_saved_model", _load_once)
+        once = mock.patch.object(exported, "load_saved_model", _load_once)
         variables = mock.patch.dict(os.environ)  # what a command sets for its process
         with _streams(*files), mock.patch.object(gc, "freeze"), once, variables:
             try:
@@ -62,7 +62,7 @@ def _load_once(path):
 
 @functools.lru_cache(maxsize=4)
 def _load(path, state):
-    from tf_transformer.export.loading import load_saved_model
+    from tf_transformer.export.saving import load_saved_model
 
     return load_saved_model(path)
 

@@ -37,9 +37,9 @@ from tf_transformer.data import (
 )
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export import VectorIndex, write_index
-from tf_transformer.export.loading import load_saved_model
+from tf_transformer.export.saving import load_saved_model
 from tf_transformer.export.text_models import read_text_settings
-from tf_transformer.export.translation.translator import read_description
+from tf_transformer.export.translation.folder import read_description
 from tf_transformer.layers import Architecture
 from tf_transformer.litert import read_description as read_lite_description
 from tf_transformer.models.bert.checkpoints.config_files import read_architecture, read_config

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tf_transformer import count_compilations
 from tf_transformer.data import PairSource, load_corpus
-from tf_transformer.export.translation.translator import load_translator, shipped_model
+from tf_transformer.export.translation.folder import load_translator, shipped_model
 from tf_transformer.training import PRESETS, TrainingRun
 
 

@@ -73,7 +73,7 @@ def add_model_argument(parser):
 
 def model_path(folder):
     """Return the folder of an exported model, possibly in a run, or of the included one."""
-    from tf_transformer.export.translation.translator import shipped_model
+    from tf_transformer.export.translation.folder import shipped_model
 
     path = Path(folder) if folder else shipped_model("en-zh")
     inside = path / "saved_model"  # a run's folder is also accepted

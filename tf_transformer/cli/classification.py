@@ -232,7 +232,7 @@ def _classifier(folder):
     import_tensorflow()
     import tensorflow as tf
 
-    from tf_transformer.export.loading import load_saved_model
+    from tf_transformer.export.saving import load_saved_model
 
     model = load_saved_model(folder)
 

@@ -60,7 +60,7 @@ def _info(options):
             return
         folder = options.name
     import_tensorflow()
-    from tf_transformer.export.translation import translator as saved
+    from tf_transformer.export.translation import folder as saved
 
     path = model_path(folder)
     print(f"{path}\n{json.dumps(saved.read_description(path), indent=2, ensure_ascii=False)}")
@@ -144,7 +144,7 @@ def add_export(commands):
 def _export(options):
     import_tensorflow()
     from tf_transformer.data.files import check_replaceable
-    from tf_transformer.export.translation.translator import DESCRIPTION
+    from tf_transformer.export.translation.folder import DESCRIPTION
     from tf_transformer.training import TrainingRun
 
     exported = [folder for folder in options.folder if (Path(folder) / DESCRIPTION).is_file()]
@@ -173,9 +173,8 @@ def _export_again(folder, path, weights_dtype, decoding):
     """Write an exported model with other settings; keep its scores if they still hold."""
     from tf_transformer.data import PairSource
     from tf_transformer.export import Translator, load_transformer, save_translator
-    from tf_transformer.export.saving import stored
-    from tf_transformer.export.translation.id_translator import calibration_batches
-    from tf_transformer.export.translation.translator import read_attention, read_description
+    from tf_transformer.export.saving import calibration_batches, stored
+    from tf_transformer.export.translation.folder import read_attention, read_description
 
     description = read_description(folder)
     before = description.get("decoding", {})
@@ -201,8 +200,7 @@ def _export_again(folder, path, weights_dtype, decoding):
 def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     """Export the translator of a training run, or the ensemble of several, with its scores."""
     from tf_transformer.export import Translator, save_translator
-    from tf_transformer.export.saving import stored
-    from tf_transformer.export.translation.id_translator import calibration_batches
+    from tf_transformer.export.saving import calibration_batches, stored
     from tf_transformer.generation import Ensemble
     from tf_transformer.tokenizers import GraphTokenizer
     from tf_transformer.visualize import attention_svg, translation_attention

@@ -163,7 +163,7 @@ def _encoder(options):
     import tensorflow as tf
 
     if (folder / "saved_model.pb").is_file():
-        from tf_transformer.export.loading import load_saved_model
+        from tf_transformer.export.saving import load_saved_model
 
         loaded = load_saved_model(folder)
         if not hasattr(loaded, "encode") or options.pooling or options.pooler_activation:

@@ -36,7 +36,7 @@ def _evaluate(options):
 
     require("sacrebleu", "train")
     import_tensorflow()
-    from tf_transformer.export.translation import translator as saved
+    from tf_transformer.export.translation import folder as saved
 
     path = model_path(options.model)
     trained_on = PairSource(**saved.read_description(path)["source"])
@@ -109,7 +109,7 @@ def _translate(options):
         return
     import_tensorflow(optimize_graphs=file is not None, share_operations=False)
     from tf_transformer.export import Sampling
-    from tf_transformer.export.translation import translator as saved
+    from tf_transformer.export.translation import folder as saved
 
     how = {"beam": options.beam, "sample": None if sampling is None else Sampling(**sampling)}
     path = model_path(options.model)

@@ -2,22 +2,21 @@
 
 from tf_transformer.export.chain import compress
 from tf_transformer.export.compile_for import compile_for, warm_up_in_background
-from tf_transformer.export.saving import StoredWeights, freeze
-from tf_transformer.export.stablehlo import stablehlo
+from tf_transformer.export.saving import StoredWeights, freeze, stablehlo
 from tf_transformer.export.text_models import EarlyExitClassifier, TextClassifier, TextEncoder
-from tf_transformer.export.translation.id_translator import IdTranslator, Sampling
-from tf_transformer.export.translation.translate_texts import (
-    n_best_translations,
-    translate_file,
-    translate_texts,
-)
-from tf_transformer.export.translation.translator import (
-    Translator,
+from tf_transformer.export.translation.folder import (
     load_transformer,
     load_translator,
     save_translator,
     shipped_model,
 )
+from tf_transformer.export.translation.translate_texts import (
+    Sampling,
+    n_best_translations,
+    translate_file,
+    translate_texts,
+)
+from tf_transformer.export.translation.translator import IdTranslator, Translator
 from tf_transformer.export.vector_index import (
     VectorIndex,
     embed_lines,

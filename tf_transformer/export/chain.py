@@ -18,16 +18,11 @@ from tf_transformer.data import group_references, pairs_without
 from tf_transformer.data.files import replacing
 from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelled_tsv
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError, MissingPackage
-from tf_transformer.export.loading import load_saved_model
-from tf_transformer.export.saving import stored
+from tf_transformer.export.saving import calibration_batches, load_saved_model, stored
 from tf_transformer.export.text_models import TextClassifier
-from tf_transformer.export.translation.id_translator import calibration_batches
+from tf_transformer.export.translation.folder import load_transformer, save_translator
 from tf_transformer.export.translation.translate_texts import translate_texts
-from tf_transformer.export.translation.translator import (
-    Translator,
-    load_transformer,
-    save_translator,
-)
+from tf_transformer.export.translation.translator import Translator
 from tf_transformer.export.write_litert import litert_functions, write_litert
 from tf_transformer.models.bert import BertForSequenceClassification, read_tokenizer
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file

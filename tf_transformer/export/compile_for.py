@@ -30,21 +30,14 @@ def bucket_lengths(longest):
 
 
 class BucketedFunction(tf.Module):
-    """A function of ids that XLA compiles for some batch sizes and lengths, its buckets.
+    """A function of ids that XLA compiles for some batch sizes and lengths, its buckets."""
 
-    If the program of a batch's bucket is ready, the batch is padded with zeros and the result is
-    cut to the batch's rows. All other batches use the plain function.
-
-    Args:
-        compiled: function that calls XLA, `(nest of integer tensors (B, T), *settings) -> nest of
-            tensors (B, ...)`.
-        plain: the same function for batches of any size; other axes of the result may differ.
-        specs: nest of `tf.TensorSpec((None, None))`, the inputs.
-        rows, lengths: ascending ints, the B and T of the buckets.
-        at_once: bool. True compiles each bucket at its first batch, and also pads batches for the
-            plain function, B to a power of two.
-        settings: tuple of `tf.TensorSpec(())`, further arguments.
-    """
+    # If the program of a batch's bucket is ready, the batch is padded with zeros and the result is
+    # cut to the batch's rows. All other batches use the plain function. `compiled` calls XLA, nest
+    # of integer tensors (B, T) as in `specs` and scalars as in `settings` -> nest (B, ...); `plain`
+    # is the same function for batches of any size, other axes of its result may differ. `at_once`
+    # compiles each bucket at its first batch, and also pads batches for the plain function, B to a
+    # power of two.
 
     def __init__(self, compiled, plain, specs, rows, lengths, at_once=False, settings=()):
         super().__init__(name="bucketed_function")
@@ -76,24 +69,15 @@ class BucketedFunction(tf.Module):
         )
 
     def warm_up(self, rows, length):
-        """Compile the program for the bucket of a batch.
-
-        Args:
-            rows: scalar int32 tensor, B, from 1 to the largest bucket.
-            length: scalar int32 tensor, T, from 1 to the largest bucket.
-
-        Returns:
-            scalar int32 tensor, the number of ready programs.
-
-        Raises:
-            tf.errors.InvalidArgumentError: If a size is out of range.
+        """Compile the program for the bucket of a batch (B, T), scalar int32 tensors from 1 to the
+        largest bucket; return the number of ready programs, scalar int32.
         """
         shape, most = tf.stack([rows, length]), [self._rows[-1], self._lengths[-1]]
         tf.debugging.Assert(
             tf.reduce_all((shape >= 1) & (shape <= most)),
             [f"rows, length: expected at least 1, at most {most[0]} and {most[1]}, got", shape],
         )
-        settings = [tf.ones((), spec.dtype) for spec in self._settings]
+        settings = _ones(self._settings, ())
         outputs = self._compiled(self.pad(_ones(self._specs, shape)), *settings)
         # Uses the results, since TensorFlow would prune a call without side effects.
         size = tf.size(tf.nest.flatten(outputs)[0], tf.int64)
@@ -111,7 +95,8 @@ class BucketedFunction(tf.Module):
         rows, length = _shape(inputs)
         bucket = self._bucket(rows, length)
         most = tf.gather(self._rows, bucket[0]), tf.gather(self._lengths, bucket[1])
-        beyond = _power_of_two(rows), length
+        powers = 2 ** tf.range(31)
+        beyond = tf.reduce_min(tf.where(powers >= rows, powers, tf.int32.max)), length
         added = [
             [0, tf.where(size > most_size, other, most_size) - size]
             for size, most_size, other in zip((rows, length), most, beyond, strict=True)
@@ -133,12 +118,6 @@ def _shape(inputs):
 
 def _ones(specs, shape):
     return tf.nest.map_structure(lambda spec: tf.ones(shape, spec.dtype), specs)
-
-
-def _power_of_two(number):
-    """Return the smallest power of two that is at least `number`."""
-    powers = 2 ** tf.range(31)
-    return tf.reduce_min(tf.where(powers >= number, powers, tf.int32.max))
 
 
 def warm_up_signature(warm_up):
@@ -176,13 +155,11 @@ def warm_up_in_background(warm_up, sizes):
     When the main thread ends, this thread ends after its current call.
 
     Args:
-        warm_up: the `warm_up` of a model; or another function, for example one that XLA compiles
-            for each new shape.
-        sizes: iterable of tuples, the arguments of each call: `(rows, length)`. An error of a call
-            is logged and ends the thread.
+        warm_up: the `warm_up` of a model, or another function to call.
+        sizes: iterable of tuples, the arguments of each call: `(rows, length)`.
 
     Returns:
-        The running `threading.Thread`; `join` waits for it.
+        The running `threading.Thread`; `join` waits for it. An error is logged and ends it.
 
     Example:
         >>> double = tf.function(lambda x: x + x, jit_compile=True)
@@ -237,11 +214,8 @@ class CompiledFunction:
         try:
             tf.nest.assert_same_structure(self._specs, inputs)
         except (TypeError, ValueError):
-            raise ArgumentError(
-                "inputs",
-                f"tensors or arrays in the structure of specs, {self._specs}",
-                f"{inputs!r}",
-            ) from None
+            expected = f"tensors or arrays in the structure of specs, {self._specs}"
+            raise ArgumentError("inputs", expected, f"{inputs!r}") from None
         inputs = tf.nest.map_structure(
             lambda spec, x: tf.convert_to_tensor(x, spec.dtype), self._specs, inputs
         )
@@ -252,10 +226,8 @@ class CompiledFunction:
         if not self._has_logged and any(np.greater(shape, self._largest)):
             self._has_logged = True
             _log.warning(
-                "compile_for: a batch of shape %s exceeds the largest bucket, (%d, %d); it runs as "
-                "a plain graph.",
-                shape,
-                *self._largest,
+                f"compile_for: a batch of shape {shape} exceeds the largest bucket, "
+                f"{self._largest}; it runs as a plain graph."
             )
         return self._run(inputs)
 
@@ -303,9 +275,8 @@ def _check_padding(function, cut, specs, rows, length):
 def compile_for(function, specs, rows, lengths, background=False):
     """Compile a function with XLA for a few shapes, and pad every call to one of them.
 
-    XLA takes seconds to compile a program for each shape, so a server must avoid new shapes. Here a
-    batch is padded with zeros to the next number of rows and the next length, and the result is cut
-    to its size. Small batches gain most: MiniLM takes 0.5 of the plain graph's time for one
+    A batch is padded with zeros to the next number of rows and the next length, and the result is
+    cut to its size. Small batches gain most: MiniLM takes 0.5 of the plain graph's time for one
     sentence of 16 tokens, 0.8 for 8 of 32, 1.05 for 32 of 64 (benchmarks/bert/NOTES.md). A batch
     larger than the largest bucket runs as a plain graph, and the first one is logged.
 
@@ -314,8 +285,7 @@ def compile_for(function, specs, rows, lengths, background=False):
             other axes are T or fixed; for example `lambda x: model(x, training=False)`. An input
             of 0 must mean padding.
         specs: nest of `tf.TensorSpec((None, None), dtype)`, the inputs.
-        rows: ascending ints, the batch sizes.
-        lengths: ascending ints, the lengths.
+        rows, lengths: ascending ints, the batch sizes and the lengths.
         background: bool. False returns when all len(rows) x len(lengths) programs are compiled.
             True returns at once and uses the plain graph until the program for a batch is ready.
 
@@ -326,23 +296,13 @@ def compile_for(function, specs, rows, lengths, background=False):
     Raises:
         ValueError: If `rows` or `lengths` is empty or not ascending, a spec is not (None, None), or
             padding changes the results, as without a mask.
-        tf.errors.InvalidArgumentError: If XLA cannot compile the function; logged instead in the
-            background.
+        tf.errors.InvalidArgumentError: If XLA cannot compile it; only logged in the background.
 
     Example:
-        >>> from tf_transformer.models.bert import BertConfig, SentenceEncoder
-        >>> model = SentenceEncoder(BertConfig(11, 8, 1, 2, 16))
         >>> spec = tf.TensorSpec((None, None), tf.int32)
-        >>> encode = compile_for(
-        ...     lambda x: model(x, training=False),
-        ...     {"input_ids": spec, "attention_mask": spec},
-        ...     rows=[1],
-        ...     lengths=[4, 8],
-        ... )
-        >>> ids = tf.constant([[2, 7, 3]])
-        >>> vectors = encode({"input_ids": ids, "attention_mask": tf.ones_like(ids)})
-        >>> vectors.shape.as_list(), encode.programs
-        ([1, 8], 2)
+        >>> doubled = compile_for(lambda ids: 2 * ids, spec, rows=[1], lengths=[4, 8])
+        >>> doubled(tf.constant([[2, 7, 3]])).shape.as_list(), doubled.programs
+        ([1, 3], 2)
     """
     rows, lengths = _ascending("rows", rows), _ascending("lengths", lengths)
     for spec in tf.nest.flatten(specs):

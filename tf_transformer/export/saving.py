@@ -1,20 +1,23 @@
-"""Writing SavedModels, also with frozen or 16-bit weights, and their model cards."""
+"""Writing and loading SavedModels, also with 16-bit weights; frozen functions and StableHLO."""
 
-import json
+import re
 import uuid
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 
 from tf_transformer.compression.quantization import quantized
+from tf_transformer.data import BucketedBatches
 from tf_transformer.data.files import replacing
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.compile_for import as_new
 from tf_transformer.generation.ensemble import Ensemble
+from tf_transformer.models.bert.checkpoints.files import read_bundle_index
 
 # TensorFlow Serving looks for this file in the folder of a SavedModel.
 REQUESTS = Path("assets.extra", "tf_serving_warmup_requests")
@@ -59,11 +62,8 @@ def _field(number, content):
 
 
 def _forget_custom_gradients(file):
-    """Remove the names of custom gradients, which each load would report as missing.
-
-    If they were saved, they would be a third of the functions that loading rebuilds; inference does
-    not need them.
-    """
+    """Remove the names of custom gradients, which each load would report as missing."""
+    # If they were saved, they would be a third of the functions that loading rebuilds.
     saved = SavedModel.FromString(file.read_bytes())
     for function in saved.meta_graphs[0].graph_def.library.function:
         for node in function.node_def:
@@ -71,14 +71,34 @@ def _forget_custom_gradients(file):
     file.write_bytes(saved.SerializeToString(deterministic=True))
 
 
+# What TensorFlow raises for a damaged SavedModel; AssertionError if its file lacks a variable.
+_DAMAGES = AssertionError, AttributeError, LookupError, OSError, ValueError, tf.errors.OpError
+
+
+def load_saved_model(path):
+    """Load a SavedModel that this package wrote."""
+    variables = Path(path) / "variables" / "variables"
+    try:
+        if (variables.parent / "variables.index").is_file():
+            read_bundle_index(variables)  # TensorFlow ends the process if it is damaged
+        return tf.saved_model.load(str(path))
+    except _DAMAGES as error:
+        raise ArgumentError(
+            "path",
+            "an intact SavedModel",
+            f"a damaged one ({(str(error) or repr(error)).splitlines()[0]})",
+            "Export it again.",
+            place=path,
+        ) from error
+
+
 def freeze(function, *specs):
     """Trace a function as a plain graph, with the values of its variables as constants.
 
     oneDNN packs a constant matrix once, but a variable in each call. Freezing pays off for bfloat16
-    on a processor with AMX, where packing takes about as long as multiplying: BERT-base's encoder
-    takes 0.7 of the time for 8 texts of 128 tokens, half for one of 16
-    (benchmarks/models/NOTES.md). The constants and the packed matrices take memory of their own,
-    and later changes of the variables have no effect.
+    on a processor with AMX: BERT-base's encoder takes 0.7 of the time for 8 texts of 128 tokens,
+    half for one of 16 (benchmarks/models/NOTES.md). The constants and the packed matrices take
+    memory of their own, and later changes of the variables have no effect.
 
     Args:
         function: maps tensors to a nest of tensors, for example a layer or a loaded signature.
@@ -120,94 +140,51 @@ def freeze(function, *specs):
     return call
 
 
-_LICENSES = {
-    "embedded": (
-        "Trained on sentence pairs of [Tatoeba](https://tatoeba.org), collected by "
-        "manythings.org/anki, CC-BY 2.0 France; the authors of every sentence are named in "
-        "`tf_transformer/data/corpora/`. The weights are under Apache-2.0."
-    ),
-    "own": "Trained on the user's own files; their license applies.",
-}
+def stablehlo(function, *specs):
+    """Compile a function for XLA and return it as StableHLO text, without running it.
 
+    The text is lowered for a GPU, whether or not there is one, but names no device: it also runs on
+    a TPU or anything else that reads StableHLO (`python -m benchmarks accelerator`).
 
-def model_card(description):
-    """Return the model card, Markdown, of an exported translator from its description.
+    Args:
+        function: a callable from tensors to tensors.
+        *specs: `tf.TensorSpec`, one for each argument; ValueError unless its shape is fully known.
 
-    The optional `credit` is a sentence about further data, and the optional `phrases` a list of
-    dicts with `text`, `translation`, `accepted` (bool, whether a speaker would accept it) and
-    `remark`. For the rest see `save_translator`.
+    Returns:
+        str, one module whose `main` takes the arguments in order, without source locations.
+
+    Example:
+        >>> text = stablehlo(lambda x: x + x, tf.TensorSpec((2, 3)))
+        >>> "stablehlo.add" in text and "tensor<2x3xf32>" in text
+        True
     """
-    source = {key: value for key, value in description["source"].items() if value}
-    preset = {k: v for k, v in description["preset"].items() if k != "architecture"}
-    preset = ", ".join(f"{key} {value}" for key, value in preset.items())
-    parts = description["preset"].get("architecture")
-    parts = f"`{json.dumps(parts)}`" if parts else "the paper's"
-    pairs = ", ".join(f"{key} {value:,}" for key, value in description["pairs"].items())
-    license = _LICENSES["embedded" if "corpus" in source else "own"]
-    license = f"{license} {description.get('credit', '')}".strip()
-    scores = description["scores"]
-    # A bar would end the table cell.
-    bleu, chrf = (scores[f"{name}_signature"].replace("|", r"\|") for name in ("bleu", "chrf"))
-    return f"""# {description["name"]}
-
-A Transformer translator as a TensorFlow SavedModel: strings in, strings out. It needs
-only TensorFlow.
-
-```python
-import tensorflow as tf
-
-model = tf.saved_model.load("{description["name"]}")
-model.translate(tf.constant(["..."]))
-```
-
-| | |
-|---|---|
-| data | {", ".join(f"{key} {value}" for key, value in source.items())} |
-| sentence pairs | {pairs} |
-| license | {license} |
-| weights | {description["weights"]:,} ({description.get("weights_dtype", "float32")}) |
-| sizes | {preset} |
-| architecture | {parts} |
-| BLEU on the whole test split | {scores["bleu"]} ({bleu}) |
-| chrF | {scores["chrf"]} ({chrf}) |
-| test sentences | {scores["sentences"]:,} |
-| made by | tf_transformer {description["version"]}, `{description["command"]}` |
-
-Signatures: `translate` and `serving_default` (`text` string -> `translation` string),
-greedy decoding; `translate_beam` (`text` -> `translations`, `scores`); `translate_sample`
-(`text`, `seed`, `temperature`, `top_k`, `top_p` -> `translation`); `encode` (`text` ->
-`ids`, `vectors`); `warm_up` and `warm_up_beam` (`rows`, `length` -> `programs`), which
-compile small batches of these sizes with XLA. A source longer than the model's position
-table is truncated; unknown characters are read byte by byte.
-
-It was trained on the sentences above; expect poor translations of other kinds of text, and do not
-rely on it where mistakes are costly.
-{_judged(description.get("phrases", []))}"""
+    for i, spec in enumerate(specs):
+        if not spec.shape.is_fully_defined():
+            raise ArgumentError(
+                f"specs[{i}]", "a fully known shape, since XLA compiles for one shape", spec.shape
+            )
+    # Default arguments would count as inputs without a shape.
+    compiled = tf.function(lambda *args: function(*args), jit_compile=True, autograph=False)
+    text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo", platform_name="GPU")
+    text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r' loc\((?:"[^"]*"|\([^()]*\)|[^()"])*\)', "", text)
+    return re.sub(_BOOLEANS, _as_bytes, text)
 
 
-def _judged(phrases):
-    """Return a section with phrases and a reader's judgment of their translations."""
-    if not phrases:
-        return ""
-    rows = "\n".join(
-        f"| {one['text']} | {one['translation']} | {'yes' if one['accepted'] else 'no'} "
-        f"| {one['remark']} |"
-        for one in phrases
+_BOOLEANS = r'(%\w+) = stablehlo\.constant dense<"0x(\w+)"> : tensor<([\dx]+)xi1>'
+
+
+def _as_bytes(match):
+    """Write a constant mask with one byte per element: readers disagree about packed booleans."""
+    name, packed, shape = match.groups()
+    size = np.prod([int(n) for n in shape.split("x")])
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(packed), np.uint8), bitorder="little")[:size]
+    return (
+        f'{name}_i8 = stablehlo.constant dense<"0x{bits.tobytes().hex()}"> : tensor<{shape}xi8>\n'
+        f"    {name} = stablehlo.convert {name}_i8 : (tensor<{shape}xi8>) -> tensor<{shape}xi1>"
     )
-    accepted = sum(one["accepted"] for one in phrases)
-    return f"""
-## Everyday phrases
-
-These phrases were chosen before training, translated with greedy decoding, and judged by
-a reader. A speaker would accept {accepted} of {len(phrases)} translations.
-
-| text | translation | acceptable | remark |
-|---|---|---|---|
-{rows}
-"""
 
 
-DTYPES = ("float16", "bfloat16")
 # The attributes of a model that exporters use.
 _WITHOUT_WEIGHTS = ("config", "get_config", "reorder", "resize")
 _WITH_WEIGHTS = ("encoder", "start", "step", "exit_early")
@@ -233,24 +210,20 @@ class StoredWeights:
         >>> from tf_transformer import Transformer
         >>> model = Transformer(1, 8, 2, 16, 11, 11, pe_input=16, pe_target=16)
         >>> model.build()
-        >>> stored = StoredWeights(model, "float16")
-        >>> stored.weights[0].dtype
+        >>> StoredWeights(model, "float16").weights[0].dtype
         'float16'
     """
 
     def __init__(self, model, dtype):
-        if dtype not in DTYPES:
-            raise ArgumentError("dtype", f"one of {', '.join(DTYPES)}", f"{dtype!r}")
+        check_choice("dtype", dtype, ("float16", "bfloat16"))
         self.resources = [_InFloat32(weight, dtype) for weight in model.weights]
         self.weights = [resource.stored for resource in self.resources]
         by_id = {id(weight): x for weight, x in zip(model.weights, self.resources, strict=True)}
         self._call = _reading(model, by_id)
-        for name in _WITHOUT_WEIGHTS:
-            if hasattr(model, name):
-                setattr(self, name, getattr(model, name))
-        for name in _WITH_WEIGHTS:  # an ensemble has no `encoder`
-            if hasattr(model, name):
-                setattr(self, name, _reading(getattr(model, name), by_id))
+        for name in (*_WITHOUT_WEIGHTS, *_WITH_WEIGHTS):
+            if hasattr(model, name):  # an ensemble has no `encoder`
+                value = getattr(model, name)
+                setattr(self, name, _reading(value, by_id) if name in _WITH_WEIGHTS else value)
 
     def __call__(self, *arguments, **options):
         return self._call(*arguments, **options)
@@ -265,6 +238,16 @@ def stored(model, dtype, batches=None):
     if isinstance(model, Ensemble):
         return Ensemble([quantized(one, batches) for one in model.models])
     return quantized(model, batches)
+
+
+def calibration_batches(tokenizer, pairs, most=512):
+    """Return batches of training pairs that set the ranges of int8 activations."""
+    sides = zip(*pairs[:most], strict=True)
+    sides = [tokenizer.encode_strings(list(side)).to_list() for side in sides]
+    longest = max(len(row) for side in sides for row in side) + 1
+    ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+    lengths = (*range(8, longest, 8), longest)
+    return list(BucketedBatches(*sides, lengths=lengths, tokens_per_batch=1024, **ends).epoch(0))
 
 
 class _InFloat32(tf.saved_model.experimental.TrackableResource):

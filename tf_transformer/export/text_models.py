@@ -26,59 +26,27 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 )
 from tf_transformer.models.bert.exits import check_thresholds
 from tf_transformer.models.bert.heads import answers_of
-from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
+from tf_transformer.models.bert.text_inputs import INPUTS, read_tokenizer, text_inputs
 from tf_transformer.models.sizes import check_vocabulary
 
 TEXTS = tf.TensorSpec((None,), tf.string, name="text")
-_NAMES = ("input_ids", "token_type_ids", "attention_mask")
-_INPUTS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in _NAMES}
+INPUT_SPECS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in INPUTS}
 
 
 class TextModel(tf.Module):
-    """A model of `tf_transformer.bert` with its tokenizer, built from core TensorFlow operations.
+    """Base class of the SavedModels of BERT; subclasses add functions and their `signatures`."""
 
-    After `save`, it loads in a process that has only TensorFlow. Texts longer than the model's
-    position table are truncated. `warm_up(rows, length)` compiles it for small batches, see
-    `BucketedFunction.warm_up`. Subclasses add functions, and a method `signatures` that returns the
-    signatures of the SavedModel.
-
-    Args:
-        model: a built model, or `StoredWeights` of one.
-        tokenizer: its `GraphTokenizer`.
-        max_length: int, maximum number of tokens; None for all positions of the model.
-        jit_compile: bool. False uses XLA only for small batches that `warm_up` compiled. True
-            compiles the model for each bucket at its first batch: B is padded to a power of two, T
-            to 8, 16, 32 and so on. That takes seconds; then a single text takes 0.65 of the time
-            with `unpad=False`, and 0.75 of that with `unpad=True` (benchmarks/bert/NOTES.md).
-        function: None for `model(inputs, training=False)`; or function `(inputs, *settings) ->
-            outputs` that uses the model's weights.
-        settings: tuple of `tf.TensorSpec(())`, further arguments of `function` and `compute`.
-
-    Raises:
-        ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
-            position table.
-    """
-
+    # `function` replaces the model's call; it takes `settings` as further arguments.
     def __init__(
-        self,
-        model,
-        tokenizer,
-        max_length=None,
-        jit_compile=False,
-        *,
-        function=None,
-        settings=(),
+        self, model, tokenizer, max_length=None, jit_compile=False, *, function=None, settings=()
     ):
         super().__init__(name=type(self).__name__.lower())
         config = model.config
         check_vocabulary(model, tokenizer)
         self._max_length = max_length or config.max_position_embeddings
         if self._max_length > config.max_position_embeddings:
-            raise ArgumentError(
-                "max_length",
-                f"at most {config.max_position_embeddings} (max_position_embeddings)",
-                max_length,
-            )
+            expected = f"at most {config.max_position_embeddings} (max_position_embeddings)"
+            raise ArgumentError("max_length", expected, max_length)
         self.tokenizer = tokenizer
         # Keep the variables and the bound call, not the model: the weights of a Keras model tracked
         # here would be saved twice.
@@ -86,15 +54,9 @@ class TextModel(tf.Module):
         self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         call = function or functools.partial(model.__call__, training=False)
         by_xla = tf.function(call, jit_compile=True, autograph=False)
-        self._call = BucketedFunction(
-            by_xla,
-            by_xla if jit_compile else call,
-            _INPUTS,
-            SMALL_ROWS,
-            bucket_lengths(self._max_length),
-            at_once=jit_compile,
-            settings=settings,
-        )
+        plain = by_xla if jit_compile else call
+        buckets = SMALL_ROWS, bucket_lengths(self._max_length)
+        self._call = BucketedFunction(by_xla, plain, INPUT_SPECS, *buckets, jit_compile, settings)
         self.warm_up = self._call.warm_up
 
     def compute(self, text, *settings):
@@ -102,14 +64,8 @@ class TextModel(tf.Module):
         return self._call(text_inputs(self.tokenizer, text, None, self._max_length), *settings)
 
     def save(self, path):
-        """Write a SavedModel with the signatures, `warm_up` and TensorFlow Serving's warm-up data.
-
-        Args:
-            path: str or Path of a folder; a SavedModel there is replaced at the end.
-
-        Raises:
-            FileExistsError: If the folder has other content.
-            OSError: If the disk is full or the folder cannot be written.
+        """Write a SavedModel with the signatures, `warm_up` and TensorFlow Serving's warm-up data
+        to a folder; a SavedModel there is replaced at the end, FileExistsError for other content.
         """
         signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
         save_module(self, path, signatures, warm_up_texts(self._max_length))
@@ -118,19 +74,29 @@ class TextModel(tf.Module):
 class TextEncoder(TextModel):
     """A `SentenceEncoder` with its tokenizer, as a SavedModel: texts to vectors.
 
+    After `save`, it loads in a process that has only TensorFlow. Longer texts are truncated.
+    `warm_up(rows, length)` compiles it for small batches, see `BucketedFunction.warm_up`.
+
     Args:
-        model: `SentenceEncoder`, or `StoredWeights` of one; `unpad=True` makes it faster.
-        tokenizer, max_length, jit_compile: see `TextModel`.
+        model: a built `SentenceEncoder`, or `StoredWeights` of one; `unpad=True` makes it faster.
+        tokenizer: its `GraphTokenizer`.
+        max_length: int, maximum number of tokens; None for all positions of the model.
         lowercase: bool, whether to lowercase texts before tokenization.
+        jit_compile: bool. False uses XLA only for small batches that `warm_up` compiled. True
+            compiles the model for each bucket at its first batch: B is padded to a power of two, T
+            to 8, 16, 32 and so on. That takes seconds; then a single text takes 0.65 of the time
+            with `unpad=False`, and 0.75 of that with `unpad=True` (benchmarks/bert/NOTES.md).
+
+    Raises:
+        ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
+            position table.
 
     Example:
-        >>> from tf_transformer.models.bert import BertConfig, SentenceEncoder
-        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
+        >>> from tf_transformer.models.bert import BertConfig
         >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> model = SentenceEncoder(BertConfig(7, 8, 1, 2, 9))
         >>> model.build()
-        >>> encoder = TextEncoder(model, read_tokenizer("."))
-        >>> encoder.encode(["a b", ""]).shape.as_list()
+        >>> TextEncoder(model, read_tokenizer(".")).encode(["a b", ""]).shape.as_list()
         [2, 8]
     """
 
@@ -145,16 +111,10 @@ class TextEncoder(TextModel):
         """Load the encoder from the folder of a checkpoint.
 
         Args:
-            path: str or Path: a folder with a vocabulary, see `SentenceEncoder.from_pretrained`.
+            path, changes: a folder with a vocabulary, and settings, see
+                `SentenceEncoder.from_pretrained`, also for the errors; `unpad` is True by default.
                 `sentence_bert_config.json`, if present, sets the maximum length and lowercasing.
-            jit_compile: see `TextModel`.
-            changes: see `SentenceEncoder.from_pretrained`; `unpad` is True by default.
-
-        Returns:
-            `TextEncoder`.
-
-        Raises:
-            FileNotFoundError, ImportError, ValueError: See `SentenceEncoder` and `read_tokenizer`.
+            jit_compile: see `TextEncoder`.
 
         Warns:
             UserWarning: If the model expects a prompt before each text, which is not added.
@@ -169,11 +129,8 @@ class TextEncoder(TextModel):
 
     def signatures(self):
         """`serving_default`: `text` -> `vector`."""
-        return {
-            "serving_default": tf.function(
-                lambda text: {"vector": self.encode(text)}, input_signature=[TEXTS]
-            )
-        }
+        encode = tf.function(lambda text: {"vector": self.encode(text)}, input_signature=[TEXTS])
+        return {"serving_default": encode}
 
 
 def read_text_settings(folder):
@@ -184,25 +141,18 @@ def read_text_settings(folder):
     check_fields(content, SENTENCE_BERT, settings)
     longest, lowercase = content.get("max_seq_length"), content.get("do_lower_case") or False
     if longest is not None and (type(longest) is not int or longest < 3):
-        raise ArgumentError(
-            "max_seq_length", f"an integer of at least 3 in {settings}", f"{longest!r}"
-        )
+        expected = f"an integer of at least 3 in {settings}"
+        raise ArgumentError("max_seq_length", expected, f"{longest!r}")
     if not isinstance(lowercase, bool):
         raise ArgumentError("do_lower_case", f"true or false in {settings}", f"{lowercase!r}")
-    if longest is None and settings.is_file():
-        longest = _model_max_length(folder)
+    file = folder / "tokenizer_config.json"
+    if longest is None and settings.is_file() and file.is_file():  # the tokenizer's by default
+        longest = read_json(file).get("model_max_length")
+        most = read_json(folder / "config.json").get("max_position_embeddings")
+        if not (type(longest) is type(most) is int and 3 <= longest < most):
+            longest = None  # 10^30 stands for none
     _warn_of_prompt(folder / "config_sentence_transformers.json")
     return longest, lowercase
-
-
-def _model_max_length(folder):
-    """Return the tokenizer's maximum length, the default of sentence-transformers."""
-    if not (folder / "tokenizer_config.json").is_file():
-        return None
-    longest = read_json(folder / "tokenizer_config.json").get("model_max_length")
-    most = read_json(folder / "config.json").get("max_position_embeddings")
-    is_smaller = type(longest) is int and type(most) is int and 3 <= longest < most
-    return longest if is_smaller else None  # 10^30 stands for none
 
 
 def _warn_of_prompt(path):
@@ -228,22 +178,19 @@ class TextClassifier(TextModel):
     label), or the numbers of a "regression". `label` is the label with the largest.
 
     Args:
-        model: `BertForSequenceClassification`, or `StoredWeights` of one; `unpad=True` makes it
-            faster.
-        tokenizer, max_length, jit_compile, options: see `TextModel`.
+        model: a built `BertForSequenceClassification`, or `StoredWeights` of one.
+        tokenizer, max_length, jit_compile: see `TextEncoder`.
 
     Raises:
-        ValueError: If the model has no labels; see also `TextModel`.
+        ValueError: If the model has no labels; see also `TextEncoder`.
 
     Example:
         >>> from tf_transformer.models.bert import BertConfig, BertForSequenceClassification
-        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
         >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> config = BertConfig(7, 8, 1, 2, 9, labels=("no", "yes"))
         >>> model = BertForSequenceClassification(config)
         >>> model.build()
-        >>> classifier = TextClassifier(model, read_tokenizer("."))
-        >>> answer = classifier.classify(["a b"])
+        >>> answer = TextClassifier(model, read_tokenizer(".")).classify(["a b"])
         >>> answer["probabilities"].shape.as_list(), answer["label"].shape.as_list()
         ([1, 2], [1])
     """
@@ -289,9 +236,8 @@ class EarlyExitClassifier(TextClassifier):
     and `compression.choose_exit` for good thresholds.
 
     Args:
-        model: `BertWithExits`, or `StoredWeights` of one; `unpad=True` makes it faster.
-        tokenizer: its `GraphTokenizer`.
-        max_length, jit_compile: see `TextModel`.
+        model: a built `BertWithExits`, or `StoredWeights` of one.
+        tokenizer, max_length, jit_compile: see `TextEncoder`.
         patience, entropy: see `BertWithExits.exit_early`.
 
     Raises:
@@ -299,16 +245,9 @@ class EarlyExitClassifier(TextClassifier):
             `TextClassifier`.
 
     Example:
-        >>> from tf_transformer.models.bert import BertConfig, BertWithExits
-        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
-        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
-        >>> model = BertWithExits(BertConfig(7, 8, 3, 2, 9, labels=("no", "yes")))
-        >>> model.build()
-        >>> classifier = EarlyExitClassifier(model, read_tokenizer("."), entropy=1.0)
-        >>> classifier.classify(["a b"])["layers"].numpy()
-        array([1], dtype=int32)
-        >>> classifier.classify_early(["a b"], 3, 0.0)["layers"].numpy()
-        array([3], dtype=int32)
+        >>> patience, entropy = 12, 0.1
+        >>> classifier = EarlyExitClassifier(model, tokenizer, entropy=0.2)  # doctest: +SKIP
+        >>> classifier.classify_early(texts, patience, entropy)["layers"]  # doctest: +SKIP
     """
 
     def __init__(
@@ -317,14 +256,8 @@ class EarlyExitClassifier(TextClassifier):
         if not hasattr(model, "exit_early"):
             raise ArgumentError("model", "a BertWithExits", type(model).__name__)
         self._thresholds = check_thresholds(model, patience, entropy)
-        super().__init__(
-            model,
-            tokenizer,
-            max_length,
-            jit_compile,
-            function=model.exit_early,
-            settings=_THRESHOLDS,
-        )
+        options = {"function": model.exit_early, "settings": _THRESHOLDS}
+        super().__init__(model, tokenizer, max_length, jit_compile, **options)
         signature = [TEXTS, *_THRESHOLDS]
         self.classify_early = tf.function(
             self.classify_early, input_signature=signature, autograph=False

@@ -13,21 +13,17 @@ import numpy as np
 
 from tf_transformer import __version__
 from tf_transformer.data.files import check_replaceable, map_array, replacing
-from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage, check_choice
 from tf_transformer.json_text import parse_json
 
 
 def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
-    """Encode lines in order, one part at a time.
-
-    Each part is sorted by length before it is divided into batches, which reduces padding.
+    """Encode lines in order, one part at a time, in batches of similar length.
 
     Args:
-        encode: function from a list of B str or bytes to floats (B, D), such as
-            `TextEncoder.encode`, also of a SavedModel.
+        encode: function from a list of B str or bytes to floats (B, D), like `TextEncoder.encode`.
         lines: iterable of str or bytes (UTF-8), read as needed.
-        batch_size: int, maximum number of lines encoded together.
-        lines_at_once: int, maximum number of lines held in memory.
+        batch_size, lines_at_once: int, maximum lines encoded together, and held in memory.
 
     Yields:
         float32 arrays (lines of the part, D).
@@ -36,7 +32,7 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
         ValueError: If `batch_size` or `lines_at_once` is below 1.
 
     Example:
-        >>> encode = lambda texts: tf.cast(tf.strings.length(texts), tf.float32)[:, None]
+        >>> encode = lambda texts: np.array([[len(text)] for text in texts])
         >>> [part.ravel().tolist() for part in embed_lines(encode, ["abc", "d", "ef"], 2, 2)]
         [[3.0, 1.0], [2.0]]
     """
@@ -59,27 +55,21 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
 def write_vectors(stream, parts, width, dtype="<f4"):
     """Write one `.npy` file from parts whose total number of rows is not known in advance.
 
-    The data are collected in a temporary file, since the header contains the number of rows.
-
     Args:
         stream: binary file, possibly a pipe.
         parts: iterable of arrays (rows, D).
-        width: int, D.
-        dtype: dtype of the file.
+        width, dtype: D, and the dtype of the file.
 
     Returns:
         int, the number of rows.
 
     Example:
-        >>> import io
-        >>> stream = io.BytesIO()
-        >>> write_vectors(stream, [np.ones((2, 3), np.float32), np.zeros((1, 3), np.float32)], 3)
+        >>> with open("vectors.npy", "wb") as file:
+        ...     write_vectors(file, [np.ones((2, 3)), np.zeros((1, 3))], 3)
         3
-        >>> np.load(io.BytesIO(stream.getvalue())).sum()
-        np.float32(6.0)
     """
     rows = 0
-    with tempfile.TemporaryFile() as body:
+    with tempfile.TemporaryFile() as body:  # the header before it contains the number of rows
         for part in parts:
             body.write(np.ascontiguousarray(part, dtype).tobytes())
             rows += len(part)
@@ -99,8 +89,7 @@ def nearest(index, vectors, top, rows_at_once=65536, scales=None):
     Args:
         index: array (rows, D), possibly memory-mapped; it is read in parts.
         vectors: float array (B, D).
-        top: int, number of results, at most the rows of the index.
-        rows_at_once: int, rows of the index compared at once.
+        top, rows_at_once: int, number of results, and rows of the index compared at once.
         scales: None, or float array (rows,), the factor of each row.
 
     Returns:
@@ -129,15 +118,11 @@ def nearest(index, vectors, top, rows_at_once=65536, scales=None):
     return scores, rows
 
 
-def check_search(vectors, width, top):
+def check_search(vectors, width, top=1):
     """Check the arguments of a search."""
     if vectors.shape[1] != width:
-        raise ArgumentError(
-            "index",
-            f"vectors of width {vectors.shape[1]}, as the model produces",
-            width,
-            "Build the index with the same model.",
-        )
+        expected = f"vectors of width {vectors.shape[1]}, as the model produces"
+        raise ArgumentError("index", expected, width, "Build the index with the same model.")
     if top < 1:
         raise ArgumentError("top", "at least 1", top)
 
@@ -147,82 +132,57 @@ TRAINING = 65536  # vectors that determine the centroids of "pq"
 CENTROIDS = 256
 
 
-class ApproximateIndex:
-    """faiss with settings for sentence vectors.
-
-    "pq": product quantization, Jégou et al. 2011: groups of numbers, four if the width allows, are
-    stored in one byte, a sixteenth of float32, and all vectors are compared. "hnsw": a graph of
-    neighbors, Malkov and Yashunin 2018: float32 and links, and few vectors are compared. Both are
-    kept in memory, and need `pip install -e ".[search]"`.
-    """
-
-    def __init__(self, kind):
-        if kind not in APPROXIMATE:
-            raise ArgumentError("kind", " or ".join(APPROXIMATE), f"{kind!r}")
-        self._kind, self._faiss, self._index = kind, _faiss(), None
-
-    @classmethod
-    def read(cls, path, kind, rows, width):
-        """Read an index that `write` wrote, which must have `rows` vectors of this width."""
-        if not path.is_file():
-            raise MissingFileError("index", f"the file {path}", "none")
-        index = cls(kind)
-        try:
-            found = index._faiss.read_index(str(path))
-        except (RuntimeError, MemoryError) as error:
-            raise ArgumentError(
-                "index", "a file of faiss", f"{path}, which is damaged: {error}"
-            ) from error
-        wanted = {"pq": index._faiss.IndexPQ, "hnsw": index._faiss.IndexHNSWFlat}[kind]
-        if type(found) is not wanted or (found.ntotal, found.d) != (rows, width):
-            raise ArgumentError(
-                "index",
-                f"{rows} vectors of width {width} for {kind} in {path}",
-                f"{found.ntotal} of width {found.d} for {type(found).__name__}",
-            )
-        index._index = found
-        return index
-
-    def write(self, path):
-        """Write the file."""
-        self._faiss.write_index(self._index, str(path))
-
-    def fill(self, parts, width):
-        """Train on the first vectors, then add all: iterable of float32 (rows, D) -> N."""
-        inner = self._faiss.METRIC_INNER_PRODUCT
-        if self._kind == "hnsw":
-            self._index = self._faiss.IndexHNSWFlat(width, 32, inner)
-            self._index.hnsw.efConstruction, self._index.hnsw.efSearch = 200, 128
-        else:
-            groups = max(n for n in range(1, max(width // 4, 1) + 1) if width % n == 0)
-            self._index = self._faiss.IndexPQ(width, groups, 8, inner)
-            parts, first = iter(parts), []
-            while sum(map(len, first)) < TRAINING and (part := next(parts, None)) is not None:
-                first.append(part)
-            seen = np.concatenate([np.empty((0, width), np.float32), *first])[:TRAINING]
-            if len(seen) < CENTROIDS:
-                raise ArgumentError(
-                    "dtype", f"at least {CENTROIDS} vectors for pq", len(seen), "Use int8."
-                )
-            self._index.pq.cp.min_points_per_centroid = 1  # avoids a warning by faiss
-            self._index.train(seen)
-            parts = itertools.chain(first, parts)
-        for part in parts:
-            self._index.add(np.ascontiguousarray(part, np.float32))
-        return self._index.ntotal
-
-    def search(self, vectors, top):
-        """Find the rows with approximately the largest dot products; see `nearest`."""
-        scores, rows = self._index.search(np.ascontiguousarray(vectors), top)
-        return scores, rows
-
-
-def _faiss():
+def import_faiss():
+    """Return faiss, or raise ImportError with the command to install it."""
     try:
         import faiss
     except ImportError as error:
         raise MissingPackage('faiss-cpu is not installed: pip install -e ".[search]"') from error
     return faiss
+
+
+def read_approximate(path, kind, rows, width):
+    """Read an index of faiss, which must have `rows` vectors of this width."""
+    faiss = import_faiss()
+    if not path.is_file():
+        raise MissingFileError("index", f"the file {path}", "none")
+    try:
+        index = faiss.read_index(str(path))
+    except (RuntimeError, MemoryError) as error:
+        damage = f"{path}, which is damaged: {error}"
+        raise ArgumentError("index", "a file of faiss", damage) from error
+    wanted = {"pq": faiss.IndexPQ, "hnsw": faiss.IndexHNSWFlat}[kind]
+    if type(index) is not wanted or (index.ntotal, index.d) != (rows, width):
+        raise ArgumentError(
+            "index",
+            f"{rows} vectors of width {width} for {kind} in {path}",
+            f"{index.ntotal} of width {index.d} for {type(index).__name__}",
+        )
+    return index
+
+
+def approximate_index(kind, parts, width):
+    """Create an index of faiss: iterable of float32 (rows, D), trained on the first vectors."""
+    faiss = import_faiss()
+    if kind == "hnsw":
+        index = faiss.IndexHNSWFlat(width, 32, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction, index.hnsw.efSearch = 200, 128
+    else:
+        groups = max(n for n in range(1, max(width // 4, 1) + 1) if width % n == 0)
+        index = faiss.IndexPQ(width, groups, 8, faiss.METRIC_INNER_PRODUCT)
+        parts, first = iter(parts), []
+        while sum(map(len, first)) < TRAINING and (part := next(parts, None)) is not None:
+            first.append(part)
+        seen = np.concatenate([np.empty((0, width), np.float32), *first])[:TRAINING]
+        if len(seen) < CENTROIDS:
+            expected = f"at least {CENTROIDS} vectors for pq"
+            raise ArgumentError("dtype", expected, len(seen), "Use int8.")
+        index.pq.cp.min_points_per_centroid = 1  # avoids a warning by faiss
+        index.train(seen)
+        parts = itertools.chain(first, parts)
+    for part in parts:
+        index.add(np.ascontiguousarray(part, np.float32))
+    return index
 
 
 DTYPES = ("float32", "float16", "int8", *APPROXIMATE)
@@ -235,61 +195,45 @@ CLOSE = 0.9  # cosine; at least 0.98 in 8 bits or after one more epoch of traini
 class VectorIndex:
     """Stored vectors that can be searched.
 
-    Exact search is one matrix product over memory-mapped vectors; "pq" and "hnsw" use faiss, see
-    `ApproximateIndex`.
+    Exact search is one matrix product over memory-mapped vectors; "pq" and "hnsw" use faiss.
 
     Args:
         folder: str or Path, from `write_index`.
 
     Attributes:
-        rows: int, N.
-        width: int, D.
+        rows, width: int, N and D.
 
     Raises:
-        FileNotFoundError: If the folder has no index.
+        FileNotFoundError: If the folder has no index; ValueError for a damaged file.
         ImportError: If it needs faiss, and faiss is not installed.
-        ValueError: If a file is damaged.
 
     Example:
         >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
         >>> _ = write_index("my-index", [np.eye(2, dtype=np.float32)], encode)
-        >>> scores, rows = VectorIndex("my-index").search(np.array([[0.2, 0.9]], np.float32), top=1)
-        >>> rows.tolist()
+        >>> VectorIndex("my-index").search(np.array([[0.2, 0.9]]), top=1)[1].tolist()
         [[1]]
     """
 
     def __init__(self, folder):
         folder = Path(folder)
         if not (folder / DESCRIPTION).is_file():
-            raise MissingFileError(
-                "index", f"a folder with {DESCRIPTION}, from `embed --index`", folder
-            )
+            expected = f"a folder with {DESCRIPTION}, from `embed --index`"
+            raise MissingFileError("index", expected, folder)
         self.rows, self.width, self.dtype = _facts(folder / DESCRIPTION)
         self._probes = _array(folder / "probes.npy", (len(PROBES), self.width))
         self._scales = None
         if self.dtype in APPROXIMATE:
-            self._approximate = ApproximateIndex.read(
-                folder / "vectors.faiss", self.dtype, self.rows, self.width
-            )
+            file = folder / "vectors.faiss"
+            self._approximate = read_approximate(file, self.dtype, self.rows, self.width)
         else:
             self._vectors = _array(folder / "vectors.npy", (self.rows, self.width), self.dtype)
             if self.dtype == "int8":
                 self._scales = _array(folder / "scales.npy", (self.rows,))
 
     def check_model(self, encode):
-        """Raise ValueError if the vectors of a model differ from those of the index.
-
-        Args:
-            encode: function, list of strings -> float array (B, D).
-        """
+        """Raise ValueError if `encode`, list of strings -> float array (B, D), is another model."""
         vectors = np.asarray(encode(list(PROBES)))
-        if vectors.shape[1] != self.width:
-            raise ArgumentError(
-                "index",
-                f"vectors of width {vectors.shape[1]}, as the model produces",
-                self.width,
-                "Build the index with the same model.",
-            )
+        check_search(vectors, self.width)
         lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(self._probes, axis=1)
         cosine = ((vectors * self._probes).sum(1) / np.maximum(lengths, 1e-30)).min()
         if not cosine >= CLOSE:
@@ -301,17 +245,8 @@ class VectorIndex:
             )
 
     def search(self, vectors, top):
-        """Find the rows with the largest dot products; see `nearest`.
-
-        Args:
-            vectors: float array (B, D).
-            top: int, number of results, at most N.
-
-        Returns:
-            `(scores, rows)`, see `nearest`. "hnsw" may find fewer; the last rows are then -1.
-
-        Raises:
-            ValueError: See `nearest`.
+        """Find the rows with the largest dot products, see `nearest`. "hnsw" may find fewer than
+        `top`; the last rows are then -1.
         """
         vectors = np.asarray(vectors, np.float32)
         check_search(vectors, self.width, top)
@@ -320,7 +255,7 @@ class VectorIndex:
         top = min(top, self.rows)
         if not top:
             return np.empty((len(vectors), 0), np.float32), np.empty((len(vectors), 0), np.int64)
-        return self._approximate.search(vectors, top)
+        return self._approximate.search(np.ascontiguousarray(vectors), top)
 
 
 def _facts(path):
@@ -331,11 +266,8 @@ def _facts(path):
     except (ValueError, KeyError, TypeError) as error:
         raise ArgumentError("index", f"a description in {path}", f"{error!r}") from error
     if not (type(rows) is type(width) is int and rows >= 0 < width and dtype in DTYPES):
-        raise ArgumentError(
-            "index",
-            f"numbers of rows and columns, and a dtype of {', '.join(DTYPES)}, in {path}",
-            f"{rows!r}, {width!r} and {dtype!r}",
-        )
+        expected = f"numbers of rows and columns, and a dtype of {', '.join(DTYPES)}, in {path}"
+        raise ArgumentError("index", expected, f"{rows!r}, {width!r} and {dtype!r}")
     return rows, width, dtype
 
 
@@ -343,12 +275,9 @@ def _array(path, shape, dtype="float32"):
     """Map an array of the index into memory."""
     array = map_array(path)
     if array.shape != shape or array.dtype != dtype:
-        raise ArgumentError(
-            "index",
-            f"{dtype} of shape {shape} in {path}, as the description says",
-            f"{array.dtype} of shape {array.shape}",
-            "Build the index again.",
-        )
+        expected = f"{dtype} of shape {shape} in {path}, as the description says"
+        got = f"{array.dtype} of shape {array.shape}"
+        raise ArgumentError("index", expected, got, "Build the index again.")
     return array
 
 
@@ -360,8 +289,11 @@ def write_index(folder, parts, encode, dtype="float32"):
         parts: iterable of float32 arrays (rows, D), such as from `embed_lines`.
         encode: function, list of strings -> float array (B, D), the model that made the vectors;
             the index stores its vectors of a few texts, see `VectorIndex.check_model`.
-        dtype: "float32"; "float16"; "int8", with one range per vector; or "pq" or "hnsw", see
-            `ApproximateIndex`.
+        dtype: "float32"; "float16"; "int8", with one range per vector; or, with faiss, "pq" or
+            "hnsw". "pq", product quantization (Jégou et al. 2011), stores groups of numbers, four
+            if the width allows, in one byte, a sixteenth of float32, and compares all vectors.
+            "hnsw", a graph of neighbors (Malkov and Yashunin 2018), stores float32 and links, and
+            compares few vectors. Both are kept in memory.
 
     Returns:
         dict: `rows`, `width`, `dtype`.
@@ -377,19 +309,20 @@ def write_index(folder, parts, encode, dtype="float32"):
         >>> write_index("my-index", [np.eye(2, dtype=np.float32)], encode, "int8")
         {'rows': 2, 'width': 2, 'dtype': 'int8'}
     """
-    if dtype not in DTYPES:
-        raise ArgumentError("dtype", f"one of {', '.join(DTYPES)}", f"{dtype!r}")
+    check_choice("dtype", dtype, DTYPES)
     check_replaceable(folder, only_with=DESCRIPTION)
-    approximate = ApproximateIndex(dtype) if dtype in APPROXIMATE else None
+    if dtype in APPROXIMATE:
+        import_faiss()  # before the texts are encoded
     probes = np.asarray(encode(list(PROBES)), np.float32)
     width = probes.shape[1]
     parts = _of_width(parts, width)
     with replacing(folder, only_with=DESCRIPTION) as beside:
         beside.mkdir()
         np.save(beside / "probes.npy", probes)
-        if approximate is not None:
-            rows = approximate.fill(parts, width)
-            approximate.write(beside / "vectors.faiss")
+        if dtype in APPROXIMATE:
+            index = approximate_index(dtype, parts, width)
+            rows = index.ntotal
+            import_faiss().write_index(index, str(beside / "vectors.faiss"))
         else:
             scales = []
             if dtype == "int8":
@@ -407,9 +340,8 @@ def write_index(folder, parts, encode, dtype="float32"):
 def _of_width(parts, width):
     for part in parts:
         if part.shape[1:] != (width,):
-            raise ArgumentError(
-                "parts", f"vectors of width {width}, as encode gives", f"shape {part.shape}"
-            )
+            expected = f"vectors of width {width}, as encode gives"
+            raise ArgumentError("parts", expected, f"shape {part.shape}")
         yield part
 
 

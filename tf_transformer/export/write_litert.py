@@ -9,31 +9,21 @@ import logging
 import re
 import tempfile
 import warnings
-from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer import __version__
+from tf_transformer import __version__, litert
 from tf_transformer.data.files import check_replaceable, replacing
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.export.text_models import INPUT_SPECS
 from tf_transformer.functional.attention.plan import attention_plan
 from tf_transformer.functional.tracing import portable
-from tf_transformer.litert import (
-    DESCRIPTION,
-    MODEL,
-    TOKENIZER,
-    import_interpreter,
-    padded,
-    read_functions,
-)
 from tf_transformer.models.bert.heads import BertForSequenceClassification, answers_of
 from tf_transformer.models.bert.sentence_encoder import SentenceEncoder
 from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import Tokenizer
-
-WEIGHTS_DTYPES = ("float32", "float16", "int8", "full int8")
 
 
 def convert(functions, weights, weights_dtype="float32", examples=None):
@@ -72,38 +62,12 @@ def _quiet():
         logger.setLevel(level)
 
 
-_BERT_INPUTS = {
-    name: tf.TensorSpec((None, None), tf.int32, name=name)
-    for name in ("input_ids", "token_type_ids", "attention_mask")
-}
-
-
-class LiteFunctions(NamedTuple):
-    """The contents of a LiteRT file."""
-
-    kind: str
-    functions: dict
-    facts: dict[str, Any]
-
-
 def litert_functions(model):
-    """Trace the functions of a model with operations that LiteRT supports.
-
-    Classifiers have `classify` and sentence encoders `encode`, from ids, types and mask (B, T) to
-    answers or vectors. Translators have `encode(ids, length)`, which returns the decoding state
-    with room for `length` tokens, and `step(token, ...)`, which takes the state under the names
-    that `encode` gave it and returns it with `logits` (B, V).
-    """
-    kinds = {
-        BertForSequenceClassification: _of_classifier,
-        SentenceEncoder: _of_text_encoder,
-        Transformer: _of_translator,
-    }
-    of_kind = kinds.get(type(model))
-    if of_kind is None:
-        raise ArgumentError(
-            "model", f"one of {', '.join(kind.__name__ for kind in kinds)}", type(model).__name__
-        )
+    """Trace a model in operations that LiteRT supports: `(kind, functions by name, facts)`."""
+    kinds = (BertForSequenceClassification, SentenceEncoder, Transformer)
+    if type(model) not in kinds:
+        expected = f"one of {', '.join(kind.__name__ for kind in kinds)}"
+        raise ArgumentError("model", expected, type(model).__name__)
     if not model.built:
         raise ArgumentError("model", "a built model", "one without weights", "Call build().")
     if model.compute_dtype != "float32" or any(w.dtype == "int8" for w in model.weights):
@@ -113,33 +77,34 @@ def litert_functions(model):
             f"{model.dtype_policy.name} or int8 weights",
             "Pass the original; weights_dtype sets the dtype in the file.",
         )
-    return of_kind(model)
+    return _of_translator(model) if isinstance(model, Transformer) else _of_bert(model)
 
 
-def _of_classifier(model):
+def _of_bert(model):
+    """`classify` or `encode`, from ids, types and mask (B, T) to answers or vectors."""
+    config = model.config
+    facts = {"max_length": config.max_position_embeddings}
+
     def classify(**inputs):
-        return answers_of(model(inputs, training=False), model.config)
+        return answers_of(model(inputs, training=False), config)
 
-    facts = {"labels": model.config.labels, "answers": model.config.answers}
-    return _of_bert("classifier", classify, model, facts)
-
-
-def _of_text_encoder(model):
     def encode(**inputs):
         return {"vector": model(inputs, training=False)}
 
-    return _of_bert("text encoder", encode, model, {})
-
-
-def _of_bert(kind, function, model, facts):
-    most = model.config.max_position_embeddings
+    kind, function = "text encoder", encode
+    if isinstance(model, BertForSequenceClassification):
+        kind, function = "classifier", classify
+        facts |= {"labels": config.labels, "answers": config.answers}
     # LiteRT does not support the loops that compute a window in tiles.
-    with portable(most), attention_plan("whole"):
-        traced = tf.function(function, autograph=False).get_concrete_function(**_BERT_INPUTS)
-    return LiteFunctions(kind, {function.__name__: traced}, {"max_length": most, **facts})
+    with portable(config.max_position_embeddings), attention_plan("whole"):
+        traced = tf.function(function, autograph=False).get_concrete_function(**INPUT_SPECS)
+    return kind, {function.__name__: traced}, facts
 
 
 def _of_translator(model):
+    """`encode(ids, length)`, which returns the decoding state with room for `length` tokens, and
+    `step(token, **state)`, which returns the next one under the same names, and `logits` (B, V).
+    """
     config = model.get_config()
     states = []  # the results of `start`, for their structure
 
@@ -167,7 +132,7 @@ def _of_translator(model):
             token=tf.TensorSpec((None,), tf.int32, name="token"), **kept
         )
     facts = {"longest_source": config["pe_input"], "longest_target": config["pe_target"]}
-    return LiteFunctions("translator", {"encode": encode, "step": step}, facts)
+    return "translator", {"encode": encode, "step": step}, facts
 
 
 def _named(state):
@@ -218,22 +183,17 @@ def write_litert(
             the file differ from the model's. Nothing is written then.
 
     Example:
-        >>> from tf_transformer.bert import BertConfig, SentenceEncoder
-        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer_file
         >>> from pathlib import Path
-        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
-        >>> _ = Path("vocab.txt").write_text("\\n".join(words))
+        >>> from tf_transformer.models.bert import BertConfig
+        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer_file
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> model = SentenceEncoder(BertConfig(7, 8, 1, 2, 16))
         >>> model.build()
         >>> report = write_litert(model, read_tokenizer_file("."), "my-lite-model")
-        >>> from tf_transformer import litert
         >>> litert.load("my-lite-model").encode(["a b", "b"]).shape
         (2, 8)
     """
-    if weights_dtype not in WEIGHTS_DTYPES:
-        raise ArgumentError(
-            "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", f"{weights_dtype!r}"
-        )
+    check_choice("weights_dtype", weights_dtype, TOLERANCES)
     if weights_dtype == "full int8" and not examples:
         raise ArgumentError("examples", 'texts for "full int8"', "none")
     if examples is not None:
@@ -242,21 +202,23 @@ def write_litert(
             raise ArgumentError("examples", "texts that are not blank", "none")
     if weights_dtype != "full int8" and examples:
         examples = examples[:COMPARED]
-    check_replaceable(folder, only_with=DESCRIPTION)
-    import_interpreter()
+    check_replaceable(folder, only_with=litert.DESCRIPTION)
+    litert.import_interpreter()
     tokenizer = Tokenizer(tokenizer_file)
-    _check_tokenizer(model, tokenizer)
+    check_vocabulary(model, tokenizer, "tokenizer_file")
+    if isinstance(model, Transformer) and tokenizer.pad_id != 0:
+        expected = "the id 0 for padding, which the masks block"
+        raise ArgumentError("tokenizer_file", expected, tokenizer.pad_id)
     kind, functions, facts = litert_functions(model)
     facts = {**facts, **_facts(kind, model, tokenizer, max_length), "lowercase": lowercase}
     probes = _probes(kind, functions, tokenizer, facts, examples)
     file = convert(functions, [w.value for w in model.weights], weights_dtype, probes)
-    with replacing(folder, only_with=DESCRIPTION) as beside:
+    with replacing(folder, only_with=litert.DESCRIPTION) as beside:
         beside.mkdir()
-        (beside / MODEL).write_bytes(file)
-        tokenizer.save(beside / TOKENIZER)
-        difference = _difference(
-            functions, read_functions(beside / MODEL), probes[: COMPARED * (1 + STEPS)]
-        )
+        (beside / litert.MODEL).write_bytes(file)
+        tokenizer.save(beside / litert.TOKENIZER)
+        lite = litert.read_functions(beside / litert.MODEL)
+        difference = _difference(functions, lite, probes[: COMPARED * (1 + STEPS)])
         if not difference <= TOLERANCES[weights_dtype]:  # nor NaN
             raise ArgumentError(
                 "model",
@@ -267,17 +229,8 @@ def write_litert(
         report = {"bytes": len(file), "difference": difference}
         description = {"version": __version__, "kind": kind, "weights_dtype": weights_dtype}
         text = json.dumps({**description, **facts, **report}, indent=2, ensure_ascii=False)
-        (beside / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+        (beside / litert.DESCRIPTION).write_text(text + "\n", encoding="utf-8")
     return report
-
-
-def _check_tokenizer(model, tokenizer):
-    """Check that the model can read the vocabulary."""
-    check_vocabulary(model, tokenizer, "tokenizer_file")
-    if isinstance(model, Transformer) and tokenizer.pad_id != 0:
-        raise ArgumentError(
-            "tokenizer_file", "the id 0 for padding, which the masks block", tokenizer.pad_id
-        )
 
 
 def _facts(kind, model, tokenizer, max_length):
@@ -310,7 +263,7 @@ def _probes(kind, functions, tokenizer, facts, examples):
         [name] = functions
         most = facts["max_length"]
         rows = [[facts["cls_id"], *row[: most - 2], facts["sep_id"]] for row in rows]
-        ids, mask = (array[:, :most] for array in padded(rows, facts["pad_id"]))
+        ids, mask = (array[:, :most] for array in litert.padded(rows, facts["pad_id"]))
         for n in range(len(rows)):
             one = slice(n, n + 1)
             types = np.zeros_like(ids[one])
@@ -318,7 +271,7 @@ def _probes(kind, functions, tokenizer, facts, examples):
             probes.append((name, inputs))
         return probes
     most = facts["longest_source"]
-    ids, _ = padded([[*row[: most - 1], facts["end_id"]] for row in rows])
+    ids, _ = litert.padded([[*row[: most - 1], facts["end_id"]] for row in rows])
     for row in ids[:, :most]:
         slots = np.int32(min(16, facts["longest_target"]))
         inputs = {"ids": row[np.newaxis], "length": slots}

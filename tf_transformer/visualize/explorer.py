@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from tf_transformer.data.files import check_replaceable, replacing
 from tf_transformer.errors import ArgumentError, MissingFileError
-from tf_transformer.export.translation.translator import DESCRIPTION, Translator, load_transformer
+from tf_transformer.export.translation.folder import DESCRIPTION, load_transformer
+from tf_transformer.export.translation.translator import Translator
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.functional.attention.scaled_dot_product import (
     RecordedAttention,

@@ -125,7 +125,7 @@ def probes_of(size):
 
 def check(model, probes):
     """The one function of a model, traced for LiteRT, gives what the model gives."""
-    functions = litert_functions(model).functions
+    _, functions, _ = litert_functions(model)
     file = writing.convert(functions, [w.value for w in model.weights])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"

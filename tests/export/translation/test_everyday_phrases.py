@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.export import shipped_model
-from tf_transformer.export.translation.translator import read_description
+from tf_transformer.export.translation.folder import read_description
 
 PHRASES = (
     "Hello!",

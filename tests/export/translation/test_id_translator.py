@@ -12,8 +12,8 @@ import tensorflow as tf
 from random_weights import randomize
 
 from tf_transformer import Transformer, count_compilations
-from tf_transformer.export.translation import id_translator
-from tf_transformer.export.translation.id_translator import IdTranslator
+from tf_transformer.export.translation import translator as translator_module
+from tf_transformer.export.translation.translator import IdTranslator
 
 END, VOCABULARY, LONGEST = 2, 23, 16
 DECODINGS = ("greedy", "beam")
@@ -39,7 +39,7 @@ def warm(model):
     def make(jit_compile):
         # Two parts of 16 rows share their programs.
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(id_translator, "cores", lambda: 2)
+            patch.setattr(translator_module, "cores", lambda: 2)
             translator = IdTranslator(model, 1, END, beam_size=3, n_best=2, jit_compile=jit_compile)
             return translator, {name: built_by(getattr(translator, name)) for name in DECODINGS}
 

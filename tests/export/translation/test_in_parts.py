@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.export.translation import id_translator as module
+from tf_transformer.export.translation import translator as module
 
 
 @pytest.mark.parametrize(

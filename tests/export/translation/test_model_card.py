@@ -1,6 +1,6 @@
 """What a model card says beyond the numbers."""
 
-from tf_transformer.export.saving import model_card
+from tf_transformer.export.translation.folder import model_card
 
 DESCRIPTION = {
     "name": "en-zh",

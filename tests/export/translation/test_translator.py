@@ -18,7 +18,7 @@ from small_run import small_run
 
 from tf_transformer import count_compilations, with_vocab_size
 from tf_transformer.export import Translator, shipped_model
-from tf_transformer.export.translation.translator import (
+from tf_transformer.export.translation.folder import (
     load_transformer,
     load_translator,
     read_description,

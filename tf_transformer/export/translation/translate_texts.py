@@ -9,6 +9,7 @@ import itertools
 import json
 import operator
 import os
+import zlib
 from pathlib import Path
 
 import tensorflow as tf
@@ -16,11 +17,53 @@ import tensorflow as tf
 from tf_transformer.data.files import lock_file, replacing
 from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
-from tf_transformer.export.loading import cores
+from tf_transformer.export.translation.translator import cores
+from tf_transformer.generation.decoding_rules import check_range
 from tf_transformer.json_text import parse_json
 
-# Each batch being decoded needs its own memory.
-_MOST_AT_ONCE = 8
+_MOST_AT_ONCE = 8  # each batch being decoded needs its own memory
+_ALL_TOKENS = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """The settings of `sample_decode` for any number of texts.
+
+    Args:
+        seed: int; the same seed and the same texts give the same translations.
+        temperature: float above 0; values below 1 favor likely tokens.
+        top_k: None, or int of at least 1: only the k most likely tokens.
+        top_p: float above 0, at most 1: only the most likely tokens with this total probability.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> Sampling(seed=1, top_k=20).temperature
+        1.0
+    """
+
+    seed: int = 0
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self):
+        check_range("seed", self.seed, 0)
+        check_range("temperature", self.temperature, 0.0, above=True)
+        check_range("top_k", self.top_k, 1)
+        check_range("top_p", self.top_p, 0.0, 1.0, above=True)
+
+    def arguments(self, first):
+        """The arguments of `translate_sample` for the batch after the `first` texts: a dict."""
+        # Each batch draws other numbers; the seed is below 2^31.
+        seed = zlib.crc32(f"{self.seed} {first}".encode()) >> 1
+        return {
+            "seed": tf.constant(seed, tf.int32),
+            "temperature": tf.constant(self.temperature, tf.float32),
+            "top_k": tf.constant(self.top_k or _ALL_TOKENS, tf.int32),
+            "top_p": tf.constant(self.top_p, tf.float32),
+        }
 
 
 def translate_texts(
@@ -35,9 +78,9 @@ def translate_texts(
 ):
     """Translate texts in batches of similar length, on a CPU as many at once as it has cores.
 
-    A process that does nothing else should start with the environment variable
-    TF_NUM_INTRAOP_THREADS=1, as the command `translate` does: the operations of a step are so small
-    that sharing each of them among the cores takes longer (benchmarks/decoding/NOTES.md).
+    A process that does nothing else should start with TF_NUM_INTRAOP_THREADS=1, as the command
+    `translate` does: sharing the small operations of a step among the cores takes longer
+    (benchmarks/decoding/NOTES.md).
 
     Args:
         translator: a `Translator` or a loaded one.
@@ -88,15 +131,11 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
         list of the n-best list of each text: n `(translation, score)`, best first; "" with -inf
         where there are fewer. n was set when the model was exported.
 
-    Raises:
-        ValueError: See `translate_texts`.
-
     Example:
         >>> from tf_transformer.export import load_translator, shipped_model
         >>> translator = load_translator(shipped_model("en-zh"))
-        >>> [[(translation, score), *_]] = n_best_translations(translator, ["Thank you."])
-        >>> translation, score < 0
-        ('谢谢你。', True)
+        >>> n_best_translations(translator, ["Thank you."])[0][0][0]
+        '谢谢你。'
     """
 
     def translate(batch, first):
@@ -116,8 +155,7 @@ def count_tokens(translator, texts):
 
 
 def _in_batches(translate, translator, texts, tokens_per_batch, progress, counted):
-    if tokens_per_batch < 1:
-        raise ArgumentError("tokens_per_batch", "at least 1", tokens_per_batch)
+    check_range("tokens_per_batch", tokens_per_batch, 1)
     lengths = count_tokens(translator, texts)
     if counted:
         counted(lengths)
@@ -141,8 +179,7 @@ def batches_by_length(lengths, tokens_per_batch):
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     batches = []
     for i in order:
-        room = batches and tokens_per_batch // (lengths[batches[-1][0]] + 1) > len(batches[-1])
-        if room:
+        if batches and tokens_per_batch // (lengths[batches[-1][0]] + 1) > len(batches[-1]):
             batches[-1].append(i)
         else:
             batches.append([i])
@@ -173,9 +210,9 @@ def translate_file(
     """Translate a text file line by line.
 
     A few thousand lines are read, translated in batches of similar length, and written in their
-    original order before the next ones are read, so memory does not grow with the file. They are
-    written to `TARGET.unfinished`, which is renamed to the target at the end;
-    `TARGET.unfinished.json` records the progress. After a stop, the same call resumes.
+    order before the next ones are read. They are written to `TARGET.unfinished`, which is renamed
+    to the target at the end; `TARGET.unfinished.json` records the progress. After a stop, the same
+    call resumes.
 
     Args:
         translator: a `Translator` or a loaded one.
@@ -188,7 +225,7 @@ def translate_file(
             and the share of the source they make up, 0.0 to 1.0. A stop loses the current part,
             which is written as a whole.
         counted: None, or a function called with the number of the first line, from 1, and the
-            token counts of the lines of a part, e.g. to report lines too long for the model.
+            token counts of the lines of a part.
 
     Returns:
         int, the number of lines.
@@ -198,29 +235,23 @@ def translate_file(
         FileExistsError: If the target exists.
         ValueError: If the source is gzipped, a number is out of range, the unfinished target
             belongs to another source, model or other settings, or another process is writing it.
-        OSError: If the disk is full; what was written is kept.
 
     Example:
         >>> from tf_transformer.export import load_translator, shipped_model
         >>> _ = Path("lines.en").write_text("Thank you.\\nI love China.\\n")
-        >>> translator = load_translator(shipped_model("en-zh"))
-        >>> translate_file(translator, "lines.en", "lines.zh")
+        >>> translate_file(load_translator(shipped_model("en-zh")), "lines.en", "lines.zh")
         2
         >>> Path("lines.zh").read_text(encoding="utf-8").splitlines()
         ['谢谢你。', '我爱中国。']
     """
     source, target = Path(source), Path(target)
-    if lines_at_once < 1:
-        raise ArgumentError("lines_at_once", "at least 1", lines_at_once)
+    check_range("lines_at_once", lines_at_once, 1)
     unfinished = _unfinished(source, target)
     notes = unfinished.with_name(unfinished.name + ".json")
-    settings = {"beam": beam, "model": _fingerprint(translator), "decoding": _settings(translator)}
-    if sample is not None:
-        settings["sample"] = dataclasses.asdict(sample)
-    size = source.stat().st_size
+    settings, size = _settings(translator, beam, sample), source.stat().st_size
     with open(source, "rb") as lines, open(unfinished, "ab") as output:
         _lock(output)
-        done, digest = _go_on(notes, settings, lines, output)
+        done, digest = _resume(notes, settings, lines, output)
         share = lines.tell() / max(size, 1)
         while chunk := list(_some_lines(lines, lines_at_once, digest)):
             before, share = share, lines.tell() / size
@@ -238,7 +269,15 @@ def translate_file(
             output.flush()
             os.fsync(output.fileno())
             done += len(chunk)
-            _record(notes, settings, done, lines, digest, output)
+            state = {
+                **settings,
+                "lines": done,
+                "source_bytes": lines.tell(),
+                "source_sha256": digest.hexdigest(),
+                "target_bytes": output.tell(),
+            }
+            with replacing(notes) as beside:
+                beside.write_text(json.dumps(state) + "\n", encoding="utf-8")
             if progress:
                 progress(done, share)
     os.replace(unfinished, target)
@@ -281,26 +320,15 @@ def _within(progress, done, count, before, after):
     return tell
 
 
-def _record(notes, settings, done, lines, digest, output):
-    """Write the progress that `_go_on` reads."""
-    state = {
-        **settings,
-        "lines": done,
-        "source_bytes": lines.tell(),
-        "source_sha256": digest.hexdigest(),
-        "target_bytes": output.tell(),
-    }
-    with replacing(notes) as beside:
-        beside.write_text(json.dumps(state) + "\n", encoding="utf-8")
-
-
-def _go_on(notes, settings, lines, output):
+def _resume(notes, settings, lines, output):
     """Seek both files to the recorded progress; return the lines done and the digest so far."""
     digest = hashlib.sha256()
     if not notes.exists():
         output.truncate(0)
         return 0, digest
-    start_over = f"Delete {notes} to start over."
+    refused = functools.partial(
+        ArgumentError, "target", remedy=f"Delete {notes} to start over.", place=notes
+    )
     try:
         state = parse_json(notes.read_bytes())
         same = {name: state[name] for name in settings} == settings
@@ -308,16 +336,10 @@ def _go_on(notes, settings, lines, output):
         done, read, written = (operator.index(state[name]) for name in names)
         expected = state["source_sha256"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ArgumentError(
-            "target", "the progress in JSON", f"{error!r}", start_over, place=notes
-        ) from error
+        raise refused(expected="the progress in JSON", got=f"{error!r}") from error
     if not same:
-        raise ArgumentError(
-            "target",
-            f"the progress with {settings}",
-            "that of another model or other settings",
-            start_over,
-            place=notes,
+        raise refused(
+            expected=f"the progress with {settings}", got="that of another model or other settings"
         )
     while left := read - lines.tell():
         block = lines.read(min(left, 2**20))
@@ -325,12 +347,8 @@ def _go_on(notes, settings, lines, output):
             break
         digest.update(block)
     if digest.hexdigest() != expected or output.tell() < written:
-        raise ArgumentError(
-            "target",
-            "the progress of this source and this unfinished target",
-            "that of others",
-            start_over,
-            place=notes,
+        raise refused(
+            expected="the progress of this source and this unfinished target", got="that of others"
         )
     output.truncate(written)
     output.seek(written)
@@ -353,13 +371,12 @@ def _some_lines(lines, count, digest):
             return
 
 
-def _settings(translator):
-    found = getattr(translator, "settings", None)
-    return {} if found is None else json.loads(found.numpy())
-
-
-def _fingerprint(translator):
+def _settings(translator, beam, sample):
+    """What a resumed call must have in common with the stopped one."""
     digest = hashlib.sha256()
     for weight in translator.weights:
         digest.update(weight.numpy().tobytes())
-    return digest.hexdigest()
+    decoding = getattr(translator, "settings", None)
+    decoding = {} if decoding is None else json.loads(decoding.numpy())
+    settings = {"beam": beam, "model": digest.hexdigest(), "decoding": decoding}
+    return settings if sample is None else {**settings, "sample": dataclasses.asdict(sample)}

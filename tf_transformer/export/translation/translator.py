@@ -1,61 +1,52 @@
-"""Translators of strings: saving and loading.
+"""Translators of ids and of strings, as they are exported.
 
 Axes: B batch, S source length, L maximum target length, D model width.
 """
 
+import functools
 import json
-from pathlib import Path
+import os
 
 import tensorflow as tf
 
-from tf_transformer import __version__
-from tf_transformer.data.files import replacing
-from tf_transformer.errors import ArgumentError, MissingFileError
-from tf_transformer.export.compile_for import warm_up_signature, warm_up_texts
-from tf_transformer.export.loading import load_saved_model
-from tf_transformer.export.saving import model_card, save_module
-from tf_transformer.export.translation.id_translator import CHANCE, IdTranslator
-from tf_transformer.generation import Ensemble
-from tf_transformer.generation.decoding import IMPOSSIBLE
-from tf_transformer.json_text import check_format, parse_json
-from tf_transformer.models import Transformer
+from tf_transformer.errors import ArgumentError
+from tf_transformer.export.compile_for import (
+    SMALL_ROWS,
+    BucketedFunction,
+    bucket_lengths,
+    warm_up_signature,
+    warm_up_texts,
+)
+from tf_transformer.export.saving import save_module
+from tf_transformer.generation import beam_search, greedy_decode, sample_decode
+from tf_transformer.generation.decoding import IMPOSSIBLE, among_tokens, check_range
 from tf_transformer.models.sizes import check_vocabulary
 
-
-class ExportedTokenizer(tf.Module):
-    """The graph functions of a loaded tokenizer, with the properties that `Translator` reads.
-
-    A SavedModel keeps functions and variables, not Python attributes: the ids of the special tokens
-    come from `special_ids`, the size of the vocabulary from the translator.
-    """
-
-    def __init__(self, loaded, vocab_size):
-        super().__init__(name="exported_tokenizer")
-        self._loaded = loaded  # its tables are found, and saved again, through this attribute
-        self.vocab_size = vocab_size
-        ids = {role: int(number) for role, number in loaded.special_ids().items()}
-        self.pad_id, self.start_id, self.end_id = ids["pad"], ids["start"], ids["end"]
-        # Attributes, so that a SavedModel has them under the same names.
-        self.encode_strings, self.decode_ids = loaded.encode_strings, loaded.decode_ids
-        self.pieces, self.special_ids = loaded.pieces, loaded.special_ids
-
-
+_IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
 _TEXTS = tf.TensorSpec((None,), tf.string, name="text")
+# The arguments of `sample` and `translate_sample` after their sources.
+_CHANCE = (
+    tf.TensorSpec((), tf.int32, name="seed"),
+    tf.TensorSpec((), tf.float32, name="temperature"),
+    tf.TensorSpec((), tf.int32, name="top_k"),
+    tf.TensorSpec((), tf.float32, name="top_p"),
+)
+# A step with fewer rows takes almost as long.
+_LEAST_ROWS = 16
 
 
 class Translator(tf.Module):
     """A trained Transformer with its tokenizer, built from core TensorFlow operations.
 
-    After `save`, it loads in a process that has only TensorFlow. Sources longer than the
-    model's position table are truncated. A translation has at most twice as many tokens as the
-    source, including its end token, plus 10, unless `length_limit` is set. A blank text gives an
-    empty translation. `warm_up(rows, length)` compiles `translate` for small batches and
-    `warm_up_beam` compiles `translate_beam`, see `BucketedFunction.warm_up`.
+    After `save`, it loads in a process that has only TensorFlow. Sources longer than the model's
+    position table are truncated. A blank text gives an empty translation. `warm_up(rows, length)`
+    compiles `translate` for small batches and `warm_up_beam` compiles `translate_beam`, see
+    `BucketedFunction.warm_up`.
 
     Args:
         model: a built `Transformer` with a row for each token, or an `Ensemble` of such models,
             which has no `encode`. Ids of further rows are never chosen.
-        tokenizer: a `GraphTokenizer` whose padding is the id 0, or an `ExportedTokenizer`.
+        tokenizer: a `GraphTokenizer` whose padding is the id 0, or the one of `load_transformer`.
         **decoding: `beam_size`, `length_penalty`, `n_best`, `min_length`, `no_repeat_ngram`,
             `length_limit`, `jit_compile` of `IdTranslator`.
 
@@ -64,20 +55,14 @@ class Translator(tf.Module):
             number is out of range.
 
     Example:
-        >>> from tf_transformer import BPETokenizer, GraphBPE, Transformer
-        >>> BPETokenizer.train(["hello world"], vocab_size=300).save("tokenizer.json")
-        >>> tokenizer = GraphBPE.from_file("tokenizer.json")
-        >>> size = tokenizer.vocab_size
-        >>> model = Transformer(1, 8, 2, 16, size, size, pe_input=16, pe_target=16)
-        >>> model.build()
-        >>> translator = Translator(model, tokenizer)
-        >>> translator.translate(tf.constant([""])).numpy().tolist()
-        [b'']
+        >>> from tf_transformer.export import load_transformer, shipped_model
+        >>> translator = Translator(*load_transformer(shipped_model("en-zh")), beam_size=3)
+        >>> translator.translate(["Thank you."]).numpy()[0].decode()
+        '谢谢你。'
     """
 
     def __init__(self, model, tokenizer, **decoding):
         super().__init__(name="translator")
-        config = model.get_config()
         check_vocabulary(model, tokenizer)
         if tokenizer.pad_id != 0:
             raise ArgumentError(
@@ -93,49 +78,44 @@ class Translator(tf.Module):
         # Variables: a SavedModel does not restore other attributes.
         self.settings = tf.Variable(self.decoding.settings, trainable=False)
         self.num_tokens = tf.Variable(tokenizer.vocab_size, trainable=False)
-        encoder = getattr(model, "encoder", None)
-        self._longest_source = config["pe_input"]
-        # Not a decorator, which would keep only a weak reference: `Translator(...).translate()`.
-        self.translate = tf.function(self.translate, input_signature=[_TEXTS], autograph=False)
-        self.translate_beam = tf.function(
-            self.translate_beam, input_signature=[_TEXTS], autograph=False
-        )
-        self.translate_sample = tf.function(
-            self.translate_sample, input_signature=[_TEXTS, *CHANCE], autograph=False
-        )
+        self._longest_source = model.get_config()["pe_input"]
+        # Not decorators, which would keep only weak references: `Translator(...).translate()`.
+        traced = functools.partial(tf.function, autograph=False)
+        self.translate = traced(self.translate, input_signature=[_TEXTS])
+        self.translate_beam = traced(self.translate_beam, input_signature=[_TEXTS])
+        self.translate_sample = traced(self.translate_sample, input_signature=[_TEXTS, *_CHANCE])
         self.warm_up, self.warm_up_beam = self.decoding.warm_up, self.decoding.warm_up_beam
         self.encode = None
-        if encoder is not None:  # an ensemble has one for each model
-            self._encoder_call = encoder.__call__  # the method alone: see `IdTranslator`
-            self.encode = tf.function(self._encode, input_signature=[_TEXTS], autograph=False)
+        if hasattr(model, "encoder"):  # an ensemble has one for each model
+            self._encoder_call = model.encoder.__call__  # the method alone: see `IdTranslator`
+            self.encode = traced(self._encode, input_signature=[_TEXTS])
 
     def translate(self, text):
         """Translate greedily: string (B,) -> string (B,)."""
-        source, lengths = self._source(text)
-        translations = self.tokenizer.decode_ids(self.decoding.greedy(source))
-        return tf.where(tf.equal(lengths, 1), "", translations)
+        source, is_blank = self._source(text)
+        return tf.where(is_blank, "", self.tokenizer.decode_ids(self.decoding.greedy(source)))
 
     def translate_beam(self, text):
         """Translate with `beam_search`: string (B,) -> `translations` string (B, n), the best
         first, and their `scores` float32 (B, n); "" and -inf where there are fewer. A blank text
         has one translation, the empty one, with score 0.
         """
-        source, lengths = self._source(text)
+        source, is_blank = self._source(text)
         ids, scores = self.decoding.beam(source)
         rows = tf.reshape(ids, (-1, tf.shape(ids)[2]))
         translations = tf.reshape(self.tokenizer.decode_ids(rows), tf.shape(scores))
-        blank = tf.expand_dims(tf.equal(lengths, 1), 1)
+        is_blank = tf.expand_dims(is_blank, 1)
         certain = tf.where(tf.range(tf.shape(scores)[1]) == 0, 0.0, IMPOSSIBLE)
         return {
-            "translations": tf.where(blank, "", translations),
-            "scores": tf.where(blank, certain, scores),
+            "translations": tf.where(is_blank, "", translations),
+            "scores": tf.where(is_blank, certain, scores),
         }
 
     def translate_sample(self, text, seed, temperature, top_k, top_p):
         """Translate with `sample_decode`: string (B,) -> string (B,); see `IdTranslator.sample`."""
-        source, lengths = self._source(text)
+        source, is_blank = self._source(text)
         ids = self.decoding.sample(source, seed, temperature, top_k, top_p)
-        return tf.where(tf.equal(lengths, 1), "", self.tokenizer.decode_ids(ids))
+        return tf.where(is_blank, "", self.tokenizer.decode_ids(ids))
 
     def _encode(self, text):
         """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
@@ -145,29 +125,24 @@ class Translator(tf.Module):
         return {"ids": source, "vectors": vectors}
 
     def _source(self, text):
+        """string (B,) -> ids int32 (B, S) with end tokens, and which texts are blank, bool (B,)."""
         ids = self.tokenizer.encode_strings(text)[:, : self._longest_source - 1]
         ends = tf.fill((tf.shape(text)[0], 1), self.tokenizer.end_id)
         ids = tf.concat([ids, ends], axis=1)  # ragged (B, (S))
-        return ids.to_tensor(), tf.cast(ids.row_lengths(), tf.int32)
+        return ids.to_tensor(), tf.equal(ids.row_lengths(), 1)
 
     def save(self, path):
         """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
         `translate_sample`, `warm_up`, `warm_up_beam` and, except for an ensemble, `encode`, and
-        requests with which TensorFlow Serving warms it up.
-
-        Args:
-            path: str or Path of a folder; a SavedModel there is replaced at the end.
-
-        Raises:
-            FileExistsError: If the folder holds something else.
-            OSError: If the disk is full or the folder cannot be written.
+        TensorFlow Serving's warm-up data to a folder; a SavedModel there is replaced at the end,
+        FileExistsError for other content.
         """
         translate = tf.function(
             lambda text: {"translation": self.translate(text)}, input_signature=[_TEXTS]
         )
         sample = tf.function(
             lambda *inputs: {"translation": self.translate_sample(*inputs)},
-            input_signature=[_TEXTS, *CHANCE],
+            input_signature=[_TEXTS, *_CHANCE],
         )
         signatures = {
             "serving_default": translate,
@@ -182,172 +157,179 @@ class Translator(tf.Module):
         save_module(self, path, signatures, warm_up_texts(self._longest_source))
 
 
-_PACKAGE = Path(__file__).parents[2]
-_INSTALLED = _PACKAGE / "saved_models"
-# In a checkout or an editable install, the folder is next to the package.
-_FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "saved_models"
+class IdTranslator(tf.Module):
+    """Greedy decoding, beam search and sampling of a Transformer as graph functions.
 
-
-def shipped_model(name):
-    """Find a model in `saved_models/`, in a checkout or in an installed package.
-
-    Args:
-        name: str, like "en-zh".
-
-    Returns:
-        Path of its folder.
-
-    Raises:
-        FileNotFoundError: If there is no such model.
-
-    Example:
-        >>> shipped_model("en-zh").name
-        'en-zh'
-    """
-    path = _FOLDER / name
-    if not path.is_dir():
-        raise MissingFileError(
-            name,
-            "the name of a model included in tf_transformer",
-            "another name",
-            "Pass the folder of your own model with --model.",
-        )
-    return path
-
-
-FORMAT = 1
-DESCRIPTION = "translator.json"
-_PICTURE = "attention.svg"
-_REQUIRED = {"name", "source", "preset", "model", "scores", "command"}
-
-
-def save_translator(translator, path, description, attention=None):
-    """Export a translator with its description and its model card.
+    A translation has at most a S + b tokens, where S includes the end token of the source, and at
+    most as many as the model has positions. Except when sampling, the result of a row does not
+    depend on the other rows. `warm_up(rows, length)` compiles `greedy` for small batches and
+    `warm_up_beam` compiles `beam`, see `BucketedFunction.warm_up`.
 
     Args:
-        translator: `Translator`.
-        path: str or Path of the folder; an exported translator there is replaced.
-        description: JSON-serializable dict: `name`, `source`, `preset`, `model` (the config),
-            `weights`, `scores`, `command`; see `model_card`.
-        attention: None, or str, an SVG of attention weights for the model card.
+        model: a built `Transformer` or an `Ensemble`.
+        start_id, end_id: int, tokens of the target; the end token is not 0.
+        beam_size, length_penalty, n_best: see `beam_search`.
+        min_length, no_repeat_ngram: see `greedy_decode`; they apply to every strategy.
+        length_limit: two ints, a >= 0 and b >= 1.
+        jit_compile: False runs one TensorFlow graph for all shapes, except for the small batches
+            that `warm_up` or `warm_up_beam` compiled for. True compiles one program with XLA for
+            each bucket, when the first batch falls into it: S is padded to 8, 16, 32 and so on, B
+            to a power of two; above 8 rows, and for samples, the caches have room for 16 tokens, 32
+            and so on, each with its program. Each takes seconds to compile and then less time per
+            token (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are decoded in
+            parallel parts, see `in_parts`, and B is the size of a part.
+        num_tokens: None, or int: the ids from it on have no token and are never chosen.
 
     Raises:
-        FileExistsError: If the folder has other content.
-        OSError: If the folder cannot be written; its previous content is kept.
+        ValueError: If a number is out of range.
 
     Example:
-        >>> from tf_transformer.export import Translator
-        >>> save_translator(translator, "my-model", description)  # doctest: +SKIP
+        >>> from tf_transformer import Transformer
+        >>> model = Transformer(1, 8, 2, 16, 11, 11, pe_input=16, pe_target=16)
+        >>> model.build()
+        >>> ids, scores = IdTranslator(model, 1, 2).beam(tf.constant([[5, 6, 2], [7, 2, 0]]))
+        >>> ids.shape.as_list()[:2], scores.shape.as_list()
+        ([2, 1], [2, 1])
     """
-    description = {"format": FORMAT, "version": __version__, **description}
-    with replacing(path, only_with=DESCRIPTION) as beside:
-        translator.save(beside)
-        text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-        (beside / DESCRIPTION).write_text(text, encoding="utf-8")
-        card = model_card(description)
-        if attention:
-            (beside / _PICTURE).write_text(attention, encoding="utf-8")
-            card += f"\n![What each head of the last decoder layer looked at]({_PICTURE})\n"
-        (beside / "README.md").write_text(card, encoding="utf-8")
+
+    def __init__(
+        self,
+        model,
+        start_id,
+        end_id,
+        *,
+        beam_size=5,
+        length_penalty=0.6,
+        n_best=1,
+        min_length=0,
+        no_repeat_ngram=0,
+        length_limit=(2, 10),
+        jit_compile=False,
+        num_tokens=None,
+    ):
+        super().__init__(name="id_translator")
+        check_range("end_id", end_id, 1)
+        check_range("beam_size", beam_size, 1)
+        check_range("length_penalty", length_penalty, 0.0)
+        check_range("n_best", n_best, 1, beam_size)
+        check_range("min_length", min_length, 0)
+        check_range("no_repeat_ngram", no_repeat_ngram, 0)
+        if not isinstance(length_limit, tuple | list) or len(length_limit) != 2:
+            raise ArgumentError("length_limit", "two numbers, a and b", length_limit)
+        for number, least in zip(length_limit, (0, 1), strict=True):
+            check_range("length_limit", number, least)
+        beam = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
+        self._ends = {"start_id": start_id, "end_id": end_id}
+        self._rules = {"min_length": min_length, "no_repeat_ngram": no_repeat_ngram}
+        self._length_limit, self._num_tokens = tuple(length_limit), num_tokens
+        # The settings that change translations, as JSON: tf.Module would track a dict.
+        self.settings = json.dumps({**beam, **self._rules, "length_limit": self._length_limit})
+        # Keep the variables and bound methods, not the model: the weights of a Keras layer tracked
+        # here would be saved twice.
+        self.weights = [weight.value for weight in model.weights]
+        self._resources = getattr(model, "resources", [])  # of `StoredWeights`
+        self._resize, self._jit_compile = model.resize, jit_compile
+        self._in_loops = _traced(model, jit_compile)
+        self._whole = _traced(model)  # apart, since XLA's form of the attention is another graph
+        config = model.get_config()
+        self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
+        self._greedy = self._bucketed(greedy_decode)
+        self._beams = self._bucketed(beam_search, reorder=model.reorder, **beam)
+        # Not decorators, which would keep only weak references to the object.
+        self.greedy = tf.function(self.greedy, input_signature=[_IDS], autograph=False)
+        self.beam = tf.function(self.beam, input_signature=[_IDS], autograph=False)
+        self.sample = tf.function(self.sample, input_signature=[_IDS, *_CHANCE], autograph=False)
+        self.warm_up, self.warm_up_beam = self._greedy.warm_up, self._beams.warm_up
+
+    def greedy(self, ids):
+        """Translate greedily: int32 (B, S), each row with its end token, then 0; S is at most
+        `pe_input` -> int32 (B, L), without the end token, 0 after the end.
+        """
+        return self._greedy(ids)
+
+    def beam(self, ids):
+        """Translate with `beam_search`: int32 (B, S), see `greedy` -> `(ids, scores)`, int32
+        (B, n, L) and float32 (B, n), the best first.
+        """
+        return self._beams(ids)
+
+    def sample(self, ids, seed, temperature, top_k, top_p):
+        """Translate with `sample_decode`: ids as in `greedy` and scalar tensors, int32 `seed` and
+        `top_k` (the vocabulary size or more for all tokens), float32 `temperature` and `top_p` (1
+        for all tokens) -> int32 (B, L). InvalidArgumentError if a number is out of range.
+        """
+        # Not in parts, which would all draw the same random numbers.
+        bucket = self._greedy.pad(ids) if self._jit_compile else ids
+        chance = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+        found = self._decode(sample_decode, bucket, self._jit_compile, self._resize, **chance)
+        return found[: tf.shape(ids)[0]]
+
+    def _bucketed(self, strategy, **options):
+        """A strategy for batches of ids, with programs of XLA for small ones."""
+        decode = functools.partial(self._decode, strategy, **options)
+        plain = functools.partial(decode, jit_compile=self._jit_compile, resize=self._resize)
+        if self._jit_compile:
+            plain = functools.partial(in_parts, plain)
+        buckets = SMALL_ROWS, bucket_lengths(self._longest_source)
+        by_xla = functools.partial(decode, jit_compile=True)
+        return BucketedFunction(by_xla, plain, _IDS, *buckets, at_once=self._jit_compile)
+
+    def _decode(self, strategy, ids, jit_compile, resize=None, **options):
+        """Decode ids (B, S), with caches that grow by `resize`, or of the maximum size."""
+        start, step = self._in_loops if resize else self._whole
+
+        def state():  # called in XLA's program, where the maximum length is a constant
+            room = 0 if resize else self._bounds(ids)["max_length"]  # `resize` makes it
+            return start(ids, room, options.get("beam_size", 1))
+
+        step = among_tokens(step, self._num_tokens)
+        options = {**self._bounds(ids), **options, "resize": resize, "jit_compile": jit_compile}
+        return strategy(step, state, tf.shape(ids)[0], **options)
+
+    def _bounds(self, ids):
+        # A limit per sentence, not per batch: a result must not depend on the other rows.
+        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)  # (B,)
+        factor, offset = self._length_limit
+        longest = tf.minimum(factor * tf.shape(ids)[1] + offset, self._longest_target)
+        # A row of padding, which fills up a bucket, ends at once.
+        limits = tf.where(tf.equal(lengths, 0), 1, tf.minimum(factor * lengths + offset, longest))
+        return {**self._ends, **self._rules, "limits": limits, "max_length": longest}
 
 
-def read_description(path):
-    """Read and check the description in the folder of an exported translator."""
-    path = Path(path)
-    file = path / DESCRIPTION
-    if not (path / "saved_model.pb").is_file() or not file.is_file():
-        raise MissingFileError(
-            "path",
-            f"the folder of an exported translator (saved_model.pb and {DESCRIPTION})",
-            "a folder without them" if path.is_dir() else "no folder",
-            "Make one with: tf-transformer export RUN --output FOLDER",
-            place=path,
-        )
-    try:
-        description = parse_json(file.read_bytes())
-        check_format(description, FORMAT, "Export it again with this version.", path)
-        missing = _REQUIRED - description.keys()
-        if missing:
-            raise ArgumentError(
-                "file",
-                f"the fields {sorted(_REQUIRED)}",
-                f"none of {sorted(missing)}",
-                "Export it again.",
-                place=file,
-            )
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ArgumentError("file", "a description in JSON", f"{error!r}", place=file) from error
-    return description
+def _traced(model, jit_compile=False):
+    """`start` and `step`, traced once for all strategies, which makes loading faster."""
+    signature = [_IDS, tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.int32)]
+    options = {"jit_compile": jit_compile, "autograph": False}
+    start = tf.function(model.start, input_signature=signature, **options)
+    # In partials: of a function that it tracks, a tf.Module saves a copy for each trace.
+    return tuple(map(functools.partial, (start, tf.function(model.step, autograph=False))))
 
 
-def read_attention(path):
-    """The picture of an exported translator: str, an SVG, or None if it has none."""
-    picture = Path(path) / _PICTURE
-    return picture.read_text(encoding="utf-8") if picture.is_file() else None
+def in_parts(decode, ids):
+    """Decode a batch in two parts on two cores, in four on four: ids (B, S), B a power of two."""
+    # A decoder step has many small operations, which keep little more than one core busy in XLA
+    # (benchmarks/decoding/NOTES.md). Rows are assigned in turn, so that the parts of a batch sorted
+    # by length take the same time. Traced once, so that all parts share the compiled programs.
+    signature = [tf.TensorSpec((None, None), ids.dtype)]
+    decode = tf.function(decode, input_signature=signature, autograph=False)
+
+    def decoded(count):
+        parts = [decode(ids[first::count]) for first in range(count)]
+        return tf.nest.map_structure(_in_turn, *parts)
+
+    counts = [count for count in (1, 2, 4) if count <= cores()]
+    enough = tf.shape(ids)[0] >= [count * _LEAST_ROWS for count in counts[1:]]
+    return tf.switch_case(
+        tf.math.count_nonzero(enough, dtype=tf.int32),
+        [functools.partial(decoded, count) for count in counts],
+    )
 
 
-def load_translator(path):
-    """Load an exported translator.
-
-    Args:
-        path: str or Path of the model's folder.
-
-    Returns:
-        The loaded SavedModel: `.translate(strings)` returns strings.
-
-    Raises:
-        FileNotFoundError: If the folder has no exported translator.
-        ValueError: If another version exported it, or a file is damaged.
-
-    Example:
-        >>> translator = load_translator(shipped_model("en-zh"))
-        >>> sorted(translator.signatures)[:5]
-        ['encode', 'serving_default', 'translate', 'translate_beam', 'translate_sample']
-    """
-    read_description(path)
-    return load_saved_model(path)
+def _in_turn(*parts):
+    rows = tf.stack(parts, axis=1)
+    return tf.reshape(rows, tf.concat([[-1], tf.shape(rows)[2:]], 0))
 
 
-def load_transformer(path):
-    """Load the Keras model of an exported translator: to inspect, train or export it again.
-
-    Args:
-        path: str or Path of the model's folder.
-
-    Returns:
-        `(model, tokenizer)`: a `Transformer` with the exported weights, or the `Ensemble` that was
-        exported, and an `ExportedTokenizer`. Pass both to `Translator` to change decoding settings.
-
-    Raises:
-        FileNotFoundError, ValueError: See `load_translator`.
-        ValueError: If the weights are in int8, which cannot be trained or exported again.
-
-    Example:
-        >>> from tf_transformer.export import Translator, shipped_model
-        >>> model, tokenizer = load_transformer(shipped_model("en-zh"))
-        >>> model.get_config()["num_layers"]
-        3
-        >>> translator = Translator(model, tokenizer, n_best=3)
-        >>> translator.translate_beam(tf.constant(["Hello!"]))["scores"].shape.as_list()
-        [1, 3]
-    """
-    description = read_description(path)
-    if description.get("weights_dtype") == "int8":
-        raise ArgumentError(
-            "path",
-            "a model with float weights",
-            f"one in int8, {path}",
-            "Use the run or the model that it was exported from; `load_translator` loads "
-            "it to translate.",
-        )
-    saved = load_translator(path)
-    config = description["model"]
-    models = [Transformer.from_config(one) for one in config.get("models", [config])]
-    for model in models:
-        model.build()
-    model = models[0] if len(models) == 1 else Ensemble(models)
-    for weight, value in zip(model.weights, saved.weights, strict=True):
-        weight.assign(tf.cast(value, weight.dtype))
-    # The included model has a token for each row, and no number of them.
-    num_tokens = getattr(saved, "num_tokens", config["input_vocab_size"])
-    return model, ExportedTokenizer(saved.tokenizer, int(num_tokens))
+def cores():
+    """Return the number of cores, or 1 if there is a GPU."""
+    return 1 if tf.config.list_physical_devices("GPU") else os.cpu_count() or 1
