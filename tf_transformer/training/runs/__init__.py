@@ -1,11 +1,12 @@
 """Whole runs: translators, language models, BERT pretraining, fine-tuning, and their presets."""
 
 from tf_transformer.training.runs.bleu import score_translations
-from tf_transformer.training.runs.fine_tuning import FineTuning, fine_tune, text_batches
-from tf_transformer.training.runs.language_model_run import LanguageModelRun
-from tf_transformer.training.runs.pair_training import (
+from tf_transformer.training.runs.fine_tuning import (
+    FineTuning,
+    fine_tune,
     hard_negatives,
     retrieval_scores,
+    text_batches,
     train_pairs,
 )
 from tf_transformer.training.runs.presets import (
@@ -17,10 +18,9 @@ from tf_transformer.training.runs.presets import (
     PretrainingPreset,
     get_preset,
 )
-from tf_transformer.training.runs.pretraining_run import PretrainingRun
 from tf_transformer.training.runs.resumable_fit import resumable_fit
-from tf_transformer.training.runs.run import Run
-from tf_transformer.training.runs.training_run import TrainingRun
+from tf_transformer.training.runs.run import Run, TrainingRun
+from tf_transformer.training.runs.text_runs import LanguageModelRun, PretrainingRun
 
 __all__ = [
     "LANGUAGE_MODEL_PRESETS",
