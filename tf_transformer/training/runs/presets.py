@@ -73,6 +73,11 @@ class BasePreset(Settings):
         ):
             raise ArgumentError("lengths", f"increasing ints from 1 to {_LONGEST:,}", self.lengths)
 
+    @property
+    def batching(self):
+        """The settings that the batches of all runs have."""
+        return {name: getattr(self, name) for name in ("lengths", "tokens_per_batch", "seed")}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelPreset(BasePreset):
@@ -108,6 +113,15 @@ class ModelPreset(BasePreset):
     def new_architecture(self):
         """Return the `Architecture` of the model, or None for the paper's."""
         return None if self.architecture is None else Architecture.from_dict(self.architecture)
+
+    def new_model(self, model_class, *vocab_sizes, **settings):
+        """Create a model with the sizes of the preset."""
+        sizes = (self.num_layers, self.d_model, self.num_heads, self.dff, *vocab_sizes)
+        model = model_class(
+            *sizes, rate=self.rate, architecture=self.new_architecture(), **settings
+        )
+        model.build()
+        return model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -63,8 +63,8 @@ class Run:
     """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
 
     The base of `TrainingRun`, `LanguageModelRun` and `PretrainingRun`, which define class
-    attributes, `batches`, `new_model`, `schedule`, `_facts`, `_summary`, `_train_tokenizer`,
-    `_optimizer` and `_loss_and_metrics`. The data are read when they are needed.
+    attributes, `batches`, `new_model`, `schedule`, `_facts` (see `Workers.agree`), `_summary`,
+    `_train_tokenizer`, `_optimizer` and `_loss_and_metrics`. The data are read when needed.
 
     Args:
         folder: str or Path.
@@ -239,7 +239,6 @@ class Run:
         self.preset.check_sizes(path, vocab_size)
 
     def _write_tokenizer(self, tokenizer, model):
-        """Write the vocabulary."""
         tokenizer.save(self.tokenizer_path)
 
     def write_settings(self):
@@ -317,7 +316,6 @@ class TrainingRun(Run):
         return {"validation": validation and PairSource(**validation).with_paths(now)}
 
     def _facts(self):
-        """What several workers must agree on, see `Workers.agree`."""
         split = self.split
         if self.source.prepared:
             data = [split.train.manifest, split.train.tokenizer_path.read_text("utf-8")]
@@ -327,7 +325,6 @@ class TrainingRun(Run):
         return {"preset": dataclasses.asdict(self.preset), "data": data}
 
     def _summary(self, batches):
-        """Describe the data."""
         return (
             f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones skipped; "
             f"batch shapes {batches.shapes}"
@@ -343,7 +340,6 @@ class TrainingRun(Run):
         }
 
     def _train_tokenizer(self):
-        """The vocabulary of a new run."""
         if self.source.prepared:
             return Tokenizer.load(self.split.train.tokenizer_path)
         texts = [text for pair in self.split.train for text in pair]
@@ -356,13 +352,8 @@ class TrainingRun(Run):
 
     def batches(self, tokenizer, pairs, short_repeats=1):
         """Return batches of a list of (source, target), or of `PreparedPairs`; see `Preset`."""
-        settings = {
-            "start_id": tokenizer.start_id,
-            "end_id": tokenizer.end_id,
-            "lengths": self.preset.lengths,
-            "tokens_per_batch": self.preset.tokens_per_batch,
-            "seed": self.preset.seed,
-        }
+        marks = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+        settings = {**marks, **self.preset.batching}
         if isinstance(pairs, PreparedPairs):
             return ShardedBatches(pairs, **settings)
         sides = [tokenizer.encode(list(side)) for side in zip(*pairs, strict=True)]
@@ -380,14 +371,9 @@ class TrainingRun(Run):
 
     def _optimizer(self, schedule):
         """Adam of the paper, which also averages the weights."""
-        return FusedAdam(
-            schedule,
-            beta_1=0.9,
-            beta_2=self.preset.beta_2,
-            epsilon=1e-9,
-            use_ema=True,
-            ema_momentum=self.preset.average_momentum,
-        )
+        adam = {"beta_1": 0.9, "beta_2": self.preset.beta_2, "epsilon": 1e-9}
+        momentum = self.preset.average_momentum
+        return FusedAdam(schedule, **adam, use_ema=True, ema_momentum=momentum)
 
     def _loss_and_metrics(self):
         """The loss of the paper."""
@@ -396,23 +382,9 @@ class TrainingRun(Run):
 
     def new_model(self, tokenizer):
         """Create a model with the sizes of the preset."""
-        preset, vocab_size = self.preset, tokenizer.vocab_size
-        model = Transformer(
-            preset.num_layers,
-            preset.d_model,
-            preset.num_heads,
-            preset.dff,
-            vocab_size,
-            vocab_size,
-            pe_input=2 * preset.lengths[-1],
-            pe_target=2 * preset.lengths[-1],
-            rate=preset.rate,
-            share_embeddings=True,
-            architecture=preset.new_architecture(),
-            name="transformer",
-        )
-        model.build()
-        return model
+        size, longest = tokenizer.vocab_size, 2 * self.preset.lengths[-1]
+        settings = {"pe_input": longest, "pe_target": longest, "share_embeddings": True}
+        return self.preset.new_model(Transformer, size, size, name="transformer", **settings)
 
     def _model_to_train(self, tokenizer):
         model = self.new_model(tokenizer)

@@ -50,12 +50,10 @@ class TextRun(Run):
         return self.parts[1]
 
     def _facts(self):
-        """What several workers must agree on, see `Workers.agree`."""
         data = [*self.train_documents, None, *self.validation_documents]
         return {"preset": dataclasses.asdict(self.preset), "data": data}
 
     def _summary(self, batches):
-        """Describe the data."""
         train, validation = map(len, self.parts)
         return f"{train} documents to train on, {validation} held out"
 
@@ -66,14 +64,9 @@ class TextRun(Run):
 
     def _optimizer(self, schedule):
         """Adam as for BERT and GPT-2: Devlin et al. 2019, appendix A.2."""
-        optimizer = FusedAdam(
-            schedule,
-            beta_1=0.9,
-            beta_2=0.999,
-            epsilon=self.epsilon,
-            weight_decay=self.preset.weight_decay,
-            global_clipnorm=1.0,
-        )
+        adam = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": self.epsilon}
+        decay = self.preset.weight_decay
+        optimizer = FusedAdam(schedule, **adam, weight_decay=decay, global_clipnorm=1.0)
         optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
         return optimizer
 
@@ -113,36 +106,17 @@ class LanguageModelRun(TextRun):
         return [[" ".join(document) for document in part] for part in parts]
 
     def _train_tokenizer(self):
-        """The vocabulary of a new run."""
         return BPETokenizer.train(self.train_documents, self.preset.vocab_size)
 
     def batches(self, tokenizer, documents):
         """Return batches of blocks of documents, a list of str: `LanguageModelBatches`."""
-        return LanguageModelBatches(
-            tokenizer.encode(documents),
-            start_id=tokenizer.start_id,
-            end_id=tokenizer.end_id,
-            lengths=self.preset.lengths,
-            tokens_per_batch=self.preset.tokens_per_batch,
-            seed=self.preset.seed,
-        )
+        marks = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+        return LanguageModelBatches(tokenizer.encode(documents), **marks, **self.preset.batching)
 
     def new_model(self, tokenizer):
         """Create a model with the sizes of the preset."""
-        preset = self.preset
-        model = LanguageModel(
-            preset.num_layers,
-            preset.d_model,
-            preset.num_heads,
-            preset.dff,
-            tokenizer.vocab_size,
-            max_position=preset.lengths[-1],
-            rate=preset.rate,
-            architecture=preset.new_architecture(),
-            name="language_model",
-        )
-        model.build()
-        return model
+        settings = {"max_position": self.preset.lengths[-1], "name": "language_model"}
+        return self.preset.new_model(LanguageModel, tokenizer.vocab_size, **settings)
 
     def perplexity(self, model):
         """Return the perplexity of the held-out documents, exp of the mean cross-entropy per token.
@@ -269,7 +243,6 @@ class PretrainingRun(TextRun):
         return model
 
     def _train_tokenizer(self):
-        """The vocabulary of a new run."""
         if self._given_vocabulary is not None:
             return read_bert_vocabulary(self._given_vocabulary, self.preset.lowercase)
         texts = [sentence for document in self.train_documents for sentence in document]
@@ -277,7 +250,6 @@ class PretrainingRun(TextRun):
         return WordPieceTokenizer.train(texts, self.preset.vocab_size, pipeline)
 
     def _write_tokenizer(self, tokenizer, model):
-        """Write the vocabulary in all of BERT's formats."""
         write_bert_vocabulary(self.folder, tokenizer, model.config.max_position_embeddings)
 
     def _both_batches(self, tokenizer):
@@ -303,11 +275,9 @@ class PretrainingRun(TextRun):
             [document for document in documents if document],
             tokenizer,
             next_sentence=self.next_sentence,
-            lengths=preset.lengths,
-            tokens_per_batch=preset.tokens_per_batch,
             continues_word=continues_word,
             rate=preset.mask_rate,
-            seed=preset.seed,
+            **preset.batching,
         )
 
     def _loss_and_metrics(self):
