@@ -11,7 +11,7 @@ from command_line import command, command_here
 from tiny_bert import CONFIG, randomised, tiny_folder
 
 from tf_transformer import bert
-from tf_transformer.cli.classification import _SETTINGS
+from tf_transformer.cli.bert import _SETTINGS
 from tf_transformer.training import FineTuning
 
 pytestmark = pytest.mark.one_of(10, "commands")

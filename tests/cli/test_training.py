@@ -192,7 +192,7 @@ def test_wrong_architectures(given, message, pairs, tmp_path, monkeypatch):
 
 
 def test_a_published_architecture_sets_the_sizes():
-    from tf_transformer.cli.arguments import architecture_changes
+    from tf_transformer.cli.training import architecture_changes
     from tf_transformer.models import LanguageModel, Transformer
 
     changes = architecture_changes("macaron-base", Transformer)

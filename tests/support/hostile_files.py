@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from tiny_bert import TOKENS, tiny_folder
 
 from tf_transformer import bert
-from tf_transformer.cli.sentences import _vectors
+from tf_transformer.cli.bert import _vectors
 from tf_transformer.compression.recipes import Recipe
 from tf_transformer.data import (
     PairSource,

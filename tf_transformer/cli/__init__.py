@@ -12,18 +12,7 @@ import sys
 import traceback
 
 import tf_transformer
-from tf_transformer.cli import (
-    classification,
-    exploring,
-    exporting,
-    language_model,
-    litert,
-    pretraining,
-    sentences,
-    serving,
-    training,
-    translation,
-)
+from tf_transformer.cli import bert, exporting, serving, training, translation
 from tf_transformer.errors import ArgumentError, MissingPackage
 
 # In the order of `--help`.
@@ -33,16 +22,16 @@ _COMMANDS = (
     translation.add_translate,
     translation.add_evaluate,
     exporting.add_export,
-    serving.add_commands,
-    litert.add_commands,
-    exporting.add_info,
-    exploring.add_commands,
-    sentences.add_commands,
-    training.add_train_pairs,
-    classification.add_commands,
+    serving.add_serve,
+    exporting.add_litert,
+    serving.add_info,
+    serving.add_explore,
+    bert.add_search,
+    bert.add_train_pairs,
+    bert.add_classification,
     exporting.add_compress,
-    pretraining.add_commands,
-    language_model.add_commands,
+    training.add_pretrain,
+    training.add_language_model,
 )
 _POSITIONAL = {"folder", "index", "name", "query", "recipe", "text"}
 _BUG = (

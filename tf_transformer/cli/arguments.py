@@ -1,29 +1,54 @@
-"""Arguments that several commands share."""
+"""What several commands share: their arguments, what these stand for, and checks of them."""
 
-import dataclasses
-import shlex
+import json
 import sys
 from pathlib import Path
 
-from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+from tf_transformer.cli.tensorflow_start import import_tensorflow
 from tf_transformer.errors import ArgumentError
+
+# The options that only `sample_decode` has.
+_SAMPLING = {
+    "seed": (int, "of the random numbers (default: 0)"),
+    "temperature": (float, "below 1 favors likely tokens (default: 1.0)"),
+    "top_k": (int, "only the K most likely tokens (default: all)"),
+    "top_p": (float, "only the most likely tokens with this total probability (default: 1.0)"),
+}
+
+
+def add_command(commands, name, run):
+    """Add a command that calls `run`, whose docstring is the help, and return its parser."""
+    text = run.__doc__ or ""  # python -OO drops it
+    parser = commands.add_parser(name, help=" ".join(text.split()))
+    parser.set_defaults(run=run)
+    return parser
+
+
+def option(name):
+    """Return the option of an argument: `--beam-size` for `beam_size`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def given(options, names):
+    """Return those of the options that were given, as a dict."""
+    values = {name: getattr(options, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def check_empty(folder):
+    """Check that `--output` is a folder in which there is nothing yet."""
+    if Path(folder).exists() and any(Path(folder).iterdir()):
+        raise ArgumentError("--output", "a new folder", f"{folder}, which is not empty")
 
 
 def add_pair_arguments(parser, default, own):
     """Add `--corpus`, `--source-file` with `--target-file`, and `--tsv`."""
-    parser.add_argument("--corpus", help=f"en-zh, zh-en, en-fr or fr-en (default: {default})")
-    parser.add_argument(
-        "--source-file",
-        nargs="+",
-        metavar="FILE",
-        help=f"{own}, one sentence per line, UTF-8, gzipped or not",
-    )
-    parser.add_argument(
-        "--target-file", nargs="+", metavar="FILE", help="their translations, line by line"
-    )
-    parser.add_argument(
-        "--tsv", nargs="+", metavar="FILE", help="or files with source, tab, target"
-    )
+    add = parser.add_argument
+    add("--corpus", help=f"en-zh, zh-en, en-fr or fr-en (default: {default})")
+    lines = f"{own}, one sentence per line, UTF-8, gzipped or not"
+    add("--source-file", nargs="+", metavar="FILE", help=lines)
+    add("--target-file", nargs="+", metavar="FILE", help="their translations, line by line")
+    add("--tsv", nargs="+", metavar="FILE", help="or files with source, tab, target")
 
 
 def pair_source(options):
@@ -31,37 +56,13 @@ def pair_source(options):
     from tf_transformer.data import PairSource
 
     names = ("corpus", "source_file", "target_file", "tsv", "prepared")
-    given = {name: getattr(options, name, None) for name in names}
-    given = {name: value for name, value in given.items() if value}
-    return PairSource(**given).with_paths(_absolute) if given else None
+    values = {name: value for name, value in given(options, names).items() if value}
+    return PairSource(**values).with_paths(absolute) if values else None
 
 
-def validation_source(options):
-    """Return the `PairSource` of `--validation-file`, or None."""
-    from tf_transformer.data import PairSource
-
-    files = options.validation_file or ()
-    if len(files) > 2:
-        raise ArgumentError(
-            "--validation-file", "a TSV file, or a source and a target file", f"{len(files)} files"
-        )
-    if not files:
-        return None
-    names = ("tsv",) if len(files) == 1 else ("source_file", "target_file")
-    return PairSource(**dict(zip(names, files, strict=True))).with_paths(_absolute)
-
-
-def text_source(options):
-    """Return the `TextSource` of the options, with absolute paths."""
-    from tf_transformer.data import TextSource
-
-    if options.text:
-        return TextSource(files=tuple(map(_absolute, options.text)))
-    return TextSource(corpus=getattr(options, "corpus", None) or "en-zh")
-
-
-def _absolute(file):
-    return str(Path(file).resolve())
+def absolute(path):
+    """Return a path, or None, that is valid in any folder."""
+    return None if path is None else str(Path(path).resolve())
 
 
 def add_model_argument(parser):
@@ -80,13 +81,16 @@ def model_path(folder):
     return inside if (path / "run.json").is_file() and inside.is_dir() else path
 
 
-# The options that only `sample_decode` has.
-_SAMPLING = {
-    "seed": (int, "of the random numbers (default: 0)"),
-    "temperature": (float, "below 1 favors likely tokens (default: 1.0)"),
-    "top_k": (int, "only the K most likely tokens (default: all)"),
-    "top_p": (float, "only the most likely tokens with this total probability (default: 1.0)"),
-}
+def lite_model(folder, kind):
+    """Load a model that `litert` wrote, without TensorFlow; None for any other folder."""
+    if folder is None or not (Path(folder) / "litert.json").is_file():
+        return None
+    from tf_transformer.litert import load, read_description
+
+    found = read_description(folder)["kind"]
+    if found != kind:
+        raise ArgumentError("--model", f"a {kind}", f"a {found} for LiteRT: {folder}")
+    return load(folder)
 
 
 def add_sampling_arguments(parser, exclusive):
@@ -95,20 +99,15 @@ def add_sampling_arguments(parser, exclusive):
         "--sample", action="store_true", help="sample from the model's distribution"
     )
     for name, (kind, meaning) in _SAMPLING.items():
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=kind, help=f"with --sample: {meaning}")
+        parser.add_argument(option(name), type=kind, help=f"with --sample: {meaning}")
 
 
 def sampling_options(options):
     """Return the sampling options that were given, or None without `--sample`."""
-    given = {name: getattr(options, name) for name in _SAMPLING}
-    given = {name: value for name, value in given.items() if value is not None}
-    if options.sample:
-        return given
-    if given:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ArgumentError(names, "--sample as well", "none")
-    return None
+    settings = given(options, _SAMPLING)
+    if settings and not options.sample:
+        raise ArgumentError(", ".join(map(option, settings)), "--sample as well", "none")
+    return settings if options.sample else None
 
 
 def add_device_arguments(parser):
@@ -143,119 +142,21 @@ def start_training(options):
     return import_tensorflow(start=start)
 
 
-def add_run_arguments(parser, presets, folder, architectures=None):
-    """Add the options of a training run: preset, changes of the preset, folder."""
-    parser.add_argument("--preset", help=presets)
-    for name in ("vocab-size", "epochs", "seed"):
-        parser.add_argument(f"--{name}", type=int, help="instead of the preset's")
-    parser.add_argument(
-        "--accumulate",
-        type=int,
-        metavar="N",
-        help="compute the gradient of each batch in N parts: less memory, the same result",
-    )
-    parser.add_argument(
-        "--precision",
-        help="float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
-        "mixed_float16, for GPUs without bfloat16",
-    )
-    if architectures:
-        parser.add_argument(
-            "--architecture",
-            metavar="FILE|NAME",
-            help="parts of the model: a JSON file of Architecture.to_json(), or a published model "
-            f"with its sizes: {architectures}",
-        )
-    parser.add_argument("--output", metavar="FOLDER", help=f"default: {folder}")
-    parser.add_argument(
-        "--resume", metavar="FOLDER", help="resume a run that was stopped, with its settings"
-    )
-    add_device_arguments(parser)
+def add_settings(parser, settings):
+    """Add options of `FineTuning`: `settings` maps each to its default and its meaning."""
+    for name, (default, meaning) in settings.items():
+        text = f"{meaning} (default: {default})"
+        parser.add_argument(option(name), type=type(default), default=default, help=text)
 
 
-def new_preset(options, presets, model_class=None, **changes):
-    """Return the preset of the options, with the changes that they name."""
-    from tf_transformer.training import get_preset
-
-    preset = get_preset(options.preset or "small", presets)
-    names = {field.name for field in dataclasses.fields(preset)} - {"architecture"}
-    changes |= {name: value for name, value in vars(options).items() if name in names}
-    if getattr(options, "architecture", None):
-        changes |= _architecture_changes(options.architecture, model_class)
-    return preset.with_changes(changes)
+def write_result(folder, result):
+    """Write `result.json` beside the models in a folder, and print it with their paths."""
+    text = json.dumps(result, indent=2)
+    (folder / "result.json").write_text(text + "\n", encoding="utf-8")
+    print(f"{text}\nModel: {folder / 'model'}, SavedModel: {folder / 'saved_model'}")
 
 
-def _architecture_changes(given, model_class):
-    """Return the fields of the preset that `--architecture` changes."""
-    from tf_transformer.layers import Architecture
-    from tf_transformer.models import architectures
-
-    path = Path(given)
-    if path.is_file() or path.suffix == ".json":
-        return {"architecture": Architecture.from_json(path.read_bytes()).to_dict()}
-    published = architectures.get(given)
-    if published.model_class is not model_class:
-        raise ArgumentError(
-            "--architecture",
-            f"a {model_class.__name__}",
-            f"{given!r}, a {published.model_class.__name__}",
-        )
-    return {**published.sizes, "architecture": published.to_dict()}
-
-
-def new_folder(options, default, command):
-    """Return the folder of a new run; the chief checks that it does not contain another run."""
-    from tf_transformer.distribution import current_workers
-
-    folder = Path(options.output or default)
-    if (folder / "run.json").exists() and current_workers().is_chief:
-        raise ArgumentError(
-            "--output",
-            "a new folder",
-            f"{folder}, which contains a training run",
-            f"Resume it: tf-transformer {command} --resume {folder}; or choose another folder.",
-        )
-    return folder
-
-
-# Allowed with --resume, since they are not settings of a run.
-_OF_A_PROCESS = ("run", "resume", "distribute", "deterministic", "tensorboard")
-
-
-def train_run(options, kind, new_run, packages, callbacks=()):
-    """Train a new run, or resume one, and return the run and its model (the chief) or two None.
-
-    `kind` is the name of a class of `training`, `packages` maps required packages to extras, and
-    `callbacks` are functions from the run to a callback.
-    """
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name, value in vars(options).items()
-        if value is not None and value is not False and name not in _OF_A_PROCESS
-    ]
-    if options.resume and given:
-        raise ArgumentError(
-            ", ".join(given),
-            "no setting with --resume, whose run has its own",
-            remedy="Leave it out, or start a new run.",
-        )
-    for package, extra in packages.items():
-        require(package, extra)
-    scope = start_training(options)
-    from tf_transformer import training
-    from tf_transformer.distribution import current_workers, together
-
-    with together():
-        run = getattr(training, kind).open(options.resume) if options.resume else new_run(options)
-    try:
-        with scope:
-            model = run.train([make(run) for make in callbacks])
-    except (KeyboardInterrupt, OSError) as error:
-        if (run.folder / "checkpoints").exists() and not isinstance(error, FileNotFoundError):
-            print(
-                f"\nA checkpoint is saved. Resume with: tf-transformer {run.command} --resume "
-                f"{shlex.quote(str(run.folder))}",
-                file=sys.stderr,
-            )
-        raise
-    return (run, model) if current_workers().is_chief else (None, None)
+def show_progress(text, done):
+    """Rewrite the last line of a terminal, and end the line when all is done."""
+    if sys.stderr.isatty():
+        print(f"\r{text}", end="\n" if done else "", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The commands export, compress and info."""
+"""The commands that write a trained model in another form: export, compress and litert."""
 
 import dataclasses
 import json
@@ -6,81 +6,10 @@ import shlex
 import sys
 from pathlib import Path
 
-from tf_transformer.cli.arguments import add_model_argument, model_path
+from tf_transformer.cli.arguments import add_command, given, option
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.cli.translation import score
-from tf_transformer.errors import ArgumentError
-
-
-def add_compress(commands):
-    """Add the parser of this file."""
-    compress = commands.add_parser(
-        "compress", help="distil, prune and quantize a model by a recipe, and measure each step"
-    )
-    compress.add_argument("recipe", metavar="RECIPE", help="a JSON file, see docs/compression.md")
-    compress.add_argument(
-        "--output",
-        metavar="FOLDER",
-        required=True,
-        help="a new folder, or the folder of an interrupted call to resume it",
-    )
-    compress.set_defaults(run=_compress)
-
-
-def _compress(options):
-    for package in ("matplotlib", "sacrebleu", "safetensors", "tokenizers"):
-        require(package, "train")
-    import_tensorflow()
-    from tf_transformer.compression.recipes import Recipe
-    from tf_transformer.export import compress
-
-    recipe = Recipe.read(options.recipe)
-    compress(recipe, options.output, verbose=1 if sys.stdout.isatty() else 2)
-    print(f"Table: {options.output}/README.md")
-
-
-def add_info(commands):
-    """Add the parser of this file."""
-    info = commands.add_parser(
-        "info", help="describe a model: data, sizes, scores; or the parameters of a BERT"
-    )
-    info.add_argument("name", nargs="?", help="bert-base, albert-base, ..., or a folder")
-    add_model_argument(info)
-    info.set_defaults(run=_info)
-
-
-def _info(options):
-    if options.name is not None and options.model is not None:
-        raise ArgumentError("name, --model", "one of them", "both")
-    folder = options.model
-    if options.name is not None:
-        marks = ("run.json", "translator.json")
-        if not any((Path(options.name) / mark).is_file() for mark in marks):
-            _parameters(options.name)
-            return
-        folder = options.name
-    import_tensorflow()
-    from tf_transformer.export.translation import folder as saved
-
-    path = model_path(folder)
-    print(f"{path}\n{json.dumps(saved.read_description(path), indent=2, ensure_ascii=False)}")
-
-
-def _parameters(name):
-    import_tensorflow()
-    from tf_transformer.models import bert
-    from tf_transformer.models.bert.attention import without_drawing
-
-    if Path(name).exists() or Path(f"{name}.index").exists():
-        model = bert.Bert.from_pretrained(name)
-    else:
-        model = bert.Bert(bert.published_config(name))
-        with without_drawing():  # only the sizes are printed
-            model.build()
-    print(f"{name}\n{json.dumps(model.config.to_dict(), indent=2, ensure_ascii=False)}\n")
-    for part, count in bert.parameter_table(model).items():
-        print(f"{count:>13,}  {part}")
-
+from tf_transformer.errors import ArgumentError, MissingFileError
 
 SENTENCES = {
     "en-zh": ("I love China.", "Where is the station?", "He is reading a book."),
@@ -93,55 +22,36 @@ PRESET_OPTIONS = ("subword", "vocab_size", "epochs", "seed", "precision", "accum
 # The options of `IdTranslator`; `_RULES` also change greedy translations.
 _RULES = ("min_length", "no_repeat_ngram", "length_limit")
 _DECODING = (*_RULES, "beam_size", "length_penalty", "n_best", "jit_compile")
+_EXAMPLES = 256  # texts for `litert`, unless --examples has fewer
 
 
 def add_export(commands):
-    """Add the parser of this file."""
-    export = commands.add_parser(
-        "export",
-        help="write the SavedModel of a training run, or an exported model with other settings",
-    )
-    export.add_argument(
-        "folder",
-        nargs="+",
-        help="the folder of a run; several runs become one ensemble; or an exported model",
-    )
-    export.add_argument(
-        "--output", metavar="FOLDER", help="default: saved_model in the run, if there is one run"
-    )
-    export.add_argument("--beam-size", type=int, help="of `translate --beam` (default: 5)")
-    export.add_argument("--length-penalty", type=float, help="of beam search (default: 0.6)")
-    export.add_argument("--n-best", type=int, help="size of the n-best list (default: 1)")
-    export.add_argument("--min-length", type=int, help="minimum length in tokens (default: 0)")
-    export.add_argument(
-        "--no-repeat-ngram",
-        type=int,
-        metavar="N",
-        help="never repeat a sequence of N tokens (default: 0, off)",
-    )
-    export.add_argument(
-        "--length-limit",
-        type=int,
-        nargs=2,
-        metavar=("A", "B"),
-        help="at most A times the tokens of the text, including its end, plus B (default: 2 10)",
-    )
-    export.add_argument(
-        "--jit-compile",
-        action="store_true",
-        default=None,
-        help="compile decoding with XLA: faster, but the first text of each size takes seconds",
-    )
-    export.add_argument(
+    """Add the command `export`."""
+    add = add_command(commands, "export", _export).add_argument
+    folder = "the folder of a run; several runs become one ensemble; or an exported model"
+    add("folder", nargs="+", help=folder)
+    output = "default: saved_model in the run, if there is one run"
+    add("--output", metavar="FOLDER", help=output)
+    add("--beam-size", type=int, help="of `translate --beam` (default: 5)")
+    add("--length-penalty", type=float, help="of beam search (default: 0.6)")
+    add("--n-best", type=int, help="size of the n-best list (default: 1)")
+    add("--min-length", type=int, help="minimum length in tokens (default: 0)")
+    repeated = "never repeat a sequence of N tokens (default: 0, off)"
+    add("--no-repeat-ngram", type=int, metavar="N", help=repeated)
+    limit = "at most A times the tokens of the text, including its end, plus B (default: 2 10)"
+    add("--length-limit", type=int, nargs=2, metavar=("A", "B"), help=limit)
+    xla = "compile decoding with XLA: faster, but the first text of each size takes seconds"
+    add("--jit-compile", action="store_true", default=None, help=xla)
+    add(
         "--weights-dtype",
         choices=("float32", "float16", "bfloat16", "int8"),
         help="of the weights in the files; the model computes in float32, except that int8 weights "
         "are multiplied as integers (default: float32)",
     )
-    export.set_defaults(run=_export)
 
 
 def _export(options):
+    """write the SavedModel of a training run, or an exported model with other settings"""
     import_tensorflow()
     from tf_transformer.data.files import check_replaceable
     from tf_transformer.export.translation.folder import DESCRIPTION
@@ -152,14 +62,10 @@ def _export(options):
     if options.output is None and not alone:
         raise ArgumentError("--output", "a folder for the ensemble or the copy", "none")
     path = Path(options.output or Path(*options.folder) / "saved_model")
-    decoding = {name: getattr(options, name) for name in _DECODING}
-    decoding = {name: value for name, value in decoding.items() if value is not None}
+    decoding = given(options, _DECODING)
     if exported and len(options.folder) > 1:
-        raise ArgumentError(
-            "folder",
-            "runs only, or one exported model",
-            f"{', '.join(exported)} among {len(options.folder)} folders",
-        )
+        got = f"{', '.join(exported)} among {len(options.folder)} folders"
+        raise ArgumentError("folder", "runs only, or one exported model", got)
     runs = [] if exported else [TrainingRun.open(folder) for folder in options.folder]
     check_replaceable(path, only_with=DESCRIPTION)  # before the translations, which take minutes
     if exported:
@@ -193,7 +99,7 @@ def _export_again(folder, path, weights_dtype, decoding):
     rounded = weights_dtype not in (dtype, "float32")
     if rounded or any(before.get(name) != after[name] for name in _RULES):
         pairs = source.split().test
-        changes["scores"] = _printed(score(translator, pairs, source.target_language))
+        changes["scores"] = _scored(translator, pairs, source.target_language)
     save_translator(translator, path, {**description, **changes}, read_attention(folder))
 
 
@@ -208,18 +114,12 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     run = runs[0]
     for other in runs[1:]:
         if other.source != run.source:  # its training pairs may be in the test split of the first
-            raise ArgumentError(
-                "folder",
-                "runs with the same data",
-                f"{run.source} in {run.folder} and {other.source} in {other.folder}",
-            )
+            got = f"{run.source} in {run.folder} and {other.source} in {other.folder}"
+            raise ArgumentError("folder", "runs with the same data", got)
         if other.tokenizer_path.read_bytes() != run.tokenizer_path.read_bytes():
-            raise ArgumentError(
-                "folder",
-                "runs with the same vocabulary",
-                f"another one in {other.folder} than in {run.folder}",
-                "Train them with the same --vocab-size and --subword.",
-            )
+            got = f"another one in {other.folder} than in {run.folder}"
+            remedy = "Train them with the same --vocab-size and --subword."
+            raise ArgumentError("folder", "runs with the same vocabulary", got, remedy)
     models = [one.best_model() for one in runs]
     model = models[0] if len(models) == 1 else Ensemble(models)
     tokenizer = GraphTokenizer.from_file(run.tokenizer_path)
@@ -227,26 +127,26 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     if weights_dtype == "int8":
         batches = calibration_batches(tokenizer, run.split.train)
     translator = Translator(stored(model, weights_dtype, batches), tokenizer, **decoding)
-    scores = _printed(score(translator, run.split.test, run.source.target_language))
     description = {
         **run.description(),
         "model": model.get_config(),
         "weights": sum(one.count_params() for one in models),
         "weights_dtype": weights_dtype,
-        "scores": scores,
+        "scores": _scored(translator, run.split.test, run.source.target_language),
         "command": "; ".join(dict.fromkeys(_command(one) for one in runs)),
         "decoding": json.loads(translator.decoding.settings),
         **(facts or {}),
     }
     sentence = sentences_to_show(run)[-1]
-    attention = translation_attention(
-        models[0], tokenizer, sentence, translated(translator, sentence)
-    )
+    translation = translated(translator, sentence)
+    attention = translation_attention(models[0], tokenizer, sentence, translation)
     save_translator(translator, path, description, attention_svg(*attention))
     return translator
 
 
-def _printed(scores):
+def _scored(translator, pairs, language):
+    """Return the scores of a translator, and print them."""
+    scores = score(translator, pairs, language)
     print(f"BLEU {scores['bleu']}  {scores['bleu_signature']}")
     print(f"chrF {scores['chrf']}  {scores['chrf_signature']}")
     return scores
@@ -272,23 +172,131 @@ def _command(run):
     from tf_transformer.models.architectures import SIZES
     from tf_transformer.training import get_preset
 
-    given = dataclasses.asdict(run.source)
+    settings = dataclasses.asdict(run.source)
     if run.validation is not None:
         files = dataclasses.asdict(run.validation)
-        given["validation_file"] = tuple(value for value in files.values() if value)
+        settings["validation_file"] = tuple(value for value in files.values() if value)
     preset = get_preset(run.preset.name)
-    given["preset"] = run.preset.name
+    settings["preset"] = run.preset.name
     settled = run.split.train.vocabulary if run.source.prepared else ()
     for name in PRESET_OPTIONS:
         if name not in settled and getattr(run.preset, name) != getattr(preset, name):
-            given[name] = str(getattr(run.preset, name))
+            settings[name] = str(getattr(run.preset, name))
     if run.preset.architecture != preset.architecture:
         sizes = {name: getattr(run.preset, name) for name in SIZES}
         name = architectures.named(run.preset.architecture, sizes)
-        given["architecture"] = name or str(run.folder / "architecture.json")
+        settings["architecture"] = name or str(run.folder / "architecture.json")
     words = ["tf-transformer", "train"]
-    for name, value in given.items():
+    for name, value in settings.items():
         if value:
             values = (value,) if isinstance(value, str) else value
-            words += [f"--{name.replace('_', '-')}", *values]
+            words += [option(name), *values]
     return shlex.join(words)
+
+
+def add_compress(commands):
+    """Add the command `compress`."""
+    add = add_command(commands, "compress", _compress).add_argument
+    add("recipe", metavar="RECIPE", help="a JSON file, see docs/compression.md")
+    output = "a new folder, or the folder of an interrupted call to resume it"
+    add("--output", metavar="FOLDER", required=True, help=output)
+
+
+def _compress(options):
+    """distil, prune and quantize a model by a recipe, and measure each step"""
+    require("train", "matplotlib", "sacrebleu", "safetensors", "tokenizers")
+    import_tensorflow()
+    from tf_transformer.compression.recipes import Recipe
+    from tf_transformer.export import compress
+
+    recipe = Recipe.read(options.recipe)
+    compress(recipe, options.output, verbose=1 if sys.stdout.isatty() else 2)
+    print(f"Table: {options.output}/README.md")
+
+
+def add_litert(commands):
+    """Add the command `litert`."""
+    add = add_command(commands, "litert", _litert).add_argument
+    add("folder", help="a training run, the output of finetune, or a BERT checkpoint")
+    add("--output", metavar="FOLDER", required=True)
+    add(
+        "--weights-dtype",
+        default="float32",
+        choices=("float32", "float16", "int8", "full int8"),
+        help="int8 rounds the operands of products, full int8 also values between products, with "
+        "ranges from examples (default: float32)",
+    )
+    add(
+        "--examples",
+        metavar="FILE",
+        help="texts, one per line, for the check and the ranges of full int8 (default: the "
+        "training texts of a run; otherwise words of the vocabulary)",
+    )
+
+
+def _litert(options):
+    """write a model for LiteRT, which runs without TensorFlow, and check it"""
+    require("lite", "ai_edge_litert", "tokenizers")
+    folder = Path(options.folder)
+    examples = options.examples and _lines(options.examples)
+    import_tensorflow()
+    from tf_transformer.data.files import check_replaceable
+    from tf_transformer.export import write_litert
+    from tf_transformer.litert import DESCRIPTION
+    from tf_transformer.tokenizers import TokenizerFile
+    from tf_transformer.training import TrainingRun
+
+    check_replaceable(options.output, only_with=DESCRIPTION)
+    if (folder / "run.json").is_file():
+        run, settings = TrainingRun.open(folder), {}
+        examples = examples or [source for source, _ in run.split.train[:_EXAMPLES]]
+        model, tokenizer_file = run.best_model(), TokenizerFile.read(run.tokenizer_path)
+    else:
+        model, tokenizer_file, settings = _of_bert(folder)
+    settings |= {"weights_dtype": options.weights_dtype, "examples": examples}
+    report = write_litert(model, tokenizer_file, options.output, **settings)
+    print(
+        f"{report['bytes'] / 2**20:.1f} MiB, at most {report['difference']:.2g} of the largest "
+        f"number of an output from the model\nModel: {options.output}"
+    )
+
+
+def _of_bert(folder):
+    """Return the model, its vocabulary, and the settings for texts."""
+    from tf_transformer.export.text_models import read_text_settings
+    from tf_transformer.models import bert
+    from tf_transformer.models.bert.checkpoints.config_files import read_json
+    from tf_transformer.models.bert.text_inputs import read_tokenizer_file
+
+    inside, result = folder / "model", folder / "result.json"  # of finetune
+    folder = inside if (inside / "config.json").is_file() else folder
+    if not (folder / "config.json").is_file():
+        checkpoint = "a BERT checkpoint in Hugging Face's layout"
+        expected = f"a training run, the output of finetune, or {checkpoint}"
+        raise MissingFileError("folder", expected, folder)
+    names = read_json(folder / "config.json").get("architectures") or ["BertModel"]
+    name = str(names[0] if isinstance(names, list) else names).replace("Albert", "Bert")
+    classifier = bert.BertForSequenceClassification
+    kinds = {"BertForSequenceClassification": classifier, "BertModel": bert.SentenceEncoder}
+    if name not in kinds:
+        remedy = "Other heads and early exit have no form for LiteRT."
+        got = f"{name} in {folder}"
+        raise ArgumentError("folder", "a classifier or an encoder", got, remedy)
+    kind = kinds[name]
+    longest, lowercase = read_text_settings(folder)
+    if kind is classifier and result.is_file():
+        longest = read_json(result)["settings"]["max_length"]
+    settings = {"max_length": longest, "lowercase": lowercase}
+    return kind.from_pretrained(folder), read_tokenizer_file(folder), settings
+
+
+def _lines(path):
+    from tf_transformer.data.readers import check_plain_text, text_of_line
+
+    check_plain_text(path, "--examples")
+    with open(path, "rb") as file:
+        lines = [text_of_line(line, first=n == 0).strip() for n, line in enumerate(file)]
+    lines = [line for line in lines if line][:_EXAMPLES]
+    if not lines:
+        raise ArgumentError("--examples", f"a text in {path}", "none")
+    return lines

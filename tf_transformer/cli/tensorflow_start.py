@@ -8,10 +8,11 @@ from importlib.util import find_spec
 from tf_transformer.errors import MissingPackage
 
 
-def require(package, extra):
-    """Raise an ImportError with the install command if a package is missing."""
-    if find_spec(package) is None:
-        raise MissingPackage(f'{package} is not installed: pip install -e ".[{extra}]"')
+def require(extra, *packages):
+    """Raise an ImportError with the command that installs an extra if a package is missing."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingPackage(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 
 def import_tensorflow(optimize_graphs=True, share_operations=True, start=None):

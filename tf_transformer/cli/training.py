@@ -1,172 +1,147 @@
-"""The commands train and prepare."""
+"""The commands that train from scratch: train, prepare, train-lm, pretrain; and generate."""
 
 import dataclasses
-import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
 
 from tf_transformer.cli.arguments import (
+    absolute,
+    add_command,
+    add_device_arguments,
     add_pair_arguments,
-    add_run_arguments,
-    new_folder,
-    new_preset,
+    add_sampling_arguments,
+    check_empty,
+    given,
+    option,
     pair_source,
-    train_run,
-    validation_source,
+    sampling_options,
+    show_progress,
+    start_training,
 )
 from tf_transformer.cli.exporting import export_runs, sentences_to_show, translated
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.errors import ArgumentError
 
-# The options of `FineTuning` and their defaults here.
-_SETTINGS = {
-    "epochs": (3, "passes over the pairs"),
-    "batch_size": (64, "pairs per step; each has the others' documents as negatives"),
-    "learning_rate": (2e-5, "peak learning rate"),
-    "max_length": (64, "maximum number of tokens of a text"),
-    "seed": (1, "of dropout and the order of the pairs"),
-}
+_DOCUMENTS = (
+    "a blank line between documents (default: the included English sentences, each a document)"
+)
+# Allowed with --resume, since they are not settings of a run.
+_OF_A_PROCESS = ("run", "resume", "distribute", "deterministic", "tensorboard")
 
 
-def add_train_pairs(commands):
-    """Add the parser of this file."""
-    pairs = commands.add_parser(
-        "train-pairs", help="train a sentence encoder to find the document of a query, score it"
+def add_run_arguments(parser, presets, folder, architectures=None):
+    """Add the options of a training run: preset, changes of the preset, folder."""
+    add = parser.add_argument
+    add("--preset", help=presets)
+    for name in ("vocab-size", "epochs", "seed"):
+        add(f"--{name}", type=int, help="instead of the preset's")
+    parts = "compute the gradient of each batch in N parts: less memory, the same result"
+    add("--accumulate", type=int, metavar="N", help=parts)
+    add(
+        "--precision",
+        help="float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
+        "mixed_float16, for GPUs without bfloat16",
     )
-    pairs.add_argument(
-        "--model", metavar="FOLDER", required=True, help="a BERT checkpoint with its vocabulary"
-    )
-    pairs.add_argument("--train", metavar="TSV", required=True, help="query, tab, document")
-    pairs.add_argument(
-        "--validation", metavar="TSV", help="pairs to score with (default: every tenth of --train)"
-    )
-    pairs.add_argument("--output", metavar="FOLDER", required=True)
-    pairs.add_argument(
-        "--temperature", type=float, default=0.05, help="of the scores (default: 0.05)"
-    )
-    pairs.add_argument(
-        "--hard-negatives",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of wrong documents per query that the model finds before training",
-    )
-    for name, (default, meaning) in _SETTINGS.items():
-        pairs.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=type(default),
-            default=default,
-            help=f"{meaning} (default: {default})",
+    if architectures:
+        add(
+            "--architecture",
+            metavar="FILE|NAME",
+            help="parts of the model: a JSON file of Architecture.to_json(), or a published model "
+            f"with its sizes: {architectures}",
         )
-    pairs.set_defaults(run=_train_pairs)
+    add("--output", metavar="FOLDER", help=f"default: {folder}")
+    add("--resume", metavar="FOLDER", help="resume a run that was stopped, with its settings")
+    add_device_arguments(parser)
 
 
-def _train_pairs(options):
-    require("safetensors", "bert")
-    output = Path(options.output)
-    if output.exists() and any(output.iterdir()):
-        raise ArgumentError("--output", "a new folder", f"{output}, which is not empty")
-    for name, least in (("hard_negatives", 0), ("batch_size", 2)):
-        if getattr(options, name) < least:
-            raise ArgumentError(name, f"at least {least}", getattr(options, name))
-    if not options.temperature > 0:
-        raise ArgumentError("temperature", "a number above 0", options.temperature)
-    from tf_transformer.data.readers import read_tsv
+def train_run(options, kind, new_run, callbacks=()):
+    """Train a new run, or resume one, and return the run and its model (the chief) or two None.
 
-    train = read_tsv(options.train, "--train")
-    if options.validation:
-        validation = read_tsv(options.validation, "--validation")
-    else:
-        train, validation = [pair for n, pair in enumerate(train) if n % 10], train[::10]
-    documents = list(dict.fromkeys(document for _, document in train))
-    if len(documents) < options.hard_negatives + 2:
-        raise ArgumentError(
-            "--train",
-            f"at least {options.hard_negatives + 2} different documents to train on",
-            len(documents),
-        )
-    import_tensorflow()
-    import keras
+    `kind` is the name of a class of `training`, `callbacks` are functions from the run to one.
+    """
+    settings = [
+        option(name)
+        for name, value in vars(options).items()
+        if value is not None and value is not False and name not in _OF_A_PROCESS
+    ]
+    if options.resume and settings:
+        expected = "no setting with --resume, whose run has its own"
+        remedy = "Leave it out, or start a new run."
+        raise ArgumentError(", ".join(settings), expected, remedy=remedy)
+    scope = start_training(options)
+    from tf_transformer import training
+    from tf_transformer.distribution import current_workers, together
 
-    from tf_transformer.export import TextEncoder
-    from tf_transformer.export.text_models import read_text_settings
-    from tf_transformer.models.bert import SentenceEncoder, read_tokenizer
-    from tf_transformer.training import FineTuning, hard_negatives, retrieval_scores, train_pairs
-
-    settings = FineTuning(**{name: getattr(options, name) for name in _SETTINGS})
-    keras.utils.set_random_seed(settings.seed)
-    encoder = SentenceEncoder.from_pretrained(options.model, unpad=True, normalize=True)
-    tokenizer = read_tokenizer(options.model)
-    longest, lowercase = read_text_settings(options.model)
-    exported = TextEncoder(encoder, tokenizer, longest, lowercase)
-    if lowercase:
-        train = [(query.lower(), document.lower()) for query, document in train]
-    print(f"{len(train)} pairs to train on, {len(validation)} to score with", flush=True)
-    scores = {"before": retrieval_scores(*_searched(exported, validation))}
-    negatives = None
-    if options.hard_negatives:
-        documents = list(dict.fromkeys(document for _, document in train))
-        rows = hard_negatives(*_searched(exported, train), options.hard_negatives)
-        negatives = [[documents[n] for n in row] for row in rows]
-    output.mkdir(parents=True, exist_ok=True)
-    train_pairs(
-        encoder,
-        tokenizer,
-        train,
-        settings,
-        temperature=options.temperature,
-        negatives=negatives,
-        callbacks=[keras.callbacks.CSVLogger(output / "history.csv")],
-        verbose=1 if sys.stdout.isatty() else 2,
-    )
-    scores["after"] = retrieval_scores(*_searched(exported, validation))
-    encoder.save_pretrained(output / "model", tokenizer_from=options.model)
-    exported.save(output / "saved_model")
-    text = json.dumps({"scores": scores, "settings": dataclasses.asdict(settings)}, indent=2)
-    (output / "result.json").write_text(text + "\n", encoding="utf-8")
-    print(f"{text}\nModel: {output / 'model'}, SavedModel: {output / 'saved_model'}")
+    with together():
+        run = getattr(training, kind).open(options.resume) if options.resume else new_run(options)
+    try:
+        with scope:
+            model = run.train([make(run) for make in callbacks])
+    except (KeyboardInterrupt, OSError) as error:
+        if (run.folder / "checkpoints").exists() and not isinstance(error, FileNotFoundError):
+            command = f"tf-transformer {run.command} --resume {shlex.quote(str(run.folder))}"
+            print(f"\nA checkpoint is saved. Resume with: {command}", file=sys.stderr)
+        raise
+    return (run, model) if current_workers().is_chief else (None, None)
 
 
-def _searched(encoder, pairs):
-    """Return vectors of queries and distinct documents, and the correct rows of each query."""
-    import numpy as np
+def new_preset(options, presets, model_class=None, **changes):
+    """Return the preset of the options, with the changes that they name."""
+    from tf_transformer.training import get_preset
 
-    from tf_transformer.export import embed_lines
+    preset = get_preset(options.preset or "small", presets)
+    names = {field.name for field in dataclasses.fields(preset)} - {"architecture"}
+    changes |= {name: value for name, value in vars(options).items() if name in names}
+    if getattr(options, "architecture", None):
+        changes |= architecture_changes(options.architecture, model_class)
+    return preset.with_changes(changes)
 
-    queries = [query for query, _ in pairs]
-    rows = {}
-    for _, document in pairs:
-        rows.setdefault(document, len(rows))
-    own = {}
-    for query, document in pairs:
-        own.setdefault(query, set()).add(rows[document])
-    vectors = (
-        np.concatenate(list(embed_lines(encoder.encode, texts))) for texts in (queries, list(rows))
-    )
-    return *vectors, [own[query] for query in queries]
+
+def architecture_changes(name_or_file, model_class):
+    """Return the fields of the preset that `--architecture` changes."""
+    from tf_transformer.layers import Architecture
+    from tf_transformer.models import architectures
+
+    path = Path(name_or_file)
+    if path.is_file() or path.suffix == ".json":
+        return {"architecture": Architecture.from_json(path.read_bytes()).to_dict()}
+    published = architectures.get(name_or_file)
+    if published.model_class is not model_class:
+        got = f"{name_or_file!r}, a {published.model_class.__name__}"
+        raise ArgumentError("--architecture", f"a {model_class.__name__}", got)
+    return {**published.sizes, "architecture": published.to_dict()}
+
+
+def new_folder(options, default, command):
+    """Return the folder of a new run; the chief checks that it does not contain another run."""
+    from tf_transformer.distribution import current_workers
+
+    folder = Path(options.output or default)
+    if (folder / "run.json").exists() and current_workers().is_chief:
+        got = f"{folder}, which contains a training run"
+        remedy = f"Resume it: tf-transformer {command} --resume {folder}; or choose another folder."
+        raise ArgumentError("--output", "a new folder", got, remedy)
+    return folder
 
 
 def add_train(commands):
-    """Add the parser of this file."""
-    train = commands.add_parser(
-        "train", help="train a translator, score it, export it, translate three sentences"
-    )
+    """Add the command `train`."""
+    train = add_command(commands, "train", _train)
     add_pair_arguments(train, "en-zh", "your own sentences")
-    train.add_argument(
-        "--prepared", metavar="FOLDER", help="or the output of tf-transformer prepare, of any size"
-    )
-    train.add_argument(
+    add = train.add_argument
+    prepared = "or the output of tf-transformer prepare, of any size"
+    add("--prepared", metavar="FOLDER", help=prepared)
+    add(
         "--validation-file",
         nargs="+",
         metavar="FILE",
         help="your own validation set: a TSV file, or a source and a target file (default: 2 %% of "
         "the data)",
     )
-    train.add_argument(
-        "--subword", help="bpe, wordpiece or unigram: how words are split (default: bpe)"
-    )
+    add("--subword", help="bpe, wordpiece or unigram: how words are split (default: bpe)")
     add_run_arguments(
         train,
         "small, minutes on two cores (default); tiny, seconds, learns next to nothing; base, the "
@@ -174,17 +149,16 @@ def add_train(commands):
         "runs/DATA-PRESET",
         "transformer-base, transformer-big, transformer-tiny, macaron-base",
     )
-    train.add_argument("--tensorboard", action="store_true", help="write logs for TensorBoard")
-    train.set_defaults(run=_train)
+    add("--tensorboard", action="store_true", help="write logs for TensorBoard")
 
 
 def _train(options):
-    packages = {"tokenizers": "train", "sacrebleu": "train"}
-    callbacks = []
+    """train a translator, score it, export it, translate three sentences"""
+    require("train", "tokenizers", "sacrebleu")
     if options.tensorboard:
-        packages["tensorboard"] = "tensorboard"
-        callbacks.append(_tensorboard)
-    run, _ = train_run(options, "TrainingRun", _new_run, packages, callbacks)
+        require("tensorboard", "tensorboard")
+    callbacks = [_tensorboard] if options.tensorboard else []
+    run, _ = train_run(options, "TrainingRun", _new_translator, callbacks)
     if run is None:
         return
     translator = export_runs([run], run.folder / "saved_model")
@@ -200,7 +174,7 @@ def _tensorboard(run):
     return keras.callbacks.TensorBoard(run.folder / "tensorboard")
 
 
-def _new_run(options):
+def _new_translator(options):
     from tf_transformer.data import PairSource
     from tf_transformer.models import Transformer
     from tf_transformer.training import PRESETS, TrainingRun
@@ -210,46 +184,50 @@ def _new_run(options):
     source = pair_source(options) or PairSource(corpus="en-zh")
     preset = new_preset(options, PRESETS, Transformer)
     folder = new_folder(options, f"runs/{source.name}-{preset.name}", "train")
-    return TrainingRun(folder, source, preset, validation_source(options))
+    return TrainingRun(folder, source, preset, _validation_source(options))
+
+
+def _validation_source(options):
+    """Return the `PairSource` of `--validation-file`, or None."""
+    from tf_transformer.data import PairSource
+
+    files = options.validation_file or ()
+    if len(files) > 2:
+        expected = "a TSV file, or a source and a target file"
+        raise ArgumentError("--validation-file", expected, f"{len(files)} files")
+    if not files:
+        return None
+    names = ("tsv",) if len(files) == 1 else ("source_file", "target_file")
+    return PairSource(**dict(zip(names, files, strict=True))).with_paths(absolute)
 
 
 def add_prepare(commands):
-    """Add the parser of this file."""
-    prepare = commands.add_parser(
-        "prepare", help="turn sentence pairs larger than memory into shards for train --prepared"
-    )
+    """Add the command `prepare`."""
+    prepare = add_command(commands, "prepare", _prepare)
     add_pair_arguments(prepare, "none", "sentences")
-    prepare.add_argument(
-        "--validation-file", nargs="+", metavar="FILE", help="your own validation set, as in train"
-    )
-    prepare.add_argument(
-        "--subword", default="bpe", help="bpe, wordpiece or unigram (default: bpe)"
-    )
-    prepare.add_argument(
-        "--vocab-size", type=int, default=8000, help="of both languages (default: 8000)"
-    )
-    prepare.add_argument("--workers", type=int, help="number of processes (default: one per core)")
-    prepare.add_argument("--output", required=True, metavar="FOLDER", help="the folder to write")
-    prepare.set_defaults(run=_prepare)
+    add = prepare.add_argument
+    own = "your own validation set, as in train"
+    add("--validation-file", nargs="+", metavar="FILE", help=own)
+    add("--subword", default="bpe", help="bpe, wordpiece or unigram (default: bpe)")
+    add("--vocab-size", type=int, default=8000, help="of both languages (default: 8000)")
+    add("--workers", type=int, help="number of processes (default: one per core)")
+    add("--output", required=True, metavar="FOLDER", help="the folder to write")
 
 
 def _prepare(options):
-    require("tokenizers", "train")
-    workers = options.workers if options.workers is not None else len(os.sched_getaffinity(0))
+    """turn sentence pairs larger than memory into shards for train --prepared"""
+    require("train", "tokenizers")
     from tf_transformer.data import PreparedPairs, prepare_pairs
 
     source = pair_source(options)
     if source is None:
         raise ArgumentError("--corpus, --source-file, --tsv", "one of them", "none")
+    settings = {"workers": len(os.sched_getaffinity(0))}
+    settings |= given(options, ("subword", "vocab_size", "workers"))
+    validation = _validation_source(options)
     try:
         prepare_pairs(
-            source,
-            options.output,
-            subword=options.subword,
-            vocab_size=options.vocab_size,
-            validation=validation_source(options),
-            workers=workers,
-            progress=_Progress(),
+            source, options.output, validation=validation, progress=_Progress(), **settings
         )
     except KeyboardInterrupt:
         print("\nFinished parts are kept. Run the same command again to resume.", file=sys.stderr)
@@ -270,8 +248,6 @@ class _Progress:
         self.what, self.start, self.begun = None, 0.0, 0
 
     def __call__(self, what, done, total):
-        if not sys.stderr.isatty():
-            return
         now = time.monotonic()
         if what != self.what:
             self.what, self.start, self.begun = what, now, done
@@ -279,10 +255,125 @@ class _Progress:
         if self.begun < done < total:
             seconds = (now - self.start) / (done - self.begun) * (total - done)
             left = f", {seconds / 60:.0f} min left"
-        end = "\n" if done == total else ""
-        print(
-            f"\r\x1b[K{what}: {done:,} of {total:,} parts{left}",
-            end=end,
-            file=sys.stderr,
-            flush=True,
-        )
+        show_progress(f"\x1b[K{what}: {done:,} of {total:,} parts{left}", done == total)
+
+
+def add_language_model(commands):
+    """Add the commands `train-lm` and `generate`."""
+    train = add_command(commands, "train-lm", _train_language_model)
+    add = train.add_mutually_exclusive_group().add_argument
+    add("--text", nargs="+", metavar="FILE", help=f"UTF-8, gzipped or not, {_DOCUMENTS}")
+    add("--corpus", help="the first language of an included corpus: en-zh, zh-en, en-fr or fr-en")
+    presets = "small, minutes on two cores (default); tiny, seconds"
+    add_run_arguments(train, presets, "runs/lm-TEXT-PRESET", "gpt2")
+
+    generate = add_command(commands, "generate", _generate)
+    add = generate.add_argument
+    add("text", nargs="*", help="beginnings of texts (default: one empty text)")
+    # Not `run`, which is the function of the command.
+    add("--run", dest="folder", required=True, metavar="FOLDER", help="the folder of `train-lm`")
+    how = generate.add_mutually_exclusive_group()
+    how.add_argument("--beam", type=int, metavar="N", help="search with N beams (default: greedy)")
+    add_sampling_arguments(generate, how)
+    most = "tokens of a text, including its beginning (default: as many as the model can read)"
+    add("--max-length", type=int, metavar="N", help=most)
+
+
+def _train_language_model(options):
+    """train a language model on plain text, and continue three texts"""
+    require("train", "tokenizers")
+    run, model = train_run(options, "LanguageModelRun", _new_language_model)
+    if run is None:
+        return
+    from tf_transformer.generation import continue_texts
+
+    print(f"Perplexity per token of the held-out documents: {run.perplexity(model):.2f}\n")
+    tokenizer = run.tokenizer
+    # The beginnings of held-out texts, preferably longer ones.
+    unread = sorted(tokenizer.encode(run.validation_documents), key=lambda ids: len(ids) < 8)
+    for text in continue_texts(model, tokenizer, tokenizer.decode(ids[:3] for ids in unread[:3])):
+        print(text)
+    print(f"\nModel: {run.folder}")
+
+
+def _new_language_model(options):
+    from tf_transformer.models import LanguageModel
+    from tf_transformer.training import LANGUAGE_MODEL_PRESETS, LanguageModelRun
+
+    preset = new_preset(options, LANGUAGE_MODEL_PRESETS, LanguageModel)
+    source = _text_source(options)
+    folder = new_folder(options, f"runs/lm-{source.name}-{preset.name}", "train-lm")
+    return LanguageModelRun(folder, source, preset)
+
+
+def _text_source(options):
+    """Return the `TextSource` of the options, with absolute paths."""
+    from tf_transformer.data import TextSource
+
+    if options.text:
+        return TextSource(files=tuple(map(absolute, options.text)))
+    return TextSource(corpus=getattr(options, "corpus", None) or "en-zh")
+
+
+def _generate(options):
+    """continue texts with a trained language model"""
+    sampling = sampling_options(options)
+    require("train", "tokenizers")
+    import_tensorflow(optimize_graphs=False)
+    from tf_transformer.generation import continue_texts
+    from tf_transformer.training import LanguageModelRun
+
+    run, texts = LanguageModelRun.open(options.folder), options.text or [""]
+    how = {"max_length": options.max_length, "beam_size": options.beam, "sampling": sampling}
+    for text in continue_texts(run.best_model(), run.tokenizer, texts, **how):
+        print(text)
+
+
+def add_pretrain(commands):
+    """Add the command `pretrain`."""
+    pretrain = add_command(commands, "pretrain", _pretrain)
+    add = pretrain.add_argument
+    add("--text", nargs="+", metavar="FILE", help=f"one sentence per line, {_DOCUMENTS}")
+    add("--vocabulary", metavar="FILE", help="a vocab.txt instead of a new vocabulary")
+    start = "a checkpoint to adapt to the texts; its sizes and vocabulary are used"
+    add("--start", metavar="FOLDER", help=start)
+    rate = "peak learning rate instead of the preset's (with --start: 5e-4)"
+    add("--learning-rate", type=float, help=rate)
+    each = "instead of the preset's: texts are padded to one of these lengths, longer ones split"
+    add("--lengths", type=int, nargs="+", metavar="N", help=each)
+    add("--whole-words", action="store_true", default=None, help="mask whole words")
+    add_run_arguments(pretrain, "small or tiny (default: small)", "runs/bert-PRESET")
+
+
+def _pretrain(options):
+    """pretrain a small BERT on raw text: masked words and next sentences"""
+    require("train", "tokenizers")
+    require("bert", "safetensors")
+    run, _ = train_run(options, "PretrainingRun", _new_pretraining)
+    if run is None:
+        return
+    from tf_transformer.visualize import training_curves
+
+    try:
+        training_curves(run.folder / "history.csv", run.folder / "loss.png")
+        print(f"Curves: {run.folder / 'loss.png'}")
+    except ImportError as error:  # without matplotlib
+        print(f"tf-transformer: no plot of the loss: {error}", file=sys.stderr)
+    print(f"Model: {run.model_path}")
+
+
+def _new_pretraining(options):
+    from tf_transformer.distribution import current_workers
+    from tf_transformer.training import PRETRAINING_PRESETS, PretrainingRun
+
+    if options.start and options.vocab_size:
+        raise ArgumentError("--vocab-size", "none with --start, whose vocabulary is used")
+    learning_rate = options.learning_rate
+    if learning_rate is None and options.start:
+        learning_rate = 5e-4
+    preset = new_preset(options, PRETRAINING_PRESETS, peak_learning_rate=learning_rate)
+    vocabulary, start = absolute(options.vocabulary), absolute(options.start)
+    folder = new_folder(options, f"runs/bert-{preset.name}", "pretrain")
+    if current_workers().is_chief:
+        check_empty(folder)
+    return PretrainingRun(folder, _text_source(options), preset, vocabulary, start)

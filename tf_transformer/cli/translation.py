@@ -7,34 +7,34 @@ import json
 import sys
 
 from tf_transformer.cli.arguments import (
+    add_command,
     add_model_argument,
     add_pair_arguments,
     add_sampling_arguments,
+    lite_model,
     model_path,
     pair_source,
     sampling_options,
+    show_progress,
 )
-from tf_transformer.cli.litert import lite_model
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.data.readers import one_line
 from tf_transformer.errors import ArgumentError
 
 
 def add_evaluate(commands):
-    """Add the parser of this file."""
-    evaluate = commands.add_parser(
-        "evaluate", help="BLEU and chrF on the whole test split, or on a test set of your own"
-    )
+    """Add the command `evaluate`."""
+    evaluate = add_command(commands, "evaluate", _evaluate)
     evaluate.add_argument("--beam", action="store_true", help="use beam search (default: greedy)")
     add_model_argument(evaluate)
     add_pair_arguments(evaluate, "the model's own", "all sentences of a test set of your own")
-    evaluate.set_defaults(run=_evaluate)
 
 
 def _evaluate(options):
+    """BLEU and chrF on the whole test split, or on a test set of your own"""
     from tf_transformer.data import PairSource, split_pairs
 
-    require("sacrebleu", "train")
+    require("train", "sacrebleu")
     import_tensorflow()
     from tf_transformer.export.translation import folder as saved
 
@@ -57,26 +57,20 @@ def score(translator, pairs, language, beam=False):
     sources, references = group_references(pairs)
 
     def progress(done):
-        if sys.stderr.isatty():
-            end = "\n" if done == len(sources) else ""
-            print(f"\rtranslating {done}/{len(sources)}", end=end, file=sys.stderr, flush=True)
+        show_progress(f"translating {done}/{len(sources)}", done == len(sources))
 
     translations = translate_texts(translator, sources, beam=beam, progress=progress)
     return score_translations(translations, references, language)
 
 
 def add_translate(commands):
-    """Add the parser of this file."""
-    translate = commands.add_parser(
-        "translate", help="translate the arguments, a file, or standard input line by line"
-    )
-    translate.add_argument("text", nargs="*", help="sentences")
-    translate.add_argument("--file", help="a text file of any size, one sentence per line")
-    translate.add_argument(
-        "--output",
-        metavar="FILE",
-        help="with --file: a new file for the translations; the same command resumes it",
-    )
+    """Add the command `translate`."""
+    translate = add_command(commands, "translate", _translate)
+    add = translate.add_argument
+    add("text", nargs="*", help="sentences")
+    add("--file", help="a text file of any size, one sentence per line")
+    output = "with --file: a new file for the translations; the same command resumes it"
+    add("--output", metavar="FILE", help=output)
     how = translate.add_mutually_exclusive_group()
     how.add_argument("--beam", action="store_true", help="use beam search (default: greedy)")
     how.add_argument(
@@ -87,10 +81,10 @@ def add_translate(commands):
     )
     add_sampling_arguments(translate, how)
     add_model_argument(translate)
-    translate.set_defaults(run=_translate)
 
 
 def _translate(options):
+    """translate the arguments, a file, or standard input line by line"""
     if options.text and options.file is not None:
         raise ArgumentError("text, --file", "one of them", "both")
     if options.output and options.file is None:
@@ -142,60 +136,43 @@ def _print_translations(translator, chunks, n_best, most, *, beam=False, sample=
                         print(f"{number}\t{score:.4f}\t{one_line(translation)}")
         else:
             part = sample and dataclasses.replace(sample, seed=sample.seed + done)
-            translations = translate_texts(
-                translator, texts, beam=beam, sample=part, counted=counted
-            )
-            for translation in translations:
+            how = {"beam": beam, "sample": part, "counted": counted}
+            for translation in translate_texts(translator, texts, **how):
                 print(one_line(translation))
         sys.stdout.flush()
         done += len(texts)
 
 
-def _translate_to_file(translator, source, target, most, *, beam=False, sample=None):
+def _translate_to_file(translator, source, target, most, **how):
     """Run `translate_file`, showing its progress on a terminal."""
     from tf_transformer.export import translate_file
 
     def progress(lines, share):
-        if sys.stderr.isatty():
-            end = "\n" if share == 1 else ""
-            print(f"\r{lines:,} lines, {share:.0%}", end=end, file=sys.stderr, flush=True)
+        show_progress(f"{lines:,} lines, {share:.0%}", share == 1)
 
     try:
-        translate_file(
-            translator,
-            source,
-            target,
-            beam=beam,
-            sample=sample,
-            progress=progress,
-            counted=functools.partial(_warn, most),
-        )
+        how |= {"progress": progress, "counted": functools.partial(_warn, most)}
+        translate_file(translator, source, target, **how)
     except KeyboardInterrupt:
-        print(
-            "\nThe translations so far are kept. Run the same command again to resume.",
-            file=sys.stderr,
-        )
+        kept = "The translations so far are kept. Run the same command again to resume."
+        print(f"\n{kept}", file=sys.stderr)
         raise
 
 
 def _warn(most, first, counts):
     for number, length in enumerate(counts, start=first):
         if length > most:
-            print(
-                f"tf-transformer: text {number} has {length} tokens; the model reads {most}, "
-                f"so the rest is left out. Split it into sentences.",
-                file=sys.stderr,
-            )
+            what = f"text {number} has {length} tokens; the model reads {most}"
+            rest = "so the rest is left out. Split it into sentences."
+            print(f"tf-transformer: {what}, {rest}", file=sys.stderr)
 
 
 def _translate_by_litert(lite, options):
     """Translate greedily, line by line."""
     if options.beam or options.n_best or options.sample or options.output:
-        raise ArgumentError(
-            "--model",
-            "a SavedModel for --beam, --n-best, --sample and --output",
-            f"the output of litert, which decodes greedily: {options.model}",
-        )
+        expected = "a SavedModel for --beam, --n-best, --sample and --output"
+        got = f"the output of litert, which decodes greedily: {options.model}"
+        raise ArgumentError("--model", expected, got)
     if options.text:
         print("\n".join(map(one_line, lite.translate(options.text))))
         return

@@ -19,9 +19,8 @@ class WorkerShare:
 
     Example:
         >>> from tf_transformer.data import BucketedBatches
-        >>> batches = BucketedBatches(
-        ...     [[5]], [[7]], start_id=1, end_id=2, lengths=(4,), tokens_per_batch=4
-        ... )
+        >>> sizes = {"lengths": (4,), "tokens_per_batch": 4}
+        >>> batches = BucketedBatches([[5]], [[7]], start_id=1, end_id=2, **sizes)
         >>> WorkerShare(batches).steps_per_epoch
         1
     """
@@ -35,14 +34,7 @@ class WorkerShare:
         return self._batches.steps_per_epoch
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The shares as a `tf.data.Dataset`.
-
-        Args:
-            first_epoch, first_step, epochs: see `epochs_dataset`.
-
-        Returns:
-            `tf.data.Dataset`.
-        """
+        """Return the shares as a `tf.data.Dataset`; see `epochs_dataset` for the arguments."""
         return own_rows(self._batches.dataset(first_epoch, first_step, epochs))
 
 
@@ -62,7 +54,7 @@ def own_rows(dataset, workers=None, replicas=None):
         `tf.data.Dataset` of the same structure, with R ceil(B / W / R) rows.
 
     Example:
-        >>> from tf_transformer.distribution.workers import Workers
+        >>> from tf_transformer.distribution import Workers
         >>> dataset = tf.data.Dataset.from_tensors([[5], [6], [7]])
         >>> [batch.numpy().tolist() for batch in own_rows(dataset, Workers(index=1, count=2))]
         [[[6], [0]]]
@@ -105,6 +97,5 @@ def _padded(tensor, multiple, value):
         ends = tf.repeat(tensor.row_splits[-1:], missing)
         return tensor.from_row_splits(tensor.values, tf.concat([tensor.row_splits, ends], 0))
     missing = -tf.shape(tensor)[0] % multiple
-    return tf.pad(
-        tensor, [(0, missing)] + [(0, 0)] * (tensor.shape.rank - 1), constant_values=value
-    )
+    sides = [(0, missing)] + [(0, 0)] * (tensor.shape.rank - 1)
+    return tf.pad(tensor, sides, constant_values=value)

@@ -14,12 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer import __version__
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
 
 _GROUP = 1  # the key of the group of all workers
 _LINGER = 2.0  # seconds; an operation may end before another worker has read its result
 _APPEARS = 5.0  # seconds until a file from one machine is visible to the others
 _PACKAGES = "tensorflow", "keras", "numpy"
+KINDS = ("auto", "none", "mirrored", "workers", "tpu")
 _current = None
 
 
@@ -52,14 +53,11 @@ class Workers:
 
     @classmethod
     def start(cls):
-        """Connect to the other processes and make them the current workers.
+        """Connect to the other processes, make them the current workers, and return them.
 
         Reads the environment variable TF_CONFIG: JSON with `cluster`, `{"worker": [addresses]}`,
         and `task`, `{"type": "worker", "index": number}`. Call it before TensorFlow computes
         anything; it returns when all processes are connected.
-
-        Returns:
-            `Workers`.
 
         Raises:
             ValueError: If TF_CONFIG is missing or has another form.
@@ -77,13 +75,9 @@ class Workers:
         return self.index == 0
 
     def sum(self, tensors):
-        """Sum the tensors of all workers; all must call it, in the same order.
+        """Sum a list of dense tensors of one dtype over all workers, bitwise the same on each.
 
-        Args:
-            tensors: list of dense tensors of one dtype.
-
-        Returns:
-            list of tensors, bitwise the same on every worker.
+        All must call it, in the same order.
         """
         if self.count == 1:
             return tensors
@@ -99,9 +93,8 @@ class Workers:
             communication_hint="auto",
         )
         parts = tf.split(total, [tf.size(tensor) for tensor in tensors], num=len(tensors))
-        return [
-            tf.reshape(part, tf.shape(tensor)) for part, tensor in zip(parts, tensors, strict=True)
-        ]
+        pairs = zip(parts, tensors, strict=True)
+        return [tf.reshape(part, tf.shape(tensor)) for part, tensor in pairs]
 
     def mean(self, tensors):
         """Like `sum`, divided by the number of workers."""
@@ -110,14 +103,7 @@ class Workers:
         return [total / self.count for total in self.sum(tensors)]
 
     def any(self, value):
-        """Whether any worker passes a true value.
-
-        Args:
-            value: bool.
-
-        Returns:
-            bool, the same on every worker.
-        """
+        """Return whether any worker passes a true value."""
         return bool(self._count_true(tf.constant(int(bool(value)))))
 
     def leave(self):
@@ -127,13 +113,7 @@ class Workers:
             time.sleep(_LINGER)
 
     def gather(self, value):
-        """Send a JSON-serializable value from every worker to all.
-
-        Args:
-            value: this worker's value.
-
-        Returns:
-            list of the values, in the order of the workers.
+        """Return a list of the values of all workers, in their order, which JSON can represent.
 
         Raises:
             ConnectionError: If a worker is lost.
@@ -182,9 +162,9 @@ class Workers:
         finally:
             if mark is not None:
                 mark.unlink(missing_ok=True)
-        error = None
         if not all(seen):
-            error = ArgumentError(
+            self.leave()
+            raise ArgumentError(
                 "folder",
                 f"one folder that all {self.count} workers share",
                 f"the chief's {Path(shown).parent}, which worker {seen.index(False)} does not see",
@@ -192,48 +172,32 @@ class Workers:
             )
         for index, (_, other) in enumerate(said):
             names = [name for name in expected if other.get(name) != expected[name]]
-            if names and error is None:
-                error = ArgumentError(
+            if names:
+                self.leave()
+                raise ArgumentError(
                     ", ".join(names),
                     f"the same on all {self.count} workers",
                     f"other values on worker {index} than on the chief",
                     "Start all with the same command, files and packages.",
                 )
-        if error is not None:
-            self.leave()
-            raise error
 
     def from_chief(self, arrays):
-        """Send NumPy arrays from the chief to all workers.
-
-        Args:
-            arrays: list of arrays; other workers only provide shapes and dtypes.
-
-        Returns:
-            list of arrays.
-        """
+        """Return the chief's list of NumPy arrays; the others only provide shapes and dtypes."""
         if self.count == 1:
             return arrays
         found = []
-        for array in arrays:
-            array = np.asarray(array)
+        for array in map(np.asarray, arrays):
             sent = array if self.is_chief else np.zeros_like(array)
             # Collectives add integers of 32 and 64 bits, so any array is sent as bytes.
             bits = np.frombuffer(sent.tobytes(), np.uint8).astype(np.int32)
             [total] = self.sum([tf.constant(bits)])
-            found.append(
-                np.frombuffer(total.numpy().astype(np.uint8).tobytes(), array.dtype).reshape(
-                    array.shape
-                )
-            )
+            received = total.numpy().astype(np.uint8).tobytes()
+            found.append(np.frombuffer(received, array.dtype).reshape(array.shape))
         return found
 
 
 def current_workers():
-    """The workers that `Workers.start` connected, or only this process.
-
-    Returns:
-        `Workers`.
+    """Return the `Workers` that `Workers.start` connected, or only this process.
 
     Example:
         >>> current_workers().count
@@ -259,10 +223,9 @@ def lost_workers_named():
         count = current_workers().count
         if count == 1:
             raise
-        raise ConnectionError(
-            f"workers: expected all {count} until the end, lost one ({type(error).__name__}). "
-            f"Start all of them again; training with checkpoints resumes from the last one."
-        ) from error
+        remedy = "Start all of them again; training with checkpoints resumes from the last one."
+        lost = f"expected all {count} until the end, lost one ({type(error).__name__})"
+        raise ConnectionError(f"workers: {lost}. {remedy}") from error
 
 
 @contextlib.contextmanager
@@ -341,11 +304,8 @@ def _task(text):
     return index, len(workers)
 
 
-KINDS = ("auto", "none", "mirrored", "workers", "tpu")
-
-
 def start_distribution(kind="auto"):
-    """Connect the devices and processes that train together.
+    """Connect what trains together, and return the context manager in which to create the model.
 
     Call it before TensorFlow computes anything.
 
@@ -355,9 +315,6 @@ def start_distribution(kind="auto"):
             `TPUClusterResolver` finds; or "auto": workers if TF_CONFIG names several, mirrored if
             there are several GPUs, otherwise none.
 
-    Returns:
-        Context manager in which the model is created and trained.
-
     Raises:
         ValueError: If the kind is unknown, TF_CONFIG has another form, or there is no TPU.
 
@@ -365,8 +322,7 @@ def start_distribution(kind="auto"):
         >>> with start_distribution("none"):
         ...     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     """
-    if kind not in KINDS:
-        raise ArgumentError("distribute", f"one of {', '.join(KINDS)}", f"{kind!r}")
+    check_choice("distribute", kind, KINDS)
     if kind == "auto":
         kind = _automatic()
     if kind == "workers":
@@ -377,12 +333,9 @@ def start_distribution(kind="auto"):
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
         except ValueError as error:
-            raise ArgumentError(
-                "distribute",
-                "a TPU that TensorFlow finds",
-                f"none ({error})",
-                "Name it in the environment variable TPU_NAME, or use auto or none.",
-            ) from error
+            remedy = "Name it in the environment variable TPU_NAME, or use auto or none."
+            got = f"none ({error})"
+            raise ArgumentError("distribute", "a TPU that TensorFlow finds", got, remedy) from error
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver).scope()

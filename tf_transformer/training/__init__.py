@@ -24,27 +24,27 @@ from tf_transformer.training.optimizers import (
     WarmUpLinearDecay,
 )
 from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
-from tf_transformer.training.runs import (
-    LANGUAGE_MODEL_PRESETS,
-    PRESETS,
-    PRETRAINING_PRESETS,
+from tf_transformer.training.runs.bleu import score_translations
+from tf_transformer.training.runs.fine_tuning import (
     FineTuning,
-    LanguageModelPreset,
-    LanguageModelRun,
-    Preset,
-    PretrainingPreset,
-    PretrainingRun,
-    Run,
-    TrainingRun,
     fine_tune,
-    get_preset,
     hard_negatives,
-    resumable_fit,
     retrieval_scores,
-    score_translations,
     text_batches,
     train_pairs,
 )
+from tf_transformer.training.runs.presets import (
+    LANGUAGE_MODEL_PRESETS,
+    PRESETS,
+    PRETRAINING_PRESETS,
+    LanguageModelPreset,
+    Preset,
+    PretrainingPreset,
+    get_preset,
+)
+from tf_transformer.training.runs.resumable_fit import resumable_fit
+from tf_transformer.training.runs.run import Run, TrainingRun
+from tf_transformer.training.runs.text_runs import LanguageModelRun, PretrainingRun
 
 __all__ = [
     "LANGUAGE_MODEL_PRESETS",

@@ -154,7 +154,7 @@ def test_settings_of_the_optimizer_r_drop_and_precision(trained, tmp_path, monke
         "tf_transformer.training.runs.run.resumable_fit",
         lambda *arguments, **_: seen.append(arguments),
     )
-    monkeypatch.setattr("tf_transformer.training.runs.training_run._SHORT", 12)  # some pairs
+    monkeypatch.setattr("tf_transformer.training.runs.run._SHORT", 12)  # some pairs
     shutil.copytree(trained.folder, tmp_path / "run")
     changes = {"beta_2": 0.875, "r_drop": 2.0, "precision": "mixed_float16", "short_repeats": 9}
     run = TrainingRun(tmp_path / "run", trained.source, trained.preset.with_changes(changes))

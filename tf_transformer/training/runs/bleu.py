@@ -34,17 +34,12 @@ def score_translations(hypotheses, references, language):
         100
     """
     if len(hypotheses) != len(references) or not hypotheses:
-        raise ArgumentError(
-            "hypotheses, references",
-            "as many lists of references as translations, and at least one",
-            f"{len(hypotheses)} and {len(references)}",
-        )
+        expected = "as many lists of references as translations, and at least one"
+        got = f"{len(hypotheses)} and {len(references)}"
+        raise ArgumentError("hypotheses, references", expected, got)
     if not all(references):
-        raise ArgumentError(
-            "references",
-            "at least one for each sentence",
-            f"none for sentence {[bool(r) for r in references].index(False)}",
-        )
+        got = f"none for sentence {[bool(row) for row in references].index(False)}"
+        raise ArgumentError("references", "at least one for each sentence", got)
     try:
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError as error:

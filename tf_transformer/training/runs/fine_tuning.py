@@ -1,6 +1,6 @@
-"""Fine-tuning a pretrained BERT for text classification.
+"""Fine-tuning a pretrained BERT: to classify texts, or as an encoder that finds texts.
 
-Axes: B batch, T length.
+Axes: B batch, T length, Q queries, N documents, D width.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
 from tf_transformer.errors import ArgumentError
+from tf_transformer.models.bert.sentence_encoder import TwoTowers
 from tf_transformer.models.bert.text_inputs import pad_segments
 from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
@@ -84,16 +85,14 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         ConnectionError: If one of several workers is lost.
 
     Example:
-        >>> import tempfile, pathlib
+        >>> from pathlib import Path
+        >>> from tf_transformer import bert
         >>> from tf_transformer.data import LabelledTexts
-        >>> from tf_transformer.models.bert import BertConfig, BertForSequenceClassification
-        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> data = LabelledTexts(("a", "b"), [("a a", 0), ("b a b", 1)], [("a", 0)], [("b", 1)])
-        >>> model = BertForSequenceClassification(BertConfig(7, 8, 1, 2, 9, labels=data.labels))
-        >>> settings = FineTuning(epochs=2)
-        >>> history = fine_tune(model, read_tokenizer(folder), data, settings, verbose=0)
+        >>> config = bert.BertConfig(7, 8, 1, 2, 9, labels=data.labels)
+        >>> model, tokenizer = bert.BertForSequenceClassification(config), bert.read_tokenizer(".")
+        >>> history = fine_tune(model, tokenizer, data, FineTuning(epochs=2), verbose=0)
         >>> sorted(history.history)
         ['accuracy', 'loss', 'val_accuracy', 'val_loss']
     """
@@ -113,12 +112,13 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         jit_compile=False,  # every length would be recompiled
     )
     accumulate_gradients(model, settings.accumulate)
+    train = own_rows(text_batches(tokenizer, data.train, settings, shuffle=True))
     validation = None
     if data.validation:
         validation = own_rows(text_batches(tokenizer, data.validation, settings))
     with lost_workers_named():
         return model.fit(
-            own_rows(text_batches(tokenizer, data.train, settings, shuffle=True)),
+            train,
             epochs=settings.epochs,
             validation_data=validation,
             shuffle=False,  # the data set shuffles
@@ -139,25 +139,20 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
         `tf.data.Dataset` of `(inputs, labels)`: see `text_inputs`; int32 (B,).
 
     Example:
-        >>> import tempfile, pathlib
-        >>> from tf_transformer.models.bert.text_inputs import read_tokenizer
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (folder / "vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
-        >>> rows = [("a", 0), ("a b", 1)]
-        >>> inputs, labels = next(iter(text_batches(read_tokenizer(folder), rows, FineTuning())))
-        >>> inputs["input_ids"].numpy().tolist(), labels.numpy().tolist()
-        ([[2, 5, 3, 0], [2, 5, 6, 3]], [0, 1])
+        >>> from pathlib import Path
+        >>> from tf_transformer.bert import read_tokenizer
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> batches = text_batches(read_tokenizer("."), [("a", 0), ("a b", 1)], FineTuning())
+        >>> next(iter(batches))[0]["input_ids"].numpy().tolist()
+        [[2, 5, 3, 0], [2, 5, 6, 3]]
     """
     texts, labels = zip(*rows, strict=True)
     ids = token_ids(tokenizer, texts, settings.max_length)
     dataset = tf.data.Dataset.from_tensor_slices((ids, tf.constant(labels, tf.int32)))
     if shuffle:
         dataset = dataset.shuffle(len(rows), settings.seed)
-    return prefetched(
-        dataset.ragged_batch(settings.batch_size).map(
-            lambda ids, labels: (pad_segments(tokenizer, [ids]), labels)
-        )
-    )
+    dataset = dataset.ragged_batch(settings.batch_size)
+    return prefetched(dataset.map(lambda ids, labels: (pad_segments(tokenizer, [ids]), labels)))
 
 
 def token_ids(tokenizer, texts, max_length):
@@ -182,9 +177,8 @@ def check_model(model, tokenizer, settings):
     """Check that texts fit the model."""
     most = model.config.max_position_embeddings
     if settings.max_length > most:
-        raise ArgumentError(
-            "max_length", f"at most {most}, the positions of the model", settings.max_length
-        )
+        expected = f"at most {most}, the positions of the model"
+        raise ArgumentError("max_length", expected, settings.max_length)
     check_vocabulary(model, tokenizer)
 
 
@@ -192,11 +186,9 @@ def _check(trained, tokenizer, data, settings):
     model = getattr(trained, "student", trained)
     check_model(model, tokenizer, settings)
     if settings.accumulate > 1 and model is not trained:
-        raise ArgumentError(
-            "accumulate",
-            f"1 with a {type(trained).__name__}, whose other losses are not means over labels",
-            settings.accumulate,
-        )
+        kind = type(trained).__name__
+        expected = f"1 with a {kind}, whose other losses are not means over labels"
+        raise ArgumentError("accumulate", expected, settings.accumulate)
     if model.config.labels != data.labels:
         raise ArgumentError(
             "labels",
@@ -214,3 +206,137 @@ def _check(trained, tokenizer, data, settings):
         )
     if not data.train:
         raise ArgumentError("data", "texts to train on", "none")
+
+
+def train_pairs(
+    encoder, tokenizer, pairs, settings, *, temperature=0.05, negatives=None, **fit_options
+):
+    """Train a sentence encoder with `model.fit`, so that it finds the document of a query.
+
+    Args:
+        encoder: `SentenceEncoder`; it is changed.
+        tokenizer: its `GraphTokenizer`.
+        pairs: list of (query, document), strings.
+        settings: `FineTuning`; with larger batches there are more negatives.
+        temperature: see `TwoTowers`.
+        negatives: None, or for each pair a list of hard negatives, all of the same length, see
+            `hard_negatives`.
+        fit_options: further arguments of `model.fit`: callbacks, verbose.
+
+    Returns:
+        Keras `History`: loss, and accuracy among the documents of a batch.
+
+    Raises:
+        ValueError: If there are fewer than two pairs or one pair per batch, `max_length` exceeds
+            the model's positions, or the negatives do not match the pairs.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tf_transformer.bert import BertConfig, SentenceEncoder, read_tokenizer
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> pairs, settings = [("a", "a a"), ("b", "b b")], FineTuning(epochs=1, max_length=9)
+        >>> encoder = SentenceEncoder(BertConfig(7, 8, 1, 2, 9))
+        >>> history = train_pairs(encoder, read_tokenizer("."), pairs, settings, verbose=0)
+        >>> sorted(history.history)
+        ['accuracy', 'loss']
+    """
+    if len(pairs) < 2:
+        raise ArgumentError("pairs", "at least 2", len(pairs))
+    if settings.batch_size < 2 and negatives is None:
+        expected = "at least 2, since the other documents of a batch are the negatives"
+        raise ArgumentError("batch_size", expected, settings.batch_size)
+    check_model(encoder, tokenizer, settings)
+    each = set() if negatives is None else {len(found) for found in negatives}
+    if negatives is not None and (len(negatives) != len(pairs) or len(each) != 1 or 0 in each):
+        expected = f"equally many for each of the {len(pairs)} pairs"
+        raise ArgumentError("negatives", expected, f"{len(negatives)} lists of {sorted(each)}")
+    size = min(settings.batch_size, len(pairs))
+    steps = len(pairs) // size  # a last batch with few negatives would be too easy
+    columns = [token_ids(tokenizer, side, settings.max_length) for side in zip(*pairs, strict=True)]
+    if negatives is not None:
+        flat = [text for found in negatives for text in found]
+        ids = token_ids(tokenizer, flat, settings.max_length)
+        columns.append(tf.RaggedTensor.from_uniform_row_length(ids, len(negatives[0])))
+
+    def inputs(queries, documents, *wrong):
+        sides = [queries, documents, *(ids.merge_dims(0, 1) for ids in wrong)]
+        return (tuple(pad_segments(tokenizer, [side]) for side in sides),)
+
+    keras.utils.set_random_seed(settings.seed)  # also of the order
+    data = tf.data.Dataset.from_tensor_slices(tuple(columns))
+    data = data.shuffle(len(pairs), settings.seed).ragged_batch(size, drop_remainder=True)
+    towers = TwoTowers(encoder, temperature=temperature)
+    towers.compile(
+        fine_tuning_optimizer(settings, steps),
+        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        jit_compile=False,  # every length would be recompiled
+    )
+    data = prefetched(data.map(inputs))
+    return towers.fit(data, epochs=settings.epochs, shuffle=False, **fit_options)
+
+
+def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
+    """Find the nearest wrong documents for each query.
+
+    Args:
+        query_vectors, document_vectors: float arrays (Q, D), (N, D).
+        own: list of Q sets of int, the rows of each query's documents.
+        count: int, the number of documents per query.
+        first: int, the number of nearest wrong documents to skip, some of which may be unmarked
+            correct ones.
+
+    Returns:
+        int array (Q, count), rows of documents.
+
+    Raises:
+        ValueError: If there are too few documents.
+
+    Example:
+        >>> vectors = np.eye(3, dtype=np.float32)
+        >>> hard_negatives(vectors[:1], vectors + 0.1, [{0}], first=0).tolist()
+        [[1]]
+    """
+    for n, right in enumerate(own):
+        wrong = len(document_vectors) - len(right)
+        if wrong < first + count:
+            expected = f"{first + count} wrong documents for each query"
+            raise ArgumentError("count, first", expected, f"{wrong} for query {n}")
+    found = []
+    for n, scores in _scores(query_vectors, document_vectors):
+        wanted = first + count + len(own[n])
+        best = np.argsort(-scores, kind="stable")[:wanted]
+        found.append([row for row in best if row not in own[n]][first : first + count])
+    return np.array(found)
+
+
+def retrieval_scores(query_vectors, document_vectors, own, at=(1, 5, 10)):
+    """Recall and mean reciprocal rank of the documents that vectors find.
+
+    Args:
+        query_vectors, document_vectors, own: see `hard_negatives`.
+        at: ints k.
+
+    Returns:
+        dict: `recall@k`, the share of queries with a correct document among the first k; `mrr`, the
+        mean of 1 / rank of the first correct one. Ties and NaN count against the model.
+
+    Example:
+        >>> vectors = np.eye(3, dtype=np.float32)
+        >>> retrieval_scores(vectors[:2], vectors[[1, 0, 2]], [{1}, {1}], at=(1,))
+        {'recall@1': 0.5, 'mrr': 0.6666666666666666}
+    """
+    ranks = []
+    for n, scores in _scores(query_vectors, document_vectors):
+        right = sorted(own[n])
+        wrong = np.delete(scores, right)
+        ranks.append(1 + int((~(wrong < scores[right].max())).sum()))  # NaN is no hit
+    ranks = np.array(ranks)
+    found = {f"recall@{k}": float((ranks <= k).mean()) for k in at}
+    return {**found, "mrr": float((1 / ranks).mean())}
+
+
+def _scores(queries, documents, at_once=256):
+    """Yield the number and the scores (N,) of each query, computed in groups of queries."""
+    for start in range(0, len(queries), at_once):
+        block = queries[start : start + at_once] @ documents.T
+        yield from enumerate(block, start)

@@ -14,29 +14,16 @@ _RANGES = (
     (
         "at least 1",
         lambda x: x >= 1,
-        (
-            "accumulate",
-            "batch_size",
-            "d_model",
-            "dff",
-            "epochs",
-            "hidden_size",
-            "intermediate_size",
-            "num_attention_heads",
-            "num_heads",
-            "num_hidden_layers",
-            "short_repeats",
-            "tokens_per_batch",
-            "vocab_size",
-        ),
+        "accumulate batch_size d_model dff epochs hidden_size intermediate_size num_heads "
+        "num_attention_heads num_hidden_layers short_repeats tokens_per_batch vocab_size",
     ),
-    ("a positive number", lambda x: x > 0, ("learning_rate", "peak_learning_rate")),
-    ("a number of at least 0", lambda x: x >= 0, ("weight_decay", "r_drop")),
-    ("a number in (0, 1)", lambda x: 0 < x < 1, ("beta_2", "mask_rate")),
-    ("a number in [0, 1)", lambda x: 0 <= x < 1, ("dropout",)),
-    ("a number in [0, 1]", lambda x: 0 <= x <= 1, ("warmup_share",)),
-    ("a number in (0, 1]", lambda x: 0 < x <= 1, ("layer_decay",)),
-    ("at least 3, of which 2 are [CLS] and [SEP]", lambda x: x >= 3, ("max_length",)),
+    ("a positive number", lambda x: x > 0, "learning_rate peak_learning_rate"),
+    ("a number of at least 0", lambda x: x >= 0, "weight_decay r_drop"),
+    ("a number in (0, 1)", lambda x: 0 < x < 1, "beta_2 mask_rate"),
+    ("a number in [0, 1)", lambda x: 0 <= x < 1, "dropout"),
+    ("a number in [0, 1]", lambda x: 0 <= x <= 1, "warmup_share"),
+    ("a number in (0, 1]", lambda x: 0 < x <= 1, "layer_decay"),
+    ("at least 3, of which 2 are [CLS] and [SEP]", lambda x: x >= 3, "max_length"),
 )
 
 
@@ -47,7 +34,7 @@ class Settings:
     def __post_init__(self):
         check_types(self)
         for expected, holds, names in _RANGES:
-            for name in names:
+            for name in names.split():
                 value = getattr(self, name, None)
                 if value is not None and not holds(value):
                     raise ArgumentError(name, expected, f"{value!r}")
@@ -56,17 +43,7 @@ class Settings:
                 check_choice(name, getattr(self, name), choices)
 
     def with_changes(self, changes):
-        """Return a copy with some fields changed; values of None are ignored.
-
-        Args:
-            changes: dict, field name to new value or None.
-
-        Returns:
-            Settings of the same class.
-
-        Raises:
-            ValueError: Same as for the class.
-        """
+        """Return a copy with the fields in a dict changed; values of None are ignored."""
         changes = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(self, **changes)
 
@@ -96,6 +73,11 @@ class BasePreset(Settings):
         ):
             raise ArgumentError("lengths", f"increasing ints from 1 to {_LONGEST:,}", self.lengths)
 
+    @property
+    def batching(self):
+        """The settings that the batches of all runs have."""
+        return {name: getattr(self, name) for name in ("lengths", "tokens_per_batch", "seed")}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelPreset(BasePreset):
@@ -123,23 +105,23 @@ class ModelPreset(BasePreset):
         """Refuse sizes far beyond the weights in a file; see `models.sizes.check_sizes`."""
         parts = self.new_architecture() or Architecture()
         layers = [(parts.num_groups or count, self.num_heads, self.dff) for count in self._layers]
-        check_sizes(
-            path.with_name("run.json"),
-            path.stat().st_size // 4,
-            vocab_size * (parts.embedding_size or self.d_model),
-            self.d_model,
-            parts.key_dim or self.d_model // self.num_heads,
-            layers,
-            parts,
-        )
+        source, weights = path.with_name("run.json"), path.stat().st_size // 4
+        embeddings = vocab_size * (parts.embedding_size or self.d_model)
+        key_dim = parts.key_dim or self.d_model // self.num_heads
+        check_sizes(source, weights, embeddings, self.d_model, key_dim, layers, parts)
 
     def new_architecture(self):
-        """Return the parts of the model.
-
-        Returns:
-            None for the paper's parts, or `Architecture`.
-        """
+        """Return the `Architecture` of the model, or None for the paper's."""
         return None if self.architecture is None else Architecture.from_dict(self.architecture)
+
+    def new_model(self, model_class, *vocab_sizes, **settings):
+        """Create a model with the sizes of the preset."""
+        sizes = (self.num_layers, self.d_model, self.num_heads, self.dff, *vocab_sizes)
+        model = model_class(
+            *sizes, rate=self.rate, architecture=self.new_architecture(), **settings
+        )
+        model.build()
+        return model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,68 +174,36 @@ class Preset(ModelPreset):
     short_repeats: int = 1
 
 
+# In each preset the sizes, the data and the schedule stand together.
 PRESETS = {
     # Minutes on two cores: sized for the included corpora, the best parts of
     # benchmarks/results/scores/variants.md. A Macaron block has two networks of half the width.
     "small": Preset(
-        name="small",
-        vocab_size=4000,
-        num_layers=2,
-        d_model=128,
-        num_heads=4,
-        dff=256,
-        rate=0.1,
+        name="small", vocab_size=4000, num_layers=2, d_model=128, num_heads=4, dff=256, rate=0.1,
         architecture={
             "positions": {"part": "RotaryPositions"},
             "feed_forward": {"part": "MacaronFeedForward"},
         },
-        epochs=16,
-        patience=4,
-        warmup_steps=800,
-        learning_rate_scale=1.0,
-        label_smoothing=0.1,
-        average_momentum=0.998,
-        tokens_per_batch=1024,
-        lengths=(8, 12, 16, 24, 48),
+        tokens_per_batch=1024, lengths=(8, 12, 16, 24, 48),
         short_repeats=3,  # "Hello!" is one of 27,379 pairs
+        epochs=16, patience=4, warmup_steps=800, learning_rate_scale=1.0, label_smoothing=0.1,
+        average_momentum=0.998,
     ),
     # Seconds: shows that every part works, learns almost nothing.
     "tiny": Preset(
-        name="tiny",
-        vocab_size=400,
-        num_layers=1,
-        d_model=32,
-        num_heads=2,
-        dff=64,
-        rate=0.1,
-        epochs=1,
-        patience=1,
-        warmup_steps=100,
-        learning_rate_scale=1.0,
-        label_smoothing=0.1,
+        name="tiny", vocab_size=400, num_layers=1, d_model=32, num_heads=2, dff=64, rate=0.1,
+        tokens_per_batch=4096, lengths=(16, 32, 96),
+        epochs=1, patience=1, warmup_steps=100, learning_rate_scale=1.0, label_smoothing=0.1,
         average_momentum=0.9,
-        tokens_per_batch=4096,
-        lengths=(16, 32, 96),
     ),
     # The base model of the paper, table 3: for large corpora and an accelerator.
     "base": Preset(
-        name="base",
-        vocab_size=37000,
-        num_layers=6,
-        d_model=512,
-        num_heads=8,
-        dff=2048,
-        rate=0.1,
-        epochs=20,
-        patience=4,
-        warmup_steps=4000,
-        learning_rate_scale=1.0,
-        label_smoothing=0.1,
+        name="base", vocab_size=37000, num_layers=6, d_model=512, num_heads=8, dff=2048, rate=0.1,
+        tokens_per_batch=25000, lengths=(16, 32, 64, 128),
+        epochs=20, patience=4, warmup_steps=4000, learning_rate_scale=1.0, label_smoothing=0.1,
         average_momentum=0.999,
-        tokens_per_batch=25000,
-        lengths=(16, 32, 64, 128),
     ),
-}
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -283,37 +233,17 @@ class LanguageModelPreset(ModelPreset):
 LANGUAGE_MODEL_PRESETS = {
     # Minutes on two cores: sized for the included corpora or some megabytes of text.
     "small": LanguageModelPreset(
-        name="small",
-        vocab_size=4000,
-        num_layers=2,
-        d_model=128,
-        num_heads=4,
-        dff=512,
-        rate=0.1,
-        epochs=10,
-        patience=3,
-        peak_learning_rate=2e-3,
-        tokens_per_batch=1024,
-        lengths=(8, 12, 16, 24, 48, 128),
-        validation_share=0.03,
+        name="small", vocab_size=4000, num_layers=2, d_model=128, num_heads=4, dff=512, rate=0.1,
+        tokens_per_batch=1024, lengths=(8, 12, 16, 24, 48, 128), validation_share=0.03,
+        epochs=10, patience=3, peak_learning_rate=2e-3,
     ),
     # Seconds: shows that every part works, learns almost nothing.
     "tiny": LanguageModelPreset(
-        name="tiny",
-        vocab_size=400,
-        num_layers=1,
-        d_model=32,
-        num_heads=2,
-        dff=64,
-        rate=0.1,
-        epochs=1,
-        patience=1,
-        peak_learning_rate=5e-3,
-        tokens_per_batch=2048,
-        lengths=(16, 64),
-        validation_share=0.1,
+        name="tiny", vocab_size=400, num_layers=1, d_model=32, num_heads=2, dff=64, rate=0.1,
+        tokens_per_batch=2048, lengths=(16, 64), validation_share=0.1,
+        epochs=1, patience=1, peak_learning_rate=5e-3,
     ),
-}
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -360,54 +290,30 @@ class PretrainingPreset(BasePreset):
         """Refuse sizes far beyond the weights in a file; see `models.sizes.check_sizes`."""
         heads, width = self.num_attention_heads, self.hidden_size
         layers = [(self.num_hidden_layers, heads, self.intermediate_size)]
-        weights = path.stat().st_size // 4
-        source = path.with_name("run.json")
+        source, weights = path.with_name("run.json"), path.stat().st_size // 4
         check_sizes(source, weights, vocab_size * width, width, width // heads, layers)
 
 
 PRETRAINING_PRESETS = {
     # Minutes on two cores: sized for the included corpus or some megabytes of text.
     "small": PretrainingPreset(
-        name="small",
-        vocab_size=6000,
-        num_hidden_layers=2,
-        hidden_size=128,
-        num_attention_heads=4,
-        intermediate_size=512,
-        dropout=0.1,
-        epochs=20,
-        peak_learning_rate=2e-3,
-        tokens_per_batch=2048,
-        lengths=(10, 14, 20, 32, 64),
-        validation_share=0.03,
+        name="small", vocab_size=6000, num_hidden_layers=2, hidden_size=128,
+        num_attention_heads=4, intermediate_size=512, dropout=0.1,
+        tokens_per_batch=2048, lengths=(10, 14, 20, 32, 64), validation_share=0.03,
+        epochs=20, peak_learning_rate=2e-3,
     ),
     # Seconds: shows that every part works, learns almost nothing.
     "tiny": PretrainingPreset(
-        name="tiny",
-        vocab_size=400,
-        num_hidden_layers=1,
-        hidden_size=32,
-        num_attention_heads=2,
-        intermediate_size=64,
-        dropout=0.1,
-        epochs=1,
-        peak_learning_rate=2e-3,
-        tokens_per_batch=4096,
-        lengths=(16, 64),
-        validation_share=0.1,
+        name="tiny", vocab_size=400, num_hidden_layers=1, hidden_size=32,
+        num_attention_heads=2, intermediate_size=64, dropout=0.1,
+        tokens_per_batch=4096, lengths=(16, 64), validation_share=0.1,
+        epochs=1, peak_learning_rate=2e-3,
     ),
-}
+}  # fmt: skip
 
 
 def get_preset(name, presets=PRESETS):
-    """Return a preset by name.
-
-    Args:
-        name: str.
-        presets: dict of presets, by default the translator's.
-
-    Returns:
-        The preset.
+    """Return the preset with a name, by default of a translator.
 
     Raises:
         ValueError: If there is no such preset.

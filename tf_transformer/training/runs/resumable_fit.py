@@ -1,5 +1,6 @@
 """`model.fit` that can be stopped at any batch and resumed."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -69,18 +70,14 @@ def resumable_fit(
             several workers with different weights.
 
     Example:
-        >>> from tf_transformer.data.batches import epochs_dataset
-        >>> class Batches:
-        ...     steps_per_epoch = 1
-        ...     def epoch(self, number, first_step):
-        ...         yield np.ones((2, 1)), np.ones((2, 1))
-        ...     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        ...         signature = (tf.TensorSpec((2, 1)),) * 2
-        ...         return epochs_dataset(self, signature, first_epoch, first_step, epochs)
-        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        >>> model.compile("sgd", "mse")
+        >>> from tf_transformer.data import LanguageModelBatches
+        >>> from tf_transformer.training import SmoothedCrossentropy
+        >>> sizes = {"lengths": (4,), "tokens_per_batch": 4}
+        >>> batches = LanguageModelBatches([[5, 6]], start_id=1, end_id=2, **sizes)
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Embedding(7, 7)])
+        >>> model.compile("sgd", SmoothedCrossentropy())
         >>> model.optimizer.build(model.trainable_variables)
-        >>> resumable_fit(model, Batches(), Batches(), "run", epochs=1)
+        >>> resumable_fit(model, batches, batches, "run", epochs=1)
         1/1...
         >>> sorted(path.name for path in Path("run").iterdir())
         ['best.weights.h5', 'checkpoints', 'history.csv']
@@ -88,12 +85,9 @@ def resumable_fit(
     folder = Path(folder)
     workers = current_workers()
     if workers.count > 1 and not isinstance(model.optimizer, FusedAdam | GlobalLossScale):
-        raise ArgumentError(
-            "optimizer",
-            "FusedAdam, LayerwiseAdamW or GlobalLossScale, which add up the gradients of "
-            f"all {workers.count} workers",
-            type(model.optimizer).__name__,
-        )
+        which = f"which add up the gradients of all {workers.count} workers"
+        expected = f"FusedAdam, LayerwiseAdamW or GlobalLossScale, {which}"
+        raise ArgumentError("optimizer", expected, type(model.optimizer).__name__)
     steps = batches.steps_per_epoch
     if workers.count > 1:
         shapes = [list(variable.shape) for variable in model.variables]
@@ -108,12 +102,8 @@ def resumable_fit(
         checkpoint.save()
     epoch, step = checkpoint.restore(model)
     if step >= steps:
-        raise ArgumentError(
-            "folder",
-            f"the data with which the run began, of at least {step + 1} batches",
-            f"{steps} batches",
-            place=checkpoint.folder,
-        )
+        expected = f"the data with which the run began, of at least {step + 1} batches"
+        raise ArgumentError("folder", expected, f"{steps} batches", place=checkpoint.folder)
     histories = [_history(folder / "history.csv", epoch)] if workers.is_chief else []
     averages = [average] if average else []
     interrupt = InterruptBetweenBatches()
@@ -157,30 +147,20 @@ def _history(path, epochs):
 def _fit(model, batches, validation, epochs, checkpoint, callbacks):
     steps = batches.steps_per_epoch
     epoch, step = checkpoint.position
-    options = {
-        "validation_data": validation.dataset(epochs=1),
-        "callbacks": callbacks,
+    fit = functools.partial(
+        model.fit,
+        validation_data=validation.dataset(epochs=1),
+        callbacks=callbacks,
         # The progress bar redraws itself on a terminal; in a log it would be one long line.
-        "verbose": (1 if sys.stdout.isatty() else 2) if current_workers().is_chief else 0,
-        "shuffle": False,
-    }
+        verbose=(1 if sys.stdout.isatty() else 2) if current_workers().is_chief else 0,
+        shuffle=False,
+    )
     if step and epoch < epochs:  # the rest of the epoch that was interrupted
         # Builds the metrics, whose values the checkpoint restores.
         model.evaluate(validation.dataset(epochs=1).take(1), verbose=0)
-        model.fit(
-            batches.dataset(epoch, step, epochs=1),
-            initial_epoch=epoch,
-            epochs=epoch + 1,
-            steps_per_epoch=steps - step,
-            **options,
-        )
+        rest = batches.dataset(epoch, step, epochs=1)
+        fit(rest, initial_epoch=epoch, epochs=epoch + 1, steps_per_epoch=steps - step)
         # `fit` ends with the weights replaced by their average.
         epoch, _ = checkpoint.restore(model)
     if epoch < epochs and not model.stop_training:
-        model.fit(
-            batches.dataset(epoch),
-            initial_epoch=epoch,
-            epochs=epochs,
-            steps_per_epoch=steps,
-            **options,
-        )
+        fit(batches.dataset(epoch), initial_epoch=epoch, epochs=epochs, steps_per_epoch=steps)

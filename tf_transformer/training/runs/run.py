@@ -1,4 +1,4 @@
-"""Base of all runs: settings in a locked folder, training, the best model."""
+"""A training run in a folder, from the data to the best weights: of any model, of a translator."""
 
 import contextlib
 import dataclasses
@@ -10,19 +10,31 @@ from pathlib import Path
 import keras
 
 from tf_transformer import __version__
-from tf_transformer.data import TextSource, split_documents
+from tf_transformer.data import BucketedBatches, PairSource, PreparedPairs, ShardedBatches
 from tf_transformer.data.files import locked, replacing
-from tf_transformer.distribution.workers import current_workers, together
+from tf_transformer.distribution import current_workers, together
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import check_format, parse_json
-from tf_transformer.tokenizers import Tokenizer
+from tf_transformer.models import Transformer
+from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks import MovingAverage, load_weights
-from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy, TokenCrossentropy
-from tf_transformer.training.optimizers import FusedAdam, GlobalLossScale, WarmUpLinearDecay
+from tf_transformer.training.losses import (
+    MaskedAccuracy,
+    RDrop,
+    SmoothedCrossentropy,
+    TokenCrossentropy,
+)
+from tf_transformer.training.optimizers import (
+    FusedAdam,
+    GlobalLossScale,
+    InverseSquareRootSchedule,
+)
+from tf_transformer.training.runs.presets import Preset
 from tf_transformer.training.runs.resumable_fit import resumable_fit
 
 FORMAT = 2  # of run.json
+_SHORT = 4  # tokens, see `Preset.short_repeats`
 
 
 @contextlib.contextmanager
@@ -51,8 +63,8 @@ class Run:
     """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
 
     The base of `TrainingRun`, `LanguageModelRun` and `PretrainingRun`, which define class
-    attributes, `batches`, `new_model`, `schedule`, `_facts`, `_train_tokenizer`, `_optimizer` and
-    `_loss_and_metrics`. The data are read when they are needed.
+    attributes, `batches`, `new_model`, `schedule`, `_facts` (see `Workers.agree`), `_summary`,
+    `_train_tokenizer`, `_optimizer` and `_loss_and_metrics`. The data are read when needed.
 
     Args:
         folder: str or Path.
@@ -60,8 +72,7 @@ class Run:
         preset: the settings.
 
     Example:
-        >>> from tf_transformer.data import PairSource
-        >>> from tf_transformer.training import PRESETS, TrainingRun
+        >>> from tf_transformer.training import PRESETS
         >>> run = TrainingRun("runs/en-zh", PairSource(corpus="en-zh"), PRESETS["tiny"])
         >>> isinstance(run, Run), run.has_begun
         (True, False)
@@ -83,38 +94,25 @@ class Run:
     def open(cls, folder):
         """Open the folder of an earlier run.
 
-        Args:
-            folder: str or Path.
-
-        Returns:
-            The run.
-
         Raises:
             FileNotFoundError: If the folder contains no run.
             ValueError: If the run has another kind or format version, or is damaged.
         """
         path = Path(folder) / "run.json"
         if not path.is_file():
-            got = f"no {path.name}"
-            raise MissingFileError("folder", "the folder of a run", got, place=folder)
+            raise MissingFileError("folder", "the folder of a run", "no run.json", place=folder)
         try:
             settings = parse_json(path.read_bytes())
             check_format(settings, FORMAT, "Retrain, or install that version.", path)
             if settings["kind"] != cls.kind:
-                raise ArgumentError(
-                    "folder",
-                    f"a {cls.kind} run (tf-transformer {cls.command})",
-                    f"a {settings['kind']} run",
-                    place=folder,
-                )
+                expected = f"a {cls.kind} run (tf-transformer {cls.command})"
+                raise ArgumentError("folder", expected, f"a {settings['kind']} run", place=folder)
             now = functools.partial(found_again, settings=settings, folder=folder)
             source = cls.source_class(**settings["source"]).with_paths(now)
             preset = cls.preset_class(**settings["preset"])
             return cls(folder, source, preset, **cls._read_others(settings, now))
         except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ArgumentError(
-                "path", "the settings of a run", f"{error!r}", place=path
-            ) from error
+            raise ArgumentError("path", "the settings of a run", repr(error), place=path) from error
 
     def _others(self):
         """Return further arguments of the constructor, as JSON; see `_read_others`."""
@@ -134,6 +132,11 @@ class Run:
     def has_begun(self):
         """Whether the folder has the settings and the vocabulary of the run."""
         return (self.folder / "run.json").exists()
+
+    @functools.cached_property
+    def tokenizer(self):
+        """`Tokenizer`: the one in the folder, or a new one if the run is new."""
+        return Tokenizer.load(self.tokenizer_path) if self.has_begun else self._train_tokenizer()
 
     def train(self, callbacks=()):
         """Train until the last epoch or until the patience is exhausted; resume if interrupted.
@@ -160,15 +163,13 @@ class Run:
             workers.agree(self.folder, **facts)
             tokenizer = self.tokenizer
             batches, validation = self._both_batches(tokenizer)
-            model = self.compiled_model(tokenizer, preset.epochs * batches.steps_per_epoch)
+            steps = batches.steps_per_epoch
+            model = self.compiled_model(tokenizer, preset.epochs * steps)
             if workers.is_chief:  # nothing is written before all of this has succeeded
                 self._write_tokenizer(tokenizer, model)
                 self.write_settings()
-                print(
-                    f"{self._summary(batches)}; {model.count_params():,} weights; "
-                    f"{batches.steps_per_epoch} steps an epoch",
-                    flush=True,
-                )
+                sizes = f"{model.count_params():,} weights; {steps} steps an epoch"
+                print(f"{self._summary(batches)}; {sizes}", flush=True)
             resumable_fit(
                 model,
                 batches,
@@ -182,6 +183,34 @@ class Run:
             )
             return self._finish()
 
+    def _both_batches(self, tokenizer):
+        """Return the training and validation batches."""
+        return [self.batches(tokenizer, part) for part in self.parts]
+
+    def compiled_model(self, tokenizer, total_steps):
+        """Create the model to train, with the loss and the optimizer of the preset."""
+        keras.utils.set_random_seed(self.preset.seed)
+        with precision_scope(self.preset.precision):
+            model = self._model_to_train(tokenizer)
+            self.compile(model, self.schedule(total_steps))
+        accumulate_gradients(model, self.preset.accumulate)
+        return model
+
+    def _model_to_train(self, tokenizer):
+        """Return a new model, possibly wrapped to add a loss."""
+        return self.new_model(tokenizer)
+
+    def compile(self, model, schedule):
+        """Compile a built model as in training, with a learning rate schedule or a float."""
+        optimizer = self._optimizer(schedule)
+        if self.preset.precision == "mixed_float16":
+            optimizer = GlobalLossScale(optimizer)
+        optimizer.build(model.trainable_variables)
+        loss, metrics = self._loss_and_metrics()
+        # Compiling the whole step takes half a minute per batch shape and gains little on a CPU:
+        # see benchmarks/NOTES.md.
+        model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
+
     def _finish(self):
         """Return the result of `train`."""
         return self.best_model()
@@ -189,21 +218,15 @@ class Run:
     def best_model(self):
         """Build the model and load its best weights.
 
-        Returns:
-            The model.
-
         Raises:
             FileNotFoundError: If no epoch is finished yet.
             ValueError: If a file is damaged, or the weights do not match the settings.
         """
         path = self.folder / "best.weights.h5"
         if not path.is_file():
+            remedy = f"Resume with tf-transformer {self.command} --resume {self.folder}"
             raise MissingFileError(
-                "path",
-                "the weights of a finished epoch",
-                "none",
-                f"Resume with tf-transformer {self.command} --resume {self.folder}",
-                place=path,
+                "path", "the weights of a finished epoch", "none", remedy, place=path
             )
         tokenizer = Tokenizer.load(self.tokenizer_path)
         self._check_sizes(path, tokenizer.vocab_size)
@@ -215,46 +238,7 @@ class Run:
         """Refuse sizes of a model far beyond the weights in a file."""
         self.preset.check_sizes(path, vocab_size)
 
-    @functools.cached_property
-    def tokenizer(self):
-        """`Tokenizer`: the one in the folder, or a new one if the run is new."""
-        return Tokenizer.load(self.tokenizer_path) if self.has_begun else self._train_tokenizer()
-
-    def compiled_model(self, tokenizer, total_steps):
-        """Create the model to train, with the loss and the optimizer of the preset."""
-        keras.utils.set_random_seed(self.preset.seed)
-        with precision_scope(self.preset.precision):
-            model = self._model_to_train(tokenizer)
-            self.compile(model, self.schedule(total_steps))
-        accumulate_gradients(model, self.preset.accumulate)
-        return model
-
-    def compile(self, model, schedule):
-        """Compile a model with the loss and the optimizer of the preset, for whole batches.
-
-        Args:
-            model: built model.
-            schedule: float or learning rate schedule.
-        """
-        optimizer = self._optimizer(schedule)
-        if self.preset.precision == "mixed_float16":
-            optimizer = GlobalLossScale(optimizer)
-        optimizer.build(model.trainable_variables)
-        loss, metrics = self._loss_and_metrics()
-        # Compiling the whole step takes half a minute per batch shape and gains little on a CPU:
-        # see benchmarks/NOTES.md.
-        model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
-
-    def _model_to_train(self, tokenizer):
-        """Return a new model, possibly wrapped to add a loss."""
-        return self.new_model(tokenizer)
-
-    def _both_batches(self, tokenizer):
-        """Return the training and validation batches."""
-        return [self.batches(tokenizer, part) for part in self.parts]
-
     def _write_tokenizer(self, tokenizer, model):
-        """Write the vocabulary."""
         tokenizer.save(self.tokenizer_path)
 
     def write_settings(self):
@@ -278,55 +262,133 @@ class Run:
             beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-class TextRun(Run):
-    """A run on documents, some of which are held out for validation."""
+class TrainingRun(Run):
+    """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
 
-    source_class = TextSource
-    epsilon = 1e-8  # of Adam
+    run.json            settings and data, everything needed to start over
+    architecture.json   the parts of the model, if they are not the paper's
+    tokenizer.json      the joint vocabulary
+    best.weights.h5     averaged weights of the epoch with the lowest validation loss per token
+    checkpoints/        everything needed to resume
+    history.csv         loss, loss per token and accuracy of every epoch
+
+    To train it, open it again and load its model: see `Run`.
+
+    Args:
+        folder: str or Path.
+        source: `PairSource`, the data.
+        preset: `Preset`, the sizes.
+        validation: None, for a part of the data; or `PairSource`, a validation set of your own.
+
+    Example:
+        >>> from tf_transformer.training import PRESETS
+        >>> run = TrainingRun("runs/en-zh", PairSource(corpus="en-zh"), PRESETS["tiny"])
+        >>> len(run.split.test)
+        1221
+    """
+
+    kind, command = "translator", "train"
+    source_class, preset_class = PairSource, Preset
+    averages = True
+
+    def __init__(self, folder, source, preset, validation=None):
+        super().__init__(folder, source, preset)
+        self.validation = validation
+        if source.prepared:
+            changes = {**self.split.train.vocabulary, "short_repeats": 1}
+            self.preset = preset.with_changes(changes)
 
     @functools.cached_property
-    def parts(self):
-        """The training and held-out documents, lists of lists of sentences."""
-        return split_documents(self.source.load(), self.preset.validation_share)
+    def split(self):
+        """`Split` of the data, an error if they cannot be read or are too few to split."""
+        split = self.source.split(self.validation)
+        if not (split.train and split.validation and split.test):
+            counts = [len(part) for part in dataclasses.astuple(split)]
+            raise ArgumentError("data", "enough pairs for training, validation and test", counts)
+        return split
 
-    @property
-    def train_documents(self):
-        """The training documents."""
-        return self.parts[0]
+    def _others(self):
+        return {"validation": self.validation and dataclasses.asdict(self.validation)}
 
-    @property
-    def validation_documents(self):
-        """The held-out documents."""
-        return self.parts[1]
+    @staticmethod
+    def _read_others(settings, now):
+        validation = settings["validation"]
+        return {"validation": validation and PairSource(**validation).with_paths(now)}
 
     def _facts(self):
-        """What several workers must agree on, see `Workers.agree`."""
-        data = [*self.train_documents, None, *self.validation_documents]
+        split = self.split
+        if self.source.prepared:
+            data = [split.train.manifest, split.train.tokenizer_path.read_text("utf-8")]
+        else:
+            data = list(split.train)
+        data += [None, *split.validation, None, *split.test]
         return {"preset": dataclasses.asdict(self.preset), "data": data}
 
     def _summary(self, batches):
-        """Describe the data."""
-        train, validation = map(len, self.parts)
-        return f"{train} documents to train on, {validation} held out"
+        return (
+            f"{len(self.split.train)} pairs to train on, {batches.dropped} longer ones skipped; "
+            f"batch shapes {batches.shapes}"
+        )
+
+    def description(self):
+        """Return a dict for the model card: data and sizes, as JSON can represent them."""
+        return {
+            "name": self.source.name,
+            "source": dataclasses.asdict(self.source),
+            "pairs": {part: len(pairs) for part, pairs in vars(self.split).items()},
+            "preset": dataclasses.asdict(self.preset),
+        }
+
+    def _train_tokenizer(self):
+        if self.source.prepared:
+            return Tokenizer.load(self.split.train.tokenizer_path)
+        texts = [text for pair in self.split.train for text in pair]
+        return train_subwords(self.preset.subword, texts, self.preset.vocab_size)
+
+    def _both_batches(self, tokenizer):
+        """Return the training batches, with repeated short pairs, and the validation batches."""
+        train = self.batches(tokenizer, self.split.train, self.preset.short_repeats)
+        return train, self.batches(tokenizer, self.split.validation)
+
+    def batches(self, tokenizer, pairs, short_repeats=1):
+        """Return batches of a list of (source, target), or of `PreparedPairs`; see `Preset`."""
+        marks = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+        settings = {**marks, **self.preset.batching}
+        if isinstance(pairs, PreparedPairs):
+            return ShardedBatches(pairs, **settings)
+        sides = [tokenizer.encode(list(side)) for side in zip(*pairs, strict=True)]
+        short = [n for n, target in enumerate(sides[1]) if len(target) <= _SHORT]
+        for side in sides:
+            side += [side[n] for n in short] * (short_repeats - 1)
+        return BucketedBatches(*sides, **settings)
 
     def schedule(self, total_steps):
-        """Return the learning rate schedule."""
-        warmup = min(int(self.preset.warmup_share * total_steps), total_steps - 1)
-        return WarmUpLinearDecay(self.preset.peak_learning_rate, warmup, total_steps)
+        """Return the learning rate schedule of the paper."""
+        preset = self.preset
+        return InverseSquareRootSchedule(
+            preset.d_model, preset.warmup_steps, preset.learning_rate_scale
+        )
 
     def _optimizer(self, schedule):
-        """Adam as for BERT and GPT-2: Devlin et al. 2019, appendix A.2."""
-        optimizer = FusedAdam(
-            schedule,
-            beta_1=0.9,
-            beta_2=0.999,
-            epsilon=self.epsilon,
-            weight_decay=self.preset.weight_decay,
-            global_clipnorm=1.0,
-        )
-        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-        return optimizer
+        """Adam of the paper, which also averages the weights."""
+        adam = {"beta_1": 0.9, "beta_2": self.preset.beta_2, "epsilon": 1e-9}
+        momentum = self.preset.average_momentum
+        return FusedAdam(schedule, **adam, use_ema=True, ema_momentum=momentum)
 
     def _loss_and_metrics(self):
-        """Without smoothing, the loss is the mean over the real labels of a batch."""
-        return SmoothedCrossentropy(label_smoothing=0.0), [MaskedAccuracy(), TokenCrossentropy()]
+        """The loss of the paper."""
+        smoothing = self.preset.label_smoothing
+        return SmoothedCrossentropy(smoothing), [MaskedAccuracy(), TokenCrossentropy(smoothing)]
+
+    def new_model(self, tokenizer):
+        """Create a model with the sizes of the preset."""
+        size, longest = tokenizer.vocab_size, 2 * self.preset.lengths[-1]
+        settings = {"pe_input": longest, "pe_target": longest, "share_embeddings": True}
+        return self.preset.new_model(Transformer, size, size, name="transformer", **settings)
+
+    def _model_to_train(self, tokenizer):
+        model = self.new_model(tokenizer)
+        if self.preset.r_drop:
+            model = RDrop(model, self.preset.r_drop)
+            model.build()
+        return model
