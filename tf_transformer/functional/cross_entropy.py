@@ -37,9 +37,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 def _parts(labels, logits):
     """Return logsumexp(logits), logits[label] and mean(logits), each (B, T)."""
     highest = tf.reduce_max(logits, axis=-1, keepdims=True)  # (B, T, 1)
-    normalizer = highest + tf.math.log(
-        tf.reduce_sum(tf.exp(logits - highest), axis=-1, keepdims=True)
-    )
+    total = tf.reduce_sum(tf.exp(logits - highest), axis=-1, keepdims=True)
+    normalizer = highest + tf.math.log(total)
     # XLA fuses a masked sum with the other sums; a gather would end in a scatter.
     label_logits = tf.reduce_sum(tf.where(_is_label(labels, logits), logits, 0.0), axis=-1)
     label_logits = tf.where(_is_in_range(labels, logits), label_logits, math.nan)
@@ -107,14 +106,10 @@ def _divergence(logits):
 def _divergence_gradient(logits, normalizers, mean_one, mean_other, upstream):
     one, other = tf.split(tf.exp(logits - normalizers), 2)
     difference = _difference(logits)
+    gradient_one = one * (difference - mean_one) + one - other
+    gradient_other = other * (mean_other - difference) + other - one
     upstream = upstream[..., tf.newaxis]
-    return tf.concat(
-        [
-            (one * (difference - mean_one) + one - other) * upstream,
-            (other * (mean_other - difference) + other - one) * upstream,
-        ],
-        0,
-    )
+    return tf.concat([gradient_one * upstream, gradient_other * upstream], 0)
 
 
 def _difference(logits):

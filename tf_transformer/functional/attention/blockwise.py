@@ -104,9 +104,9 @@ def blockwise_attention(
     @tf.custom_gradient
     def attend(q, k, v, *others):
         mine, rest = others[: len(terms)], others[len(terms) :]
-        given = (None, None, 0)
+        given = None, None, 0
         if by_distance is not None:
-            given = (*by_distance.unpack(rest), by_distance.first)
+            given = *by_distance.unpack(rest), by_distance.first
         tiles = _Tiles(q, k, v, term, mine, given, *options)
         output, log_sums = tiles.forward()
 
@@ -277,12 +277,8 @@ class _Tiles:
     def rows(self, blocks, width, zeros=False):
         """A TensorArray of row blocks, each (..., block, width)."""
         size = blocks.size if isinstance(blocks.size, int) else None
-        rows = tf.TensorArray(
-            self.dtype,
-            blocks.count,
-            clear_after_read=False,
-            element_shape=(*self.q.shape[:-2], size, width),
-        )
+        options = {"clear_after_read": False, "element_shape": (*self.q.shape[:-2], size, width)}
+        rows = tf.TensorArray(self.dtype, blocks.count, **options)
         if zeros:
             shape = tf.concat([[blocks.count], tf.shape(self.q)[:-2], [blocks.size, width]], 0)
             rows = rows.unstack(tf.zeros(shape, self.dtype))
@@ -302,9 +298,8 @@ class _Tiles:
 
     def _shares(self):
         most = self.value_table.shape[0] // 2
-        shares = shares_of_distances(
-            self.from_first_query, self.queries.length, self.keys.length, most
-        )
+        lengths = self.queries.length, self.keys.length
+        shares = shares_of_distances(self.from_first_query, *lengths, most)
         return tf.cast(shares, self.dtype)  # (T, D)
 
 

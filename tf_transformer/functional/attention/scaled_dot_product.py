@@ -125,13 +125,13 @@ def scaled_dot_product_attention(
         blocked = blocked_or_distant(blocked, window, q, k)
         return core(q, k, v, blocked, bias, **options, weights_wanted=return_attention_weights)
     if plan.name == "rowwise":
-        sizes = {"most_scores": plan.most_scores}
-    elif plan.name == "windowed":
-        sizes = {"most_scores": plan.most_scores, "query_block": plan.query_block}
-        options["window"] = window
+        options |= {"most_scores": plan.most_scores}
+    elif plan.name == "blockwise":
+        options |= {"query_block": plan.query_block, "key_block": plan.key_block}
     else:
-        sizes = {"query_block": plan.query_block, "key_block": plan.key_block}
-    return core(q, k, v, blocked, bias, **options, **sizes), None
+        sizes = {"most_scores": plan.most_scores, "query_block": plan.query_block}
+        options |= {"window": window, **sizes}
+    return core(q, k, v, blocked, bias, **options), None
 
 
 _PLAIN = {
@@ -148,10 +148,7 @@ _IN_XLA = {
 }
 
 
-def _compiled(core):
-    return tf.function(core, jit_compile=True, autograph=False)
-
-
+_compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
 # A function with loops that was traced in a graph has no gradient in eager mode (TensorFlow 2.21).
 _IN_GRAPHS, _EAGER = (
     {name: core if name == "whole" else _compiled(core) for name, core in _IN_XLA.items()}
