@@ -97,7 +97,7 @@ FAULTS = [
             "functional/attention/blocks.py",
             "state.read(row) + tf.reduce_sum(gradient, 0)",
             "tf.reduce_sum(gradient, 0)",
-            "functional/attention/test_every_plan.py",
+            "functional/attention/test_windowed.py",
         ),
         (
             "functional/attention/blocks.py",
