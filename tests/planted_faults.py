@@ -83,8 +83,8 @@ FAULTS = [
         ),
         (
             "functional/attention/blocks.py",
-            "return state.write(i, state.read(i) + gradient)",
-            "return state.write(i, gradient)",
+            "state.write(i, state.read(i) + gradient)",
+            "state.write(i, gradient)",
             "functional/attention/test_every_plan.py",
         ),
         (
@@ -92,6 +92,18 @@ FAULTS = [
             "new = tape.gradient(output, parts, grid.new_rows_of(upstream, i, j))",
             "new = tape.gradient(output, parts, grid.rows_of(upstream, i, j))",
             "functional/attention/test_every_plan.py",
+        ),
+        (
+            "functional/attention/blocks.py",
+            "state.read(row) + tf.reduce_sum(gradient, 0)",
+            "tf.reduce_sum(gradient, 0)",
+            "functional/attention/test_windowed.py",
+        ),
+        (
+            "functional/attention/blocks.py",
+            "return tf.tensor_scatter_nd_add(",
+            "return tf.tensor_scatter_nd_update(",
+            "functional/attention/test_by_distance.py",
         ),
         (
             "functional/attention/blockwise.py",
@@ -110,6 +122,18 @@ FAULTS = [
             "self._outside = (distances < -window)",
             "self._outside = (distances <= -window)",
             "functional/attention/test_windowed.py",
+        ),
+        (
+            "functional/attention/windowed.py",
+            "later = _rows(total, size,",
+            "later = _rows(total, 0,",
+            "functional/attention/test_windowed.py",
+        ),
+        (
+            "functional/attention/scored.py",
+            "tf.reduce_sum(slope, 1) * vector",
+            "tf.reduce_sum(slope, 1)",
+            "functional/scores/test_scores.py",
         ),
         (
             "functional/attention/cached.py",

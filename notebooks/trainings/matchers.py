@@ -20,7 +20,7 @@ from tf_transformer import (
     load_corpus,
     split_pairs,
 )
-from tf_transformer.functional.complex_numbers import to_real
+from tf_transformer.functional.attention.complex_attention import to_real
 
 LENGTH = 16  # tokens
 CANDIDATES = 1000

@@ -6,16 +6,10 @@ from tf_transformer.errors import ArgumentError
 
 
 def gelu(x):
-    """Gaussian error linear unit: x Phi(x), where Phi is the CDF of N(0, 1).
+    """Gaussian error linear unit of a float tensor: x Phi(x), where Phi is the CDF of N(0, 1).
 
-    0.5 x (1 + erf(x / sqrt(2))), Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", section
-    2.
-
-    Args:
-        x: float tensor.
-
-    Returns:
-        Tensor like `x`.
+    0.5 x (1 + erf(x / sqrt(2))), Hendrycks and Gimpel 2016, "Gaussian Error Linear Units",
+    section 2.
 
     Example:
         >>> round(float(gelu(tf.constant(1.0))), 4)
@@ -29,12 +23,6 @@ def gelu_tanh(x):
 
     0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016, section 2. Used
     by Google's BERT code since February 2019, and by its ALBERT code.
-
-    Args:
-        x: float tensor.
-
-    Returns:
-        Tensor like `x`.
 
     Example:
         >>> round(float(gelu_tanh(tf.constant(1.0))), 4)
@@ -81,10 +69,8 @@ def get_activation(activation):
     """Return the activation function for a name from a configuration.
 
     Args:
-        activation: str, one of `ACTIVATIONS`; a function or None is returned unchanged.
-
-    Returns:
-        Function of one tensor, or None for "linear".
+        activation: str, one of `ACTIVATIONS`, where "linear" is None; a function or None is
+            returned unchanged.
 
     Raises:
         ValueError: If the name is unknown.

@@ -11,13 +11,12 @@ import tensorflow as tf
 def smoothed_cross_entropy(labels, logits, label_smoothing):
     """-sum_v q(v) log softmax(logits)(v) with q = (1 - e) * one-hot + e / V, e = label_smoothing.
 
-    Szegedy et al. 2016, section 7; "Attention Is All You Need", section 5.4. Equal to
-    logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits), one number per token. The
-    gradient, softmax - q, is recomputed from the logits in one compiled pass, so the logits are
-    the only B x T x V tensor kept between the two passes. In one graph, a loss and metrics of the
-    same labels and logits share the forward pass, even if their smoothing differs.
+    Szegedy et al. 2016, section 7; "Attention Is All You Need", section 5.4.
     """
 
+    # Equal to logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits). The gradient, softmax
+    # - q, is recomputed in one compiled pass, so the logits are the only B x T x V tensor kept. In
+    # one graph, a loss and metrics of the same logits share `_parts`, whatever their smoothing.
     @tf.custom_gradient
     def losses(logits):
         normalizer, label_logits, mean_logits = _parts(labels, logits)
@@ -38,9 +37,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 def _parts(labels, logits):
     """Return logsumexp(logits), logits[label] and mean(logits), each (B, T)."""
     highest = tf.reduce_max(logits, axis=-1, keepdims=True)  # (B, T, 1)
-    normalizer = highest + tf.math.log(
-        tf.reduce_sum(tf.exp(logits - highest), axis=-1, keepdims=True)
-    )
+    total = tf.reduce_sum(tf.exp(logits - highest), axis=-1, keepdims=True)
+    normalizer = highest + tf.math.log(total)
     # XLA fuses a masked sum with the other sums; a gather would end in a scatter.
     label_logits = tf.reduce_sum(tf.where(_is_label(labels, logits), logits, 0.0), axis=-1)
     label_logits = tf.where(_is_in_range(labels, logits), label_logits, math.nan)
@@ -67,12 +65,11 @@ def _is_in_range(labels, logits):
 def symmetric_divergence(logits):
     """KL(p || q) + KL(q || p) for p and q, the softmax of the first and second half of the rows.
 
-    Twice equation 2 of Liang et al. 2021, "R-Drop". With d, the difference between the halves'
-    logits, this is E_p[d] - E_q[d]. The gradient of the first half is p (d - E_p[d]) + p - q; for
-    the second half, swap the halves. Both passes are compiled, and the logits are the only
-    B x T x V tensor kept between them.
+    Twice equation 2 of Liang et al. 2021, "R-Drop".
     """
 
+    # With d, the difference between the halves' logits, this is E_p[d] - E_q[d]. The gradient of
+    # the first half is p (d - E_p[d]) + p - q; for the second half, swap the halves.
     @tf.custom_gradient
     def divergences(logits):
         divergence, *kept = _divergence(logits)
@@ -84,8 +81,7 @@ def symmetric_divergence(logits):
 def softened_divergence(logits, teacher_logits, temperature=1.0):
     """temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)).
 
-    Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2; the factor keeps
-    the gradients as large as with hard labels.
+    Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2.
     """
     logits, teacher_logits = (
         tf.nn.log_softmax(tf.cast(x, tf.float32) / temperature) for x in (logits, teacher_logits)
@@ -110,14 +106,10 @@ def _divergence(logits):
 def _divergence_gradient(logits, normalizers, mean_one, mean_other, upstream):
     one, other = tf.split(tf.exp(logits - normalizers), 2)
     difference = _difference(logits)
+    gradient_one = one * (difference - mean_one) + one - other
+    gradient_other = other * (mean_other - difference) + other - one
     upstream = upstream[..., tf.newaxis]
-    return tf.concat(
-        [
-            (one * (difference - mean_one) + one - other) * upstream,
-            (other * (mean_other - difference) + other - one) * upstream,
-        ],
-        0,
-    )
+    return tf.concat([gradient_one * upstream, gradient_other * upstream], 0)
 
 
 def _difference(logits):

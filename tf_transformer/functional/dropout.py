@@ -4,15 +4,10 @@ import tensorflow as tf
 
 
 def dropout_factors(shape, dtype, rate, seed):
-    """Factors that dropout multiplies by: 0 with probability `rate`, else 1 / (1 - rate).
-
-    Srivastava et al. 2014. On one device, the same shape, rate and seed give the same factors with
-    and without XLA: the generator is explicit, since "auto_select" picks another one under XLA.
-    Each factor uses 16 random bits, half the work of 32: `rate` is rounded to the nearest
-    k / 65536 with k < 65536, and a nonzero factor is 1 / (1 - k / 65536), so the mean is 1.
-
-    `shape` is an int tensor and has at least one axis; `seed` is an integer tensor (2,).
-    """
+    """Factors that dropout multiplies by: 0 with probability `rate`, else 1 / (1 - rate)."""
+    # Each factor uses 16 random bits, half the work of 32: `rate` is rounded to the nearest
+    # k / 65536 with k < 65536, and a nonzero factor is 1 / (1 - k / 65536), so the mean is 1. The
+    # generator is explicit, since "auto_select" picks another one under XLA.
     shape = tf.convert_to_tensor(shape)
     outer, width = shape[:-1], shape[-1]
     pairs = (width + 1) // 2  # one int32 gives two factors

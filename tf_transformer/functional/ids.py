@@ -15,36 +15,18 @@ _EXACT_BELOW = {tf.float32: 2.0**24, tf.float64: 2.0**53}
 
 
 def as_ids(ids, name="ids"):
-    """Convert ids of any form to a dense integer tensor.
-
-    Whole floats are accepted, since Keras makes ids float32 if an input has no dtype. 16-bit floats
-    are not: float16 cannot distinguish 2048 from 2049, nor bfloat16 256 from 257.
-
-    Args:
-        ids: integers of any width, or whole numbers in float32 or float64: tensor, array or nested
-            list (B, T), or ragged tensor (B, (T)), which is padded with 0.
-        name: str, the argument in error messages.
-
-    Returns:
-        int32 tensor (B, T), or int64 for dtypes that may not fit into int32; a symbolic Keras
-        tensor unchanged. In a graph, a float that is not a whole number fails an assertion; in an
-        XLA program, which cannot fail, it becomes -1, which is never a valid id.
-
-    Raises:
-        ValueError: If the ids have another dtype, rows of a list differ in length, the tensor is
-            sparse, or, in eager mode, a float is not a whole number.
-    """
+    """Convert integers, whole floats, nested lists or ragged tensors to int32 or int64 (B, T)."""
+    # Keras makes ids float32 if an input has no dtype. 16-bit floats are refused: float16 cannot
+    # distinguish 2048 from 2049, nor bfloat16 256 from 257.
     if isinstance(ids, tf.Tensor) and ids.dtype in (tf.int32, tf.int64):
         return ids
     ids = dense(ids, name)
     dtype = tf.as_dtype(ids.dtype)
     if not dtype.is_integer and dtype not in _EXACT_BELOW:
-        raise ArgumentError(
-            name,
-            "integers",
-            dtype.name,
-            'Pass integers, and give Keras inputs a dtype: keras.Input((None,), dtype="int32").',
+        remedy = (
+            'Pass integers, and give Keras inputs a dtype: keras.Input((None,), dtype="int32").'
         )
+        raise ArgumentError(name, "integers", dtype.name, remedy)
     if isinstance(ids, keras.KerasTensor):
         return ids
     whole = _whole(ids, dtype, name)
@@ -55,7 +37,7 @@ def as_ids(ids, name="ids"):
 
 
 def _whole(ids, dtype, name):
-    """Integers or whole floats as int32 or int64."""
+    """Integers or whole floats as int32 or int64; in an XLA program other floats become -1."""
     if dtype.is_integer:
         is_small = dtype.max <= tf.int32.max
         return ids if dtype == tf.int64 else tf.cast(ids, tf.int32 if is_small else tf.int64)
@@ -73,25 +55,18 @@ def dense(x, name):
     if isinstance(x, tf.RaggedTensor):
         return x.to_tensor()
     if isinstance(x, tf.SparseTensor):
-        raise ArgumentError(
-            name, "a dense or ragged tensor", "a sparse one", f"Pass tf.sparse.to_dense({name})."
-        )
+        remedy = f"Pass tf.sparse.to_dense({name})."
+        raise ArgumentError(name, "a dense or ragged tensor", "a sparse one", remedy)
     try:
         return tf.convert_to_tensor(x)
     except (ValueError, TypeError) as error:
-        raise ArgumentError(
-            name,
-            "integers (batch, length)",
-            f"{type(x).__name__} that is not a tensor ({error})",
-            f"For rows of different lengths pass tf.ragged.constant({name}).",
-        ) from None
+        got = f"{type(x).__name__} that is not a tensor ({error})"
+        remedy = f"For rows of different lengths pass tf.ragged.constant({name})."
+        raise ArgumentError(name, "integers (batch, length)", got, remedy) from None
 
 
 def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
-    """Refuse ids outside of a table, which `tf.gather` would clamp or map to zeros.
-
-    XLA programs cannot fail: also use `nan_outside` there.
-    """
+    """Refuse ids outside of a table; XLA programs cannot fail and need `nan_outside` too."""
     expected = f"ids in [0, {size}) ({size_name})"
     remedy = "Do they come from the model's vocabulary?"
     if tf.executing_eagerly():

@@ -19,33 +19,14 @@ _FUSED = {gelu: "GeluExact", gelu_tanh: "GeluApproximate", tf.nn.relu: "Relu"}
 
 
 def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, transposed=False):
-    """activation(x W + b) with x rounded to 8 bits and W to 7, stored in 8.
+    """activation(x W + b), x rounded to 8 bits and W, from `to_int8`, to 7, which are stored in 8.
 
-    127 stands for `most` in x and for `ranges` in the columns of W, whose integers are within
-    -64..64. The integers are multiplied and summed exactly on every processor, and the sums are
-    scaled: Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
-    Integer-Arithmetic-Only Inference", section 2, without zero points. A graph on a CPU runs one
-    oneDNN operation, which uses VNNI or AMX if the processor has them. It packs the kernel at
-    the first call and keeps it, so later changes of a variable have no effect. Elsewhere (eager
-    mode, XLA, a GPU, a build without oneDNN) the same integers are multiplied in float32.
-
-    Args:
-        x: float tensor (M, K).
-        kernel: int8 tensor or tf.Variable (K, N), or (N, K) with `transposed`, from `to_int8` with
-            `LARGEST_WEIGHT`. With larger ones, a graph is wrong on processors without VNNI.
-        ranges: float32 tensor (N,), see `to_int8`.
-        bias: None, or float tensor (N,).
-        activation: None, or a function of one tensor.
-        most: float, the absolute value of x that 127 stands for; larger ones are clipped. None
-            uses the largest one of each row, which takes more time.
-        transposed: bool.
-
-    Returns:
-        (M, N), in the dtype of `x`, computed in float32.
-
-    Raises:
-        ValueError: If a graph is traced and a value of `kernel` is beyond `LARGEST_WEIGHT`. If
-            `kernel` is an argument of the graph, its values are unknown and not checked.
+    Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
+    Integer-Arithmetic-Only Inference", section 2, without zero points: integers are multiplied and
+    summed exactly on every processor. 127 stands for `most` in x, or for the largest number of a
+    row, which takes more time. A graph on a CPU runs one oneDNN operation, which uses VNNI or AMX.
+    It packs the kernel at the first call: later changes of a variable have no effect. Elsewhere
+    (eager mode, XLA, a GPU, no oneDNN) the same integers are multiplied in float32.
     """
     _check_range(kernel)
     dtype, x = x.dtype, tf.cast(x, tf.float32)
@@ -82,13 +63,10 @@ def _check_range(kernel):
         values = tf.get_static_value(kernel)
     largest = 0 if values is None else max(values.max(initial=0), -int(values.min(initial=0)))
     if largest > LARGEST_WEIGHT:
-        raise ArgumentError(
-            "kernel",
-            f"integers within -{LARGEST_WEIGHT}..{LARGEST_WEIGHT}, whose products are "
-            "exact on every processor",
-            largest,
-            "Round it with to_int8 and LARGEST_WEIGHT, as compression.quantized does.",
-        )
+        within = f"integers within -{LARGEST_WEIGHT}..{LARGEST_WEIGHT}"
+        expected = f"{within}, whose products are exact on every processor"
+        remedy = "Round it with to_int8 and LARGEST_WEIGHT, as compression.quantized does."
+        raise ArgumentError("kernel", expected, largest, remedy)
 
 
 def _rounded(x, most):

@@ -21,26 +21,7 @@ class Labels(NamedTuple):
 
 
 def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
-    """Check labels and sample weights, and find out which labels count.
-
-    Args:
-        y_true: integer tensor of class numbers, or whole numbers in float32 or float64, in the
-            shape of the logits without V. One more axis of size 1 is accepted, as in Keras.
-        y_pred: float tensor (B, V) or (B, T, V), logits. Labels that their Keras mask blocks do not
-            count.
-        ignore_class: int, the label that does not count; None if all count; "auto", see
-            `real_labels`.
-        sample_weight: None, or float tensor: (B,) or (B, 1) for rows, or of the labels' shape.
-
-    Returns:
-        `Labels`.
-
-    Raises:
-        ValueError: If the shapes do not fit, or labels are one-hot or of another type; in eager
-            mode also if a label that counts is not a whole number from 0 to V - 1.
-        tf.errors.InvalidArgumentError: The last, in a graph. An XLA program cannot raise; there the
-            label is -1, for which `smoothed_cross_entropy` is NaN.
-    """
+    """Check labels, weights of rows or labels, and find out which labels of logits count."""
     labels, logits = exact_labels(y_true), tf.convert_to_tensor(y_pred)
     labels = _of_shape(labels, logits, "y_true")
     ignore_class = _fitting(ignore_class, labels)
@@ -51,6 +32,7 @@ def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
     wrong = real & ((labels < 0) | (labels >= tf.cast(tf.shape(logits)[-1], labels.dtype)))
     if labels.dtype.is_floating:
         wrong |= real & (labels != tf.round(labels))
+    # An XLA program cannot raise; there the label is -1, and `smoothed_cross_entropy` NaN.
     _refuse(wrong, labels, logits.shape[-1], ignore_class)
     ids = tf.where(real, tf.where(wrong, tf.cast(-1, labels.dtype), labels), 0)
     real = tf.cast(real, tf.float32)
@@ -84,24 +66,16 @@ def check_ignore_class(ignore_class):
 def exact_labels(labels):
     """Labels in a dtype that can represent all class numbers."""
     if isinstance(labels, tf.RaggedTensor):
-        raise ArgumentError(
-            "y_true",
-            "a dense tensor",
-            "a ragged one",
-            "Pass y_true.to_tensor(N) with the number N that does not count.",
-        )
+        remedy = "Pass y_true.to_tensor(N) with the number N that does not count."
+        raise ArgumentError("y_true", "a dense tensor", "a ragged one", remedy)
     labels = tf.convert_to_tensor(labels)
     kind = labels.dtype
     if kind in (tf.int32, tf.int64, tf.float32, tf.float64):
         return labels
     if kind.is_integer or kind.is_bool:
         return tf.cast(labels, tf.int64 if kind in (tf.uint32, tf.uint64) else tf.int32)
-    raise ArgumentError(
-        "y_true",
-        "integers, or float32 with whole numbers",
-        kind.name,
-        "Cast them to int32 where they are created.",
-    )
+    expected = "integers, or float32 with whole numbers"
+    raise ArgumentError("y_true", expected, kind.name, "Cast them to int32 where they are created.")
 
 
 def _fitting(ignore_class, labels):
@@ -125,11 +99,9 @@ def _of_shape(x, logits, name):
     longer = x.shape.rank == shape.rank + 1 and x.shape[-1] in (1, None)
     own = x.shape[:-1] if longer else x.shape
     if not shape.is_compatible_with(own):
+        expected = f"the shape of y_pred {logits.shape} without its last axis, or with 1 there"
         raise ArgumentError(
-            name,
-            f"the shape of y_pred {logits.shape} without its last axis, or with 1 there",
-            x.shape,
-            "For one-hot labels pass tf.argmax(y_true, -1).",
+            name, expected, x.shape, "For one-hot labels pass tf.argmax(y_true, -1)."
         )
     if own.is_fully_defined() and shape.is_fully_defined():
         return tf.squeeze(x, -1) if longer else x
@@ -153,12 +125,8 @@ def _weights(sample_weight, labels):
         None in pair or pair[0] == pair[1] or (n and pair[0] == 1) for n, pair in enumerate(sizes)
     ]
     if given.rank != 0 and not (fits and all(fits)):
-        raise ArgumentError(
-            "sample_weight",
-            f"a weight for each row, ({labels.shape[0]},) or ({labels.shape[0]}, 1), or "
-            f"for each label, {labels.shape}",
-            given,
-        )
+        rows = f"a weight for each row, ({labels.shape[0]},) or ({labels.shape[0]}, 1)"
+        raise ArgumentError("sample_weight", f"{rows}, or for each label, {labels.shape}", given)
     return tf.broadcast_to(weights, tf.shape(labels))
 
 
@@ -166,19 +134,12 @@ def _refuse(wrong, labels, classes, ignore_class):
     """Raise if a label is wrong, except in an XLA program."""
     if in_xla_program():
         return
-    last = "V - 1" if classes is None else classes - 1
-    expected = (
-        f"whole numbers from 0 to {last}, and ignore_class={ignore_class} for what does not count"
-    )
+    numbers = f"whole numbers from 0 to {'V - 1' if classes is None else classes - 1}"
+    expected = f"{numbers}, and ignore_class={ignore_class} for what does not count"
     remedy = "Pass another ignore_class, such as -100, if that label does not count."
     if not tf.executing_eagerly():
-        data = [
-            f"y_true: expected {expected}, got",
-            tf.reduce_min(labels),
-            "to",
-            tf.reduce_max(labels),
-            remedy,
-        ]
+        found = [tf.reduce_min(labels), "to", tf.reduce_max(labels)]
+        data = [f"y_true: expected {expected}, got", *found, remedy]
         tf.debugging.Assert(~tf.reduce_any(wrong), data)
     elif tf.reduce_any(wrong):
         found = sorted(set(tf.boolean_mask(labels, wrong).numpy().tolist()))

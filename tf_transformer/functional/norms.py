@@ -7,13 +7,10 @@ import tensorflow as tf
 
 
 def layer_norm(x, gamma, beta, epsilon):
-    """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
+    """gamma (x - mean) / sqrt(variance + epsilon) + beta, Ba et al. 2016, equation 4."""
 
-    Ba et al. 2016, "Layer Normalization", equation 4. With n the normalized x, s the denominator
-    and g = gamma * upstream, the gradient with respect to x is (g - mean(g) - n mean(g n)) / s.
-    It is written out because this takes fewer passes over memory than differentiating each step.
-    """
-
+    # Written out, the gradient takes fewer passes over memory: (g - mean(g) - n mean(g n)) / s with
+    # n the normalized x, s the denominator and g = gamma * upstream.
     @tf.custom_gradient
     def normalize(x, gamma, beta):
         centered = x - _row_mean(x)  # (M, D)
@@ -31,13 +28,9 @@ def layer_norm(x, gamma, beta, epsilon):
 
 
 def rms_norm(x, gamma, epsilon):
-    """gamma x / sqrt(mean(x^2) + epsilon) over the last axis.
+    """gamma x / sqrt(mean(x^2) + epsilon), Zhang and Sennrich 2019, equation 4."""
 
-    Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4. With n the
-    normalized x, s the denominator and g = gamma * upstream, the gradient with respect to x is
-    (g - n mean(g n)) / s, written out for the same reason as in `layer_norm`.
-    """
-
+    # The gradient is (g - n mean(g n)) / s, written out as in `layer_norm`.
     @tf.custom_gradient
     def normalize(x, gamma):
         scale = tf.math.rsqrt(_row_mean(tf.square(x)) + epsilon)  # (M, 1)

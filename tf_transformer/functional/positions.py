@@ -10,10 +10,8 @@ from tf_transformer.functional.tracing import in_xla_program, portable_positions
 
 
 def sines_and_cosines(positions, frequencies, dtype):
-    """Sine and cosine of position * frequency, with angles in float64.
-
-    In float32 the angle of position 16,384 would be off by 0.001.
-    """
+    """Sine and cosine of position * frequency."""
+    # In float32 the angle of position 16,384 would be off by 0.001.
     if portable_positions():
         angles = np.arange(portable_positions())[:, np.newaxis] * frequencies
         tables = (tf.cast(function(angles), dtype) for function in (np.sin, np.cos))
@@ -23,18 +21,7 @@ def sines_and_cosines(positions, frequencies, dtype):
 
 
 def get_angles(position, i, d_model):
-    """Angle of column i at a position: position / 10000^(2 (i // 2) / d_model).
-
-    "Attention Is All You Need", section 3.5.
-
-    Args:
-        position: array (T, 1) of positions, 0 for the first token.
-        i: array (1, D) of column numbers.
-        d_model: int, the width D.
-
-    Returns:
-        float64 array (T, D), in radians.
-    """
+    """Angle of column i at a position: position / 10000^(2 (i // 2) / d_model), (T, D)."""
     exponent = 2 * (np.asarray(i, np.int64) // 2) / np.float64(d_model)
     return np.asarray(position, np.float64) / np.power(10000.0, exponent)
 
@@ -54,20 +41,9 @@ def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved"):
     """Rotate each pair of columns by its angle, so that products depend only on the distance.
 
     (x_1, x_2) -> (x_1 cos a - x_2 sin a, x_1 sin a + x_2 cos a) with a = position / stretch /
-    base^(2i / H) for pair i, Su et al. 2021, "RoFormer", section 3.2.2. `stretch` interpolates
-    between the positions of training, Chen et al. 2023, "Extending Context Window of Large Language
-    Models via Positional Interpolation", section 2.3.
-
-    Args:
-        heads: float tensor (..., T, H), H even: queries or keys.
-        positions: int tensor (T,).
-        base: float; a larger one makes all angles but the first smaller.
-        stretch: float, at least 1 for texts longer than in training.
-        pairing: "interleaved" pairs columns 2i and 2i + 1, as in the paper; "halves" pairs i and
-            i + H / 2, as in GPT-NeoX and LLaMA.
-
-    Returns:
-        Tensor like `heads`; angles are computed in float64, products in float32 or wider.
+    base^(2i / H) for pair i, Su et al. 2021, "RoFormer", section 3.2.2. "interleaved" pairs columns
+    2i and 2i + 1, as in the paper; "halves" pairs i and i + H / 2, as in GPT-NeoX and LLaMA.
+    `stretch` interpolates: Chen et al. 2023, "Extending Context Window of Large Language Models".
     """
     width = heads.shape[-1]
     wide = tf.float64 if heads.dtype == tf.float64 else tf.float32
@@ -102,13 +78,9 @@ def _products(x, cosine, sine, pairing):
 
 
 def t5_buckets(distances, num_buckets, max_distance, causal):
-    """The bucket of each distance: its own for a short one, a shared one for a longer one.
-
-    Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-    Transformer", section 2.1: half of the buckets have one distance each, the others grow
-    logarithmically up to `max_distance`. Without `causal`, half of all buckets are for keys after
-    the query.
-    """
+    """The bucket of each distance: its own for a short one, a shared one for a longer one."""
+    # Half of the buckets have one distance each, the others grow logarithmically up to
+    # `max_distance`. Without `causal`, half of all buckets are for keys after the query.
     distances = np.asarray(distances, np.int64)
     first = 0
     if causal:
@@ -125,12 +97,9 @@ def t5_buckets(distances, num_buckets, max_distance, causal):
 
 
 def alibi_slopes(num_heads):
-    """How much each head's scores fall per position of distance.
-
-    2^(-8 n / N) for n = 1..N if N is a power of two; otherwise the slopes of the next smaller
-    power, then every other slope of twice that power. Press et al. 2022, "Train Short, Test Long",
-    section 3, and the authors' code.
-    """
+    """How much each head's scores fall per position of distance: 2^(-8 n / N) for n = 1..N."""
+    # If N is no power of two: the slopes of the next smaller power, then every other slope of twice
+    # that power, as in the authors' code.
     power = 2 ** int(np.log2(num_heads))
 
     def slopes(count):

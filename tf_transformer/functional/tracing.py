@@ -22,11 +22,8 @@ _LONGEST = contextvars.ContextVar("longest", default=None)
 
 @contextlib.contextmanager
 def portable(longest):
-    """Within this context, traced functions use only operations that LiteRT has.
-
-    It has neither float64 sines and cosines nor complex numbers, which `rotate` uses otherwise:
-    sines and cosines come from tables.
-    """
+    """Within this context, traced functions use only operations that LiteRT has."""
+    # It has neither float64 sines and cosines nor complex numbers; `rotate` takes tables instead.
     token = _LONGEST.set(longest)
     try:
         yield

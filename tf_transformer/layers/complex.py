@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.functional.complex_numbers import (
+from tf_transformer.functional.attention.complex_attention import (
     complex_linear,
     complex_wave,
     to_complex,

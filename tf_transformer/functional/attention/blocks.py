@@ -4,6 +4,9 @@ Axes: R heads of the whole batch, T target (query) length, S source (key) length
 and t are the sizes of a block of heads and of queries. Leading axes (batch, heads) are "...".
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import tensorflow as tf
 
 
@@ -28,23 +31,16 @@ def larger(x, y):
 
 
 class Blocks:
-    """Equal-sized blocks of an axis; the last one is shifted back to end with the axis.
+    """Equal-sized blocks of an axis; the last one is shifted back to end with the axis."""
 
-    The last block may therefore start with indices that the previous block also covers; sums over
-    blocks must skip them. Nothing is padded, and all shapes are static if the length is.
-    """
+    # The last block may therefore start with indices that the previous block also covers; sums over
+    # blocks must skip them. Nothing is padded, and all shapes are static if the length is.
 
     def __init__(self, length, size):
         self.length = length
         self.size = smaller(size, length)
         self.count = larger(1, -(-length // size))
         self.overlap = self.count * self.size - length
-
-    @classmethod
-    def of(cls, x, axis, size):
-        """Blocks of an axis of a tensor."""
-        static = x.shape[axis]
-        return cls(tf.shape(x)[axis] if static is None else static, size)
 
     def start(self, i):
         """The first index of block `i`."""
@@ -67,11 +63,8 @@ class Blocks:
         if length is None:  # 1 or the full length, only known at run time
             whole = tf.shape(x)[axis]
             start, size = tf.where(whole > 1, start, 0), tf.minimum(size, whole)
-        axis %= x.shape.rank
-        sizes = shape_of(x)
-        sizes[axis] = size
-        starts = [0] * x.shape.rank
-        starts[axis] = start
+        starts, sizes = [0] * x.shape.rank, shape_of(x)
+        starts[axis], sizes[axis] = start, size
         block = tf.slice(x, starts, sizes)
         # Not `tf.ensure_shape`, which XLA turns into a dynamic shape.
         block.set_shape([n if isinstance(n, int) else None for n in sizes])
@@ -98,13 +91,11 @@ def even_size(length, most):
 
 
 def over_blocks(count, body, state):
-    """Run `state = body(i, *state)` for i < `count`.
-
-    Two iterations are in flight, so that the matrix products of one overlap with the elementwise
-    operations of the other.
-    """
+    """Run `state = body(i, *state)` for i < `count`."""
     if isinstance(count, int) and count == 1:
         return body(0, *state)
+    # Two iterations are in flight, so that the matrix products of one overlap with the elementwise
+    # operations of the other.
     _, *state = tf.while_loop(
         lambda i, *_: i < count,
         lambda i, *state: (i + 1, *body(i, *state)),
@@ -115,19 +106,12 @@ def over_blocks(count, body, state):
 
 
 class Grid:
-    """Blocks of heads and of queries, and the loops over them.
-
-    Args:
-        q: float tensor (..., T, H).
-        keys: number of keys of a block.
-        most_scores: maximum number of scores in a block of more than one query and one head.
-        query_block: maximum number of queries in a block, by default as `most_scores` allows.
-        one_head: bool, whether a block has one head only.
-    """
+    """Blocks of heads and of queries (..., T, H), with `keys` each, and the loops over them."""
 
     def __init__(self, q, keys, most_scores, query_block=None, one_head=False):
         self.rows, self.lead, self.dtype = q.shape[:-1], tf.shape(q)[:-2], wide_dtype(q)
         heads, length, _ = shape_of(merge_leading(q))
+        # A block of more than one query and one head has at most `most_scores` scores.
         most_rows = most_scores // larger(1, keys)
         query_block = even_size(length, most_rows if query_block is None else query_block)
         self.queries = Blocks(length, query_block)
@@ -139,12 +123,12 @@ class Grid:
         """The number of block `j` of the queries of block `i` of the heads."""
         return i * self.queries.count + j
 
-    def loop(self, body, state, of_queries):
-        """Run `state = body(i, j, of_queries(j), *state)` for all blocks."""
+    def loop(self, body, state, shared):
+        """Run `state = body(i, j, shared(j), *state)` for all blocks."""
 
         def over_heads(j, *state):
-            shared = of_queries(j)
-            return over_blocks(self.heads.count, lambda i, *more: body(i, j, shared, *more), state)
+            same = shared(j)
+            return over_blocks(self.heads.count, lambda i, *more: body(i, j, same, *more), state)
 
         return over_blocks(self.queries.count, over_heads, state)
 
@@ -189,144 +173,93 @@ class Grid:
         return tf.reshape(self.heads.join(blocks), (self.heads.length, length, width))
 
 
-class OfQueries:
-    """Cuts a tensor (..., T, W) into blocks, and joins the gradients of the blocks."""
+class Part(NamedTuple):
+    """How a tensor is cut into blocks, and how their gradients become its gradient."""
 
-    def __init__(self, grid, x):
-        self.grid, self.x = grid, merge_leading(x)  # (R, T, W)
-
-    def cut(self, x, i, j):
-        """The part of `x` for block `i` of the heads and `j` of the queries, (r, t, W)."""
-        return self.grid.rows_of(x, i, j)
-
-    def start(self):
-        """The state of the gradient before the first block."""
-        return self.grid.array_of_rows(self.x.shape[-1])
-
-    def add(self, state, gradient, i, j):
-        """The state with the gradient of a block."""
-        return state.write(self.grid.number(i, j), gradient)
-
-    def finish(self, state):
-        """The gradient of the tensor, (R, T, W)."""
-        return self.grid.join_rows(state, self.x.shape[-1])
+    x: tf.Tensor
+    cut: Callable  # (x, i, j): the part for block i of the heads and j of the queries
+    start: Callable  # (): the state of the gradient before the first block
+    add: Callable  # (state, gradient, i, j): the state with the gradient of a block
+    finish: Callable  # (state): the gradient of x
 
 
-class OfHeads:
-    """Like `OfQueries`, for a tensor (..., S, W) of which every query needs all rows."""
-
-    def __init__(self, grid, x):
-        self.grid, self.x = grid, merge_leading(x)
-
-    def cut(self, x, i, j):
-        """See `OfQueries`."""
-        return self.grid.heads.cut(x, 0, i)  # (r, S, W)
-
-    def start(self):
-        """See `OfQueries`."""
-        return self.grid.array(self.grid.heads.count, self.grid.heads.size, *shape_of(self.x)[1:])
-
-    def add(self, state, gradient, i, j):
-        """See `OfQueries`."""
-        return state.write(i, state.read(i) + gradient)
-
-    def finish(self, state):
-        """See `OfQueries`."""
-        return self.grid.join_heads(state.stack(), *shape_of(self.x)[1:])
+def of_queries(grid, x):
+    """A tensor (..., T, W), cut into (r, t, W)."""
+    x = merge_leading(x)  # (R, T, W)
+    return Part(
+        x,
+        cut=grid.rows_of,
+        start=lambda: grid.array_of_rows(x.shape[-1]),
+        add=lambda state, gradient, i, j: state.write(grid.number(i, j), gradient),
+        finish=lambda state: grid.join_rows(state, x.shape[-1]),
+    )
 
 
-class OfAll:
-    """Like `OfQueries`, for a tensor that every block needs as a whole, such as a table."""
-
-    def __init__(self, x):
-        self.x = x
-
-    def cut(self, x, i, j):
-        """See `OfQueries`."""
-        return x
-
-    def start(self):
-        """See `OfQueries`."""
-        return tf.zeros_like(self.x)
-
-    def add(self, state, gradient, i, j):
-        """See `OfQueries`."""
-        return state + gradient
-
-    def finish(self, state):
-        """See `OfQueries`."""
-        return state
+def of_heads(grid, x):
+    """A tensor (..., S, W) of which every query needs all rows, cut into (r, S, W)."""
+    x, heads = merge_leading(x), grid.heads
+    return Part(
+        x,
+        cut=lambda x, i, j: heads.cut(x, 0, i),
+        start=lambda: grid.array(heads.count, heads.size, *shape_of(x)[1:]),
+        add=lambda state, gradient, i, j: state.write(i, state.read(i) + gradient),
+        finish=lambda state: grid.join_heads(state.stack(), *shape_of(x)[1:]),
+    )
 
 
-class OfSomeHeads:
-    """Like `OfQueries`, for a tensor (..., 1, W) whose leading axes broadcast to the heads."""
-
-    def __init__(self, grid, x):
-        self.grid, self.x, self._at = grid, merge_leading(x), places(x, grid.lead)
-
-    def cut(self, x, i, j):
-        """See `OfQueries`."""
-        return tf.gather(x, self.grid.heads.cut(self._at, 0, i))  # (r, 1, W)
-
-    def start(self):
-        """See `OfQueries`."""
-        return tf.zeros_like(self.x)
-
-    def add(self, state, gradient, i, j):
-        """See `OfQueries`."""
-        at = tf.expand_dims(self.grid.heads.cut(self._at, 0, i), 1)
-        return tf.tensor_scatter_nd_add(state, at, gradient)
-
-    def finish(self, state):
-        """See `OfQueries`."""
-        return state
+def of_all(x):
+    """A tensor that every block needs as a whole, such as a table."""
+    return Part(
+        x,
+        cut=lambda x, i, j: x,
+        start=lambda: tf.zeros_like(x),
+        add=lambda state, gradient, i, j: state + gradient,
+        finish=lambda state: state,
+    )
 
 
-class OfPairs:
-    """Like `OfQueries`, for a tensor (..., T, S): a mask or, if blocks have one head, a bias."""
+def of_some_heads(grid, x):
+    """A tensor (..., 1, W) whose leading axes broadcast to the heads, cut into (r, 1, W)."""
+    at, x = places(x, grid.lead), merge_leading(x)
 
-    def __init__(self, grid, x):
-        self.grid, self.x, self._at = grid, merge_leading(x), places(x, grid.lead)
+    def add(state, gradient, i, j):
+        return tf.tensor_scatter_nd_add(
+            state, tf.expand_dims(grid.heads.cut(at, 0, i), 1), gradient
+        )
 
-    def cut(self, x, i, j):
-        """See `OfQueries`."""
-        return tf.gather(self.grid.queries.cut(x, 1, j), self.grid.heads.cut(self._at, 0, i))
+    return of_all(x)._replace(cut=lambda x, i, j: tf.gather(x, grid.heads.cut(at, 0, i)), add=add)
 
-    def start(self):
-        """See `OfQueries`."""
-        (heads, _, keys), queries = shape_of(self.x), self.grid.queries
-        return self.grid.array(larger(1, heads) * queries.count, queries.size, keys)
 
-    def add(self, state, gradient, i, j):
-        """See `OfQueries`."""
+def of_pairs(grid, x):
+    """A tensor (..., T, S), cut into (r, t, S): a mask or, if blocks have one head, a bias."""
+    at, x, queries = places(x, grid.lead), merge_leading(x), grid.queries
+
+    def cut(x, i, j):
+        return tf.gather(queries.cut(x, 1, j), grid.heads.cut(at, 0, i))
+
+    def start():
+        heads, _, keys = shape_of(x)
+        return grid.array(larger(1, heads) * queries.count, queries.size, keys)
+
+    def add(state, gradient, i, j):
         # Sums of one head, or of none: an empty batch has a block too.
-        at = tf.reduce_sum(self.grid.heads.cut(self._at, 0, i)) * self.grid.queries.count + j
-        return state.write(at, state.read(at) + tf.reduce_sum(gradient, 0))
+        row = tf.reduce_sum(grid.heads.cut(at, 0, i)) * queries.count + j
+        return state.write(row, state.read(row) + tf.reduce_sum(gradient, 0))
 
-    def finish(self, state):
-        """See `OfQueries`."""
-        (heads, _, keys), queries = shape_of(self.x), self.grid.queries
+    def finish(state):
+        heads, _, keys = shape_of(x)
         blocks = state.stack()[: heads * queries.count]
         blocks = tf.reshape(blocks, (heads, queries.count, queries.size, keys))
         return queries.join(blocks, axis=1)
 
+    return Part(x, cut, start, add, finish)
 
-def recompute(attend, grid, inputs, constants=None, *, width, of_queries=lambda j: None):
-    """Attention in blocks of heads and queries, each recomputed in the backward pass.
 
-    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+def recompute(attend, grid, inputs, constants=None, *, width, shared=lambda j: None):
+    """Attention (..., T, `width`) in blocks of heads and queries, recomputed in the backward pass.
 
-    Args:
-        attend: function of `(i, j, shared, **parts)`, the output (r, t, `width`) of block `i` of
-            the heads and `j` of the queries.
-        grid: `Grid`.
-        inputs: dict from the name of a part to how it is cut, such as `OfHeads`.
-        constants: the same for parts without a gradient.
-        width: int.
-        of_queries: function of `j`, what all heads of a block of queries share.
-
-    Returns:
-        (..., T, `width`), in the dtype of the grid.
+    `attend(i, j, shared(j), **parts)` is the output (r, t, `width`) of block `i` of the heads and
+    `j` of the queries. `inputs` and, without a gradient, `constants` have a `Part` for each name.
     """
 
     def parts_of(tensors, i, j):
@@ -334,22 +267,22 @@ def recompute(attend, grid, inputs, constants=None, *, width, of_queries=lambda 
         # `tf.identity`: q and k may be the same tensor.
         return {name: tf.identity(part.cut(x, i, j)) for (name, part), x in pairs}
 
-    def output_of(i, j, shared, parts):
+    def output_of(i, j, same, parts):
         fixed = {name: part.cut(part.x, i, j) for name, part in (constants or {}).items()}
-        return attend(i, j, shared, **parts, **fixed)
+        return attend(i, j, same, **parts, **fixed)
 
     @tf.custom_gradient
     def run(*tensors):
-        def forward(i, j, shared, outputs):
-            output = output_of(i, j, shared, parts_of(tensors, i, j))
+        def forward(i, j, same, outputs):
+            output = output_of(i, j, same, parts_of(tensors, i, j))
             return [outputs.write(grid.number(i, j), output)]
 
         def gradient(upstream):
-            def backward(i, j, shared, *states):
+            def backward(i, j, same, *states):
                 parts = parts_of(tensors, i, j)
                 with tf.GradientTape() as tape:
                     tape.watch(parts)
-                    output = output_of(i, j, shared, parts)
+                    output = output_of(i, j, same, parts)
                 new = tape.gradient(output, parts, grid.new_rows_of(upstream, i, j))
                 return [
                     part.add(state, tf.cast(new[name], grid.dtype), i, j)
@@ -357,7 +290,7 @@ def recompute(attend, grid, inputs, constants=None, *, width, of_queries=lambda 
                 ]
 
             states = [part.start() for part in inputs.values()]
-            states = grid.loop(backward, states, of_queries)
+            states = grid.loop(backward, states, shared)
             gradients = []
             for part, state in zip(inputs.values(), states, strict=True):
                 # One at a time: joining needs memory for the blocks and a copy of them.
@@ -365,7 +298,7 @@ def recompute(attend, grid, inputs, constants=None, *, width, of_queries=lambda 
                     gradients.append(tf.cast(part.finish(state), part.x.dtype))
             return gradients
 
-        (outputs,) = grid.loop(forward, [grid.array_of_rows(width)], of_queries)
+        (outputs,) = grid.loop(forward, [grid.array_of_rows(width)], shared)
         return grid.join_rows(outputs, width), gradient
 
     output = run(*(part.x for part in inputs.values()))

@@ -24,8 +24,8 @@ from tf_transformer.functional.attention.whole import (
 from tf_transformer.functional.dropout import dropout_factors, fold_in
 
 
-class DistanceTile:
-    """The scores of `ByDistance`; see `TensorTile` for its methods."""
+class _DistanceTile:
+    """The scores of `ByDistance`; see `_TensorTile` for its methods."""
 
     def __init__(self, by_distance):
         table = tf.expand_dims(by_distance.scores, -2)  # (..., 1, D)
@@ -34,50 +34,42 @@ class DistanceTile:
         self.most = shape_of(table)[-1] // 2
 
     def block(self, tiles, tensors, i, j):
-        """See `TensorTile`: the terms of one tile, (..., t, s)."""
         (table,) = [*tensors, *self._constant]
         return spread(table, tiles.first(i, j), tiles.queries.size, tiles.keys.size)
 
     def start(self, tiles):
-        """See `TensorTile`: the state before the first tile."""
         return [tf.zeros_like(x) for x in self.tensors]
 
     def add(self, tiles, i, j, dscores, state):
-        """See `TensorTile`: add the gradient of one tile, (..., t, s)."""
         return [
             total + collect(sum_to(dscores, total), tiles.first(i, j), self.most, together=True)
             for total in state
         ]
 
     def finish(self, tiles, state):
-        """See `TensorTile`: the gradients of `tensors`."""
         return list(state)
 
 
-class TensorTile:
+class _TensorTile:
     """A bias tensor that broadcasts to (..., T, S); `tensors` are those with a gradient."""
 
     def __init__(self, bias):
         self.tensors = [bias]
 
     def block(self, tiles, tensors, i, j):
-        """The terms of one tile, (..., t, s)."""
-        return tiles.cut(tensors[0], i, j)
+        return tiles.cut(tensors[0], i, j)  # the terms of one tile, (..., t, s)
 
-    def start(self, tiles):
-        """State of the gradient before the first tile: a list of tensors or TensorArrays."""
+    def start(self, tiles):  # the state of the gradient, a list of tensors or TensorArrays
         tile = tf.stack([tiles.queries.size, tiles.keys.size])
         count = tiles.queries.count * tiles.keys.count
         shape = tf.concat([[count], tf.shape(self.tensors[0])[:-2], tile], 0)
         array = tf.TensorArray(tiles.dtype, count, clear_after_read=False)
         return [array.unstack(tf.zeros(shape, tiles.dtype))]  # future tiles keep their zeros
 
-    def add(self, tiles, i, j, dscores, state):
-        """Add the gradient of one tile, (..., t, s)."""
+    def add(self, tiles, i, j, dscores, state):  # the state with the gradient of one tile
         return [state[0].write(i * tiles.keys.count + j, sum_to(dscores, self.tensors[0]))]
 
-    def finish(self, tiles, state):
-        """The gradients of `tensors`."""
+    def finish(self, tiles, state):  # the gradients of `tensors`
         blocks = state[0].stack()  # (count, ..., t, s)
         shape = tf.concat([[tiles.queries.count, tiles.keys.count], tf.shape(blocks)[1:]], 0)
         blocks = tf.reshape(blocks, shape)  # (T / t, S / s, ..., t, s)
@@ -88,46 +80,23 @@ class TensorTile:
 
 
 def blockwise_attention(
-    q,
-    k,
-    v,
-    blocked=None,
-    bias=None,
-    *,
-    causal=False,
-    dropout=None,
-    query_block=256,
-    key_block=512,
-    compiled=False,
+    q, k, v, blocked, bias, *, causal, dropout, query_block, key_block, compiled=False
 ):
     """Attention output computed block by block, without materializing the T x S scores.
 
     For each block of queries, the running maximum m, sum l and output o of the softmax are rescaled
     whenever a block of keys has a larger maximum m': o <- o exp(m - m') + exp(s - m') V. Milakov
     and Gimelshein 2018, algorithm 3; Dao et al. 2022, "FlashAttention", algorithms 1 and 4. The
-    backward pass recomputes each tile of scores instead of storing it. With `causal`, tiles that
-    lie entirely in the future are skipped.
-
-    Args:
-        q, k, v, blocked, bias, causal, dropout: see `whole_attention`; the same weights are dropped
-            forward and backward.
-        query_block, key_block: int, maximum t and s.
-        compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
-            bfloat16.
-
-    Returns:
-        (..., T, H_v), in the dtype of `q`. Scores and sums are float32 (float64 for float64).
-
-    Differs from the papers: a row with all keys blocked is the plain average of all values, as in
-    `whole_attention`, but without dropout.
+    backward pass recomputes each tile. Differs from the papers: a row with all keys blocked is the
+    plain average of all values, as in `whole_attention`, but without dropout.
     """
     wide = wide_dtype(q)
     by_distance = bias.cast(wide) if isinstance(bias, ByDistance) else None
     term = None
     if by_distance is None and bias is not None:
-        term = TensorTile(tf.cast(bias, wide))
+        term = _TensorTile(tf.cast(bias, wide))
     elif by_distance is not None and by_distance.scores is not None:
-        term = DistanceTile(by_distance)
+        term = _DistanceTile(by_distance)
     terms = [] if term is None else term.tensors
     tables = [] if by_distance is None else by_distance.tables
     options = (blocked, causal, dropout, query_block, key_block, compiled)
@@ -135,9 +104,9 @@ def blockwise_attention(
     @tf.custom_gradient
     def attend(q, k, v, *others):
         mine, rest = others[: len(terms)], others[len(terms) :]
-        given = (None, None, 0)
+        given = None, None, 0
         if by_distance is not None:
-            given = (*by_distance.unpack(rest), by_distance.first)
+            given = *by_distance.unpack(rest), by_distance.first
         tiles = _Tiles(q, k, v, term, mine, given, *options)
         output, log_sums = tiles.forward()
 
@@ -162,8 +131,8 @@ class _Tiles:
         self.term, self.terms = term, terms
         self.key_table, self.value_table, self.from_first_query = tables
         self.blocked, self.causal, self.dropout = blocked, causal, dropout
-        self.queries = Blocks.of(q, -2, query_block)
-        self.keys = Blocks.of(k, -2, key_block)
+        self.queries = Blocks(shape_of(q)[-2], query_block)
+        self.keys = Blocks(shape_of(k)[-2], key_block)
 
     def forward(self):
         """Return the output (..., T, H_v) and the log-sum-exp of each row, (..., T, 1)."""
@@ -308,12 +277,8 @@ class _Tiles:
     def rows(self, blocks, width, zeros=False):
         """A TensorArray of row blocks, each (..., block, width)."""
         size = blocks.size if isinstance(blocks.size, int) else None
-        rows = tf.TensorArray(
-            self.dtype,
-            blocks.count,
-            clear_after_read=False,
-            element_shape=(*self.q.shape[:-2], size, width),
-        )
+        options = {"clear_after_read": False, "element_shape": (*self.q.shape[:-2], size, width)}
+        rows = tf.TensorArray(self.dtype, blocks.count, **options)
         if zeros:
             shape = tf.concat([[blocks.count], tf.shape(self.q)[:-2], [blocks.size, width]], 0)
             rows = rows.unstack(tf.zeros(shape, self.dtype))
@@ -333,9 +298,8 @@ class _Tiles:
 
     def _shares(self):
         most = self.value_table.shape[0] // 2
-        shares = shares_of_distances(
-            self.from_first_query, self.queries.length, self.keys.length, most
-        )
+        lengths = self.queries.length, self.keys.length
+        shares = shares_of_distances(self.from_first_query, *lengths, most)
         return tf.cast(shares, self.dtype)  # (T, D)
 
 

@@ -16,56 +16,36 @@ class ByDistance(tf.experimental.ExtensionType):
     """Terms that depend on the distance s - t between key s and query t, for the attention `bias`.
 
     Query t and key s have the score (q_t (k_s + keys[d]) / sqrt(H)) + scores[d] and the value
-    v_s + values[d], where d is the column of their distance. The columns are the distances -m to m;
-    longer ones are clipped to -m or m. Every plan reads the tables block by block.
-
-    Args:
-        scores: None, or a float tensor (..., D), D = 2 m + 1, whose leading axes broadcast to the
-            leading axes of the scores, such as (N, D).
-        keys: None, or a float tensor (D, H).
-        values: None, or a float tensor (D, H_v).
-        first: int, position of key 0 minus the position of query 0.
-        has_gradient: False treats `scores` as constant, which saves time.
-
-    Raises:
-        ValueError: If no table is given, the tables differ in D, or D is not odd and at least 3.
-
-    Example:
-        >>> nearer_first = ByDistance(tf.constant([-1.0, 0.0, -1.0]))
-        >>> nearer_first.tensor(tf.zeros((2, 4)), 3).numpy().tolist()
-        [[0.0, -1.0, -1.0], [-1.0, 0.0, -1.0]]
+    v_s + values[d], where d is the column of their distance. The D = 2 m + 1 columns are the
+    distances -m to m; longer ones are clipped. Every plan reads the tables block by block.
     """
 
     __name__ = "tf_transformer.ByDistance"
     # Not `tf.Tensor | None`, which TensorFlow does not read.
-    scores: typing.Optional[tf.Tensor] = None  # noqa: UP045
-    keys: typing.Optional[tf.Tensor] = None  # noqa: UP045
-    values: typing.Optional[tf.Tensor] = None  # noqa: UP045
-    first: int = 0
-    has_gradient: bool = True
+    scores: typing.Optional[tf.Tensor] = None  # noqa: UP045  (..., D), broadcasts to the heads
+    keys: typing.Optional[tf.Tensor] = None  # noqa: UP045  (D, H)
+    values: typing.Optional[tf.Tensor] = None  # noqa: UP045  (D, H_v)
+    first: int = 0  # position of key 0 minus the position of query 0
+    has_gradient: bool = True  # False treats `scores` as constant, which saves time
 
     def __validate__(self):
-        sizes = {"scores": self.scores, "keys": self.keys, "values": self.values}
-        sizes = {
-            name: x.shape[-1 if name == "scores" else 0]
-            for name, x in sizes.items()
-            if x is not None
-        }
+        axes = {"scores": -1, "keys": 0, "values": 0}
+        tables = {name: getattr(self, name) for name in axes}
+        sizes = {name: x.shape[axes[name]] for name, x in tables.items() if x is not None}
         if not sizes:
             raise ArgumentError("scores, keys, values", "at least one table", "none")
         for name, size in sizes.items():
             if size is not None and (size < 3 or size % 2 == 0):
                 raise ArgumentError(name, "an odd number of distances of at least 3, -m to m", size)
         if len(set(sizes.values())) > 1:
-            raise ArgumentError(
-                ", ".join(sizes), "tables of the same number of distances", list(sizes.values())
-            )
+            expected = "tables of the same number of distances"
+            raise ArgumentError(", ".join(sizes), expected, list(sizes.values()))
 
     @property
     def most(self):
         """The largest distance m, an int or a scalar tensor."""
-        table = self.scores if self.scores is not None else self.tables[0]
-        return shape_of(table)[-1 if self.scores is not None else 0] // 2
+        size = shape_of(self.tables[0])[0] if self.scores is None else shape_of(self.scores)[-1]
+        return size // 2
 
     @property
     def tables(self):
@@ -89,7 +69,7 @@ class ByDistance(tf.experimental.ExtensionType):
 
     def at(self, q, distances):
         """`tensor` for given distances, int32 (T, S), of queries (B, N, T, H): (B, N, T, S)."""
-        places, total = tf.clip_by_value(distances, -self.most, self.most) + self.most, 0.0
+        places, total = self._columns(distances), 0.0
         if self.scores is not None:
             total += tf.gather(self.scores, places, axis=-1)
         if self.keys is not None:
@@ -100,8 +80,7 @@ class ByDistance(tf.experimental.ExtensionType):
 
     def output_at(self, weights, distances):
         """Terms of the values for weights (B, N, T, S) and distances (T, S): (B, N, T, H_v)."""
-        places = tf.clip_by_value(distances, -self.most, self.most) + self.most
-        values = tf.gather(self.values, places)  # (T, S, H_v)
+        values = tf.gather(self.values, self._columns(distances))  # (T, S, H_v)
         return tf.einsum("bnts,tsh->bnth", weights, tf.cast(values, weights.dtype))
 
     def output(self, weights):
@@ -118,9 +97,8 @@ class ByDistance(tf.experimental.ExtensionType):
 
     def cast(self, dtype):
         """The same tables in another dtype."""
-        tables = (
-            x if x is None else tf.cast(x, dtype) for x in (self.scores, self.keys, self.values)
-        )
+        tables = self.scores, self.keys, self.values
+        tables = (x if x is None else tf.cast(x, dtype) for x in tables)
         return ByDistance(*tables, self.first, self.has_gradient)
 
     def from_query(self, start):
@@ -132,20 +110,20 @@ class ByDistance(tf.experimental.ExtensionType):
         """The terms for keys at most `distance` away, without columns for farther ones."""
         if not isinstance(self.most, int) or self.most <= distance:
             return self
-        columns = self.first + tf.range(-distance, distance + 1)
-        columns = tf.clip_by_value(columns, -self.most, self.most) + self.most
+        columns = self._columns(self.first + tf.range(-distance, distance + 1))
         tables = (
             None if x is None else _gather(x, columns, axis)
             for x, axis in ((self.scores, -1), (self.keys, -2), (self.values, -2))
         )
         return ByDistance(*tables, 0, self.has_gradient)
 
+    def _columns(self, distances):
+        return tf.clip_by_value(distances, -self.most, self.most) + self.most
+
     def _of_keys(self, q):
         dtype = wide_dtype(q)
-        q, table = tf.cast(q, dtype), tf.cast(self.keys, dtype)
-        return tf.matmul(
-            q * tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype)), table, transpose_b=True
-        )
+        scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
+        return tf.matmul(tf.cast(q, dtype) * scale, tf.cast(self.keys, dtype), transpose_b=True)
 
 
 def shares_of_distances(first, queries, keys, most):

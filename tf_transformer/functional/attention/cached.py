@@ -16,46 +16,14 @@ from tf_transformer.functional.attention.whole import whole_attention, whole_att
 
 
 def cached_attention(
-    q,
-    keys,
-    values,
-    cache,
-    slot,
-    mask=None,
-    bias=None,
-    distances=None,
-    *,
-    window=None,
-    jit="auto",
+    q, keys, values, cache, slot, mask=None, bias=None, distances=None, *, window=None, jit="auto"
 ):
-    """One decoding step: write new keys and values to the cache and attend to its contents.
+    """Write the keys and values of T new positions to slots of the cache, and attend to all slots.
 
-    Without a mask, this gives rows `slot` to `slot + T - 1` of `scaled_dot_product_attention` with
-    `causal=True` and the same `window`, at the cost of T rows. The cache has a fixed size, so every
-    step runs the same program. Filled slots never move: beams that fork need no copies, only
-    masks that show each beam the slots of its own history.
-
-    Args:
-        q: float tensor (B, N, T, H), the queries of the new positions.
-        keys, values: (B, G, T, H), their keys and values; each of the G heads serves N / G heads of
-            queries.
-        cache: two tensors (B, G, C, H), the keys and values written so far.
-        slot: scalar int32 tensor, 0 <= slot <= C - T, the first slot to write to.
-        mask: None, or a bool tensor that broadcasts to (B, N, T, C), True = may attend.
-        bias: None, a float tensor that broadcasts to (B, N, T, C), added to the scores, or
-            `ByDistance`.
-        distances: for `ByDistance` and `window`, an int32 tensor (T, C): position of the token in a
-            slot minus position of the query. By default a token's position is its slot.
-        window: None, or an int of at least 1: tokens more than `window` positions from a query are
-            also blocked.
-        jit: True, False or "auto", see `use_xla`.
-
-    Returns:
-        `(output, cache)`: (B, N, T, H), and the cache with the new keys and values.
-
-    Raises:
-        ValueError: If the shapes of `q`, `keys` or `values` do not match the cache or each other,
-            the window is not an int of at least 1, or `jit` is unknown.
+    Without a mask, these are rows `slot` to `slot + T - 1` of causal attention. The cache has a
+    fixed size, so every step runs the same program. Filled slots never move: beams that fork need
+    no copies, only bool masks (B, N, T, C) that show each beam the slots of its own history; then
+    `distances` (T, C) are the positions of the tokens in the slots minus those of the queries.
     """
     batch, groups, _, width = cache[0].shape
     for name, tensor in (("keys", keys), ("values", values), ("q", q)):
@@ -64,9 +32,8 @@ def cached_attention(
             heads = max(1, q.shape[1] // groups) * groups
         expected = (batch, heads, q.shape[-2], width)
         if not tensor.shape.is_compatible_with(expected):
-            raise ArgumentError(
-                name, f"shape {expected}, to match q and the cache", tuple(tensor.shape)
-            )
+            expected = f"shape {expected}, to match q and the cache"
+            raise ArgumentError(name, expected, tuple(tensor.shape))
     check_window(window)
     core = _cached_by_xla if use_xla(jit, q.shape, cache[0].shape) else _cached
     return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias, distances, window)
@@ -95,10 +62,9 @@ def _grouped(attend, times, q, k, v, blocked, bias, weights_wanted):
     blocked, bias = (
         x if x is None else fold_heads(tf.broadcast_to(x, scores), times) for x in (blocked, bias)
     )
-    output, weights = attend(
-        fold_heads(q, times), k, v, blocked, bias, weights_wanted=weights_wanted
-    )
-    return unfold_heads(output, times), weights if weights is None else unfold_heads(weights, times)
+    q = fold_heads(q, times)
+    results = attend(q, k, v, blocked, bias, weights_wanted=weights_wanted)
+    return [x if x is None else unfold_heads(x, times) for x in results]
 
 
 def _put(cache, new, slot):

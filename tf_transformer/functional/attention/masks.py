@@ -20,10 +20,10 @@ def create_padding_mask(seq):
     """Mark the padding of a batch of token ids: 1.0 where `seq == 0`.
 
     Args:
-        seq: integer tensor (B, T) of token ids, 0 = padding; see `as_ids`.
+        seq: integer tensor (B, T) of token ids, 0 = padding.
 
     Returns:
-        float32 tensor (B, 1, 1, T); 1.0 = blocked. It broadcasts over heads and queries.
+        float32 tensor (B, 1, 1, T), which broadcasts over heads and queries; 1.0 = blocked.
 
     Example:
         >>> create_padding_mask([[7, 6, 0]]).numpy().tolist()
@@ -60,10 +60,9 @@ def create_masks(inp, tar):
         tar: integer tensor (B, T), target ids as the decoder reads them, 0 = padding.
 
     Returns:
-        `(enc_padding_mask, combined_mask, dec_padding_mask)`, float32, 1.0 = blocked:
-        (B, 1, 1, S) for the encoder's self-attention, (B, 1, T, T) for the decoder's
-        self-attention (the maximum of padding and look-ahead), (B, 1, 1, S) for the decoder's
-        attention to the encoder.
+        `(enc_padding_mask, combined_mask, dec_padding_mask)`, float32, 1.0 = blocked: (B, 1, 1, S)
+        for the encoder, (B, 1, T, T) for the decoder's self-attention (the maximum of padding and
+        look-ahead), (B, 1, 1, S) for the decoder's attention to the encoder.
 
     Example:
         >>> [m.shape.as_list() for m in create_masks([[5, 6, 0]], [[1, 7]])]
@@ -109,8 +108,7 @@ def additive_mask(attention_mask):
         float32 tensor (B, 1, F or 1, T), which broadcasts over heads.
 
     Raises:
-        ValueError: If the mask is float, since a float 1.0 means blocked in the rest of this
-            library, or if it has another rank.
+        ValueError: If the mask is float, where 1.0 would mean blocked, or has another rank.
 
     Example:
         >>> additive_mask([[[1, 0]]]).numpy().tolist()
@@ -118,13 +116,12 @@ def additive_mask(attention_mask):
     """
     mask = tf.convert_to_tensor(attention_mask)
     if mask.dtype.is_floating or mask.shape.rank not in (2, 3):
-        raise ArgumentError(
-            "attention_mask",
-            "integers (batch, from, to) or (batch, to), 1 = may attend",
-            f"{mask.dtype.name} {mask.shape}",
+        expected = "integers (batch, from, to) or (batch, to), 1 = may attend"
+        remedy = (
             "For a float mask with 1.0 = may attend pass tf.cast(mask, tf.int32); with "
-            "1.0 = blocked pass tf.cast(1 - mask, tf.int32).",
+            "1.0 = blocked pass tf.cast(1 - mask, tf.int32)."
         )
+        raise ArgumentError("attention_mask", expected, f"{mask.dtype.name} {mask.shape}", remedy)
     if mask.shape.rank == 2:
         mask = tf.expand_dims(mask, 1)  # (B, 1, T)
     return tf.expand_dims((tf.cast(mask, tf.float32) - 1.0) * 10000.0, 1)  # (B, 1, F or 1, T)
@@ -142,34 +139,21 @@ def with_key_masks(mask, k, *key_masks):
 def check_keras_mask(mask, shape):
     """Check a Keras mask."""
     if mask.dtype != tf.bool or not shape.is_compatible_with(mask.shape):
-        raise ArgumentError(
-            "Keras mask",
-            f"bool {tuple(shape)}, a value for each token",
-            f"{tf.as_dtype(mask.dtype).name} {tuple(mask.shape)}",
+        expected = f"bool {tuple(shape)}, a value for each token"
+        got = f"{tf.as_dtype(mask.dtype).name} {tuple(mask.shape)}"
+        remedy = (
             "Put keras.layers.Masking after the embedding, not before it; pass a mask of another "
-            "shape as `mask`.",
+            "shape as `mask`."
         )
+        raise ArgumentError("Keras mask", expected, got, remedy)
 
 
 def blocked_scores(mask, scores_shape):
-    """Convert a mask of either convention to a bool mask with True = blocked.
+    """Convert a mask of either convention, or a tuple of them, to a bool mask, True = blocked.
 
-    Args:
-        mask: None, a tuple of masks, each of which blocks, or one of
-            float, 0.0 or 1.0, 1.0 = blocked (the notes): (T, S), (B, 1, 1, S), (B, N, T, S) or
-            any shape that broadcasts to the scores by NumPy's rules;
-            bool, True = may attend (Keras, PyTorch): (B, N, T, S) or any shape that broadcasts to
-            it; (B, S), which becomes (B, 1, 1, S); (B, T, S), which becomes (B, 1, T, S). Rank 2
-            is always (B, S) as in Keras, even if B equals T: pass a bool look-ahead mask as
-            (1, 1, T, S).
-        scores_shape: static shape of the scores, (..., T, S), a `tf.TensorShape`.
-
-    Returns:
-        None, or a bool tensor that broadcasts to the scores, True = blocked.
-
-    Raises:
-        ValueError: If the mask is an integer tensor, whose polarity is unknown, or does not
-            broadcast to the scores.
+    A float mask (the notes) broadcasts to the scores (..., T, S) by NumPy's rules. A bool mask,
+    True = may attend (Keras, PyTorch), does too, except that (B, T, S) becomes (B, 1, T, S), and
+    (B, S) always (B, 1, 1, S), even if B equals T: pass a bool look-ahead mask as (1, 1, T, S).
     """
     if mask is None:
         return None
@@ -181,15 +165,32 @@ def blocked_scores(mask, scores_shape):
     elif mask.dtype.is_floating:
         blocked = tf.not_equal(mask, tf.zeros((), mask.dtype))
     else:
-        raise ArgumentError(
-            "mask",
-            "float (1.0 = blocked) or bool (True = may attend)",
-            f"{mask.dtype.name}, whose polarity is unknown",
+        expected = "float (1.0 = blocked) or bool (True = may attend)"
+        remedy = (
             "If 1 means blocked pass tf.cast(mask, tf.float32); if 1 means may attend "
-            "pass tf.cast(mask, tf.bool).",
+            "pass tf.cast(mask, tf.bool)."
         )
-    _check_broadcast(mask, blocked.shape, scores_shape)
+        got = f"{mask.dtype.name}, whose polarity is unknown"
+        raise ArgumentError("mask", expected, got, remedy)
+    if blocked.shape.rank not in (2, scores_shape.rank) or not fits(blocked.shape, scores_shape):
+        expected = f"a shape that broadcasts to {named(scores_shape)}"
+        remedy = (
+            "A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
+            "add a head axis to a mask per sentence with tf.expand_dims(mask, 1)."
+        )
+        raise ArgumentError("mask", expected, f"{mask.dtype.name} {tuple(mask.shape)}", remedy)
     return blocked
+
+
+def fits(shape, scores_shape):
+    """Whether a static shape broadcasts to another without making it longer."""
+    sizes = zip(reversed(shape), reversed(scores_shape), strict=False)
+    return shape.rank <= scores_shape.rank and all(n in (1, s) or None in (n, s) for n, s in sizes)
+
+
+def named(scores_shape):
+    """The shape of the scores in error messages."""
+    return f"the scores {tuple(scores_shape)} = (batch, heads, queries, keys)"
 
 
 def _spread_over_heads(blocked, scores_rank):
@@ -201,30 +202,11 @@ def _spread_over_heads(blocked, scores_rank):
     return blocked
 
 
-def _check_broadcast(mask, shape, scores_shape):
-    fits = shape.rank == 2 or shape.rank == scores_shape.rank
-    sizes = zip(reversed(shape), reversed(scores_shape), strict=False)
-    if not fits or any(m not in (1, s) and None not in (m, s) for m, s in sizes):
-        raise ArgumentError(
-            "mask",
-            f"a shape that broadcasts to the scores {tuple(scores_shape)} = (batch, "
-            "heads, queries, keys)",
-            f"{mask.dtype.name} {tuple(mask.shape)}",
-            "A padding mask is (batch, 1, 1, keys), a look-ahead mask (queries, keys); "
-            "add a head axis to a mask per sentence with tf.expand_dims(mask, 1).",
-        )
-
-
 def check_window(window):
     """Check the `window` of attention."""
-    if window is None:
-        return
-    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-        raise ArgumentError(
-            "window",
-            "None or an int of at least 1, the number of keys on each side of a query",
-            f"{window!r}",
-        )
+    if window is not None and (type(window) is not int or window < 1):
+        expected = "None or an int of at least 1, the number of keys on each side of a query"
+        raise ArgumentError("window", expected, f"{window!r}")
 
 
 def blocked_or_distant(blocked, window, q, k):
@@ -239,16 +221,14 @@ def blocked_or_distant(blocked, window, q, k):
 def check_mask(mask, scores_shape, tokens=None):
     """Describe in plain words what looks wrong with a mask.
 
-    Checks for: a mask that does not fit the scores; an integer or additive mask; padding that may
-    be attended to while tokens may not; a look-ahead mask that shows the future and hides the
-    past; rows with every key blocked; a mask that blocks queries rather than keys; a mask that
-    blocks nothing; an ambiguous shape.
+    Finds: a mask that does not fit the scores, is ambiguous, of integers or additive, inverted or
+    idle, or blocks queries rather than keys; padding that is not blocked; rows without a free key.
 
     Args:
         mask: array or eager tensor, as for `scaled_dot_product_attention`.
         scores_shape: `(B, N, T, S)`, the shape of the scores it is for.
-        tokens: None, or the ids (B, S) of the keys, 0 = padding. With them an inverted padding
-            mask is detected reliably, without them only guessed.
+        tokens: None, or the ids (B, S) of the keys, 0 = padding. Without them, an inverted padding
+            mask is only guessed.
 
     Returns:
         list of str, one per finding; empty if there are none.

@@ -20,7 +20,7 @@ _preferred_jit = contextvars.ContextVar("attention_jit", default="auto")
 
 
 def use_xla(jit, *shapes):
-    """Decide whether XLA compiles the attention core, for "auto" by this table.
+    """Whether XLA compiles the attention core, for "auto" by this table and the static shapes.
 
     | where the core runs | "auto", unless `attention_plan` sets a default |
     |---|---|
@@ -28,16 +28,12 @@ def use_xla(jit, *shapes):
     | on a GPU or TPU, all shapes known | compiled |
     | on a GPU or TPU, a size unknown, or `MOST_PROGRAMS` shapes compiled before | plain graph |
     | on a CPU | plain graph, which is faster there (benchmarks/attention/NOTES.md) |
-
-    `shapes` are the static shapes of the inputs, with which "auto" counts its programs.
     """
     _check_jit(jit)
     jit = _preferred_jit.get() if jit == "auto" else jit
     if jit != "auto":
         return jit
-    if in_xla_program():
-        return True
-    return has_accelerator() and _is_admitted(shapes)
+    return in_xla_program() or (has_accelerator() and _is_admitted(shapes))
 
 
 def _check_jit(jit):
@@ -77,10 +73,9 @@ class AttentionPlan:
     """A way to compute attention; all give the same result up to rounding.
 
     Args:
-        name: "whole" computes all T x S scores and is the only plan that can return the weights.
-            "rowwise" computes the scores of some heads and queries at a time, see
-            `rowwise_attention`; "blockwise", of some queries and keys, see `blockwise_attention`;
-            "windowed", only inside a window, see `windowed_attention`.
+        name: "whole" computes all T x S scores and is the only plan that can return the weights;
+            "rowwise", those of some heads and queries at a time; "blockwise", of some queries and
+            keys; "windowed", only those inside a window.
         most_scores: int, the block size of "rowwise" and "windowed".
         query_block, key_block: int, the tile size of "blockwise"; "windowed" has a query_block too.
 
@@ -99,14 +94,11 @@ class AttentionPlan:
 
     def __post_init__(self):
         if self.name not in ("whole", "rowwise", "blockwise", "windowed"):
-            raise ArgumentError(
-                "plan",
-                '"auto", "whole", "rowwise", "blockwise", "windowed" or an AttentionPlan',
-                f"{self.name!r}",
-            )
+            expected = '"auto", "whole", "rowwise", "blockwise", "windowed" or an AttentionPlan'
+            raise ArgumentError("plan", expected, f"{self.name!r}")
         for field in ("most_scores", "query_block", "key_block"):
             size = getattr(self, field)
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            if type(size) is not int or size < 1:
                 raise ArgumentError(field, "a positive integer", f"{size!r}")
 
 
@@ -122,7 +114,7 @@ def attention_plan(plan=None, *, jit=None):
         plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`; None keeps
             the plan set outside the block.
         jit: True compiles the attention core with XLA, False runs it as a plain TensorFlow graph,
-            "auto" chooses by the device, see `use_xla`; None keeps the setting outside the block.
+            "auto" chooses by the device; None keeps the setting outside the block.
 
     Raises:
         ValueError: If the plan or `jit` is unknown.
@@ -146,7 +138,7 @@ def attention_plan(plan=None, *, jit=None):
 
 
 def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
-    """Choose how attention is computed.
+    """Choose how attention is computed, unless `attention_plan` sets a default.
 
     | requested | scores | plain graph | XLA |
     |---|---|---|---|
@@ -156,23 +148,15 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
     | no weights | up to `MOST_SCORES_BY_XLA` | rowwise | whole |
     | no weights | more | rowwise | blockwise |
 
-    With a window and without weights, the plan is whole if there are fewer keys than in two tiles
-    of `WINDOW_QUERIES` or, if more, `window` / 2 queries; if there are not, or if their number is
-    unknown, it is windowed. An unknown batch size counts as 1.
-
-    This is the choice of "auto", unless `attention_plan` sets a default. `q_shape` and `k_shape`
-    are static, (..., T, H) and (..., S, H). A given plan is refused if it cannot return the weights
-    or does not fit `window`: "windowed" needs one, "rowwise" and "blockwise" have none.
+    With a window and without weights it is windowed, or whole with fewer keys than in two tiles. An
+    unknown batch size counts as 1. The shapes are static, (..., T, H) and (..., S, H).
     """
     if plan != "auto":
         plan = _as_plan(plan)
         if plan.name != "whole" and weights_wanted:
-            raise ArgumentError(
-                "plan",
-                '"whole" for the attention weights',
-                f'"{plan.name}", which does not compute the attention weights',
-                'Pass return_attention_weights=False, or plan="whole".',
-            )
+            got = f'"{plan.name}", which does not compute the attention weights'
+            remedy = 'Pass return_attention_weights=False, or plan="whole".'
+            raise ArgumentError("plan", '"whole" for the attention weights', got, remedy)
         if not _fits(plan, window):
             others = '"rowwise" or "blockwise" without' if window is None else '"windowed" with'
             raise ArgumentError("plan", f'"auto", "whole" or {others} a window', f'"{plan.name}"')
@@ -182,20 +166,16 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
     preferred = _preferred.get()
     if preferred != "auto" and _fits(preferred, window):
         return preferred
+    source = k_shape[-2]
     if window is not None:
-        return _plan_of_window(k_shape[-2], window)
-    lengths = q_shape[-2], k_shape[-2]
-    scores = math.prod(size or 1 for size in (*q_shape[:-1], k_shape[-2]))
-    if None in lengths or scores <= (MOST_SCORES_BY_XLA if compiled else MOST_SCORES):
+        queries = max(WINDOW_QUERIES, window // 2)
+        if source is not None and source < 2 * (queries + 2 * window):
+            return AttentionPlan("whole")
+        return AttentionPlan("windowed", query_block=queries)
+    scores = math.prod(size or 1 for size in (*q_shape[:-1], source))
+    if None in (q_shape[-2], source) or scores <= (MOST_SCORES_BY_XLA if compiled else MOST_SCORES):
         return AttentionPlan("whole")
     return AttentionPlan("blockwise" if compiled else "rowwise")
-
-
-def _plan_of_window(source, window):
-    queries = max(WINDOW_QUERIES, window // 2)
-    if source is not None and source < 2 * (queries + 2 * window):
-        return AttentionPlan("whole")
-    return AttentionPlan("windowed", query_block=queries)
 
 
 def _fits(plan, window):

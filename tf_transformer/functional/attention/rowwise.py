@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import (
     Grid,
-    OfAll,
-    OfHeads,
-    OfPairs,
-    OfQueries,
-    OfSomeHeads,
+    of_all,
+    of_heads,
+    of_pairs,
+    of_queries,
+    of_some_heads,
     recompute,
     shape_of,
 )
@@ -28,32 +28,24 @@ from tf_transformer.functional.dropout import dropout_factors, fold_in
 
 
 def attend_by_rows(
-    grid, q, k, v, blocked, bias, dropout, first, keys_of=OfHeads, future=lambda j: None
+    grid, q, k, v, blocked, bias, dropout, first, keys_of=of_heads, future=lambda j: None
 ):
     """Softmax attention in blocks of heads and queries, each recomputed for its gradient.
 
-    Args:
-        grid: `Grid`; S is the number of keys of its blocks.
-        q, k, v: float tensors (..., T, H), (..., S', H), (..., S', H_v).
-        blocked, bias, dropout: see `whole_attention`.
-        first: function of `j`, position of the first key minus position of block j's first query.
-        keys_of: how `k` and `v` are cut into blocks.
-        future: function of `j`, None or (t, S), added to the scores.
-
-    Returns:
-        (..., T, H_v), in the dtype of the grid.
+    `first(j)` is the position of the first key minus that of block j's first query, `future(j)` is
+    None or (t, S), added to the scores, and `keys_of` says how `k` and `v` are cut.
     """
-    inputs = {"q": OfQueries(grid, q), "k": keys_of(grid, k), "v": keys_of(grid, v)}
-    constants = {} if blocked is None else {"blocked": OfPairs(grid, blocked)}
+    inputs = {"q": of_queries(grid, q), "k": keys_of(grid, k), "v": keys_of(grid, v)}
+    constants = {} if blocked is None else {"blocked": of_pairs(grid, blocked)}
     if isinstance(bias, ByDistance):
         bias = bias.cast(grid.dtype)
         if bias.scores is not None:
-            scores = OfSomeHeads(grid, tf.expand_dims(bias.scores, -2))  # (..., 1, D)
+            scores = of_some_heads(grid, tf.expand_dims(bias.scores, -2))  # (..., 1, D)
             (inputs if bias.has_gradient else constants)["scores"] = scores
         tables = {"key_table": bias.keys, "value_table": bias.values}
-        inputs |= {name: OfAll(x) for name, x in tables.items() if x is not None}
+        inputs |= {name: of_all(x) for name, x in tables.items() if x is not None}
     elif bias is not None:
-        inputs["term"] = OfPairs(grid, tf.cast(bias, grid.dtype))
+        inputs["term"] = of_pairs(grid, tf.cast(bias, grid.dtype))
 
     def attend(i, j, future, q, k, v, blocked=None, term=None, scores=None, **tables):
         if scores is not None:
@@ -76,7 +68,7 @@ def attend_by_rows(
             output += tf.matmul(by_distance, tables["value_table"])
         return output
 
-    return recompute(attend, grid, inputs, constants, width=v.shape[-1], of_queries=future)
+    return recompute(attend, grid, inputs, constants, width=v.shape[-1], shared=future)
 
 
 # With `causal`, the queries are split into this many stripes, each with the keys up to its end:
@@ -84,38 +76,27 @@ def attend_by_rows(
 _STRIPES = 8
 
 
-def rowwise_attention(
-    q, k, v, blocked=None, bias=None, *, causal=False, dropout=None, most_scores=2**20
-):
-    """Attention output with only a few of the T x S scores in memory, sized for the CPU cache.
+def rowwise_attention(q, k, v, blocked, bias, *, causal, dropout, most_scores):
+    """Attention with only a few of the T x S scores in memory, which the backward pass recomputes.
 
-    Softmax rows are independent, so a block of heads and queries with all their keys is a complete
-    attention. The backward pass recomputes each block instead of storing it (Chen et al. 2016,
-    "Training Deep Nets with Sublinear Memory Cost").
-
-    Args:
-        q, k, v, blocked, bias, causal, dropout: see `whole_attention`; a bias tensor has the rank
-            of `q`, and the same weights are dropped forward and backward.
-        most_scores: int, maximum number of scores in a block of more than one row.
-
-    Returns:
-        (..., T, H_v), in the dtype of `q`; computed in float32 (float64 for float64).
+    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost". A bias tensor has the rank of
+    `q`. Softmax rows are independent, so a block of rows with all their keys is complete.
     """
     length, source = q.shape[-2], k.shape[-2]
     if causal and None in (length, source):
         causal, blocked = False, blocked_or_future(blocked, True, q, k)
     if not causal:
         return _attend(q, k, v, blocked, bias, dropout, most_scores)
-    stripes = []
-    step = -(-length // _STRIPES)
+    by_distance = isinstance(bias, ByDistance)
+    stripes, step = [], -(-length // _STRIPES)
     for start in range(0, length, step):
         rows, seen = (start, min(step, length - start)), (0, min(start + step, length, source))
         stripe = _attend(
             _part(q, -2, *rows),
             _part(k, -2, *seen),
             _part(v, -2, *seen),
-            None if blocked is None else _part(_part(blocked, -2, *rows), -1, *seen),
-            _part_of_bias(bias, rows, seen),
+            _part_of_pairs(blocked, rows, seen),
+            bias.from_query(start) if by_distance else _part_of_pairs(bias, rows, seen),
             None if dropout is None else (dropout[0], fold_in(dropout[1], start)),
             most_scores,
             past=min(start, source),
@@ -129,16 +110,17 @@ def rowwise_attention(
     first_free = tf.reduce_min(tf.where(blocked, source, keys), axis=-1, keepdims=True)
     lonely = first_free > tf.expand_dims(queries, 1)  # (..., T, 1)
     average = tf.reduce_mean(v, axis=-2, keepdims=True)
-    if isinstance(bias, ByDistance):
+    if by_distance:
         average += tf.cast(bias.mean_values(length, source), average.dtype)
     return tf.where(lonely, average, output)
 
 
 def _attend(q, k, v, blocked, bias, dropout, most_scores, past=None):
     """Attention of queries that follow `past` others, or, with None, without `causal`."""
-    one_head = bias is not None and not isinstance(bias, ByDistance)
+    by_distance = isinstance(bias, ByDistance)
+    one_head = bias is not None and not by_distance
     grid = Grid(q, shape_of(k)[-2], most_scores, one_head=one_head)
-    from_first_query = bias.first if isinstance(bias, ByDistance) else 0
+    from_first_query = bias.first if by_distance else 0
 
     def future(j):
         if past is None:
@@ -167,9 +149,5 @@ def _part(x, axis, start, size):
     return tf.slice(x, starts, sizes)  # not x[...], whose gradient runs on one thread
 
 
-def _part_of_bias(bias, rows, seen):
-    if bias is None:
-        return None
-    if isinstance(bias, ByDistance):
-        return bias.from_query(rows[0])
-    return _part(_part(bias, -2, *rows), -1, *seen)
+def _part_of_pairs(x, rows, seen):
+    return None if x is None else _part(_part(x, -2, *rows), -1, *seen)

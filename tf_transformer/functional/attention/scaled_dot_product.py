@@ -21,6 +21,8 @@ from tf_transformer.functional.attention.masks import (
     blocked_or_distant,
     blocked_scores,
     check_window,
+    fits,
+    named,
 )
 from tf_transformer.functional.attention.plan import choose_plan, use_xla
 from tf_transformer.functional.attention.rowwise import rowwise_attention
@@ -32,28 +34,19 @@ from tf_transformer.functional.tracing import in_xla_program
 def check_inputs(q, k, v):
     """Check that queries, keys and values match, for any kind of score."""
     if not (q.dtype.is_floating and k.dtype.is_floating and v.dtype.is_floating):
-        raise ArgumentError(
-            "q, k, v",
-            "float tensors",
-            f"{q.dtype.name}, {k.dtype.name} and {v.dtype.name}",
-            "Cast them: tf.cast(q, tf.float32).",
-        )
-    if None in (q.shape.rank, k.shape.rank, v.shape.rank):
+        got = f"{q.dtype.name}, {k.dtype.name} and {v.dtype.name}"
+        raise ArgumentError("q, k, v", "float tensors", got, "Cast them: tf.cast(q, tf.float32).")
+    q, k, v = q.shape, k.shape, v.shape
+    if None in (q.rank, k.rank, v.rank):
         raise ArgumentError("q, k, v", "tensors of known rank", "an unknown rank")
-    if not q.shape.rank == k.shape.rank == v.shape.rank >= 2:
-        raise ArgumentError(
-            "q, k, v",
-            "three tensors of the same rank, (..., length, width)",
-            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}",
-        )
-    if not k.shape[:-1].is_compatible_with(v.shape[:-1]):
-        raise ArgumentError(
-            "k, v", "one value for each key", f"k {tuple(k.shape)} and v {tuple(v.shape)}"
-        )
-    if not q.shape[:-2].is_compatible_with(k.shape[:-2]):
-        raise ArgumentError(
-            "q, k", "the same batch and head axes", f"q {tuple(q.shape)} and k {tuple(k.shape)}"
-        )
+    if not q.rank == k.rank == v.rank >= 2:
+        expected = "three tensors of the same rank, (..., length, width)"
+        raise ArgumentError("q, k, v", expected, f"q {tuple(q)}, k {tuple(k)}, v {tuple(v)}")
+    if not k[:-1].is_compatible_with(v[:-1]):
+        raise ArgumentError("k, v", "one value for each key", f"k {tuple(k)} and v {tuple(v)}")
+    if not q[:-2].is_compatible_with(k[:-2]):
+        got = f"q {tuple(q)} and k {tuple(k)}"
+        raise ArgumentError("q, k", "the same batch and head axes", got)
 
 
 def scaled_dot_product_attention(
@@ -75,35 +68,28 @@ def scaled_dot_product_attention(
     softmax(Q K^T / sqrt(d_k)) V, "Attention Is All You Need", equation 1, section 3.2.1.
 
     Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
+        q, k, v: float tensors (..., T, H), (..., S, H) and (..., S, H_v).
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
             (..., T, S); see `functional.attention.masks.blocked_scores`.
         bias: None, a float tensor that broadcasts to (B, N, T, S), added to the scores, or
             `ByDistance`, the terms of relative positions, which no plan expands to T x S at once.
-        causal: bool, True also blocks key s for query t if s > t, as `create_look_ahead_mask`
-            does, without a T x S mask.
+        causal: bool, True also blocks key s for query t if s > t, without a T x S mask.
         window: None, or an int of at least 1: key s is also blocked for query t if |t - s| >
-            `window`. Time and memory are linear in T, see `windowed_attention`.
+            `window`. Time and memory are linear in T.
         dropout: None, or `(rate, seed)`: each weight is dropped with probability rate and the
             others are scaled by 1 / (1 - rate); seed is an integer tensor (2,).
         return_attention_weights: False returns None in place of the weights.
-        plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`; see
-            `choose_plan`.
-        jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses; see
-            `use_xla`.
+        plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`.
+        jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses.
 
     Returns:
         `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both in q's dtype, the
-        weights before dropout. Scores, mask and softmax are computed in float32 (float64 for
-        float64 inputs).
+        weights before dropout. Scores, mask and softmax are float32 (float64 for float64).
 
     Raises:
         ValueError: If ranks, widths or dtypes do not match, a mask or bias does not broadcast, the
-            mask has an integer dtype, the window is not an int of at least 1, the dropout rate is
-            outside [0, 1), `plan` or `jit` is unknown, or the plan cannot return the requested
-            weights or does not fit the window.
+            mask has an integer dtype, the window, dropout, `plan` or `jit` is out of range, or the
+            plan cannot return the requested weights or does not fit the window.
 
     Differs from the notes: they add `mask * -1e9` to a score; here the score is replaced by -1e9.
     The two are bitwise identical for |score| < 32, where the sum is exactly -1e9 in float32; for
@@ -118,7 +104,9 @@ def scaled_dot_product_attention(
     """
     q, k, v = (tf.convert_to_tensor(tensor) for tensor in (q, k, v))
     check_inputs(q, k, v)
-    _check_widths(q, k)
+    if not q.shape[-1:].is_compatible_with(k.shape[-1:]):
+        expected = "the same width, since every query is multiplied by every key"
+        raise ArgumentError("q, k", expected, f"q {tuple(q.shape)} and k {tuple(k.shape)}")
     batch = tf.broadcast_static_shape(q.shape[:-2], k.shape[:-2])
     scores_shape = batch.concatenate((q.shape[-2], k.shape[-2]))
     blocked = blocked_scores(mask, scores_shape)
@@ -137,13 +125,13 @@ def scaled_dot_product_attention(
         blocked = blocked_or_distant(blocked, window, q, k)
         return core(q, k, v, blocked, bias, **options, weights_wanted=return_attention_weights)
     if plan.name == "rowwise":
-        sizes = {"most_scores": plan.most_scores}
-    elif plan.name == "windowed":
-        sizes = {"most_scores": plan.most_scores, "query_block": plan.query_block}
-        options["window"] = window
+        options |= {"most_scores": plan.most_scores}
+    elif plan.name == "blockwise":
+        options |= {"query_block": plan.query_block, "key_block": plan.key_block}
     else:
-        sizes = {"query_block": plan.query_block, "key_block": plan.key_block}
-    return core(q, k, v, blocked, bias, **options, **sizes), None
+        sizes = {"most_scores": plan.most_scores, "query_block": plan.query_block}
+        options |= {"window": window, **sizes}
+    return core(q, k, v, blocked, bias, **options), None
 
 
 _PLAIN = {
@@ -160,10 +148,7 @@ _IN_XLA = {
 }
 
 
-def _compiled(core):
-    return tf.function(core, jit_compile=True, autograph=False)
-
-
+_compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
 # A function with loops that was traced in a graph has no gradient in eager mode (TensorFlow 2.21).
 _IN_GRAPHS, _EAGER = (
     {name: core if name == "whole" else _compiled(core) for name, core in _IN_XLA.items()}
@@ -177,27 +162,12 @@ def _cores_by_xla():
     return _EAGER if tf.executing_eagerly() else _IN_GRAPHS
 
 
-def _check_widths(q, k):
-    if not q.shape[-1:].is_compatible_with(k.shape[-1:]):
-        raise ArgumentError(
-            "q, k",
-            "the same width, since every query is multiplied by every key",
-            f"q {tuple(q.shape)} and k {tuple(k.shape)}",
-        )
-
-
 def _full_bias(bias, scores_shape, q, k):
     """Expand a bias to the rank of the scores, with last axes (T, S)."""
-    fits = bias.dtype.is_floating and bias.shape.rank is not None
-    fits = fits and bias.shape.rank <= scores_shape.rank
-    sizes = zip(reversed(bias.shape if fits else ()), reversed(scores_shape), strict=False)
-    if not fits or any(b not in (1, s) and None not in (b, s) for b, s in sizes):
-        raise ArgumentError(
-            "bias",
-            f"floats that broadcast to the scores {tuple(scores_shape)} = (batch, heads, "
-            "queries, keys)",
-            f"{bias.dtype.name} {bias.shape}",
-        )
+    known = bias.dtype.is_floating and bias.shape.rank is not None
+    if not known or not fits(bias.shape, scores_shape):
+        expected = f"floats that broadcast to {named(scores_shape)}"
+        raise ArgumentError("bias", expected, f"{bias.dtype.name} {bias.shape}")
     while bias.shape.rank < scores_shape.rank:
         bias = tf.expand_dims(bias, 0)
     if bias.shape[-2:] == scores_shape[-2:] and scores_shape[-2:].is_fully_defined():
@@ -207,26 +177,14 @@ def _full_bias(bias, scores_shape, q, k):
 
 
 def _check_by_distance(bias, scores_shape, width, value_width):
-    shape = None if bias.scores is None else bias.scores.shape[:-1]
-    sizes = zip(reversed(shape or ()), reversed(scores_shape[:-2]), strict=False)
-    too_long = shape is not None and shape.rank > scores_shape.rank - 2
-    if too_long or any(b not in (1, s) and None not in (b, s) for b, s in sizes):
-        raise ArgumentError(
-            "bias",
-            "ByDistance with scores (batch, heads, distances), or fewer axes, for "
-            f"{tuple(scores_shape)} = (batch, heads, queries, keys)",
-            tuple(bias.scores.shape),
-        )
-    for name, table, needed in (
-        ("keys", bias.keys, width),
-        ("values", bias.values, value_width),
-    ):
+    if bias.scores is not None and not fits(bias.scores.shape[:-1], scores_shape[:-2]):
+        shape = "ByDistance with scores (batch, heads, distances), or fewer axes"
+        expected = f"{shape}, for {tuple(scores_shape)} = (batch, heads, queries, keys)"
+        raise ArgumentError("bias", expected, tuple(bias.scores.shape))
+    for name, table, needed in (("keys", bias.keys, width), ("values", bias.values, value_width)):
         if table is not None and table.shape[1] != needed:
-            raise ArgumentError(
-                "bias",
-                f"ByDistance with {name} of width {needed}, the width of {name[0]}",
-                tuple(table.shape),
-            )
+            expected = f"ByDistance with {name} of width {needed}, the width of {name[0]}"
+            raise ArgumentError("bias", expected, tuple(table.shape))
 
 
 def _check_dropout(rate, seed):
@@ -234,36 +192,24 @@ def _check_dropout(rate, seed):
         raise ArgumentError("dropout", "a rate of at least 0 and below 1", rate)
     seed = tf.convert_to_tensor(seed)
     if seed.shape != (2,) or not seed.dtype.is_integer:
-        raise ArgumentError(
-            "dropout",
-            "(rate, seed) with a seed of two integers",
-            f"a seed of {seed.dtype.name} {tuple(seed.shape)}",
-        )
+        got = f"a seed of {seed.dtype.name} {tuple(seed.shape)}"
+        raise ArgumentError("dropout", "(rate, seed) with a seed of two integers", got)
 
 
 _RECORD = contextvars.ContextVar("record", default=None)
 
 
 class RecordedAttention(NamedTuple):
-    """The tensors of one call of attention.
+    """The tensors of one call of attention."""
 
-    Args:
-        queries: float tensor (B, N, T, H), after the projection and the rotation by positions.
-        keys: float tensor (B, N, S, H); or (B, G, S, H), where groups of heads share keys.
-        weights: float tensor (B, N, T, S), or None if the caller asked for none.
-    """
-
-    queries: tf.Tensor
-    keys: tf.Tensor
-    weights: tf.Tensor | None
+    queries: tf.Tensor  # (B, N, T, H), after the projection and the rotation by positions
+    keys: tf.Tensor  # (B, N, S, H); or (B, G, S, H), where groups of heads share keys
+    weights: tf.Tensor | None  # (B, N, T, S), or None if the caller asked for none
 
 
 @contextlib.contextmanager
 def recorded_attention():
-    """Within this context, record the tensors of each `grouped_attention` call in this thread.
-
-    Run the model eagerly: a graph would record the symbolic tensors of its trace.
-    """
+    """Within this context, record the tensors of each eager `grouped_attention` of this thread."""
     calls = []
     token = _RECORD.set(calls)
     try:
@@ -272,36 +218,23 @@ def recorded_attention():
         _RECORD.reset(token)
 
 
-def record(queries, keys, weights):
-    """Keep the tensors of a call inside `recorded_attention`; see `RecordedAttention`."""
+def grouped_attention(q, k, v, times, mask=None, **options):
+    """Attention with fewer heads of keys and values than of queries, Ainslie et al. 2023, "GQA"."""
+    output, weights = _grouped(q, k, v, times, mask, **options)
     calls = _RECORD.get()
     if calls is not None:
-        calls.append(RecordedAttention(queries, keys, weights))
-
-
-def grouped_attention(
-    q, k, v, times, mask=None, *, bias=None, causal=False, window=None, **options
-):
-    """Attention with fewer heads of keys and values than of queries.
-
-    Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
-    Checkpoints", section 2.2.
-    """
-    output, weights = _grouped(q, k, v, times, mask, bias, causal, window, **options)
-    record(q, k, weights)
+        calls.append(RecordedAttention(q, k, weights))
     return output, weights
 
 
-def _grouped(q, k, v, times, mask, bias, causal, window, **options):
+def _grouped(q, k, v, times, mask, *, bias=None, causal=False, window=None, **options):
+    alike = bias is None and window is None and not causal and _same_for_all_queries(mask)
     options |= {"bias": bias, "causal": causal, "window": window}
-    if times == 1:
-        return scaled_dot_product_attention(q, k, v, mask, **options)
-    if bias is None and window is None and not causal and _same_for_all_queries(mask):
-        output, weights = scaled_dot_product_attention(fold_heads(q, times), k, v, mask, **options)
-        return unfold_heads(output, times), weights if weights is None else unfold_heads(
-            weights, times
-        )
-    k, v = (tf.repeat(x, times, axis=1) for x in (k, v))
+    if times > 1 and alike:
+        results = scaled_dot_product_attention(fold_heads(q, times), k, v, mask, **options)
+        return [x if x is None else unfold_heads(x, times) for x in results]
+    if times > 1:
+        k, v = (tf.repeat(x, times, axis=1) for x in (k, v))
     return scaled_dot_product_attention(q, k, v, mask, **options)
 
 

@@ -10,10 +10,10 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.blocks import (
     Grid,
-    OfAll,
-    OfHeads,
-    OfPairs,
-    OfQueries,
+    of_all,
+    of_heads,
+    of_pairs,
+    of_queries,
     recompute,
     shape_of,
     wide_dtype,
@@ -32,11 +32,8 @@ def project(x, kernel, name):
     """x W, in the dtype of the scores."""
     dtype, kernel = wide_dtype(x), tf.convert_to_tensor(kernel)
     if kernel.shape.rank != 2 or not x.shape[-1:].is_compatible_with(kernel.shape[:1]):
-        raise ArgumentError(
-            name,
-            f"shape ({x.shape[-1]}, any), a row for each column of the input {tuple(x.shape)}",
-            kernel.shape,
-        )
+        shape = f"shape ({x.shape[-1]}, any), a row for each column of the input {tuple(x.shape)}"
+        raise ArgumentError(name, shape, kernel.shape)
     rows, width = kernel.shape
     flat = tf.reshape(tf.cast(x, dtype), (-1, rows))  # one product, not one for each batch row
     projected = tf.matmul(flat, tf.cast(kernel, dtype))
@@ -50,29 +47,15 @@ def multiplicative_attention(q, k, v, mask=None, **options):
 
     softmax(Q K^T) V: the score "dot" of Luong et al. 2015, "Effective Approaches to Attention-based
     Neural Machine Translation", section 3.1. For vectors with N(0, 1) entries, its standard
-    deviation is sqrt(H), so wide vectors lead to weights near 0 and 1 and small gradients;
-    `scaled_dot_product_attention` divides by sqrt(H).
+    deviation is sqrt(H), so wide vectors lead to weights near 0 and 1 and small gradients.
 
     Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
-        **options: `bias`, `causal`, `dropout`, `return_attention_weights`, `plan` and `jit`, see
-            `scaled_dot_product_attention`.
-
-    Returns:
-        `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both in q's dtype, or None in
-        place of weights that are not wanted. Scores and softmax are float32 (float64 for float64).
-
-    Raises:
-        ValueError: See `scaled_dot_product_attention`.
+        q, k, v: float tensors (..., T, H), (..., S, H) and (..., S, H_v).
+        mask, **options: see `scaled_dot_product_attention`, also for what is returned and raised.
 
     Example:
-        >>> q = tf.constant([[0.0, 1.0]])
-        >>> k = v = tf.constant([[4.0, 0.0], [0.0, 4.0]])
-        >>> print(multiplicative_attention(q, k, v)[1].numpy().round(3))
+        >>> q, k = tf.constant([[0.0, 1.0]]), tf.constant([[4.0, 0.0], [0.0, 4.0]])
+        >>> print(multiplicative_attention(q, k, k)[1].numpy().round(3))
         [[0.018 0.982]]
     """
     q, k = (tf.convert_to_tensor(x) for x in (q, k))
@@ -91,26 +74,15 @@ def bilinear_attention(q, k, v, kernel, mask=None, **options):
 
     softmax(Q W K^T) V: the score "general" of Luong et al. 2015, "Effective Approaches to
     Attention-based Neural Machine Translation", section 3.1. It equals `multiplicative_attention`
-    of Q W and K.
+    of Q W, in float32 or wider, and K.
 
     Args:
-        q: float tensor (..., T, D).
-        k: float tensor (..., S, D_k).
-        v: float tensor (..., S, H_v).
+        q, k, v: float tensors (..., T, D), (..., S, D_k) and (..., S, H_v).
         kernel: float tensor (D, D_k), W.
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
-        **options: `bias`, `causal`, `dropout`, `return_attention_weights`, `plan` and `jit`, see
-            `scaled_dot_product_attention`.
-
-    Returns:
-        `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both in q's dtype, or None in
-        place of weights that are not wanted. The projection, scores and softmax are float32
-        (float64 for float64).
+        mask, **options: see `scaled_dot_product_attention`, also for what is returned.
 
     Raises:
-        ValueError: If the kernel does not have shape (D, D_k); see also
-            `scaled_dot_product_attention`.
+        ValueError: If the kernel is not (D, D_k); see also `scaled_dot_product_attention`.
 
     Example:
         >>> q, k = tf.constant([[1.0]]), tf.constant([[4.0, 0.0], [0.0, 4.0]])
@@ -120,11 +92,8 @@ def bilinear_attention(q, k, v, kernel, mask=None, **options):
     q, k, v, kernel = (tf.convert_to_tensor(x) for x in (q, k, v, kernel))
     check_inputs(q, k, v)
     if kernel.shape.rank == 2 and not kernel.shape[1:].is_compatible_with(k.shape[-1:]):
-        raise ArgumentError(
-            "kernel",
-            f"shape ({q.shape[-1]}, {k.shape[-1]}), (width of q, width of k)",
-            tuple(kernel.shape),
-        )
+        expected = f"shape ({q.shape[-1]}, {k.shape[-1]}), (width of q, width of k)"
+        raise ArgumentError("kernel", expected, tuple(kernel.shape))
     results = multiplicative_attention(project(q, kernel, "kernel"), k, v, mask, **options)
     return tuple(x if x is None else tf.cast(x, q.dtype) for x in results)
 
@@ -169,31 +138,20 @@ def additive_attention(
     a query and a key are computed for one block of queries at a time, forward and backward.
 
     Args:
-        q: float tensor (..., T, D).
-        k: float tensor (..., S, D_k).
-        v: float tensor (..., S, H_v).
-        query_kernel: float tensor (D, U), W.
-        key_kernel: float tensor (D_k, U), U in the equation.
+        q, k, v: float tensors (..., T, D), (..., S, D_k) and (..., S, H_v).
+        query_kernel, key_kernel: float tensors (D, U), W, and (D_k, U), U in the equation.
         score_vector: float tensor (U,), w.
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
-        causal: bool, True also blocks key s for query t if s > t.
+        mask, causal: see `scaled_dot_product_attention`, also for what is returned.
         return_attention_weights: False returns None in place of the weights; then no tensor has
             T x S elements.
 
-    Returns:
-        `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both in q's dtype. The
-        network, mask and softmax are float32 (float64 for float64).
-
     Raises:
-        ValueError: If ranks, shapes or dtypes do not match, a mask does not broadcast, or it has
-            an integer dtype.
+        ValueError: If ranks, shapes or dtypes do not match, or a mask does not broadcast or has an
+            integer dtype.
 
     Example:
-        >>> q, k = tf.constant([[0.0]]), tf.constant([[0.0], [9.0]])
-        >>> one = tf.ones((1, 1))
-        >>> output, weights = additive_attention(q, k, k, one, one, tf.constant([3.0]))
-        >>> print(weights.numpy().round(3))
+        >>> q, k, one = tf.constant([[0.0]]), tf.constant([[0.0], [9.0]]), tf.ones((1, 1))
+        >>> print(additive_attention(q, k, k, one, one, tf.constant([3.0]))[1].numpy().round(3))
         [[0.047 0.953]]
     """
     q, k, v, vector = (tf.convert_to_tensor(x) for x in (q, k, v, score_vector))
@@ -201,19 +159,17 @@ def additive_attention(
     queries = project(q, query_kernel, "query_kernel")  # (..., T, U)
     keys = project(k, key_kernel, "key_kernel")  # (..., S, U)
     if not queries.shape[-1:] == keys.shape[-1:] == vector.shape:
-        raise ArgumentError(
-            "query_kernel, key_kernel, score_vector",
-            "shapes (any, U), (any, U) and (U,)",
-            f"widths {queries.shape[-1]} and {keys.shape[-1]}, and {vector.shape}",
-        )
+        names = "query_kernel, key_kernel, score_vector"
+        got = f"widths {queries.shape[-1]} and {keys.shape[-1]}, and {vector.shape}"
+        raise ArgumentError(names, "shapes (any, U), (any, U) and (U,)", got)
     scores_shape = q.shape[:-1].concatenate(k.shape[-2:-1])
     blocked = blocked_scores(mask, scores_shape)
     units, source = vector.shape[0], shape_of(k)[-2]
     grid = Grid(q, source, max(1, _MOST_ELEMENTS // units))
     v = tf.cast(v, grid.dtype)
-    inputs = {"q": OfQueries(grid, queries), "k": OfHeads(grid, keys), "v": OfHeads(grid, v)}
-    inputs["vector"] = OfAll(tf.cast(vector, grid.dtype))
-    constants = {} if blocked is None else {"blocked": OfPairs(grid, blocked)}
+    inputs = {"q": of_queries(grid, queries), "k": of_heads(grid, keys), "v": of_heads(grid, v)}
+    inputs["vector"] = of_all(tf.cast(vector, grid.dtype))
+    constants = {} if blocked is None else {"blocked": of_pairs(grid, blocked)}
 
     def attend(i, j, future, q, k, v, vector, blocked=None):
         scores = _additive_scores(q, k, vector)
@@ -228,7 +184,7 @@ def additive_attention(
     width = v.shape[-1]
     together = width + source if return_attention_weights else width
     future = grid.future if causal else lambda j: None
-    results = recompute(attend, grid, inputs, constants, width=together, of_queries=future)
+    results = recompute(attend, grid, inputs, constants, width=together, shared=future)
     results = tf.cast(results, q.dtype)
     if not return_attention_weights:
         return results, None

@@ -22,13 +22,11 @@ def as_factor(x, compiled):
 
 
 def product(x, y, transpose_a=False, transpose_b=False):
-    """Matrix product x y; bfloat16 matrices give a float32 result.
-
-    Matrix units multiply bfloat16 and accumulate in float32. `tf.matmul` would round the sum to
-    bfloat16; the op that keeps float32 has a kernel only under XLA, and no registered gradient.
-    """
+    """Matrix product x y; bfloat16 matrices give a float32 result."""
     if tf.bfloat16 not in (x.dtype, y.dtype):
         return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
+    # Matrix units multiply bfloat16 and accumulate in float32. `tf.matmul` would round the sum to
+    # bfloat16; the op that keeps float32 has a kernel only under XLA, and no registered gradient.
     x, y = (tf.cast(operand, tf.bfloat16) for operand in (x, y))
     x = tf.linalg.matrix_transpose(x) if transpose_a else x  # XLA fuses these into the product
     y = tf.linalg.matrix_transpose(y) if transpose_b else y
@@ -50,36 +48,11 @@ BLOCKED_SCORE = -1e9
 
 
 def whole_attention(
-    q,
-    k,
-    v,
-    blocked=None,
-    bias=None,
-    *,
-    causal=False,
-    dropout=None,
-    weights_wanted=True,
+    q, k, v, blocked=None, bias=None, *, causal=False, dropout=None, weights_wanted=True
 ):
-    """softmax(Q K^T / sqrt(d_k) + bias) V, computed directly.
+    """softmax(Q K^T / sqrt(d_k) + bias) V and its weights; see `scaled_dot_product_attention`.
 
-    "Attention Is All You Need", equation 1, section 3.2.1.
-
-    Args:
-        q: float tensor (..., T, H).
-        k: float tensor (..., S, H).
-        v: float tensor (..., S, H_v).
-        blocked: None, or a bool tensor that broadcasts to (..., T, S), True = blocked.
-        bias: None, a float tensor that broadcasts to (..., T, S), added to the scores, or
-            `ByDistance`.
-        causal: bool, True also blocks key s for query t if s > t.
-        dropout: None, or `(rate, seed)`: weights are dropped with probability rate; seed is an
-            integer tensor (2,).
-        weights_wanted: bool, whether to return the weights.
-
-    Returns:
-        `(output, weights)`: (..., T, H_v) and (..., T, S), the weights before dropout, both in
-        the dtype of `q`; None in place of weights that are not wanted. Scores and softmax are
-        float32 (float64 for float64).
+    `blocked` is None or a bool tensor that broadcasts to (..., T, S), True = blocked.
     """
     dtype = q.dtype
     q, k, v = (as_factor(x, compiled=False) for x in (q, k, v))
@@ -127,13 +100,11 @@ _LONGEST_SUM, _ROWS = 512, 384
 def whole_attention_by_xla(
     q, k, v, blocked=None, bias=None, *, causal=False, dropout=None, weights_wanted=True
 ):
-    """`whole_attention` as two programs that XLA compiles, one forward and one backward.
-
-    Inside a function that XLA compiles, they become part of its program. Three things make them
-    fast on a CPU: the softmax divides at the end, T x H times instead of T x S times; the backward
-    pass starts from exp(score - maximum) and the sums of its rows, the only tensors kept, so it has
-    no second softmax; and no product has a large transposed left side, see `_product_over_rows`.
-    """
+    """`whole_attention` as two programs that XLA compiles, one forward and one backward."""
+    # Three things make them fast on a CPU: the softmax divides at the end, T x H times instead of
+    # T x S times; the backward pass starts from exp(score - maximum) and the sums of its rows, the
+    # only tensors kept, so it has no second softmax; and no product has a large transposed left
+    # side, see `_product_over_rows`.
     rate, seed = (0.0, None) if dropout is None else dropout
     if isinstance(bias, ByDistance):
         if bias.tables:
@@ -238,13 +209,11 @@ class _Case:
 
 
 def _product_over_rows(x, y):
-    """x^T y, (R, S, H), of x (R, T, S) and y (R, T, H): the transpose of y^T x.
+    """x^T y, (R, S, H), of x (R, T, S) and y (R, T, H): the transpose of y^T x."""
 
-    On a CPU XLA multiplies slowly if a large left side is transposed, so the smaller matrix is
-    transposed and copied first. The barriers keep XLA from turning both back into one product.
-    That product is slow again if the sum is long, so it is made of shorter ones.
-    """
-
+    # On a CPU XLA multiplies slowly if a large left side is transposed, so the smaller matrix is
+    # transposed and copied first. The barriers keep XLA from turning both back into one product.
+    # That product is slow again if the sum is long, so it is made of shorter ones.
     def over(rows):
         left = _barrier(tf.linalg.matrix_transpose(y[:, rows]))  # (R, H, T)
         return tf.linalg.matrix_transpose(_barrier(product(left, x[:, rows])))

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_transformer.functional.attention.blocks import (
     Blocks,
     Grid,
+    Part,
     even_size,
     larger,
     merge_leading,
@@ -21,7 +22,7 @@ from tf_transformer.functional.attention.rowwise import attend_by_rows
 from tf_transformer.functional.attention.whole import as_factor
 
 
-class Tiles:
+class _Tiles:
     """Tiles of t queries, each with the keys from `before` positions before its first query on.
 
     Queries and keys are padded, so that all tiles look alike: the distance s - t of a pair depends
@@ -37,23 +38,9 @@ class Tiles:
         self.keys = size + self.before + after
         self.all_keys = self.queries.length + self.before + after
         distances = tf.range(self.keys) - self.before - tf.expand_dims(tf.range(size), 1)
-        lengths = length, source
-        self.all_reach_a_key = all(isinstance(x, int) for x in lengths) and (
-            length <= source + window
-        )
+        static = isinstance(length, int) and isinstance(source, int)
+        self.all_reach_a_key = static and length <= source + window
         self._outside = (distances < -window) | (distances > (0 if causal else window))  # (t, s)
-
-    def padded_queries(self, x):
-        """(..., T, H) -> (..., M t, H)."""
-        return _padded(x, -2, 0, self.queries.length)
-
-    def padded_keys(self, x):
-        """(..., S, H) -> (..., (M - 1) t + s, H), without the keys that no query reaches."""
-        return _padded(x, -2, self.before, self.all_keys)
-
-    def unpadded(self, x):
-        """(..., M t, H) -> (..., T, H)."""
-        return _padded(x, -2, 0, self.length)
 
     def blocked(self, blocked):
         """Which pairs a mask, the window and the padding block, (..., M t, s)."""
@@ -97,43 +84,36 @@ def _padded(x, axis, before, length, fill=0):
     return x
 
 
-class InWindow:
-    """Padded keys or values (..., S', W), see `OfQueries`: each tile needs the rows it reaches.
+def _in_window(grid, x):
+    """Padded keys or values (..., S', W): each tile needs the rows that it reaches, (r, s, W).
 
     A row of the gradient is complete once the last tile that reaches it is done, so that only the
     rows of one tile are carried along.
     """
+    x, size = merge_leading(x), grid.queries.size
+    width = x.shape[-1]
 
-    def __init__(self, grid, x):
-        self.grid, self.x = grid, merge_leading(x)
-        self._shape = grid.heads.size, grid.keys, x.shape[-1]
+    def cut(x, i, j):
+        return _rows(grid.heads.cut(x, 0, i), grid.queries.start(j), grid.keys)
 
-    def cut(self, x, i, j):
-        """See `OfQueries`."""
-        x = self.grid.heads.cut(x, 0, i)
-        return _rows(x, self.grid.queries.start(j), self.grid.keys)  # (r, s, W)
+    def start():
+        reached = grid.array(grid.heads.count, grid.heads.size, grid.keys, width)
+        return grid.array_of_rows(width), reached
 
-    def start(self):
-        """See `OfQueries`."""
-        done = self.grid.array_of_rows(self.x.shape[-1])
-        return done, self.grid.array(self.grid.heads.count, *self._shape)
-
-    def add(self, state, gradient, i, j):
-        """See `OfQueries`."""
+    def add(state, gradient, i, j):
         done, reached = state
-        total, size = reached.read(i) + gradient, self.grid.queries.size
+        total = reached.read(i) + gradient
         # Later tiles do not reach the first t of these keys.
-        done = done.write(self.grid.number(i, j), _rows(total, 0, size))
-        later = _rows(total, size, self.grid.keys - size)
-        return done, reached.write(i, _padded(later, -2, 0, self.grid.keys))
+        done = done.write(grid.number(i, j), _rows(total, 0, size))
+        later = _rows(total, size, grid.keys - size)
+        return done, reached.write(i, _padded(later, -2, 0, grid.keys))
 
-    def finish(self, state):
-        """See `OfQueries`."""
+    def finish(state):
         done, reached = state
-        _, keys, width = self._shape
-        last = self.grid.join_heads(reached.stack(), keys, width)
-        last = _rows(last, 0, keys - self.grid.queries.size)
-        return tf.concat([self.grid.join_rows(done, width), last], -2)
+        last = grid.join_heads(reached.stack(), grid.keys, width)
+        return tf.concat([grid.join_rows(done, width), _rows(last, 0, grid.keys - size)], -2)
+
+    return Part(x, cut, start, add, finish)
 
 
 def _rows(x, start, size):
@@ -145,41 +125,16 @@ def _rows(x, start, size):
 
 
 def windowed_attention(
-    q,
-    k,
-    v,
-    blocked=None,
-    bias=None,
-    *,
-    window,
-    causal=False,
-    dropout=None,
-    query_block=128,
-    most_scores=2**20,
-    compiled=False,
+    q, k, v, blocked, bias, *, window, causal, dropout, query_block, most_scores, compiled=False
 ):
     """Attention to the keys at most `window` positions away, without the other scores.
 
-    "Attention Is All You Need", section 4 and table 1, "Self-Attention (restricted)". The queries
-    are split into tiles of t, each with the t + 2 `window` keys it can reach, or t + `window` with
-    `causal`. The backward pass recomputes each tile instead of storing it.
-
-    Args:
-        q, k, v, blocked, bias, causal, dropout: see `whole_attention`; a bias tensor has the rank
-            of `q`, and the same weights are dropped forward and backward.
-        window: int, key s is also blocked for query t if |t - s| > window.
-        query_block: int, maximum t.
-        most_scores: int, maximum number of scores in a tile of more than one head.
-        compiled: bool, whether this is compiled with XLA, which multiplies bfloat16 matrices as
-            bfloat16.
-
-    Returns:
-        (..., T, H_v), in the dtype of `q`; computed in float32 (float64 for float64).
-
-    Differs from the paper: the window is `window` keys on each side of the query, not r in all, and
-    a query without a free key averages all values, as in `whole_attention`, but without dropout.
+    "Attention Is All You Need", section 4 and table 1, "Self-Attention (restricted)", with `window`
+    keys on each side of the query. The queries are split into tiles of t, each with the t + 2
+    `window` keys it can reach, or t + `window` with `causal`. A query without a free key averages
+    all values, as in `whole_attention`, but without dropout.
     """
-    tiles = Tiles(shape_of(q)[-2], shape_of(k)[-2], window, causal, query_block)
+    tiles = _Tiles(shape_of(q)[-2], shape_of(k)[-2], window, causal, query_block)
     blocked_by_mask, blocked = blocked, tiles.blocked(blocked)  # (..., M t, s)
     near, one_head, first = bias, False, -tiles.before
     if isinstance(bias, ByDistance):
@@ -187,18 +142,19 @@ def windowed_attention(
         first += near.first
     elif bias is not None:
         one_head, near = True, tiles.of_pairs(bias, 0)  # (..., M t, s)
-    inputs = tiles.padded_queries(q), tiles.padded_keys(k), tiles.padded_keys(v)
+    padded_keys = (_padded(x, -2, tiles.before, tiles.all_keys) for x in (k, v))
+    inputs = _padded(q, -2, 0, tiles.queries.length), *padded_keys
     grid = Grid(inputs[0], tiles.keys, most_scores, tiles.queries.size, one_head)
     inputs = (as_factor(x, compiled) for x in inputs)
     output = attend_by_rows(
-        grid, *inputs, blocked, near, dropout, first=lambda j: first, keys_of=InWindow
+        grid, *inputs, blocked, near, dropout, first=lambda j: first, keys_of=_in_window
     )
-    output = tiles.unpadded(output)  # (..., T, H_v)
+    output = _padded(output, -2, 0, tiles.length)  # (..., T, H_v)
     if blocked_by_mask is not None or not tiles.all_reach_a_key:
         average = tf.reduce_mean(tf.cast(v, grid.dtype), axis=-2, keepdims=True)  # (..., 1, H_v)
         if isinstance(bias, ByDistance):
             average += tf.cast(bias.mean_values(tiles.length, tiles.source), grid.dtype)
         alone = tf.reduce_all(blocked, -1, keepdims=True)  # (..., M t, 1)
-        output = tf.where(tiles.unpadded(alone), average, output)
+        output = tf.where(_padded(alone, -2, 0, tiles.length), average, output)
     output.set_shape((*q.shape[:-1], v.shape[-1]))
     return tf.cast(output, q.dtype)
