@@ -52,29 +52,33 @@ def pytest_collection_modifyitems(config, items):
     """
     if config.getoption("whole") or len(items) == 1:
         return
-    day, drawn_from = datetime.date.fromisoformat(config.getoption("draw")).toordinal(), {}
+    drawn_from = {}  # (what is drawn, one of how many, turn): its cases
     for item in items:
         test = item.nodeid.partition("[")[0]
-        for mark in item.iter_markers("one_of"):
-            n, *group = mark.args
-            key, case = (group[0], item.path.name) if group else (test, item.nodeid)
-            drawn_from.setdefault((key, n), {}).setdefault(case, []).append(item)
+        turn = datetime.date.fromisoformat(config.getoption("draw")).toordinal()
+        draws = [(*mark.args, None)[:2] for mark in item.iter_markers("one_of")]
         if item.get_closest_marker("slow"):
-            drawn_from.setdefault(("slow", 10), {}).setdefault(test, []).append(item)
+            draws.append((10, "slow"))
+        for n, group in sorted(draws, key=lambda draw: draw[1] is None):
+            case = item.nodeid if group is None else test if group == "slow" else item.path.name
+            cases = drawn_from.setdefault((group or test, n, turn), {})
+            cases.setdefault(case, []).append(item)
+            if group:  # its cases take turns on the days when the group is drawn
+                turn //= n
     left_out = {item for item in items if item.get_closest_marker("whole")}
-    for (_, n), cases in drawn_from.items():
+    for (_, n, turn), cases in drawn_from.items():
         # By a hash: every n-th case could always have the same value of one of its parameters.
         order = sorted(cases, key=lambda case: zlib.crc32(case[case.find("[") :].encode()))
         n = min(n, len(order))
         left_out.update(
-            item for i, case in enumerate(order) if (i + day) % n for item in cases[case]
+            item for i, case in enumerate(order) if (i + turn) % n for item in cases[case]
         )
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_runtest_teardown(item, nextitem):
-    """Free the graphs of earlier files once they take half a gigabyte.
+    """Free the graphs of earlier files once they take a quarter of a gigabyte.
 
     They are cycles of millions of objects, which Python collects too late. TensorFlow registers
     every custom gradient of a graph for good, and with it the graph.
@@ -82,7 +86,7 @@ def pytest_runtest_teardown(item, nextitem):
     global _resident
     if nextitem is not None and nextitem.path == item.path:
         return  # a fixture of this file may still need a gradient
-    if _STATUS.is_file() and _resident_pages() > _resident + 125_000:
+    if _STATUS.is_file() and _resident_pages() > _resident + 60_000:
         gc.unfreeze()  # a command that runs in this process freezes what is alive
         if ops := sys.modules.get("tensorflow.python.framework.ops"):
             registered = ops.gradient_registry._registry

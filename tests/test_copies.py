@@ -28,7 +28,7 @@ from tf_transformer.training import (
     WarmUpLinearDecay,
 )
 
-pytestmark = pytest.mark.one_of(6)  # of the classes
+pytestmark = pytest.mark.one_of(12)  # of the classes
 ROOT = Path(__file__).resolve().parent.parent
 # Public classes that are not copied.
 NO_OBJECT_TO_COPY = {

@@ -82,6 +82,7 @@ def saved(tmp_path_factory):
     return path, model(ids).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     "line",

@@ -36,12 +36,7 @@ class Limits:
         most_characters: int, characters of a text.
 
     Raises:
-        ValueError: If a number is not positive, or `most_waiting` is below `most_texts`, so that a
-            request could never be accepted.
-
-    Example:
-        >>> Limits(most_batch=8).most_waiting
-        256
+        ValueError: If a number is not positive, or `most_waiting` is below `most_texts`.
     """
 
     most_batch: int = 32
@@ -187,16 +182,12 @@ class Task:
 
     Args:
         folder: str or Path of the SavedModel of a `Translator`, `TextClassifier`,
-            `EarlyExitClassifier` or `TextEncoder`.
+            `EarlyExitClassifier` or `TextEncoder`; another model raises a ValueError.
         beam: bool, whether a translator searches with beams.
 
     Attributes:
         name: "translate", "classify" or "embed", the path of the service.
         threads: int, batches to compute at the same time.
-
-    Raises:
-        ValueError: If it is another kind of model or no model, or `beam` is set and it is not a
-            translator.
 
     Example:
         >>> from tf_transformer.export import shipped_model

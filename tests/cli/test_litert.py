@@ -18,6 +18,7 @@ def printed(*arguments, run=command_here, code=0, **options):
     return (done.stderr if code else done.stdout).decode()
 
 
+@pytest.mark.slow
 def test_a_translator(run, tmp_path):
     folder, _ = run
     output = tmp_path / "lite"
@@ -47,6 +48,7 @@ def test_a_bert(tmp_path):
     assert found.startswith("1.0000\t1")
 
 
+@pytest.mark.slow
 def test_a_classifier(tmp_path):
     folder, run = tiny_folder(tmp_path / "bert"), tmp_path / "run"
     train = tmp_path / "train.tsv"
@@ -89,6 +91,7 @@ def test_bad_input(tmp_path):
         assert "got a text encoder for LiteRT" in said
 
 
+@pytest.mark.slow
 def test_texts_are_cut_and_lowercased_as_before(tmp_path):
     folder = tiny_folder(tmp_path / "bert")
     settings = {"max_seq_length": 6, "do_lower_case": True}

@@ -33,6 +33,7 @@ def entropies(made, inputs):
     return -(p * np.log(p)).sum(-1)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("options", [{}, {"unpad": True}, {"jit_compile": True}], ids=str)
 def test_answers_like_the_model(options, tokenizer, tmp_path):

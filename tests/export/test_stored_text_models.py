@@ -28,6 +28,7 @@ def rounded(model, dtype):
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize(
     ("kind", "export", "call", "name", "dtype"),

@@ -126,6 +126,7 @@ def test_nobody_has_to_hold_the_encoder(folder, whole):
     np.testing.assert_array_equal(vectors, TextEncoder.from_pretrained(folder).encode(TEXTS))
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 def test_loads_where_there_is_only_tensorflow(models, saved, tmp_path):
     script = (
@@ -167,6 +168,7 @@ def test_every_weight_is_stored_once_and_nothing_calls_python(models, saved):
     }
 
 
+@pytest.mark.slow
 def test_tensorflow_serving_can_run_them(saved):
     assert check_serving_contract(saved / "encoder") == {"serving_default": ["vector"]}
     assert check_serving_contract(saved / "classifier") == {
@@ -265,6 +267,7 @@ def test_no_texts(models, saved):
 LOGITS = (3.0, 6.7, -7.0)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize(
     "problem_type, logits, kind, expected",

@@ -104,6 +104,7 @@ def test_gradients_are_those_of_the_reference(choice):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @every_choice
 def test_files_and_configs_keep_the_choice(choice, tmp_path):

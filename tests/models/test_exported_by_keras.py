@@ -134,6 +134,7 @@ def check(found, model, inputs, tolerance=1e-5):
         np.testing.assert_allclose(one, other, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int32", "int64", None])
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.one_of(6)
@@ -149,6 +150,7 @@ def test_saved_and_loaded_without_this_library(name, dtype, loaded, tmp_path):
     check(loaded(tmp_path / "saved", inputs), model, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", HEADS)
 @pytest.mark.one_of(6)
 def test_every_head(cls, loaded, tmp_path):

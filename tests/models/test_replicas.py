@@ -37,6 +37,7 @@ def test_fit_takes_the_same_step(report):
     assert moved > 10
 
 
+@pytest.mark.slow
 def test_fused_adam_takes_the_same_steps(report):
     one, two = report["one"]["fused_adam"], report["two"]["fused_adam"]
     assert one[0] == two[0] == 3  # steps

@@ -96,6 +96,7 @@ def test_narrow_vectors_are_a_table_of_the_whole_width(share_embeddings):
     assert whole.count_params() - model.count_params() == saved
 
 
+@pytest.mark.slow
 @every_choice
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("share_embeddings", [False, True])
@@ -112,6 +113,7 @@ def test_cached_decoding(choice, share_embeddings):
         so_far = tf.concat([so_far, likely[:, None].astype(so_far.dtype.name)], 1)
 
 
+@pytest.mark.slow
 @every_choice
 @pytest.mark.one_of(4)
 def test_trains_and_is_saved(choice, tmp_path):

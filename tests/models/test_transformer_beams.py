@@ -110,6 +110,7 @@ def uncached(model, beams, **options):
     return search(step, repeat_rows(empty, beams), beams, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(12)
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", MODELS)

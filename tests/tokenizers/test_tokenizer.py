@@ -161,6 +161,7 @@ def test_what_bert_decodes_has_the_same_ids(pair_of, all_texts, kind):
     assert tokenizer.encode(tokenizer.decode(ids)) == ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_trace_ends_in_the_ids(pair_of, all_texts, kind):
     _, tokenizer = pair_of(kind)

@@ -27,6 +27,7 @@ def model(tokenizer):
     return new_model(tokenizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [2, (1, 2), (3, 2)])
 def test_weights_are_the_last_decoder_layers(tokenizer, layers):
     model = new_model(tokenizer, layers)

@@ -178,6 +178,7 @@ def test_a_translator_never_chooses_an_id_without_a_token(translations, tmp_path
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 @pytest.mark.one_of(4)
 def test_a_translator_in_fewer_bits(dtype, translations, tmp_path):

@@ -108,6 +108,7 @@ def test_xla_and_a_plain_graph_give_the_same(warm):
     assert len({tuple(row) for row in expected[0][:, 0].numpy()}) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_batch_is_its_rows(warm, jit_compile):
@@ -125,6 +126,7 @@ def test_a_batch_is_its_rows(warm, jit_compile):
         np.testing.assert_array_equal(own, tokens[: len(own)])
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_samples(model, jit_compile):
@@ -238,6 +240,7 @@ def memory():
     return pages * 4096 / 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
@@ -255,6 +258,7 @@ def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
     assert held[-1] - held[4] < 4, held
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("name", DECODINGS)
 def test_small_batches_by_xla_once_they_are_compiled(model, name):

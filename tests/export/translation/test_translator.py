@@ -78,6 +78,7 @@ def test_a_batch_equals_its_rows_one_by_one(trained):
         translation.decode("utf-8")
 
 
+@pytest.mark.slow
 def test_an_empty_batch(trained):
     _, translator = trained
     assert translator.translate(tf.zeros((0,), tf.string)).shape == (0,)
@@ -182,6 +183,7 @@ class TestBeams:
         with pytest.raises(tf.errors.InvalidArgumentError, match="top_p: expected more than 0"):
             translator.translate_sample(STRANGE, 3, 1.0, 5, 0.0)
 
+    @pytest.mark.slow
     def test_the_settings_are_exported(self, trained, loaded):
         _, translator = trained
         settings = loaded.settings.numpy()

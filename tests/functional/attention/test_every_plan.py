@@ -133,6 +133,7 @@ def test_scores_of_30000_stay_finite(name, plan, dtype):
     assert all(np.isfinite(tf.cast(gradient, tf.float32)).all() for gradient in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(4)
 @every_plan
 @every_path

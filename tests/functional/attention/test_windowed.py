@@ -63,6 +63,7 @@ def test_a_window_is_full_attention_with_a_band(plan, window, causal, t, s):
     compare(run(*inputs[:3], None, None, inputs[3]), inputs, band(t, s, window, causal))
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(4)
 @every_path
 @pytest.mark.parametrize("causal", [False, True])

@@ -130,6 +130,7 @@ def expected(name, dtype, weights_wanted):
     return results, ref.numeric_gradients(name, exact, pulls, some_mask())
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(8)
 @every_dtype
 @pytest.mark.parametrize(("name", "variant", "way"), RUNS, ids=["-".join(run) for run in RUNS])

@@ -168,6 +168,7 @@ def test_an_architecture_can_be_that_of_bert():
     close(outputs(model, INPUTS), outputs(plain, INPUTS), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @few_choices
 def test_steps_of_fit_change_every_weight(choice):

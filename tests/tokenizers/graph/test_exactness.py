@@ -44,6 +44,7 @@ def test_every_sentence_of_the_corpora(pair_of, all_texts, kind):
     check_ids(pair_of(kind), all_texts)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind not in MODELS])
 def test_other_kinds(pair_of, all_texts, kind, share_of):
@@ -99,6 +100,7 @@ def test_texts_that_hypothesis_finds(pair_of, kind):
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_words_of_5000_characters(pair_of, kind, share_of):

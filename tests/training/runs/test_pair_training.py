@@ -75,6 +75,7 @@ def tokenizer(tmp_path):
     return bert.read_tokenizer(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("hard", [False, True])
 def test_training_brings_pairs_together(hard, tokenizer):

@@ -48,6 +48,7 @@ def test_it_learns_words_and_sentences(learned):
     assert last["val_seq_relationship_logits_accuracy"] > 0.7
 
 
+@pytest.mark.slow
 def test_the_history_has_both_tasks_and_the_loss_is_their_sum(learned):
     run, _ = learned
     tasks = ("prediction_logits", "seq_relationship_logits")
@@ -153,6 +154,7 @@ def test_single_sentences_give_masked_words_alone_with_a_vocabulary_from_elsewhe
     assert asked[:, 1:][inside].any()
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("cls", [bert.Bert, bert.BertForMaskedLM, bert.BertForPreTraining])
 def test_a_start_gives_its_sizes_its_vocabulary_and_its_weights(tmp_path, cls):

@@ -61,6 +61,7 @@ def test_damaged_checkpoints_are_refused(run):
         TrainingRun.open(run.folder).train()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_model_is_refused(run):
     settings = json.loads((run.folder / "run.json").read_text())
     settings["preset"]["num_layers"] = 2
@@ -175,6 +176,7 @@ def test_settings_of_the_optimizer_r_drop_and_precision(trained, tmp_path, monke
     assert again.short_repeats == 9
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_training_with_r_drop_in_half_precision_goes_on_after_an_interrupt(tmp_path, precision):
