@@ -28,12 +28,6 @@ class LiteModel:
         FileNotFoundError: If the folder has no description.
         ImportError: If ai-edge-litert or tokenizers is not installed.
         ValueError: If the folder contains another kind of model, or the file cannot be read.
-
-    Example:
-        >>> LiteModel("nowhere")
-        Traceback (most recent call last):
-        tf_transformer.errors.MissingFileError: folder: expected litert.json, from write_litert, in
-        nowhere.
     """
 
     def __init__(self, folder, threads=1):
@@ -198,11 +192,6 @@ KINDS = {
 def load(folder, threads=1):
     """Load a model that `export.write_litert` wrote, for arguments and errors see `LiteModel`.
 
-    Returns:
-        `LiteClassifier`, `LiteTextEncoder` or `LiteTranslator`.
-
-    Example:
-        >>> folder = "my-model"  # from `export.write_litert`
-        >>> labels, answers = load(folder).classify(["Where is it?"])  # doctest: +SKIP
+    Returns a `LiteClassifier`, `LiteTextEncoder` or `LiteTranslator`.
     """
     return KINDS[read_description(folder)["kind"]](folder, threads)

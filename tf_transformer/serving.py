@@ -66,15 +66,6 @@ class Batcher:
         function: called in a thread with a list of strings; returns a list of results.
         limits: `Limits`.
         threads: int, batches computed at the same time.
-
-    Example:
-        >>> async def main():
-        ...     batcher = Batcher(lambda texts: [text.upper() for text in texts], Limits())
-        ...     found = await asyncio.gather(batcher(["a", "b"]), batcher(["c"]))
-        ...     await batcher.close()
-        ...     return found
-        >>> asyncio.run(main())
-        [['A', 'B'], ['C']]
     """
 
     def __init__(self, function, limits, threads=1):
@@ -188,12 +179,6 @@ class Task:
     Attributes:
         name: "translate", "classify" or "embed", the path of the service.
         threads: int, batches to compute at the same time.
-
-    Example:
-        >>> from tf_transformer.export import shipped_model
-        >>> task = Task(shipped_model("en-zh"))
-        >>> task.name, task(["Thank you."])
-        ('translate', [{'translation': '谢谢你。'}])
     """
 
     def __init__(self, folder, beam=False):

@@ -88,12 +88,7 @@ class Distil(TrainingStep):
         temperature, soft_targets: see `Distiller`; with `soft_targets=0` only the data teach.
         hidden_states: float, see `Distiller`, for BERT.
 
-    Raises:
-        ValueError: If a setting has another type or is out of range.
-
-    Example:
-        >>> Distil(layers=[3, 1], temperature=4).epochs
-        3
+    A setting that has another type or is out of range is a ValueError, as in all steps.
     """
 
     layers: int | list
@@ -142,13 +137,6 @@ class Prune(TrainingStep):
         rounds: int, the number of times to remove a part and train.
         epochs, learning_rate, temperature, soft_targets: see `Distil`, for each round.
         by: "gradient", "ablation" or, for heads alone, "confidence": see `head_importance`.
-
-    Raises:
-        ValueError: If a setting has another type or is out of range.
-
-    Example:
-        >>> Prune(heads=0.5, rounds=2).by
-        'gradient'
     """
 
     heads: float = 0.0
@@ -209,13 +197,6 @@ class Quantize(Step):
         ranges: "static" (the default) or "dynamic", only for int8 in TensorFlow, see `quantized`;
             LiteRT's "int8" is always dynamic.
         runtime: "tensorflow" writes a SavedModel, "litert" a folder for `tf_transformer.litert`.
-
-    Raises:
-        ValueError: If the runtime or its dtype is unknown, or `ranges` does not apply.
-
-    Example:
-        >>> Quantize(runtime="litert").dtype
-        'int8'
     """
 
     dtype: str = "int8"

@@ -193,9 +193,8 @@ def prepare_pairs(
     Example:
         >>> from tf_transformer.data import PairSource
         >>> _ = Path("pairs.tsv").write_text("".join(f"a {n}\\tb {n}\\n" for n in range(500)))
-        >>> path = prepare_pairs(PairSource(tsv="pairs.tsv"), "prepared", vocab_size=300)
-        >>> sorted(file.name for file in path.iterdir())[:2]
-        ['prepared.json', 'shard-00000.tfrecord']
+        >>> prepare_pairs(PairSource(tsv="pairs.tsv"), "prepared", vocab_size=300).name
+        'prepared'
     """
     folder = Path(folder)
     check_choice("subword", subword, SUBWORDS)

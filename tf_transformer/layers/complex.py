@@ -292,9 +292,8 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
         complex tensor (B, T, D).
 
     Raises:
-        ValueError: If `vocab_size` or `d_model` is not a positive integer, a scheme is unknown, the
-            ids are not whole numbers, or, in eager mode, out of range; see `TokenEmbedding` for
-            graphs.
+        ValueError: If a size is not a positive integer, a scheme is unknown, ids are not whole
+            numbers, or, in eager mode, out of range; see `TokenEmbedding` for graphs.
 
     Differs from the paper: section 3.1 swaps the parameters of the two ways of sharing; table 4 has
     them as here. The paper reduces phases modulo 2 pi after each step, which does not change the

@@ -198,7 +198,7 @@ class Decoder(Stack):
         **kwargs,
     ):
         sizes = (num_layers, d_model, num_heads, dff, target_vocab_size, maximum_position_encoding)
-        super().__init__(*sizes, rate, embedding, architecture, **kwargs)
+        super().__init__(sizes, rate, embedding, architecture, **kwargs)
 
         def layer(heads, cross_heads, units, **options):
             return DecoderLayer(d_model, heads, units, rate, cross_heads=cross_heads, **options)

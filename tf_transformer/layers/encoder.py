@@ -132,22 +132,10 @@ class EncoderLayer(HasArchitecture, keras.layers.Layer):
 class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
     """Base of `Encoder` and `Decoder`: embedded tokens, layers, and perhaps one more norm."""
 
-    def __init__(
-        self,
-        num_layers,
-        d_model,
-        num_heads,
-        dff,
-        vocab_size,
-        max_position,
-        rate,
-        embedding,
-        architecture,
-        **kwargs,
-    ):
+    def __init__(self, sizes, rate, embedding, architecture, **kwargs):
         super().__init__(**kwargs)
-        self.num_layers, self.d_model, self.num_heads = num_layers, d_model, num_heads
-        self.dff, self.rate = dff, rate
+        self.num_layers, d_model, self.num_heads, self.dff, vocab_size, max_position = sizes
+        self.d_model, self.rate = d_model, rate
         self.architecture = parts = architecture or Architecture(Positional_Encoding(max_position))
         self.embedding = TokenEmbedding(
             vocab_size,
@@ -269,7 +257,7 @@ class Encoder(Stack):
         **kwargs,
     ):
         sizes = (num_layers, d_model, num_heads, dff, input_vocab_size, maximum_position_encoding)
-        super().__init__(*sizes, rate, embedding, architecture, **kwargs)
+        super().__init__(sizes, rate, embedding, architecture, **kwargs)
 
         def layer(heads, units, **options):
             return EncoderLayer(d_model, heads, units, rate, **options)

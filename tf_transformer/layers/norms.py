@@ -11,8 +11,25 @@ from tf_transformer.functional.norms import layer_norm, rms_norm
 __all__ = ["BatchNorm", "LayerNorm", "NaiveBatchNorm", "RMSNorm"]
 
 
+class _RowNorm(keras.layers.Layer):
+    """A norm over the last axis with a learned scale."""
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        # No autocast: the weights stay float32 under a mixed-precision policy.
+        width = input_shape[-1:]
+        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class LayerNorm(keras.layers.Layer):
+class LayerNorm(_RowNorm):
     """Normalize each position to mean 0 and variance 1, then apply a learned scale and shift.
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis, Ba et al. 2016, "Layer
@@ -34,15 +51,9 @@ class LayerNorm(keras.layers.Layer):
         [[-1.0, 1.0]]
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
-        super().__init__(**kwargs)
-        self.epsilon = epsilon
-        self.supports_masking = True
-
     def build(self, input_shape):
+        super().build(input_shape)
         width = input_shape[-1:]
-        # No autocast: both stay float32 under a mixed-precision policy.
-        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
 
     def call(self, inputs, training=None, tokens=None):
@@ -51,12 +62,9 @@ class LayerNorm(keras.layers.Layer):
         x, gamma, beta = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
         return tf.cast(layer_norm(x, gamma, beta, self.epsilon), self.compute_dtype)
 
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class RMSNorm(keras.layers.Layer):
+class RMSNorm(_RowNorm):
     """Divide each position by its root mean square, then apply a learned scale.
 
     gamma x / sqrt(mean(x^2) + epsilon) over the last axis, Zhang and Sennrich 2019, "Root Mean
@@ -70,24 +78,11 @@ class RMSNorm(keras.layers.Layer):
         [[1.0, -1.0]]
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
-        super().__init__(**kwargs)
-        self.epsilon = epsilon
-        self.supports_masking = True
-
-    def build(self, input_shape):
-        # No autocast: it stays float32 under a mixed-precision policy.
-        width = input_shape[-1:]
-        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
-
     def call(self, inputs, training=None, tokens=None):
         del training, tokens
         dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
         x, gamma = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma))
         return tf.cast(rms_norm(x, gamma, self.epsilon), self.compute_dtype)
-
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -66,15 +66,10 @@ class Positions(NotesLayer, keras.layers.Layer):
         return heads
 
     def by_distance(self, q, keys, causal):
-        """Return the terms of attention that depend on the distance between key and query.
+        """Return None, or a `ByDistance`: what depends on the distance of key and query.
 
-        Args:
-            q: float tensor (B, N, T, H), the queries.
-            keys: int or scalar int32 tensor S, the number of keys; more than T while decoding.
-            causal: bool, whether keys after the query are blocked.
-
-        Returns:
-            None or `ByDistance`.
+        `q` (B, N, T, H) are the queries; `keys`, an int or int32 (), is the number S of keys, more
+        than T while decoding; with `causal`, keys after the query are blocked.
         """
         del q, keys, causal
         return None

@@ -210,14 +210,10 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
     # tracks, so that a config with it could not be copied.
 
     def step(self, tokens, state):
-        """Read one token per row and predict the next.
+        """Read one token per row, integer (B * K,), the start token first, and predict the next.
 
-        Args:
-            tokens: integer tensor (B * K,), the start token first.
-            state: from `start`, then from the last `step`.
-
-        Returns:
-            `(logits, state)`: float tensor (B * K, V), and the state for the next step.
+        The state is from `start`, then from the last `step`. Returns `(logits, state)`: float
+        tensor (B * K, V), and the state for the next step.
         """
         position, lineage = state["position"], state["lineage"]
         batch, beams, length = tf.unstack(tf.shape(lineage))
@@ -244,16 +240,10 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
 
     def resize(self, state, sentences, room):
-        """Keep some of the sentences and enlarge the caches, for `decode_loop`.
+        """Return the state of some sentences, with larger caches, for `decode_loop`.
 
-        Args:
-            state: from `start` or `step`.
-            sentences: int32 tensor (B',), the indices of the sentences to keep.
-            room: int or scalar int32 tensor, the number of tokens per sentence that the new state
-                has room for, unless it already has room for more.
-
-        Returns:
-            The state.
+        `sentences`, int32 (B',), are the indices of those to keep; `room`, an int or int32 (), is
+        the number of tokens per sentence that the caches have room for, unless they have more.
         """
         position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
         state = tf.nest.map_structure(lambda x: tf.gather(x, sentences), others)

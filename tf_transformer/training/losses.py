@@ -8,7 +8,7 @@ import math
 import keras
 import tensorflow as tf
 
-from tf_transformer.distribution.global_mean import global_mean, with_global_value
+from tf_transformer.distribution.worker_share import global_mean, with_global_value
 from tf_transformer.distribution.workers import current_workers
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy, symmetric_divergence

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
-from tf_transformer.layers.base_layer import NotesLayer
+from tf_transformer.layers.base_layer import NotesLayer, attributes
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.multi_head_attention import bias_of
 from tf_transformer.layers.positions import part_config, with_part
@@ -224,18 +224,14 @@ class BertAttention(NotesLayer, keras.layers.Layer):
         return output
 
     def get_config(self):
-        names = ("query_act", "key_act", "value_act")
+        sizes = ("num_attention_heads", "size_per_head", "initializer_range", "num_key_value_heads")
+        activations = ("query_act", "key_act", "value_act")
         return {
             **super().get_config(),
-            "num_attention_heads": self.num_attention_heads,
-            "size_per_head": self.size_per_head,
-            **dict(zip(names, self.activations, strict=True)),
+            **attributes(self, *sizes, "share_qk", "window"),
+            **dict(zip(activations, self.activations, strict=True)),
             "attention_probs_dropout_prob": self.rate,
-            "initializer_range": self.initializer_range,
             "positions": part_config(self.positions),
-            "num_key_value_heads": self.num_key_value_heads,
-            "share_qk": self.share_qk,
-            "window": self.window,
         }
 
     @classmethod

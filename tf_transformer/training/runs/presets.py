@@ -129,7 +129,6 @@ class Preset(ModelPreset):
     """All settings of a training run of a translator other than the data.
 
     Args:
-        name: str, the name of the preset.
         vocab_size: int, size of the vocabulary, if one is trained; here shared by both languages.
         epochs: int, the maximum number of passes over the data.
         lengths: ints, the bucket lengths; the last one is the maximum text length.

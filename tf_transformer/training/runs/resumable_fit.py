@@ -79,8 +79,6 @@ def resumable_fit(
         >>> model.optimizer.build(model.trainable_variables)
         >>> resumable_fit(model, batches, batches, "run", epochs=1)
         1/1...
-        >>> sorted(path.name for path in Path("run").iterdir())
-        ['best.weights.h5', 'checkpoints', 'history.csv']
     """
     folder = Path(folder)
     workers = current_workers()
