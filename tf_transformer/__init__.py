@@ -50,7 +50,9 @@ _HOMES = {
 }
 # Classes without a name here that Keras saves by name.
 _SAVED = {
-    "layers": "ComplexLayer FactorizedEmbedding Positions ScoredAttention Stack TablePositions",
+    "layers": (
+        "ComplexLayer FactorizedEmbedding Positions RowNorm ScoredAttention Stack TablePositions"
+    ),
     "models": "BaseModel DecodingModel",
     "models.bert": (
         "Bert BertArchitectureLayer BertAttention BertEmbeddings BertEncoder BertForMaskedLM "

@@ -30,13 +30,10 @@ class Limits:
 
     Args:
         most_batch: int, the maximum number of texts in a batch of the model.
-        most_waiting: int, texts that may wait for it; further requests are refused with 503.
+        most_waiting: int, texts that may wait for it, at least `most_texts`; more get 503.
         wait: float, seconds that a text waits for others to join its batch.
         most_texts, most_bytes: int, texts and bytes of a request.
         most_characters: int, characters of a text.
-
-    Raises:
-        ValueError: If a number is not positive, or `most_waiting` is below `most_texts`.
     """
 
     most_batch: int = 32

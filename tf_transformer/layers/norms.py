@@ -11,7 +11,8 @@ from tf_transformer.functional.norms import layer_norm, rms_norm
 __all__ = ["BatchNorm", "LayerNorm", "NaiveBatchNorm", "RMSNorm"]
 
 
-class _RowNorm(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class RowNorm(keras.layers.Layer):
     """A norm over the last axis with a learned scale."""
 
     def __init__(self, epsilon=1e-6, **kwargs):
@@ -29,7 +30,7 @@ class _RowNorm(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class LayerNorm(_RowNorm):
+class LayerNorm(RowNorm):
     """Normalize each position to mean 0 and variance 1, then apply a learned scale and shift.
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis, Ba et al. 2016, "Layer
@@ -64,7 +65,7 @@ class LayerNorm(_RowNorm):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class RMSNorm(_RowNorm):
+class RMSNorm(RowNorm):
     """Divide each position by its root mean square, then apply a learned scale.
 
     gamma x / sqrt(mean(x^2) + epsilon) over the last axis, Zhang and Sennrich 2019, "Root Mean
