@@ -113,7 +113,6 @@ def test_one_line_is_enough_to_load_a_model(line, saved):
     assert numbers == output.tobytes().hex()
 
 
-@pytest.mark.slow
 def test_keras_finds_every_class_that_it_saves():
     """In a new process, before its module was imported."""
     names = [

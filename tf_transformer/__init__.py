@@ -55,11 +55,12 @@ _SAVED = {
     ),
     "models": "BaseModel DecodingModel",
     "models.bert": (
-        "Bert BertArchitectureLayer BertAttention BertEmbeddings BertEncoder BertForMaskedLM "
-        "BertForNextSentencePrediction BertForPreTraining BertForQuestionAnswering "
-        "BertForSequenceClassification BertForTokenClassification BertLayer BERTLayerNorm "
-        "BertLMHead BERTSelfAttention BertWithExits BertWithHead ConfiguredLayer DrawnKernel "
-        "PretrainedBert SentenceEncoder TwoTowers UniLM _Attention"
+        "_Attention Bert BertArchitectureLayer BertAttention BertEmbeddings BertEncoder "
+        "BertForMaskedLM BertForNextSentencePrediction BertForPreTraining "
+        "BertForQuestionAnswering BertForSequenceClassification BertForTokenClassification "
+        "BertLayer BERTLayerNorm BertLMHead BERTSelfAttention BertWithDense BertWithExits "
+        "BertWithHead ConfiguredLayer DrawnKernel PretrainedBert SentenceEncoder TwoTowers "
+        "UniLM"
     ),
     "training": "RDrop _MeanOverLabels",
     "compression": "Distiller",
