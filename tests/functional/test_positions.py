@@ -49,3 +49,11 @@ def test_the_layer_adds_the_codes_from_start_on(start):
 def test_a_table_without_positions_is_refused():
     with pytest.raises(ValueError, match="max_position: expected an integer of at least 1, got 0"):
         Positional_Encoding(max_position=0)
+
+
+def test_a_subclass_may_have_another_table():
+    class Halved(Positional_Encoding):
+        def positional_encoding(self, position, d_model):
+            return super().positional_encoding(position, d_model) / 2
+
+    close(Halved(3)(tf.zeros((1, 3, 14))), ref.positional_encoding(3, 14) / 2)

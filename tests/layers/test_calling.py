@@ -62,6 +62,8 @@ def test_multi_head_attention_all_by_position(x, enc_output):
     assert output.shape == (2, 3, D) and weights.shape == (2, N, 3, 5)
     close(layer(x, enc_output, v=enc_output, mask=SOURCE_MASK)[0], output, 0)
     assert layer(x, enc_output, enc_output, SOURCE_MASK, False)[1] is None
+    of_lists = SOURCE_MASK.numpy().tolist()
+    close(layer(x, enc_output, enc_output, of_lists)[0], output, 0)
 
 
 def test_stacks_all_by_position(enc_output):

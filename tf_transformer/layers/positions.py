@@ -79,7 +79,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         return self if self.in_attention else None
 
     def copy(self, dtype=None, name=None):
-        """Return a new part with the same settings; `name` is in the names of its variables."""
+        """Return a new part with the same settings, but this `name` and, if not None, dtype policy."""
         config = {**self.get_config(), "name": name}
         if dtype is not None:
             # A part that does not override `get_config` cannot serialize a policy object.
@@ -200,7 +200,7 @@ class Positional_Encoding(TablePositions):
         return sinusoidal_positions(position, d_model)[np.newaxis]
 
     def build(self, x_shape):
-        self.table = sinusoidal_positions(self.max_position, x_shape[-1])
+        self.table = self.positional_encoding(self.max_position, x_shape[-1])[0]
 
     def _length_checks(self, x, start):
         return super()._length_checks(x, 0)  # decoding, from `start`, checks its length once

@@ -159,6 +159,14 @@ def test_every_plan_is_near_float64(plan):
     compare(run("graph", plan, -2)(*given), reference(*given, -2))
 
 
+def test_a_head_of_two_blocks_counts_once():
+    *given, scores, keys, values = inputs("all")
+    given = *(x[:1] for x in given), scores, keys, values
+    plan = AttentionPlan("rowwise", most_scores=2 * T * S)  # blocks of 2 of the 3 heads
+    actual = attend(*given, 0, plan=plan, jit=False)
+    compare(actual, reference(*given, 0))
+
+
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("name", ["eager", "xla", "core_xla"])
 @pytest.mark.parametrize("kind", ["scores", "keys and values"])

@@ -228,9 +228,9 @@ def grouped_attention(q, k, v, times, mask=None, **options):
 
 
 def _grouped(q, k, v, times, mask, *, bias=None, causal=False, window=None, **options):
-    alike = bias is None and window is None and not causal and _same_for_all_queries(mask)
+    free = bias is None and window is None and not causal
     options |= {"bias": bias, "causal": causal, "window": window}
-    if times > 1 and alike:
+    if times > 1 and free and _same_for_all_queries(mask):
         results = scaled_dot_product_attention(fold_heads(q, times), k, v, mask, **options)
         return [x if x is None else unfold_heads(x, times) for x in results]
     if times > 1:
