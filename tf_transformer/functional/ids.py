@@ -15,7 +15,7 @@ _EXACT_BELOW = {tf.float32: 2.0**24, tf.float64: 2.0**53}
 
 
 def as_ids(ids, name="ids"):
-    """Convert integers, whole floats, nested lists or ragged tensors to int32 or int64 (B, T)."""
+    """Integers, whole floats, lists or a ragged tensor, padded with 0, as int32 or int64 (B, T)."""
     # Keras makes ids float32 if an input has no dtype. 16-bit floats are refused: float16 cannot
     # distinguish 2048 from 2049, nor bfloat16 256 from 257.
     if isinstance(ids, tf.Tensor) and ids.dtype in (tf.int32, tf.int64):

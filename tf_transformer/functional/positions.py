@@ -21,7 +21,7 @@ def sines_and_cosines(positions, frequencies, dtype):
 
 
 def get_angles(position, i, d_model):
-    """Angle of column i at a position: position / 10000^(2 (i // 2) / d_model), (T, D)."""
+    """position / 10000^(2 (i // 2) / d_model), (T, D), of positions (T, 1) and columns i (1, D)."""
     exponent = 2 * (np.asarray(i, np.int64) // 2) / np.float64(d_model)
     return np.asarray(position, np.float64) / np.power(10000.0, exponent)
 

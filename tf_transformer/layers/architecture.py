@@ -119,7 +119,7 @@ class Architecture:
         return type(self.norm).from_config(config if dtype is None else {**config, "dtype": dtype})
 
     def self_attention(self, d_model, num_heads, positions=None, **options):
-        """Create a layer of self-attention, with a part of its own or, as layers may share, this.
+        """Create a layer of self-attention; `positions` is a part that layers share, or None.
 
         Raises:
             ValueError: If `positions` is not like `self.positions`.

@@ -69,8 +69,8 @@ def _differences(layer, inherited, path=""):
 def _sublayers(layer):
     """The sublayers by attribute, such as `mha` or `enc_layers.1`, or else by number."""
     held = {id(sublayer): f"_layers.{n}" for n, sublayer in enumerate(layer._layers)}
-    attributes = {name: value for name, value in vars(layer).items() if name[0] != "_"}
-    for path, part in keras.tree.flatten_with_path(attributes):
+    public = {name: value for name, value in vars(layer).items() if name[0] != "_"}
+    for path, part in keras.tree.flatten_with_path(public):
         if id(part) in held:
             held[id(part)] = ".".join(map(str, path))
     return {held[id(sublayer)]: sublayer for sublayer in layer._layers}

@@ -69,7 +69,7 @@ class ComplexDense(ComplexLayer):
         activation: None or a Keras activation s, applied to the real and to the imaginary part.
 
     Call arguments:
-        x: complex tensor (..., D), or a real one; the output is complex, (..., F).
+        x: complex or real tensor (..., D); returns (..., F), complex64 (complex128 in float64).
 
     Example:
         >>> ComplexDense(5)(tf.ones((2, 3), tf.complex64)).dtype
@@ -116,7 +116,7 @@ class ComplexDropout(ComplexLayer):
         rate, seed: see `keras.layers.Dropout`.
 
     Call arguments:
-        x: complex tensor of any shape, or a real one; the output is complex.
+        x: complex or real tensor of any shape; returns complex64 (complex128 in float64).
         training: bool or None; dropout is only applied if true.
 
     Example:
@@ -153,7 +153,7 @@ class ComplexLayerNorm(ComplexLayer):
         epsilon: float, added to the variances.
 
     Call arguments:
-        x: complex tensor (..., D), or a real one; the output is complex.
+        x: complex or real tensor (..., D); returns complex64 (complex128 in float64).
 
     Example:
         >>> ComplexLayerNorm()(tf.constant([[1 + 5j, 3 + 9j]])).numpy().round(3).tolist()
@@ -192,7 +192,7 @@ class ComplexFeedForward(ComplexLayer):
         activation: Keras activation s.
 
     Call arguments:
-        x: complex tensor (B, T, D), or a real one; the output is complex.
+        x: complex or real tensor (B, T, D); returns complex64 (complex128 in float64).
 
     Example:
         >>> ComplexFeedForward(8, 32)(tf.ones((1, 3, 8), tf.complex64)).shape.as_list()
@@ -289,7 +289,7 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
             the paper's appendix C.
 
     Returns:
-        complex tensor (B, T, D).
+        complex64 tensor (B, T, D), complex128 in float64.
 
     Raises:
         ValueError: If a size is not a positive integer, a scheme is unknown, ids are not whole

@@ -39,7 +39,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
             computed in blocks, see `choose_plan`.
 
     Returns:
-        `(output, attention_weights)`: complex (B, T, D), and float (B, N, T, S) or None.
+        `(output, attention_weights)`: complex64 (B, T, D), and float32 (B, N, T, S) or None.
 
     Raises:
         ValueError: If `d_model` is not divisible by `num_heads`, an input is not of rank 3, or the
@@ -112,7 +112,7 @@ class ComplexEncoderLayer(ComplexLayer):
         epsilon: float, added to the variances in normalization.
 
     Call arguments:
-        x: complex tensor (B, T, D), or a real one; the output is complex.
+        x: complex or real tensor (B, T, D); returns complex64 (complex128 in float64).
         training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`.
         x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well; by default
@@ -177,7 +177,7 @@ class ComplexEncoder(TakesIds, ComplexLayer):
         training, x_mask: see `ComplexEncoderLayer`.
 
     Returns:
-        complex tensor (B, S, D); `ComplexToReal` converts it to real numbers.
+        complex64 tensor (B, S, D); `ComplexToReal` converts it to real numbers.
 
     Example:
         >>> encoder = ComplexEncoder(2, 8, 2, 32, 11)

@@ -193,12 +193,9 @@ class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
         return self.final_norm(x, training=training, tokens=tokens)
 
     def get_config(self):
-        fields = attributes(self, "num_layers", "d_model", "num_heads", "dff", "rate")
-        sizes = {
-            "maximum_position_encoding": self.embedding.max_position,
-            "layer_sizes": self.layer_sizes,
-        }
-        return {**super().get_config(), **fields, **sizes}
+        names = ("num_layers", "d_model", "num_heads", "dff", "rate", "layer_sizes")
+        longest = {"maximum_position_encoding": self.embedding.max_position}
+        return {**super().get_config(), **attributes(self, *names), **longest}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

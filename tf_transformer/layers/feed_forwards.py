@@ -79,7 +79,7 @@ class FlatDense(keras.layers.Dense):
         return outputs if self.activation is None else self.activation(outputs)
 
     def quantize(self, mode="int8", type_check=True, config=None):
-        """Round the kernel of a built layer to "int8", the only mode; one range for each column."""
+        """Round a built kernel by columns to "int8"; NotImplementedError for any other mode."""
         if mode != "int8":
             raise self._not_implemented_error(self.quantize)
         kernel, ranges = to_int8(self._kernel, 0, LARGEST_WEIGHT)

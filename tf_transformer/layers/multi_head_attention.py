@@ -29,8 +29,8 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
         raise ArgumentError("key_dim", "at least 1", key_dim)
     groups = num_heads if num_key_value_heads is None else num_key_value_heads
     if groups < 1 or num_heads % groups:
-        expected = f"a divisor of num_heads={num_heads}, so that each head of keys serves as many"
-        raise ArgumentError("num_key_value_heads", f"{expected} queries", num_key_value_heads)
+        expected = f"a divisor of num_heads={num_heads}, so that all serve the same number of heads"
+        raise ArgumentError("num_key_value_heads", expected, num_key_value_heads)
     if share_qk and groups != num_heads:
         raise ArgumentError(
             "share_qk",
@@ -199,7 +199,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         Args:
             x: float tensor (B, T, D), the new positions.
             cache: from `empty_cache`, then from the last `step`: two tensors (B, G, C, H).
-            slot, mask: see `cached_attention`.
+            slot: scalar int32 tensor, the first of the T slots of the cache that are written to.
+            mask: None, or bool tensor that broadcasts to (B, N, T, C), True = may attend.
             at: the positions of the new tokens and of the tokens in the slots, int32 (T,) and (C,);
                 by default a token's position is its slot.
 

@@ -81,9 +81,9 @@ class BilinearAttention(ScoredAttention):
     """Attention whose scores are products with a learned matrix between query and key.
 
     score(q, k) = q^T W k, "general" in Luong et al. 2015, "Effective Approaches to Attention-based
-    Neural Machine Translation", section 3.1. It is called, returns and raises as
-    `MultiplicativeAttention`, but keys may have a width of their own, (..., S, D_k); widths that
-    the layer was not built for are a ValueError.
+    Neural Machine Translation", section 3.1. Arguments, results and errors are those of
+    `MultiplicativeAttention`, but keys may have a width of their own, (..., S, D_k); for widths
+    that the layer was not built for, a ValueError is raised.
 
     Example:
         >>> layer = BilinearAttention()
@@ -106,9 +106,9 @@ class AdditiveAttention(ScoredAttention):
     """Attention whose scores come from a network with one hidden layer.
 
     score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly
-    Learning to Align and Translate", section 3.1 and appendix A.1.2. It is called, returns and
-    raises as `BilinearAttention`; without the weights, no tensor has T x S elements. Differs from
-    `keras.layers.AdditiveAttention`, which has w but no W and U, and takes `[q, v, k]`.
+    Learning to Align and Translate", section 3.1 and appendix A.1.2. Arguments, results and errors
+    are those of `BilinearAttention`; without the weights, no tensor has T x S elements. Differs
+    from `keras.layers.AdditiveAttention`, which has w but no W and U, and takes `[q, v, k]`.
 
     Args:
         units: int, the width of the hidden layer; if it is not positive, a ValueError is raised.

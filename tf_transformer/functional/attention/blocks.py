@@ -223,9 +223,8 @@ def of_some_heads(grid, x):
     at, x = places(x, grid.lead), merge_leading(x)
 
     def add(state, gradient, i, j):
-        return tf.tensor_scatter_nd_add(
-            state, tf.expand_dims(grid.heads.cut(at, 0, i), 1), gradient
-        )
+        rows = tf.expand_dims(grid.heads.cut(at, 0, i), 1)
+        return tf.tensor_scatter_nd_add(state, rows, gradient)
 
     return of_all(x)._replace(cut=lambda x, i, j: tf.gather(x, grid.heads.cut(at, 0, i)), add=add)
 

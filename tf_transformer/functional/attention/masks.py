@@ -151,9 +151,10 @@ def check_keras_mask(mask, shape):
 def blocked_scores(mask, scores_shape):
     """Convert a mask of either convention, or a tuple of them, to a bool mask, True = blocked.
 
-    A float mask (the notes) broadcasts to the scores (..., T, S) by NumPy's rules. A bool mask,
-    True = may attend (Keras, PyTorch), does too, except that (B, T, S) becomes (B, 1, T, S), and
-    (B, S) always (B, 1, 1, S), even if B equals T: pass a bool look-ahead mask as (1, 1, T, S).
+    A float mask (the notes), 1.0 = blocked, broadcasts to the scores (..., T, S) by NumPy's rules.
+    A bool mask, True = may attend (Keras, PyTorch), does too, except that (B, T, S) becomes
+    (B, 1, T, S), and (B, S) always (B, 1, 1, S), even if B equals T: pass a bool look-ahead mask as
+    (1, 1, T, S). Integers are refused.
     """
     if mask is None:
         return None
