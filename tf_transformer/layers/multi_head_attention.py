@@ -29,7 +29,7 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
         raise ArgumentError("key_dim", "at least 1", key_dim)
     groups = num_heads if num_key_value_heads is None else num_key_value_heads
     if groups < 1 or num_heads % groups:
-        expected = f"a divisor of num_heads={num_heads}, so that all serve the same number of heads"
+        expected = f"a divisor of num_heads={num_heads}, each head of keys for equally many queries"
         raise ArgumentError("num_key_value_heads", expected, num_key_value_heads)
     if share_qk and groups != num_heads:
         raise ArgumentError(

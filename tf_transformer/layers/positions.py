@@ -79,7 +79,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         return self if self.in_attention else None
 
     def copy(self, dtype=None, name=None):
-        """Return a new part with the same settings, but this `name` and, if not None, dtype policy."""
+        """Return a new part with the same settings, but this `name` and, if given, dtype policy."""
         config = {**self.get_config(), "name": name}
         if dtype is not None:
             # A part that does not override `get_config` cannot serialize a policy object.
