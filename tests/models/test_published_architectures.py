@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer import Architecture, MultiHeadAttention, Transformer, architectures, bert
+from tf_transformer.models.architectures import named
 
 
 def shapes_only(published):
@@ -73,6 +74,8 @@ def test_a_published_architecture_is_an_architecture():
     assert again.count_params() == small.count_params()
     tiny = architectures.get("transformer-tiny")
     assert architectures.get("transformer-tiny").choices() == Architecture() == tiny.choices()
+    assert named(tiny.to_dict(), tiny.sizes) == "transformer-tiny"
+    assert named(tiny.to_dict(), {}) is None
 
 
 def test_an_unknown_name():
