@@ -7,7 +7,13 @@ import tensorflow as tf
 from random_weights import randomize
 
 from tf_transformer import Transformer
-from tf_transformer.bert import Bert, BertConfig, BertForMaskedLM, BertForSequenceClassification
+from tf_transformer.bert import (
+    Bert,
+    BertConfig,
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+)
 from tf_transformer.compression import Distiller
 from tf_transformer.compression.distiller import (
     attention_loss,
@@ -129,6 +135,7 @@ def test_words_of_translations():
         ),
         (bert(2, heads=4), {"attention": 1}, "as many heads in the student's layer 1 .* layer 2"),
         (bert(2, cls=BertForMaskedLM), {"attention": 1}, "got BertForMaskedLM and BertForSequenc"),
+        (bert(2, cls=BertForQuestionAnswering), {"attention": 1}, "got BertForQuestionAnswering"),
         (bert(2, problem_type="regression"), {}, "soft_targets: expected 0 .*='regression'"),
         (
             bert(2, problem_type="multi_label_classification"),

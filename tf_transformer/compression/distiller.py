@@ -193,7 +193,7 @@ class Distiller(BaseModel):
 
     def _map_layers(self, student, teacher, layer_map):
         models = student, teacher
-        if not all(isinstance(model, Bert) or hasattr(model, "head") for model in models):
+        if not all(isinstance(m, Bert) or (hasattr(m, "head") and m.has_labels) for m in models):
             raise ArgumentError(
                 "hidden_states, attention",
                 "0, or Bert or a BERT classifier as student and teacher",

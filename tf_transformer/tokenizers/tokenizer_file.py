@@ -88,7 +88,7 @@ class TokenizerFile:
 
     @classmethod
     def read(cls, path):
-        """Read a `tokenizer.json`; FileNotFoundError if `path` does not exist."""
+        """Read a `tokenizer.json`; raises a FileNotFoundError, or the errors of the class."""
         path = _existing(path, "a tokenizer.json")
         try:
             return cls(path.read_text(encoding="utf-8"))

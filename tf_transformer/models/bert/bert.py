@@ -102,7 +102,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
 
     @classmethod
     def from_pretrained(cls, path, *, new_head=False, ignored_fields=(), **changes):
-        """Create a model, which is built, from a checkpoint.
+        """Create a built model from a checkpoint.
 
         Args:
             path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors, or
@@ -153,7 +153,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         return model
 
     def save_pretrained(self, folder, tokenizer_from=None):
-        """Save the model in Hugging Face's layout, from which `transformers` computes the same.
+        """Save the model in Hugging Face's layout, in which `transformers` loads the same model.
 
         Models without a class there (a linear pooler, narrow embeddings without sharing, sharing
         without narrow embeddings, an `architecture`) get a separate `model_type`, which
@@ -224,7 +224,7 @@ class Bert(PretrainedBert):
         architecture: None for BERT's, or an `Architecture`. Its parts replace the positions of
             `BertEmbeddings`, all normalizations up to the last layer, and the inside of the layers;
             `hidden_act` and `layer_norm_eps` then only apply to heads, and T is only limited if its
-            positions have a limit.
+            positions have a limit, which must be at least `max_position_embeddings`.
 
     Call arguments:
         inputs: dict of integer tensors, see `as_ids` for what else is accepted:
@@ -246,8 +246,8 @@ class Bert(PretrainedBert):
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
             is out of range, or T is larger than `max_position_embeddings` (or the positions of the
-            architecture). The last two are a `tf.errors.InvalidArgumentError` in a graph; XLA
-            cannot raise errors, there all outputs for that text are NaN.
+            architecture). In a graph, the last two raise a `tf.errors.InvalidArgumentError`; in
+            XLA, which cannot raise errors, all outputs for that text are NaN.
 
     Example:
         >>> model = Bert(BertConfig(13, 8, 2, 2, 16, max_position_embeddings=5))

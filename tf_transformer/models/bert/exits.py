@@ -51,7 +51,7 @@ class BertWithExits(BertWithHead):
 
     Args:
         config, unpad, architecture: see `Bert`, also for inputs and errors; the config must have a
-            pooler, at least two layers and two `labels`, one of which is right.
+            pooler, at least two layers and two `labels`, and a `problem_type` for a softmax.
         pooling: what the pooler reads: "cls", the first token, as in BERT; or "mean", the mean of
             all tokens except padding. `from_pretrained` reads it from the folder of a
             sentence-transformers model.

@@ -120,8 +120,8 @@ class BertForMaskedLM(BertWithHead):
     def word_logits(self, states, positions=None):
         """Compute the logits (B, T, V) from states (B, T, D), or (B, P, V) at positions (B, P).
 
-        A position out of range is a `tf.errors.InvalidArgumentError`; under XLA, its logits are
-        NaN.
+        A position out of range raises a `tf.errors.InvalidArgumentError`; under XLA, its logits
+        are NaN.
         """
         if positions is not None:
             positions = as_ids(positions, "masked_lm_positions")

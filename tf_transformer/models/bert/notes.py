@@ -83,7 +83,7 @@ class BERTLayerNorm(LayerNorm):
     """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
 
     Ba et al. 2016, "Layer Normalization", equation 4. Same as `layers.LayerNorm`, with BERT's
-    epsilon; an input whose width is not the config's is a ValueError.
+    epsilon; an input (..., D) of another width than the config's raises a ValueError.
 
     Args:
         config: `BertConfig`, or its dict; `hidden_size` is used.

@@ -51,10 +51,8 @@ def write_pooling(folder, pooling, normalize, width):
     modes = {mode: kind == pooling for mode, kind in _MODES.items()}
     modes["word_embedding_dimension"] = width
     (folder / "1_Pooling").mkdir()
-    for path, content in (
-        ("modules.json", modules if normalize else modules[:2]),
-        ("1_Pooling/config.json", modes),
-    ):
+    contents = {"modules.json": modules[: 2 + normalize], "1_Pooling/config.json": modes}
+    for path, content in contents.items():
         (folder / path).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
@@ -102,7 +100,8 @@ class SentenceEncoder(BertWithHead):
     Args:
         config, unpad, architecture: see `Bert`.
         pooling: "mean" over all tokens, or those in the `attention_mask` (B, T) if there is one;
-            "cls" for the first token; or "pooler" for the output of the pooler.
+            "cls" for the first token; or "pooler" for the output of the pooler. Others, and
+            "pooler" for a model without one, raise a ValueError.
         normalize: bool, True scales every vector to length 1.
 
     Returns:
@@ -177,6 +176,7 @@ class TwoTowers(BaseModel):
     Call arguments:
         inputs: `(queries, documents)` or `(queries, documents, negatives)`: dicts as for `Bert`,
             with B, B and B H texts; the negatives of a pair are adjacent.
+        training: bool or None; dropout is only applied if true.
 
     Returns:
         float32 tensor (B, N), the scores; -1e9 for other documents that are not negatives.
