@@ -3,6 +3,7 @@
 import ctypes
 import datetime
 import gc
+import math
 import os
 import sys
 import zlib
@@ -48,7 +49,7 @@ def pytest_collection_modifyitems(config, items):
 
     `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
     ten is kept. They take turns by the date: each runs once in n days, and equal parameters of
-    several tests on the same day, so that a fixture can leave out the others.
+    several tests mostly on the same day, so that a fixture can leave out the others.
     """
     if config.getoption("whole") or len(items) == 1:
         return
@@ -56,10 +57,14 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         test = item.nodeid.partition("[")[0]
         turn = datetime.date.fromisoformat(config.getoption("draw")).toordinal()
-        draws = [(*mark.args, None)[:2] for mark in item.iter_markers("one_of")]
+        marks = [mark.args for mark in item.iter_markers("one_of")]
+        draws = [mark for mark in marks if len(mark) == 2]
         if item.get_closest_marker("slow"):
             draws.append((10, "slow"))
-        for n, group in sorted(draws, key=lambda draw: draw[1] is None):
+        if own := [n for n, *group in marks if not group]:
+            # One draw for all: draws from different cases may never keep the same one.
+            draws.append((math.lcm(*own), None))
+        for n, group in draws:
             case = item.nodeid if group is None else test if group == "slow" else item.path.name
             cases = drawn_from.setdefault((group or test, n, turn), {})
             cases.setdefault(case, []).append(item)
@@ -67,12 +72,13 @@ def pytest_collection_modifyitems(config, items):
                 turn //= n
     left_out = {item for item in items if item.get_closest_marker("whole")}
     for (_, n, turn), cases in drawn_from.items():
-        # By a hash: every n-th case could always have the same value of one of its parameters.
-        order = sorted(cases, key=lambda case: zlib.crc32(case[case.find("[") :].encode()))
-        n = min(n, len(order))
-        left_out.update(
-            item for i, case in enumerate(order) if (i + turn) % n for item in cases[case]
+        # In n parts by a hash, so that equal parameters of tests with other cases share a part.
+        order = sorted(
+            cases, key=lambda case: zlib.crc32((case.partition("[")[2] or case).encode())
         )
+        n = min(n, len(order))
+        parts = ((i * n // len(order), case) for i, case in enumerate(order))
+        left_out.update(item for part, case in parts if (part + turn) % n for item in cases[case])
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

@@ -100,10 +100,10 @@ def trained_models():
     from tf_transformer.data import load_corpus
     from tf_transformer.export import load_transformer, shipped_model
 
-    folder = tempfile.mkdtemp()
+    folder = tempfile.TemporaryDirectory()  # until the process ends
     model = Bert(BertConfig(num_hidden_layers=2))
     model.build()
-    model.save_pretrained(folder)
+    model.save_pretrained(folder.name)
     words = np.random.default_rng(0).integers(1, 30000, (8, 128), dtype=np.int32)
     inputs = {"input_ids": tf.constant(words), "attention_mask": tf.ones((8, 128), tf.int32)}
     encode = tf.function(lambda x: model(x)["sequence_output"], autograph=False)
@@ -111,7 +111,7 @@ def trained_models():
     sources = [source for source, _ in load_corpus("en-zh")[:16]]
     return {
         "bert": lambda: encode(inputs).numpy(),
-        "load": lambda: Bert.from_pretrained(folder).variables[0].numpy(),
+        "load": lambda: Bert.from_pretrained(folder.name).variables[0].numpy(),
         "translate": lambda: translator.translate(sources).numpy(),
     }
 

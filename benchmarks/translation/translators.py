@@ -47,9 +47,8 @@ def main(parser, arguments):
             lines.append(f"{row} {ratios[0]:.2f} | {ratios[1]:.2f} |")
             print(lines[-1], flush=True)
     remark = (
-        f"{', '.join(options.folders)}, as plain graphs; BLEU of the {len(sentences):,} sentences "
-        f"of the test split. Time: {TIMED} of them, relative to the first model, medians of "
-        f"{options.rounds} rounds."
+        f"Plain graphs; BLEU of the {len(sentences):,} sentences of the test split. Time: {TIMED} "
+        f"of them, relative to the first model, medians of {options.rounds} rounds."
     )
     title = f"Exported translators, {options.name}"
     write_result(f"translators-{options.name}", title, [remark, "\n".join(lines)], "")

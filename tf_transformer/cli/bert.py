@@ -372,9 +372,8 @@ def _embed(options):
         raise ArgumentError("--output", "a file, or > vectors.npy", remedy=remedy)
     if options.output:
         check_replaceable(options.output)
-    file = options.file
-    if file is not None:
-        check_plain_text(file, "--file")
+    if options.file is not None:
+        check_plain_text(options.file, "--file")
     import_tensorflow()
     from tf_transformer.export import embed_lines, write_index, write_vectors
     from tf_transformer.export.vector_index import DESCRIPTION
@@ -384,7 +383,7 @@ def _embed(options):
     encode = _encoder(options)
 
     with contextlib.ExitStack() as stack:
-        lines = stack.enter_context(open(file, "rb")) if file else sys.stdin.buffer
+        lines = stack.enter_context(open(options.file, "rb")) if options.file else sys.stdin.buffer
         texts = (text_of_line(line, first=n == 0).encode() for n, line in enumerate(lines))
         parts = _shown(embed_lines(encode, texts, options.batch_size))
         if options.index:

@@ -280,8 +280,7 @@ def _of_bert(folder):
     kinds = {"BertForSequenceClassification": classifier, "BertModel": bert.SentenceEncoder}
     if name not in kinds:
         remedy = "Other heads and early exit have no form for LiteRT."
-        got = f"{name} in {folder}"
-        raise ArgumentError("folder", "a classifier or an encoder", got, remedy)
+        raise ArgumentError("folder", "a classifier or an encoder", f"{name} in {folder}", remedy)
     kind = kinds[name]
     longest, lowercase = read_text_settings(folder)
     if kind is classifier and result.is_file():

@@ -224,11 +224,9 @@ def _prepare(options):
         raise ArgumentError("--corpus, --source-file, --tsv", "one of them", "none")
     settings = {"workers": len(os.sched_getaffinity(0))}
     settings |= given(options, ("subword", "vocab_size", "workers"))
-    validation = _validation_source(options)
+    settings |= {"validation": _validation_source(options), "progress": _Progress()}
     try:
-        prepare_pairs(
-            source, options.output, validation=validation, progress=_Progress(), **settings
-        )
+        prepare_pairs(source, options.output, **settings)
     except KeyboardInterrupt:
         print("\nFinished parts are kept. Run the same command again to resume.", file=sys.stderr)
         raise

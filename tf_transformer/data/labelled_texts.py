@@ -111,6 +111,8 @@ def read_labelled_tsv(train, validation=None, test=None):
 
 
 def _read_lines(path, argument):
+    if not Path(path).is_file():
+        raise MissingFileError(argument, "a file of class, tab, text", f"no file {path}")
     lines = []
     for number, line in enumerate(read_lines(path, argument), start=1):
         label, _, text = (side.strip() for side in line.partition("\t"))

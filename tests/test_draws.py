@@ -1,0 +1,82 @@
+"""The tests that the short suite draws by the date."""
+
+import datetime
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+SLOW, HEAVY, LIGHT = pytest.mark.slow, pytest.mark.one_of(8), pytest.mark.one_of(2)
+SIX, COMMANDS = pytest.mark.one_of(6), pytest.mark.one_of(10, "commands")
+NAMES = [f"layer{n}" for n in range(23)]
+
+
+class Item:
+    """What the draw reads of a test case."""
+
+    def __init__(self, nodeid, *marks):
+        self.nodeid, self.path = nodeid, Path(nodeid.partition("::")[0])
+        self.marks = [mark.mark for mark in marks]
+
+    def iter_markers(self, name):
+        return (mark for mark in self.marks if mark.name == name)
+
+    def get_closest_marker(self, name):
+        return next(self.iter_markers(name), None)
+
+
+class Config:
+    """A day of the short suite."""
+
+    def __init__(self, day):
+        self.options, self.hook = {"draw": str(day), "whole": False}, self
+        self.getoption = self.options.get
+
+    def pytest_deselected(self, items):
+        pass
+
+
+@pytest.fixture
+def draw(request):
+    """The ids of the cases that run on a day."""
+    plugin = request.config.pluginmanager.get_plugin(str(Path(__file__).with_name("conftest.py")))
+
+    def draw(items, day):
+        items = list(items)
+        first = datetime.date(2026, 11, 28)
+        plugin.pytest_collection_modifyitems(Config(first + datetime.timedelta(day)), items)
+        return {item.nodeid for item in items}
+
+    return draw
+
+
+@pytest.mark.parametrize(
+    ("items", "days"),
+    [
+        ([Item(f"a.py::test[{name}]", SIX) for name in NAMES], 6),
+        # Marks of parameters and of the test: two draws, from all cases and from some of them.
+        (
+            [
+                Item(f"a.py::test[{name}]", SIX, LIGHT if n % 3 else HEAVY)
+                for n, name in enumerate(NAMES)
+            ],
+            24,
+        ),
+        ([Item(f"a.py::test{n}[{name}]", SLOW, SIX) for n in range(4) for name in NAMES], 60),
+        ([Item(f"{n}.py::test[{name}]", COMMANDS) for n in range(12) for name in NAMES], 10),
+        ([Item(f"{n}.py::test{m}", COMMANDS, SLOW) for n in range(12) for m in range(9)], 100),
+    ],
+    ids=["one_of", "two marks", "slow", "group", "slow in a group"],
+)
+def test_every_case_runs_on_some_day(draw, items, days):
+    ran = Counter(nodeid for day in range(days) for nodeid in draw(items, day))
+    assert ran.keys() == {item.nodeid for item in items}
+
+
+def test_tests_with_other_cases_draw_mostly_equal_parameters(draw):
+    names = [f"class{n}" for n in range(60)]
+    items = [Item(f"a.py::one[{name}]", SIX) for name in names]
+    items += [Item(f"a.py::two[{name}]", SIX) for name in names[:40]]
+    for day in range(6):
+        drawn = [nodeid.partition("[")[2] for nodeid in draw(items, day)]
+        assert len(drawn) >= 16 and len(set(drawn)) <= 13
