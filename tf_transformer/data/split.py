@@ -99,9 +99,9 @@ def pairs_without(pairs, held_out):
 
 
 def split_documents(documents, validation_share):
-    """Split documents into lists `(train, validation)` that share no document.
+    """Split documents into lists `(train, validation)` that share no document, in their order.
 
-    A hash of its text, without case, width and whitespace, determines the set of each document.
+    The set of a document depends only on its text, without case, width and whitespace.
 
     Args:
         documents: iterable of lists of strings, the sentences of each document.
