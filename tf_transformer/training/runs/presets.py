@@ -313,7 +313,7 @@ PRETRAINING_PRESETS = {
 
 
 def get_preset(name, presets=PRESETS):
-    """Return the preset with a name, by default of a translator.
+    """Return a preset by its name in a dict of presets, by default the translator's.
 
     Raises:
         ValueError: If there is no such preset.
