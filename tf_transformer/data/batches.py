@@ -96,7 +96,7 @@ class Buckets:
             yield tuple(np.pad(matrix[chosen], fill) for matrix in matrices)
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """The `tf.data.Dataset` of what `epoch` yields in consecutive epochs.
+        """The `tf.data.Dataset` of what `epoch` yields in consecutive epochs, int32 (B, L).
 
         Args:
             first_epoch, first_step: ints, the epoch to start with and its first batch, from 0.

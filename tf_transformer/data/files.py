@@ -123,7 +123,7 @@ _NAME = ".lock"
 
 @contextlib.contextmanager
 def locked(folder):
-    """Lock the folder of a run against a second process; a dead one's lock does not count."""
+    """Lock the folder of a run; the lock ends with the block or the process. Not on Windows."""
     folder = Path(folder)
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,13 +147,10 @@ def _acquired(folder):
         with open(path, "a+", encoding="utf-8") as file:
             if not lock_file(file):
                 file.seek(0)
-                raise ArgumentError(
-                    "folder",
-                    "a folder that no other process uses",
-                    file.read() or "one that another process uses",
-                    "Wait until it ends, stop it, or choose another folder.",
-                    place=folder,
-                )
+                expected = "a folder that no other process uses"
+                got = file.read() or "one that another process uses"
+                remedy = "Wait until it ends, stop it, or choose another folder."
+                raise ArgumentError("folder", expected, got, remedy, place=folder)
             # The previous owner may have removed the file after we opened it.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 file.truncate(0)

@@ -81,7 +81,7 @@ class PreparedPairs:
         return read_tsv(self.folder / f"{name}.tsv")
 
     def read(self, number):
-        """Return the ids of a shard, `(sources, targets)`, lists of int32 arrays."""
+        """Return the ids of an intact shard, `(sources, targets)`, lists of int32 arrays."""
         import tensorflow as tf
 
         shard = self.shards[number]

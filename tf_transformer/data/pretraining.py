@@ -20,7 +20,7 @@ _uniform = partial(tf.random.stateless_uniform, alg=_GENERATOR)
 
 
 def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
-    """Yield `(first, second, label)`: two texts, 0 if the second follows the first, 1 if random.
+    """Yield `(first, second, label)`: lists of ids; 0 if the second follows the first, 1 if random.
 
     Devlin et al. 2019, section 3.1, task 2, and appendix A.2. Sentences are collected up to
     `max_tokens`, or sometimes up to a random smaller number, and split at a random sentence
@@ -351,7 +351,7 @@ class PretrainingBatches:
             `token_type_ids`, `attention_mask` (B, L) and `masked_lm_positions` (B, P). Labels are
             the ids at these positions (B, P), 0 for unused slots; with next sentence prediction a
             dict with the output names of `BertForPreTraining`, including
-            `seq_relationship_logits` (B,).
+            `seq_relationship_logits` (B,), the labels of `sentence_pairs`.
         """
         tokenizer = self._tokenizer
         special = list(tokenizer.special_tokens.values())

@@ -182,7 +182,7 @@ def load_attributions(name):
     """Read the attributions of the pairs of `load_corpus(name)`, a list of str in their order.
 
     The license requires this text wherever the sentences are redistributed; see
-    `corpora/README.md`. It names the English sentence first, regardless of the direction.
+    `corpora/README.md`. It always names the English sentence first. Errors: see `load_corpus`.
 
     Example:
         >>> load_attributions("en-zh")[0]

@@ -149,7 +149,11 @@ class PairSource:
         return list(zip(_several(self.source_file), _several(self.target_file), strict=True))
 
     def load(self):
-        """Read the pairs, a list of (source, target) strings; for shards, a `PreparedPairs`."""
+        """Read the pairs, a list of (source, target) strings; for shards, a `PreparedPairs`.
+
+        Raises:
+            ValueError, FileNotFoundError: See `load_corpus`, `read_tsv` and `PreparedPairs`.
+        """
         if self.prepared:
             return PreparedPairs(self.prepared)
         if self.corpus:

@@ -30,7 +30,7 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
     Pairs that share a sentence, directly or through other pairs, form a group; each group goes as a
     whole to one set, chosen by a hash of its text. Sentences that differ only in case, width
     (Unicode NFKC) or whitespace count as equal. The result depends only on the set of pairs, not
-    on a seed, the order of the pairs, or which language is the source.
+    on a seed, the order of the pairs, or which language is the source. Each list keeps their order.
 
     Args:
         pairs: iterable of `(source, target)` pairs of strings.
@@ -99,9 +99,9 @@ def pairs_without(pairs, held_out):
 
 
 def split_documents(documents, validation_share):
-    """Split documents into lists `(train, validation)` that share no document.
+    """Split documents into lists `(train, validation)` that share no document, in their order.
 
-    A hash of its text, without case, width and whitespace, determines the set of each document.
+    The set of a document depends only on its text, without case, width and whitespace.
 
     Args:
         documents: iterable of lists of strings, the sentences of each document.

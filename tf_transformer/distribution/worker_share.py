@@ -39,7 +39,7 @@ class WorkerShare:
         return self._batches.steps_per_epoch
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
-        """Return the shares as a `tf.data.Dataset`; see `epochs_dataset` for the arguments."""
+        """Return the shares as a `tf.data.Dataset`; see `Buckets` for the arguments."""
         return own_rows(self._batches.dataset(first_epoch, first_step, epochs))
 
 

@@ -44,8 +44,7 @@ class Workers:
     """
 
     def __init__(self, index=0, count=1):
-        self.index = index
-        self.count = count
+        self.index, self.count = index, count
         self._keys = itertools.count(1)
         self._cluster = None  # lives as long as the collective operations
         # A graph, so that its operation keeps its key over all runs.
@@ -113,7 +112,7 @@ class Workers:
             time.sleep(_LINGER)
 
     def gather(self, value):
-        """Return a list of the values of all workers, in their order, which JSON can represent.
+        """Return the values of all workers, in their order, as a list; JSON must represent them.
 
         Raises:
             ConnectionError: If a worker is lost.
@@ -305,7 +304,7 @@ def _task(text):
 
 
 def start_distribution(kind="auto"):
-    """Connect what trains together, and return the context manager in which to create the model.
+    """Connect what trains together; return the context manager to create and train a model in.
 
     Call it before TensorFlow computes anything.
 

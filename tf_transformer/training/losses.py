@@ -113,7 +113,7 @@ class MaskedAccuracy(_MeanOverLabels):
     """Share of the real labels whose most likely prediction is correct; never one with NaN.
 
     A float32 scalar over all batches since the last reset, of all `Workers`; 0 before the first.
-    For arguments and errors, see `SmoothedCrossentropy`.
+    For arguments and errors, see `TokenCrossentropy`.
 
     Example:
         >>> metric = MaskedAccuracy()

@@ -241,7 +241,7 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate with linear warm-up to a peak, then linear decay to 0 at `total_steps`.
 
     peak * min((step + 1) / warmup_steps, (total_steps - step) / (total_steps - warmup_steps)),
-    Devlin et al. 2019, appendix A.2.
+    Devlin et al. 2019, appendix A.2. As in Keras, `step` counts finished steps from 0.
 
     Args:
         peak: float, the highest learning rate.

@@ -43,7 +43,7 @@ class Settings:
                 check_choice(name, getattr(self, name), choices)
 
     def with_changes(self, changes):
-        """Return a copy with the fields in a dict changed; values of None are ignored."""
+        """Return a checked copy with the fields in a dict changed; values of None are ignored."""
         changes = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(self, **changes)
 
@@ -129,6 +129,7 @@ class Preset(ModelPreset):
     """All settings of a training run of a translator other than the data.
 
     Args:
+        name: str, the name of the preset.
         vocab_size: int, size of the vocabulary, if one is trained; here shared by both languages.
         epochs: int, the maximum number of passes over the data.
         lengths: ints, the bucket lengths; the last one is the maximum text length.
@@ -312,7 +313,7 @@ PRETRAINING_PRESETS = {
 
 
 def get_preset(name, presets=PRESETS):
-    """Return the preset with a name, by default of a translator.
+    """Return a preset by its name in a dict of presets, by default the translator's.
 
     Raises:
         ValueError: If there is no such preset.

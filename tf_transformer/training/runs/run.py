@@ -86,13 +86,11 @@ class Run:
     monitor = "val_token_loss"
 
     def __init__(self, folder, source, preset):
-        self.folder = Path(folder)
-        self.source = source
-        self.preset = preset
+        self.folder, self.source, self.preset = Path(folder), source, preset
 
     @classmethod
     def open(cls, folder):
-        """Open the folder of an earlier run.
+        """Open the folder, a str or Path, of an earlier run.
 
         Raises:
             FileNotFoundError: If the folder contains no run.

@@ -78,8 +78,9 @@ class TextRun(Run):
 class LanguageModelRun(TextRun):
     """A folder with a training run of a `LanguageModel`; its files are those of a `TrainingRun`.
 
-    The vocabulary is byte pair encoding. The sentences of a document are joined by spaces, and the
-    document is cut into blocks, see `LanguageModelBatches`. Some of the documents are held out.
+    The weights are not averaged, and the vocabulary is byte pair encoding. The sentences of a
+    document are joined by spaces, and the document is cut into blocks, see `LanguageModelBatches`.
+    Some of the documents are held out for validation.
 
     To train it, open it again and load its model: see `Run`.
 
@@ -139,7 +140,7 @@ class LanguageModelRun(TextRun):
 
 
 class PretrainingRun(TextRun):
-    """A folder with a pretraining run of BERT; its files are those of a `TrainingRun`, and:
+    """A folder with a pretraining run of BERT; its files are those of a `LanguageModelRun`, and:
 
     vocab.txt, tokenizer_config.json    the vocabulary in BERT's form
     model/                              the best weights in Hugging Face's layout, the vocabulary
@@ -186,8 +187,7 @@ class PretrainingRun(TextRun):
             raise ArgumentError("vocabulary", "none with a start, which has its own", vocabulary)
         if start is not None and not os.path.isdir(start):
             raise MissingFileError("start", "the folder of a checkpoint", f"no folder {start}")
-        self.vocabulary = vocabulary
-        self.start = start
+        self.vocabulary, self.start = vocabulary, start
 
     def _others(self):
         paths = {"vocabulary": self.vocabulary, "start": self.start}
