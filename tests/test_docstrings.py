@@ -86,7 +86,8 @@ def test_the_examples_of_a_module_run(module, tmp_path, monkeypatch):
         example = doctest.DocTestParser().get_doctest(
             item.docstring, globs, str(item), str(item.path), item.line
         )
-        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        runner = doctest.DocTestRunner(verbose=False, optionflags=flags)  # not as pytest -v
         runner.run(example, out=report.append)
         assert runner.summarize(verbose=False).attempted > 0
     assert not report, "".join(report)

@@ -1,4 +1,4 @@
-"""Errors for invalid input from the caller, and checks that raise them; all others are bugs."""
+"""Errors for invalid input from the caller, and checks that raise them. All others are bugs."""
 
 import dataclasses
 import difflib

@@ -26,7 +26,7 @@ __all__ = ["Batcher", "Limits", "Overloaded", "Task", "create_app"]
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a server accepts, and how it forms batches.
+    """What a server accepts, and how it forms batches; ValueError for a number out of range.
 
     Args:
         most_batch: int, the maximum number of texts in a batch of the model.
@@ -170,8 +170,8 @@ class Task:
 
     Args:
         folder: str or Path of the SavedModel of a `Translator`, `TextClassifier`,
-            `EarlyExitClassifier` or `TextEncoder`; another model raises a ValueError.
-        beam: bool, whether a translator searches with beams.
+            `EarlyExitClassifier` or `TextEncoder`; anything else raises a ValueError.
+        beam: bool, whether a translator searches with beams; ValueError for another model.
 
     Attributes:
         name: "translate", "classify" or "embed", the path of the service.

@@ -169,7 +169,7 @@ def test_prune_learns_from_the_model_before_in_every_round(tmp_path):
     smaller = step.apply(model, task, tmp_path)
     for n, (learner, folder) in enumerate(task.trained, 1):
         assert isinstance(learner, Distiller) and learner.get_config()["temperature"] == 3.0
-        weights = (learner.soft_targets, learner.hidden_states, learner.attention)
+        weights = learner.soft_targets, learner.hidden_states, learner.attention
         assert weights == (0.25, 0.0, 0.0)
         assert learner._teacher[0]() is model and folder == tmp_path / f"round-{n}"
     assert len(task.trained) == 2 and learner.student is smaller

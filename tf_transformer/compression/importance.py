@@ -118,7 +118,7 @@ def unit_importance(model, batches, by="gradient"):
     """Measure how much a model needs each inner unit of its feed-forward networks.
 
     Args:
-        model, batches, by: see `head_importance`; without "confidence".
+        model, batches, by: see `head_importance`, without "confidence"; "ablation" is slow.
 
     Returns:
         dict as of `head_importance`, without "cross".

@@ -52,7 +52,7 @@ class Step:
         return model
 
     def apply(self, model, task, folder):
-        """Return the smaller model, trained by a task of `export.chain`; unfinished in `folder`."""
+        """Return the smaller model, trained by a task of `export.chain`, resumably in `folder`."""
         return model
 
 
@@ -281,7 +281,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, content):
-        """Create a recipe from the content of its file.
+        """Create a recipe from the content of its file: `model`, `steps` and optionally `data`.
 
         Raises:
             ValueError: If a field or a step is unknown, missing or has another type, or a setting

@@ -241,13 +241,16 @@ class EarlyExitClassifier(TextClassifier):
         patience, entropy: see `BertWithExits.exit_early`.
 
     Raises:
-        ValueError: If the model has no exits, or a threshold is out of range; see also
-            `TextClassifier`.
+        ValueError: If the model has no exits or a threshold is out of range; see `TextClassifier`.
 
     Example:
-        >>> patience, entropy = 12, 0.1
-        >>> classifier = EarlyExitClassifier(model, tokenizer, entropy=0.2)  # doctest: +SKIP
-        >>> classifier.classify_early(texts, patience, entropy)["layers"]  # doctest: +SKIP
+        >>> from tf_transformer.models.bert import BertConfig, BertWithExits
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> model = BertWithExits(BertConfig(7, 8, 3, 2, 9, labels=("no", "yes")))
+        >>> model.build()
+        >>> classifier = EarlyExitClassifier(model, read_tokenizer("."), entropy=1.0)
+        >>> classifier.classify_early(["a b"], 3, 0.0)["layers"].numpy().tolist()
+        [3]
     """
 
     def __init__(
@@ -258,10 +261,8 @@ class EarlyExitClassifier(TextClassifier):
         self._thresholds = check_thresholds(model, patience, entropy)
         options = {"function": model.exit_early, "settings": _THRESHOLDS}
         super().__init__(model, tokenizer, max_length, jit_compile, **options)
-        signature = [TEXTS, *_THRESHOLDS]
-        self.classify_early = tf.function(
-            self.classify_early, input_signature=signature, autograph=False
-        )
+        traced = {"input_signature": [TEXTS, *_THRESHOLDS], "autograph": False}
+        self.classify_early = tf.function(self.classify_early, **traced)
 
     def classify(self, text):
         """string (B,) -> `label` string (B,), `probabilities` (B, C), `layers` int32 (B,)."""

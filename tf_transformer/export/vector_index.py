@@ -89,7 +89,7 @@ def nearest(index, vectors, top, rows_at_once=65536, scales=None):
     Args:
         index: array (rows, D), possibly memory-mapped; it is read in parts.
         vectors: float array (B, D).
-        top, rows_at_once: int, number of results, and rows of the index compared at once.
+        top, rows_at_once: int, number of results (at most all rows), and rows compared at once.
         scales: None, or float array (rows,), the factor of each row.
 
     Returns:

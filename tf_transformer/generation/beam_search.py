@@ -41,9 +41,9 @@ def beam_search(
     score(y) = log p(y) / ((5 + |y|) / 6)^a: Wu et al. 2016, "Google's Neural Machine Translation
     System", section 7, equation 14; |y| counts the end token. Each step takes the 2 K likeliest
     extensions of the open beams. If one of the first K ends or reaches the limit, its score is
-    final; the K likeliest others stay open. A sentence is done when its n-th best score is at least
-    what the likeliest open beam could still reach, with the divisor at the length limit; a single
-    beam when it ends, which is greedy decoding.
+    final; the K best such sentences are kept, and the K likeliest others stay open. A sentence is
+    done when its n-th best score is at least what the likeliest open beam could still reach, with
+    the divisor at the length limit; a single beam when it ends, which is greedy decoding.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (R,) int32, logits (R, V).

@@ -357,7 +357,7 @@ def greedy_decode(
             function without arguments that returns it, which `jit_compile` also compiles.
         batch_size: int or scalar int32 tensor, B.
         start_id, end_id: int, the token fed first, and int above 0, the token that ends a sentence;
-            with one outside the vocabulary, every sentence runs to its limit.
+            with an `end_id` outside the vocabulary, every sentence runs to its limit.
         max_length: int or scalar int32 tensor, L >= 1.
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
             at L.
@@ -365,10 +365,10 @@ def greedy_decode(
         no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
             possible one, as in a prompt; 0 turns the rule off.
         resize: None, or function `(state, sentences, room) -> state` that keeps the sentences at
-            these indices, int32 (B',), with room for `room` tokens each, a scalar int32 tensor. It
-            is called before the first step, and to remove finished sentences from the batch. If
-            the state has rows, pass `lambda state, sentences, room: gather_rows(state, sentences)`.
-        jit_compile: bool. Outside of a `tf.function`, every call traces and compiles again.
+            these indices, int32 (B',), with room for `room` tokens each, scalar int32. It is called
+            first, when the room is full, and to remove finished sentences. If the state has rows,
+            pass `lambda state, sentences, room: gather_rows(state, sentences)`.
+        jit_compile: bool, whether XLA compiles the loop; outside of a `tf.function`, in every call.
 
     Returns:
         int32 tensor (B, L), token ids without the end token, 0 after the end.

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.files import check_replaceable, replacing
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
 from tf_transformer.export.translation.folder import DESCRIPTION, load_transformer
 from tf_transformer.export.translation.translator import Translator
 from tf_transformer.functional.attention.masks import create_padding_mask
@@ -191,8 +191,7 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
         >>> page.read_text("utf-8")[:15]
         '<!doctype html>'
     """
-    if lang not in LANGUAGES:
-        raise ArgumentError("lang", f"one of {', '.join(LANGUAGES)}", f"{lang!r}")
+    check_choice("lang", lang, LANGUAGES)
     texts = [texts] if isinstance(texts, str) else list(texts)
     if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
         raise ArgumentError("texts", "one or two str", f"{texts!r}")

@@ -315,7 +315,7 @@ def training_curves(history_file, picture_file):
     """Plot every loss and metric over the epochs, for training and validation.
 
     Args:
-        history_file: str or Path of a run's `history.csv`; `x` is plotted if there is `val_x`.
+        history_file: str or Path of a run's `history.csv`; column `x` is plotted if `val_x` exists.
         picture_file: str or Path to write to; its suffix, such as `.svg`, determines the format.
 
     Raises:

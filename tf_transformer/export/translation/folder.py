@@ -57,7 +57,7 @@ def save_translator(translator, path, description, attention=None):
 
     Args:
         translator: `Translator`.
-        path: str or Path of the folder; an exported translator there is replaced.
+        path: str or Path of the folder; an exported translator there is replaced at the end.
         description: JSON-serializable dict: `name`, `source`, `preset`, `model` (the config),
             `pairs`, `weights`, `scores`, `command`; optionally `credit`, a sentence about further
             data, and `phrases`, dicts of `text`, `translation`, `accepted` (bool, whether a speaker

@@ -48,7 +48,7 @@ class Translator(tf.Module):
             which has no `encode`. Ids of further rows are never chosen.
         tokenizer: a `GraphTokenizer` whose padding is the id 0, or the one of `load_transformer`.
         **decoding: `beam_size`, `length_penalty`, `n_best`, `min_length`, `no_repeat_ngram`,
-            `length_limit`, `jit_compile` of `IdTranslator`.
+            `length_limit` (by default 2 S + 10 tokens), `jit_compile` of `IdTranslator`.
 
     Raises:
         ValueError: If the tokenizer has more tokens than the model, its padding id is not 0, or a
