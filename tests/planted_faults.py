@@ -57,18 +57,18 @@ FAULTS = [
             "layers/test_keras_masks.py",
         ),
         (
-            "functional/attention/blocks.py",
-            "((self.queries, j, (-1, 1)), (self.heads, i, (-1, 1, 1)))",
-            "((self.queries, j, (-1, 1)),)",
-            "functional/attention/test_by_distance.py",
-        ),
-        (
             "layers/encoder.py",
             '"k_mask": x_mask, "v_mask": x_mask}',
             '"k_mask": None, "v_mask": None}',
             "layers/test_keras_masks.py",
         ),
         # attention, plan by plan
+        (
+            "functional/attention/blocks.py",
+            "((self.queries, j, (-1, 1)), (self.heads, i, (-1, 1, 1)))",
+            "((self.queries, j, (-1, 1)),)",
+            "functional/attention/test_by_distance.py",
+        ),
         (
             "functional/attention/whole.py",
             "scores = product(q * scale, k, transpose_b=True)",
