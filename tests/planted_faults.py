@@ -167,10 +167,10 @@ FAULTS = [
             "functional/test_rotary.py",
         ),
         (
-            "functional/norms.py",
+            "layers/norms.py",
             "inner = g - (_row_mean(g) + normal * _row_mean(g * normal))",
             "inner = g - normal * _row_mean(g * normal)",
-            "functional/test_norms.py",
+            "layers/test_norms.py",
         ),
         (
             "functional/activations.py",

@@ -5,7 +5,7 @@ import pytest
 import reference_numpy as ref
 import tensorflow as tf
 
-from tf_transformer.functional.norms import layer_norm
+from tf_transformer.layers.norms import layer_norm
 
 EPSILON = 0.1
 
