@@ -139,7 +139,7 @@ FAULTS = [
             "functional/attention/scored.py",
             "tf.reduce_sum(slope, 1) * vector",
             "tf.reduce_sum(slope, 1)",
-            "functional/scores/test_scores.py",
+            "functional/attention/test_scored.py",
         ),
         (
             "functional/attention/cached.py",
