@@ -28,6 +28,8 @@ from tf_transformer.training import (
     WarmUpLinearDecay,
 )
 
+LONG = pytest.mark.one_of(10, "long")
+
 pytestmark = pytest.mark.one_of(12)  # of the classes
 ROOT = Path(__file__).resolve().parent.parent
 # Public classes that are not copied.
@@ -168,6 +170,7 @@ def test_deepcopy(name):
         same(numbers(name, copy.deepcopy(made)), expected)
 
 
+@LONG
 @pytest.mark.parametrize("name", sorted(ITEMS.keys() - FITTED))
 def test_pickled_into_another_process(name, elsewhere):
     expected = METRICS[name] if name in METRICS else original(name)[1]
@@ -204,11 +207,13 @@ def test_metrics_are_no_objects_of_tensorflow():
         tf.train.Checkpoint(metric=original("MaskedAccuracy")[0])
 
 
+@LONG
 @pytest.mark.parametrize("name", CASED)
 def test_keras_file_in_another_process(name, elsewhere):
     same(elsewhere["keras"][name], original(name)[1], 1e-6)
 
 
+@LONG
 @pytest.mark.parametrize("name", FITTED)
 def test_optimizer_in_a_keras_file_in_another_process(name, elsewhere, fitted_models):
     same(elsewhere["fitted"][name], values(fitted_models[name].optimizer))
@@ -228,6 +233,7 @@ def test_weights_file(name, with_loaded_weights):
     same(numbers(name, with_loaded_weights.get_layer(name)), original(name)[1])
 
 
+@LONG
 @pytest.mark.parametrize("name", CASED)
 def test_exported_with_a_functional_model(name, elsewhere):
     got = elsewhere["export"][name]
@@ -244,6 +250,7 @@ def test_in_a_functional_model(name, outputs):
     same(outputs[name], original(name)[1], 1e-6)
 
 
+@LONG
 @pytest.mark.parametrize("name", CASED)
 def test_on_two_devices(name, elsewhere):
     if name == "TwoTowers":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SLOW, HEAVY, LIGHT = pytest.mark.slow, pytest.mark.one_of(8), pytest.mark.one_of(2)
-SIX, COMMANDS = pytest.mark.one_of(6), pytest.mark.one_of(10, "commands")
+SIX, COMMANDS = pytest.mark.one_of(6), pytest.mark.one_of(10, "long")
 NAMES = [f"layer{n}" for n in range(23)]
 
 

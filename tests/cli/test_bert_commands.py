@@ -14,7 +14,7 @@ from tf_transformer import bert
 from tf_transformer.cli.bert import _SETTINGS
 from tf_transformer.training import FineTuning
 
-pytestmark = pytest.mark.one_of(10, "commands")
+pytestmark = pytest.mark.one_of(10, "long")
 
 LINES = "a good film\nthe plot was bad .\n\n好 电影\n"
 

@@ -13,7 +13,7 @@ from tiny_bert import WORDS, tiny_folder
 
 from tf_transformer.training import TrainingRun
 
-pytestmark = pytest.mark.one_of(10, "commands")
+pytestmark = pytest.mark.one_of(10, "long")
 
 
 class Processes:

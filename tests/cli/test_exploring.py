@@ -5,7 +5,7 @@ from command_line import command, command_here
 from explorer_pages import read_stacks
 from tiny_bert import tiny_folder
 
-pytestmark = pytest.mark.one_of(10, "commands")
+pytestmark = pytest.mark.one_of(10, "long")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from command_line import command, command_here
 
-pytestmark = pytest.mark.one_of(10, "commands")
+pytestmark = pytest.mark.one_of(10, "long")
 
 
 def test_info_evaluate_and_export(run, tmp_path):

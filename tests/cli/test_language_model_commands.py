@@ -9,7 +9,7 @@ from small_language_model import write_circles
 
 from tf_transformer import Architecture, PreNorm, RotaryPositions
 
-pytestmark = pytest.mark.one_of(10, "commands")
+pytestmark = pytest.mark.one_of(10, "long")
 
 ARCHITECTURE = Architecture(RotaryPositions(), residual=PreNorm())
 

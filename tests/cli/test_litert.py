@@ -7,7 +7,7 @@ import pytest
 from command_line import command, command_here
 from tiny_bert import tiny_folder
 
-pytestmark = pytest.mark.one_of(10, "commands")
+pytestmark = pytest.mark.one_of(10, "long")
 
 pytest.importorskip("ai_edge_litert")
 

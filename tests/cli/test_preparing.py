@@ -8,7 +8,7 @@ from command_line import command, command_here
 from tf_transformer.data import PreparedPairs
 from tf_transformer.training import TrainingRun
 
-pytestmark = pytest.mark.one_of(10, "commands")
+pytestmark = pytest.mark.one_of(10, "long")
 
 
 @pytest.fixture(scope="module")

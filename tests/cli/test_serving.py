@@ -14,7 +14,7 @@ from command_line import ENVIRONMENT, START, command_here
 
 from tf_transformer.export import load_translator, translate_texts
 
-pytestmark = pytest.mark.one_of(10, "commands")
+pytestmark = pytest.mark.one_of(10, "long")
 
 TEXTS = ["Tom is here.", "", "Run! " * 40, "\x00\x07\u202e", "I see a dog.", "ñandú 😀", "No."]
 

@@ -14,7 +14,7 @@ from command_line import ENVIRONMENT, ROOT, START, command, command_here
 
 from tf_transformer.training import TrainingRun
 
-pytestmark = pytest.mark.one_of(10, "commands")
+pytestmark = pytest.mark.one_of(10, "long")
 
 
 def test_help_needs_no_tensorflow():

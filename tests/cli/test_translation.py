@@ -11,8 +11,9 @@ from command_line import ENVIRONMENT, command, command_here
 
 from tf_transformer.export.translation import folder as exported
 
+pytestmark = pytest.mark.one_of(10, "long")
 
-@pytest.mark.slow
+
 def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     folder, _ = run
     lines = ["Tom", "", "Hi you"]
@@ -27,7 +28,6 @@ def test_translate_arguments_file_and_standard_input_agree(run, tmp_path):
     assert by_argument.stderr == by_file.stderr == by_input.stderr == b""
 
 
-@pytest.mark.slow
 def test_output_is_utf8_whatever_the_locale(run, monkeypatch):
     """Written to a file, it once followed the console: ASCII or cp1252 cannot encode Chinese."""
     folder, _ = run
@@ -37,7 +37,6 @@ def test_output_is_utf8_whatever_the_locale(run, monkeypatch):
     assert by_input.stdout == command_here("translate", "--model", folder, "Tom 中").stdout
 
 
-@pytest.mark.slow
 def test_graphs_are_optimized_for_files_only(run, tmp_path, monkeypatch):
     folder, _ = run
     chosen = []
@@ -74,7 +73,6 @@ def test_samples(run, tmp_path):
     assert (tmp_path / "out.txt").read_bytes() == first
 
 
-@pytest.mark.slow
 def test_a_file_to_a_file(run, tmp_path):
     folder, _ = run
     lines = ["Tom", "", "Hi you", "Tom is here"] * 3

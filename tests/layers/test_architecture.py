@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +10,9 @@ import tensorflow as tf
 from tf_transformer import (
     AlibiPositions,
     Architecture,
+    Encoder,
     EncoderLayer,
+    FeedForward,
     GatedFeedForward,
     LayerNorm,
     LearnedPositions,
@@ -132,6 +135,23 @@ def test_what_is_not_a_part():
         Architecture(LayerNorm())
     with pytest.raises(ValueError, match="residual: expected a part of layers.residuals"):
         Architecture(residual="pre")
+    with pytest.raises(ValueError, match=r"norm: expected a layer with call.inputs, training, tok"):
+        Architecture(norm=keras.layers.LayerNormalization())
+
+
+def test_a_stack_has_layers():
+    with pytest.raises(ValueError, match="num_layers: expected at least 1, got 0"):
+        Encoder(0, 8, 2, 16, 11, 9)
+
+
+def test_functions_with_a_name_can_be_saved():
+    choice = Architecture(feed_forward=FeedForward(tf.nn.relu))
+    assert choice == Architecture() and hash(choice) == hash(Architecture())
+    assert FeedForward(None).activation == "linear"
+    other = Architecture(feed_forward=FeedForward(tf.math.softsign))
+    assert other.feed_forward.network(4, 8)(tf.ones((1, 4))).shape == (1, 4)
+    with pytest.raises(ValueError, match="activation: expected a name, which a file can hold, got"):
+        other.to_json()
 
 
 @pytest.mark.one_of(6)

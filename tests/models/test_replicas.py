@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.one_of(10, "long")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -27,7 +29,6 @@ def report():
     return report
 
 
-@pytest.mark.slow
 def test_fit_takes_the_same_step(report):
     one, two = report["one"]["fit"], report["two"]["fit"]
     moved = 0
@@ -37,7 +38,6 @@ def test_fit_takes_the_same_step(report):
     assert moved > 10
 
 
-@pytest.mark.slow
 def test_fused_adam_takes_the_same_steps(report):
     one, two = report["one"]["fused_adam"], report["two"]["fused_adam"]
     assert one[0] == two[0] == 3  # steps

@@ -120,6 +120,30 @@ def test_cached_logits_are_the_uncached_ones(share):
     assert int(state["position"]) == 4
 
 
+def test_decoding_hides_what_a_keras_mask_hides(model):
+    inp, tar = tf.constant([[3, 8, 7, 11]]), tf.constant([[1, 5, 12]])
+    plain = model((inp, tar))
+    inp._keras_mask = tf.constant([[True, False, False, True]])
+    whole = model((inp, tar))
+    assert np.abs(whole - plain).max() > 0.01
+    state = model.start(inp, 3)
+    for t in range(3):
+        logits, state = model.step(tar[:, t], state)
+        close(logits, whole[:, t])
+
+
+def test_more_steps_than_positions_are_refused_as_a_tensor_too(model):
+    inp = tf.constant([[3, 8, 7, 11]])
+    with pytest.raises(ValueError, match="max_length: expected at most 12 .pe_target.*got 13"):
+        model.start(inp, 13)
+    with pytest.raises(ValueError, match="max_length: expected at most 12 .pe_target.*got more"):
+        model.start(inp, tf.constant(13))
+    start = tf.function(lambda most: model.start(inp, most)["lineage"], autograph=False)
+    assert start(tf.constant(12)).shape == (1, 1, 12)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_length: expected at most 12"):
+        start(tf.constant(13))
+
+
 def test_weights_and_logits_come_from_one_path(model, data):
     inputs = data["inp"], data["tar"]
     close(model(inputs, return_attention_weights=True)[0], model(inputs), 1e-6)

@@ -38,8 +38,8 @@ def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
     if num_groups is not None and layer_sizes is not None:
         expected = f"None with num_groups={num_groups}, whose layers share weights"
         raise ArgumentError("layer_sizes", expected, layer_sizes)
-    if num_layers < 0:
-        raise ArgumentError("num_layers", "at least 0", num_layers)
+    if num_layers < 1:
+        raise ArgumentError("num_layers", "at least 1", num_layers)
     groups = min(num_groups or num_layers, num_layers)
     made = [make(n) for n in range(groups)]
     return [made[n * groups // num_layers] for n in range(num_layers)]
@@ -106,6 +106,9 @@ class Architecture:
                     f"such as {home.__all__[0]}()",
                     f"{part!r}",
                 )
+        if not {"training", "tokens"} <= set(inspect.signature(self.norm.call).parameters):
+            expected = "a layer with call(inputs, training, tokens), such as LayerNorm()"
+            raise ArgumentError("norm", expected, f"{self.norm!r}")
         sizes = ("key_dim", "num_key_value_heads", "window", "num_groups", "embedding_size")
         for field, size in attributes(self, *sizes).items():
             if size is not None and (type(size) is not int or size < 1):
@@ -185,6 +188,9 @@ def _described(part):
         config = {k: v for k, v in part.get_config().items() if k not in _OF_INSTANCE}
     else:
         config = dataclasses.asdict(part)
+    for name, value in config.items():
+        if callable(value):
+            raise ArgumentError(name, "a name, which a file can hold", f"{value!r}")
     return {"part": kind.__name__, **config}
 
 

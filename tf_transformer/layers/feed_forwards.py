@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.activations import gelu, get_activation
+from tf_transformer.functional.activations import ACTIVATIONS, gelu, get_activation
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.functional.tracing import has_accelerator
 
@@ -191,7 +191,7 @@ class FeedForward:
 
     Args:
         activation: str, a name of `functional.activations`, such as "relu", "gelu" (erf) or
-            "gelu_new" (tanh); or a function.
+            "gelu_new" (tanh); or a function, which must be one of these for the model to be saved.
 
     Raises:
         ValueError: If the name is unknown.
@@ -206,6 +206,10 @@ class FeedForward:
 
     def __post_init__(self):
         get_activation(self.activation)
+        for name, function in ACTIVATIONS.items():
+            if self.activation is function:
+                object.__setattr__(self, "activation", name)
+                break
 
     def network(self, d_model, dff, dtype=None, name="ffn"):
         """Create one network: a `keras.Sequential`, (B, T, D) -> (B, T, D), inside (B, T, F)."""

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.ids import asserted
 from tf_transformer.layers.architecture import HasArchitecture
 from tf_transformer.layers.base_layer import TakesIds, WholeState
 
@@ -178,12 +179,15 @@ def _check_file(path):
         )
 
 
-def check_max_length(max_length, most, name):
+def checked_max_length(max_length, most, name):
     """Check the number of steps against the positions of a model."""
-    if isinstance(max_length, int) and max_length > most:
-        raise ArgumentError(
-            "max_length", f"at most {most} ({name}), the decoder's number of positions", max_length
-        )
+    expected = f"at most {most} ({name}), the decoder's number of positions"
+    if tf.is_tensor(max_length):
+        error = ArgumentError("max_length", expected, "more")
+        return asserted(max_length, max_length <= most, error)
+    if max_length > most:
+        raise ArgumentError("max_length", expected, max_length)
+    return max_length
 
 
 def first_state(caches, batch_size, beam_size, max_length):

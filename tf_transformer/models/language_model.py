@@ -11,7 +11,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.layers.encoder import Encoder
-from tf_transformer.models.base_model import DecodingModel, check_max_length, first_state
+from tf_transformer.models.base_model import DecodingModel, checked_max_length, first_state
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -114,7 +114,7 @@ class LanguageModel(DecodingModel):
                 before a token; in a graph, tf.errors.InvalidArgumentError.
         """
         longest = self._arguments["max_position"]
-        check_max_length(max_length, longest, "max_position")
+        max_length = checked_max_length(max_length, longest, "max_position")
         prompt = in_vocabulary(as_ids(prompt, "prompt"), self._arguments["vocab_size"], "prompt")
         prompt = tf.cast(prompt, tf.int32)
         if prompt.shape[1] is not None and prompt.shape[1] > longest:

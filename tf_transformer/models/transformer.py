@@ -15,7 +15,7 @@ from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.feed_forwards import FlatDense
-from tf_transformer.models.base_model import DecodingModel, check_max_length, first_state
+from tf_transformer.models.base_model import DecodingModel, checked_max_length, first_state
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -161,9 +161,13 @@ class Transformer(DecodingModel):
                 raised if it is larger than `pe_target`. With 0, `resize` sets it later.
             beam_size: int K, the number of rows per sentence; they are adjacent.
         """
-        check_max_length(max_length, self._arguments["pe_target"], "pe_target")
+        max_length = checked_max_length(max_length, self._arguments["pe_target"], "pe_target")
         inp = as_ids(inp, "inp")
         padding_mask = create_padding_mask(inp)
+        mask = getattr(inp, "_keras_mask", None)
+        if mask is not None:  # `call` blocks what it hides, too
+            hidden = tf.cast(tf.logical_not(mask), padding_mask.dtype)
+            padding_mask = tf.maximum(padding_mask, hidden[:, tf.newaxis, tf.newaxis])
         caches, memories = self.decoder.start(
             self.encoder(inp, False, padding_mask), max_length * beam_size
         )

@@ -219,6 +219,7 @@ def test_an_empty_batch(model, warm, jit_compile):
             assert translator.greedy(empty).shape[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("name", DECODINGS)
 def test_a_thousand_sentences_need_one_program_for_each_bucket(warm, name):

@@ -153,6 +153,34 @@ def test_a_row_with_every_key_blocked_is_the_plain_average(name, plan, causal):
     np.testing.assert_array_equal(one_less, output)
 
 
+@every_plan
+@pytest.mark.parametrize("causal", [False, True])
+def test_an_average_in_float16_does_not_overflow(plan, causal):
+    q = tf.zeros((1, 1, 11, 4), tf.float16)
+    v = tf.fill((1, 1, 11, 4), tf.constant(3e4, tf.float16))  # the sum of three is infinite
+    blocked = tf.constant(np.arange(11) < 7, tf.float32)[tf.newaxis, tf.newaxis, tf.newaxis]
+    for mask in (blocked, tf.ones_like(blocked)):
+        output, _ = path("graph", plan, causal=causal)(q, q, v, mask, None, q)
+        np.testing.assert_allclose(output, v, rtol=2e-3)
+
+
+@every_plan
+@every_path
+def test_no_bias_frees_what_is_blocked(name, plan):
+    q, k, v, g = some_inputs()
+    blocked = tf.constant(np.arange(11) != 2, tf.float32)[tf.newaxis, tf.newaxis, tf.newaxis]
+    for low in (-3.4e38, -np.inf):
+        bias = tf.fill((1, 1, 7, 11), low)
+        output, gradients = path(name, plan)(q, k, v, blocked, bias, g)
+        expected = np.broadcast_to(v[:, :, 2:3], output.shape)
+        np.testing.assert_allclose(output, expected, rtol=1e-6)
+        assert all(np.isfinite(gradient).all() for gradient in gradients)
+        other, _ = path(name, plan)(
+            q, k, tf.where(blocked[0, 0, 0, :, None] == 1, 9.0, v), blocked, bias, g
+        )
+        np.testing.assert_array_equal(other, output)
+
+
 @pytest.mark.one_of(4)
 @every_plan
 @every_path

@@ -360,6 +360,9 @@ def test_an_unknown_jit_is_refused(jit):
 def test_integer_inputs_are_refused():
     with pytest.raises(ValueError, match="q.*expected float.*int32"):
         scaled_dot_product_attention(*[tf.ones((3, 4), tf.int32)] * 3)
+    x = zeros(3, 4)
+    with pytest.raises(ValueError, match="float tensors of one dtype, got .*float16"):
+        scaled_dot_product_attention(x, x, tf.cast(x, tf.float16))
 
 
 def test_the_vectors_have_masks_of_both_kinds():

@@ -78,6 +78,7 @@ def test_a_step_sees_the_batch_twice_and_makes_the_passes_agree():
     assert disagreement(50.0) < 0.5 * disagreement(0.0)
 
 
+@pytest.mark.slow
 def test_without_dropout_it_changes_nothing():
     model, plain = made(5.0, rate=0.0), made(5.0, rate=0.0).model
     plain.compile(keras.optimizers.SGD(0.1), SmoothedCrossentropy(0.1))

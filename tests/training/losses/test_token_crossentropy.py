@@ -33,6 +33,7 @@ def model():
     return model
 
 
+@pytest.mark.slow
 def test_evaluate_is_the_same_for_all_sizes_of_a_batch(model):
     metrics = [TokenCrossentropy(), Perplexity(), MaskedAccuracy()]
     model.compile(loss=SmoothedCrossentropy(0.0), weighted_metrics=metrics, jit_compile=False)

@@ -143,6 +143,7 @@ def test_refuses_more_positions_than_there_are(folder):
         fine_tune(new_model(folder), bert.read_tokenizer(folder), DATA, settings)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_a_training_of_one_step_without_validation(folder, share):

@@ -27,6 +27,8 @@ from tf_transformer.training import (
     get_preset,
 )
 
+LONG = pytest.mark.one_of(10, "long")
+
 ARCHITECTURE = Architecture(RotaryPositions(), residual=PreNorm())
 
 
@@ -40,7 +42,7 @@ def learned(tmp_path_factory):
     return run, run.train()
 
 
-@pytest.mark.slow
+@LONG
 def test_it_learns_to_count(learned):
     run, model = learned
     tokenizer = Tokenizer.load(run.tokenizer_path)
@@ -53,7 +55,7 @@ def test_it_learns_to_count(learned):
             assert words == [WORDS[(first + n) % 7] for n in range(5)]
 
 
-@pytest.mark.slow
+@LONG
 def test_the_perplexity_is_that_of_float64(learned):
     """Every token of the held-out documents once, read in blocks of sixteen."""
     run, model = learned
@@ -69,6 +71,7 @@ def test_the_perplexity_is_that_of_float64(learned):
     assert 1.0 < run.perplexity(model) < 3.0
 
 
+@LONG
 def test_the_history_and_the_settings(learned):
     run, model = learned
     with open(run.folder / "history.csv", encoding="utf-8") as file:
@@ -101,6 +104,7 @@ def test_the_held_out_documents_are_whole_and_not_trained_on(tmp_path):
     assert train | validation == whole
 
 
+@LONG
 def test_weights_decay_but_biases_and_normalization_do_not(learned):
     run, model = learned
     for precision in ("float32", "mixed_float16"):
@@ -119,6 +123,7 @@ def test_weights_decay_but_biases_and_normalization_do_not(learned):
         assert exempt == {"bias", "gamma", "beta"}
 
 
+@LONG
 def test_the_warm_up_ends_before_the_last_step(learned):
     run, _ = learned
     for share, steps in ((0.0, 0), (0.5, 2), (1.0, 4)):

@@ -7,6 +7,8 @@ import pytest
 from tf_transformer import FusedAdam, GlobalLossScale, LanguageModel, SmoothedCrossentropy
 from tf_transformer.training.runs.run import precision_scope
 
+pytestmark = pytest.mark.one_of(10, "long")
+
 STEPS, GROWTH = 200, 10
 
 

@@ -15,6 +15,8 @@ from tf_transformer.data import TextSource
 from tf_transformer.tokenizers import BPETokenizer, Tokenizer, WordPieceTokenizer
 from tf_transformer.training import PRETRAINING_PRESETS, PretrainingRun, get_preset
 
+LONG = pytest.mark.one_of(10, "long")
+
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
@@ -36,7 +38,7 @@ def validation_batch(run):
     return next(iter(batches.dataset(epochs=1)))
 
 
-@pytest.mark.slow
+@LONG
 def test_it_learns_words_and_sentences(learned):
     run, _ = learned
     assert run.next_sentence
@@ -48,7 +50,7 @@ def test_it_learns_words_and_sentences(learned):
     assert last["val_seq_relationship_logits_accuracy"] > 0.7
 
 
-@pytest.mark.slow
+@LONG
 def test_the_history_has_both_tasks_and_the_loss_is_their_sum(learned):
     run, _ = learned
     tasks = ("prediction_logits", "seq_relationship_logits")
@@ -64,6 +66,7 @@ def test_the_history_has_both_tasks_and_the_loss_is_their_sum(learned):
         assert np.isclose(row["val_loss"], parts, rtol=1e-3)
 
 
+@LONG
 def test_losses_and_accuracies_are_those_of_float64(learned):
     run, model = learned
     inputs, labels = validation_batch(run)
@@ -86,6 +89,7 @@ def test_losses_and_accuracies_are_those_of_float64(learned):
         assert np.isclose(measured[f"{name}_accuracy"], accuracy)
 
 
+@LONG
 def test_the_model_and_its_vocabulary_can_be_read(learned):
     run, model = learned
     inputs, _ = validation_batch(run)
@@ -108,6 +112,7 @@ def test_the_model_and_its_vocabulary_can_be_read(learned):
     assert config["do_lower_case"] is True
 
 
+@LONG
 def test_weights_decay_but_biases_and_normalization_do_not(learned):
     run, _ = learned
     model = run.compiled_model(run.tokenizer, total_steps=5)

@@ -309,7 +309,8 @@ def in_parts(decode, ids):
     """Decode a batch in two parts on two cores, in four on four: ids (B, S), B a power of two."""
     # A decoder step has many small operations, which keep little more than one core busy in XLA
     # (benchmarks/decoding/NOTES.md). Rows are assigned in turn, so that the parts of a batch sorted
-    # by length take the same time. Traced once, so that all parts share the compiled programs.
+    # by length take the same time. Traced once, so that all parts share the compiled programs. The
+    # counts are chosen while tracing, so an export keeps those of the machine that wrote it.
     signature = [tf.TensorSpec((None, None), ids.dtype)]
     decode = tf.function(decode, input_signature=signature, autograph=False)
 
@@ -331,5 +332,7 @@ def _in_turn(*parts):
 
 
 def cores():
-    """Return the number of cores, or 1 if there is a GPU."""
-    return 1 if tf.config.list_physical_devices("GPU") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, or 1 if there is a GPU."""
+    if tf.config.list_physical_devices("GPU"):
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,6 +16,7 @@ from tf_transformer.functional.attention.blocks import (
     of_some_heads,
     recompute,
     shape_of,
+    wide_dtype,
 )
 from tf_transformer.functional.attention.by_distance import ByDistance, collect, spread
 from tf_transformer.functional.attention.whole import (
@@ -109,10 +110,10 @@ def rowwise_attention(q, k, v, blocked, bias, *, causal, dropout, most_scores):
     queries, keys = tf.range(length), tf.range(source)
     first_free = tf.reduce_min(tf.where(blocked, source, keys), axis=-1, keepdims=True)
     lonely = first_free > tf.expand_dims(queries, 1)  # (..., T, 1)
-    average = tf.reduce_mean(v, axis=-2, keepdims=True)
+    average = tf.reduce_mean(tf.cast(v, wide_dtype(v)), axis=-2, keepdims=True)  # no overflow
     if by_distance:
         average += tf.cast(bias.mean_values(length, source), average.dtype)
-    return tf.where(lonely, average, output)
+    return tf.where(lonely, tf.cast(average, output.dtype), output)
 
 
 def _attend(q, k, v, blocked, bias, dropout, most_scores, past=None):

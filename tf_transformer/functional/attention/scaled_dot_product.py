@@ -33,9 +33,10 @@ from tf_transformer.functional.tracing import in_xla_program
 
 def check_inputs(q, k, v):
     """Check that queries, keys and values match, for any kind of score."""
-    if not (q.dtype.is_floating and k.dtype.is_floating and v.dtype.is_floating):
+    if not (q.dtype.is_floating and q.dtype == k.dtype == v.dtype):
         got = f"{q.dtype.name}, {k.dtype.name} and {v.dtype.name}"
-        raise ArgumentError("q, k, v", "float tensors", got, "Cast them: tf.cast(q, tf.float32).")
+        expected = "float tensors of one dtype"
+        raise ArgumentError("q, k, v", expected, got, "Cast them: tf.cast(q, tf.float32).")
     q, k, v = q.shape, k.shape, v.shape
     if None in (q.rank, k.rank, v.rank):
         raise ArgumentError("q, k, v", "tensors of known rank", "an unknown rank")
@@ -68,11 +69,12 @@ def scaled_dot_product_attention(
     softmax(Q K^T / sqrt(d_k)) V, "Attention Is All You Need", equation 1, section 3.2.1.
 
     Args:
-        q, k, v: float tensors (..., T, H), (..., S, H) and (..., S, H_v).
+        q, k, v: float tensors (..., T, H), (..., S, H) and (..., S, H_v) of the same dtype.
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
             (..., T, S); see `functional.attention.masks.blocked_scores`.
         bias: None, a float tensor that broadcasts to (B, N, T, S), added to the scores, or
             `ByDistance`, the terms of relative positions, which no plan expands to T x S at once.
+            Values below -5e8 count as -5e8: only a mask blocks a key from every query.
         causal: bool, True also blocks key s for query t if s > t, without a T x S mask.
         window: None, or an int of at least 1: key s is also blocked for query t if |t - s| >
             `window`. Time and memory are linear in T.

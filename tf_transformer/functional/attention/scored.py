@@ -58,12 +58,11 @@ def multiplicative_attention(q, k, v, mask=None, **options):
         >>> print(multiplicative_attention(q, k, k)[1].numpy().round(3))
         [[0.018 0.982]]
     """
-    q, k = (tf.convert_to_tensor(x) for x in (q, k))
-    if not (q.dtype.is_floating and k.dtype.is_floating):
-        return scaled_dot_product_attention(q, k, v, mask, **options)  # raises the error
-    # Both in float32: q sqrt(H) can overflow float16 and is rounded in bfloat16.
+    q, k, v = (tf.convert_to_tensor(x) for x in (q, k, v))
+    check_inputs(q, k, v)
+    # In float32: q sqrt(H) can overflow float16 and is rounded in bfloat16.
     dtype, wide = q.dtype, wide_dtype(q)
-    q, k = tf.cast(q, wide), tf.cast(k, wide)
+    q, k, v = (tf.cast(x, wide) for x in (q, k, v))
     scale = tf.sqrt(tf.cast(tf.shape(q)[-1], wide))  # the core divides by it
     results = scaled_dot_product_attention(q * scale, k, v, mask, **options)
     return tuple(x if x is None else tf.cast(x, dtype) for x in results)
@@ -94,6 +93,7 @@ def bilinear_attention(q, k, v, kernel, mask=None, **options):
     if kernel.shape.rank == 2 and not kernel.shape[1:].is_compatible_with(k.shape[-1:]):
         expected = f"shape ({q.shape[-1]}, {k.shape[-1]}), (width of q, width of k)"
         raise ArgumentError("kernel", expected, tuple(kernel.shape))
+    k, v = (tf.cast(x, wide_dtype(q)) for x in (k, v))  # as `project` does
     results = multiplicative_attention(project(q, kernel, "kernel"), k, v, mask, **options)
     return tuple(x if x is None else tf.cast(x, q.dtype) for x in results)
 
