@@ -16,6 +16,7 @@ from tf_transformer.data import BucketedBatches
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.compile_for import as_new
+from tf_transformer.functional.attention.fused import without_cudnn
 from tf_transformer.generation.ensemble import Ensemble
 from tf_transformer.models.bert.checkpoints.files import read_bundle_index
 
@@ -165,7 +166,8 @@ def stablehlo(function, *specs):
             )
     # Default arguments would count as inputs without a shape.
     compiled = tf.function(lambda *args: function(*args), jit_compile=True, autograph=False)
-    text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo", platform_name="GPU")
+    with without_cudnn():
+        text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo", platform_name="GPU")
     text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r' loc\((?:"[^"]*"|\([^()]*\)|[^()"])*\)', "", text)
     return re.sub(_BOOLEANS, _as_bytes, text)

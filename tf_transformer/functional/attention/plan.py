@@ -6,6 +6,7 @@ Axes: T target (query) length, S source (key) length; leading axes (batch, heads
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import logging
 import math
 
@@ -75,7 +76,7 @@ class AttentionPlan:
     Args:
         name: "whole" computes all T x S scores and is the only plan that can return the weights;
             "rowwise", those of some heads and queries at a time; "blockwise", of some queries and
-            keys; "windowed", only those inside a window.
+            keys; "windowed", only those inside a window; "fused", one call of cuDNN.
         most_scores: int, the block size of "rowwise" and "windowed".
         query_block, key_block: int, the tile size of "blockwise"; "windowed" has a query_block too.
 
@@ -93,8 +94,9 @@ class AttentionPlan:
     key_block: int = 512
 
     def __post_init__(self):
-        if self.name not in ("whole", "rowwise", "blockwise", "windowed"):
-            expected = '"auto", "whole", "rowwise", "blockwise", "windowed" or an AttentionPlan'
+        if self.name not in ("whole", "rowwise", "blockwise", "windowed", "fused"):
+            expected = '"auto", "whole", "rowwise", "blockwise", "windowed", "fused" or an '
+            expected += "AttentionPlan"
             raise ArgumentError("plan", expected, f"{self.name!r}")
         for field in ("most_scores", "query_block", "key_block"):
             size = getattr(self, field)
@@ -111,8 +113,8 @@ def attention_plan(plan=None, *, jit=None):
     window, "rowwise" and "blockwise" only to calls without one.
 
     Args:
-        plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`; None keeps
-            the plan set outside the block.
+        plan: "auto", "whole", "rowwise", "blockwise", "windowed", "fused" or an `AttentionPlan`;
+            None keeps the plan set outside the block.
         jit: True compiles the attention core with XLA, False runs it as a plain TensorFlow graph,
             "auto" chooses by the device; None keeps the setting outside the block.
 
@@ -137,19 +139,23 @@ def attention_plan(plan=None, *, jit=None):
         _preferred_jit.reset(jit_before)
 
 
-def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
+def choose_plan(
+    plan, q_shape, k_shape, weights_wanted, compiled, window=None, not_fused="such attention"
+):
     """Choose how attention is computed, unless `attention_plan` sets a default.
 
     | requested | scores | plain graph | XLA |
     |---|---|---|---|
     | weights | any | whole | whole |
+    | no weights, `not_fused` is None | any | - | fused |
     | no weights, unknown lengths | any | whole | whole |
     | no weights | up to `MOST_SCORES` | whole | whole |
     | no weights | up to `MOST_SCORES_BY_XLA` | rowwise | whole |
     | no weights | more | rowwise | blockwise |
 
     With a window and without weights it is windowed, or whole with fewer keys than in two tiles. An
-    unknown batch size counts as 1. The shapes are static, (..., T, H) and (..., S, H).
+    unknown batch size counts as 1. The shapes are static, (..., T, H) and (..., S, H). `not_fused`
+    says what keeps cuDNN from computing the call.
     """
     if plan != "auto":
         plan = _as_plan(plan)
@@ -157,6 +163,7 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
             got = f'"{plan.name}", which does not compute the attention weights'
             remedy = 'Pass return_attention_weights=False, or plan="whole".'
             raise ArgumentError("plan", '"whole" for the attention weights', got, remedy)
+        _check_fused(plan, not_fused)
         if not _fits(plan, window):
             others = '"rowwise" or "blockwise" without' if window is None else '"windowed" with'
             raise ArgumentError("plan", f'"auto", "whole" or {others} a window', f'"{plan.name}"')
@@ -165,7 +172,12 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
         return AttentionPlan("whole")
     preferred = _preferred.get()
     if preferred != "auto" and _fits(preferred, window):
+        _check_fused(preferred, not_fused)
         return preferred
+    if not_fused is None:
+        return AttentionPlan("fused")
+    if compiled:
+        _log_once(not_fused)
     source = k_shape[-2]
     if window is not None:
         queries = max(WINDOW_QUERIES, window // 2)
@@ -179,7 +191,19 @@ def choose_plan(plan, q_shape, k_shape, weights_wanted, compiled, window=None):
 
 
 def _fits(plan, window):
-    return plan.name == "whole" or (plan.name == "windowed") == (window is not None)
+    return plan.name in ("whole", "fused") or (plan.name == "windowed") == (window is not None)
+
+
+def _check_fused(plan, not_fused):
+    if plan.name == "fused" and not_fused is not None:
+        remedy = 'Pass plan="auto", which uses cuDNN where it can.'
+        raise ArgumentError("plan", '"fused" for a call that cuDNN computes', not_fused, remedy)
+
+
+@functools.cache
+def _log_once(not_fused):
+    if has_accelerator():
+        logging.getLogger("tf_transformer").info("attention: not by cuDNN: %s", not_fused)
 
 
 def _as_plan(plan):

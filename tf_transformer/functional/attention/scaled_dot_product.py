@@ -17,6 +17,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.blockwise import blockwise_attention
 from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.attention.fused import fused_attention, why_not_fused
 from tf_transformer.functional.attention.masks import (
     blocked_or_distant,
     blocked_scores,
@@ -81,7 +82,7 @@ def scaled_dot_product_attention(
         dropout: None, or `(rate, seed)`: each weight is dropped with probability rate and the
             others are scaled by 1 / (1 - rate); seed is an integer tensor (2,).
         return_attention_weights: False returns None in place of the weights.
-        plan: "auto", "whole", "rowwise", "blockwise", "windowed" or an `AttentionPlan`.
+        plan: "auto", "whole", "rowwise", "blockwise", "windowed", "fused" or an `AttentionPlan`.
         jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses.
 
     Returns:
@@ -120,9 +121,11 @@ def scaled_dot_product_attention(
         _check_dropout(*dropout)
     check_window(window)
     compiled = use_xla(jit, q.shape, k.shape)
-    plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, compiled, window)
-    core = (_cores_by_xla() if compiled else _PLAIN)[plan.name]
     options = {"causal": causal, "dropout": dropout}
+    not_fused = why_not_fused(q, k, v, blocked, bias, **options, window=window, compiled=compiled)
+    shapes = q.shape, k.shape
+    plan = choose_plan(plan, *shapes, return_attention_weights, compiled, window, not_fused)
+    core = (_cores_by_xla() if compiled else _PLAIN)[plan.name]
     if plan.name == "whole":
         blocked = blocked_or_distant(blocked, window, q, k)
         return core(q, k, v, blocked, bias, **options, weights_wanted=return_attention_weights)
@@ -130,6 +133,8 @@ def scaled_dot_product_attention(
         options |= {"most_scores": plan.most_scores}
     elif plan.name == "blockwise":
         options |= {"query_block": plan.query_block, "key_block": plan.key_block}
+    elif plan.name == "fused":
+        options |= {"window": window}
     else:
         sizes = {"most_scores": plan.most_scores, "query_block": plan.query_block}
         options |= {"window": window, **sizes}
@@ -147,6 +152,7 @@ _IN_XLA = {
     "rowwise": rowwise_attention,
     "blockwise": functools.partial(blockwise_attention, compiled=True),
     "windowed": functools.partial(windowed_attention, compiled=True),
+    "fused": fused_attention,
 }
 
 

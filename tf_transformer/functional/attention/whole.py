@@ -46,7 +46,7 @@ def product(x, y, transpose_a=False, transpose_b=False):
 # with only blocked keys has equal scores: a uniform average, never NaN.
 BLOCKED_SCORE = -1e9
 # The least bias: with a lower one, such as -inf, a blocked key would outweigh a free one.
-_LEAST_BIAS = BLOCKED_SCORE / 2
+LEAST_BIAS = BLOCKED_SCORE / 2
 
 
 def whole_attention(
@@ -89,7 +89,7 @@ def attention_scores(q, k, blocked, bias):
     if isinstance(bias, ByDistance):
         bias = bias.tensor(q, shape_of(k)[-2])
     if bias is not None:
-        scores += tf.maximum(tf.cast(bias, dtype), _LEAST_BIAS)
+        scores += tf.maximum(tf.cast(bias, dtype), LEAST_BIAS)
     if blocked is not None:
         scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
     return scores
@@ -141,7 +141,7 @@ def _forward(q, k, v, bias=None, *, blocked, seed, causal, rate, weights_wanted)
     if bias is not None or case.blocked is not None:
         scores, steepness = scores * case.scale, tf.ones((), case.wide)
     if bias is not None:
-        scores += case.full(tf.maximum(tf.cast(bias, case.wide), _LEAST_BIAS))
+        scores += case.full(tf.maximum(tf.cast(bias, case.wide), LEAST_BIAS))
     if case.blocked is not None:
         scores = tf.where(case.blocked, tf.cast(BLOCKED_SCORE, case.wide), scores)
     highest = tf.reduce_max(scores, -1, keepdims=True)  # (R, T, 1)
