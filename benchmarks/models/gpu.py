@@ -118,6 +118,47 @@ def texts_of_bert():
     return np.random.default_rng(0).integers(1000, 30000, (64, 128), np.int32)
 
 
+def attention(batch, length, causal, plan):
+    """A function that computes attention of 12 heads of 64 in bfloat16, and its gradients."""
+    import tensorflow as tf
+
+    from tf_transformer import scaled_dot_product_attention
+
+    @tf.function(jit_compile=True, autograph=False)
+    def both(q, k, v):
+        with tf.GradientTape() as tape:
+            tape.watch([q, k, v])
+            output, _ = scaled_dot_product_attention(
+                q, k, v, causal=causal, plan=plan, return_attention_weights=False
+            )
+        return tape.gradient(output, [q, k, v])
+
+    inputs = [tf.cast(x, tf.bfloat16) for x in heads(batch, length)]
+    return lambda: both(*inputs)[0][0, 0, 0].numpy()
+
+
+def attention_by_torch(batch, length, causal):
+    """The same by torch's `scaled_dot_product_attention`."""
+    import torch
+
+    inputs = [
+        torch.from_numpy(x).to("cuda", torch.bfloat16).requires_grad_()
+        for x in heads(batch, length)
+    ]
+
+    def both():
+        output = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=causal)
+        gradients = torch.autograd.grad(output, inputs, torch.ones_like(output))
+        return gradients[0][0, 0, 0].float().cpu().numpy()
+
+    return both
+
+
+def heads(batch, length):
+    """Queries, keys and values."""
+    return np.random.default_rng(0).standard_normal((3, batch, 12, length, 64), np.float32)
+
+
 def translations(beam, jit):
     """A function that translates the sentences with the included model."""
     from tf_transformer.data import load_corpus, split_pairs
@@ -174,8 +215,24 @@ def measured(title, names, rounds):
     return seconds, first
 
 
+def attention_part(batch, length, causal):
+    """A title, and the row of `PARTS` for it."""
+    sizes = batch, length, causal
+    plans = ("whole", "fused") if length < 10_000 else ("blockwise", "fused")
+    functions = {f"tf_transformer, {plan}": partial(attention, *sizes, plan) for plan in plans}
+    functions["torch"] = partial(attention_by_torch, *sizes)
+    how = "causal" if causal else "no mask"
+    title = f"Attention and its gradients, {batch} x 12 heads x {length:,} x 64, bfloat16, {how}"
+    return title, (functions, "calls/s", 1, 10)
+
+
 RUNNING = {}  # the functions of a process
 PARTS = {
+    **dict(
+        attention_part(batch, length, causal)
+        for batch, length in ((4, 1024), (1, 4096), (1, 16384))
+        for causal in (False, True)
+    ),
     "Training steps of the base Transformer, 128 pairs of 64 tokens": (
         {
             "tf_transformer, float32": partial(step, "float32", False),

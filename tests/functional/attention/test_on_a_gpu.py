@@ -1,0 +1,50 @@
+"""Fused attention by cuDNN itself, against float64: `pytest -m gpu` on a machine with a GPU."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from attention_plans import near
+from fused_cases import CASES, blocked_of, check, inputs, run
+
+from tf_transformer.functional.attention import fused
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif((fused.capability() or (0, 0)) < (8, 0), reason="no GPU for cuDNN"),
+]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("width", [8, 64, 128])
+@pytest.mark.parametrize("case", CASES)
+def test_results_and_gradients_are_those_of_float64(case, width, dtype):
+    t, s, mask, options = CASES[case]
+    if dtype == "float16" and mask is not None and "padding" not in case:
+        pytest.skip("a mask is no bias in float16")
+    given = inputs(t, s, dtype, width=width)
+    output, gradients = run(*given, mask if mask is None else tf.constant(mask), **options)
+    check(output, gradients, given, blocked_of(t, s, mask, options))
+
+
+def test_long_rows_with_much_padding():
+    given = inputs(1024, 2048, width=64)
+    mask = np.ones((3, 1, 1, 2048), np.float32)
+    for row, length in enumerate((1, 777, 2048)):
+        mask[row, ..., 2048 - length :] = 0  # padding at the start
+    output, gradients = run(*given, tf.constant(mask))
+    check(output, gradients, given, mask)
+
+
+def test_dropout_drops_the_same_weights_backward():
+    q, _, v, _ = inputs(64, 64, width=64)
+    # Equal scores: every kept weight is the same, and dv says which were kept.
+    q, one = tf.zeros_like(q), tf.ones_like(v)
+    results = [run(q, q, one, one, dropout=(0.3, [3, 4])) for _ in range(2)]
+    for output, (_, _, dv) in results:
+        assert abs(float(tf.reduce_mean(tf.cast(output, tf.float32))) - 1) < 0.02
+        near(
+            tf.reduce_sum(tf.cast(dv, tf.float32), 2),
+            tf.reduce_sum(tf.cast(output, tf.float64), 2).numpy(),
+            "bfloat16",
+        )
+    assert (results[0][0] != results[1][0]).numpy().any()  # new draws in each run
