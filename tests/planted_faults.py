@@ -76,6 +76,18 @@ FAULTS = [
             "functional/attention/test_every_plan.py",
         ),
         (
+            "functional/attention/fused.py",
+            "tf.where(lonely[:, 0], k.shape[2], count)",
+            "count",
+            "functional/attention/test_fused.py",
+        ),
+        (
+            "functional/attention/fused.py",
+            "lambda upstream: gather(upstream, back)",
+            "lambda upstream: gather(upstream, order)",
+            "functional/attention/test_fused.py",
+        ),
+        (
             "functional/attention/whole.py",
             "scores = product(q * scale, k, transpose_b=True)",
             "scores = product(q, k, transpose_b=True)",

@@ -62,6 +62,9 @@ def call_cudnn(name, inputs, outputs, settings):
     slope = weights * (tf.matmul(up, v, transpose_b=True) * factors - mean)
     dq, dk = tf.matmul(slope, k) * scale, tf.matmul(slope, q, transpose_a=True) * scale
     dv = tf.matmul(weights * factors, up, transpose_a=True)
+    if lengths is not None:  # nothing is said about the gradients of hidden keys
+        beyond = tf.range(shape[3]) >= lengths[:, tf.newaxis]
+        dk, dv = (tf.where(beyond[:, tf.newaxis, :, tf.newaxis], 7.0, x) for x in (dk, dv))
     results = [dq, dk, dv]
     if bias is not None and len(outputs) == 5:
         axes = [axis for axis in (0, 1) if bias.shape[axis] == 1]

@@ -72,8 +72,8 @@ def test_a_bias_has_a_gradient(dtype, emulated):
 def test_scores_by_distance_are_a_bias(has_gradient, emulated):
     given = inputs(6, 10)
     table = normal(N, 5, seed=7, dtype="bfloat16")
-    output, gradients = run(*given, bias=ByDistance(table, has_gradient=has_gradient))
-    columns = np.clip(np.arange(10) - np.arange(6)[:, None], -2, 2) + 2
+    output, gradients = run(*given, bias=ByDistance(table, None, None, 1, has_gradient))
+    columns = np.clip(np.arange(10) + 1 - np.arange(6)[:, None], -2, 2) + 2
     exact = tf.cast(table, tf.float64).numpy()[:, columns][np.newaxis]
     expected = check(output, gradients[:3], given, np.zeros((1, 1)), exact)
     of_table = np.zeros((N, 5))
@@ -223,7 +223,7 @@ OTHERS = {
     "half": (inputs(6, 10, "float16"), {"mask": tf.constant(rows(6, 10))}, "a mask in float16"),
     "bias": (
         inputs(6, 10),
-        {"bias": tf.zeros((6, 10), tf.bfloat16)},
+        {"bias": tf.zeros((B, 1, 6, 10), tf.bfloat16)},
         "a bias .*needs .1, 2, 6, 10",
     ),
     "wide bias": (inputs(6, 10), {"bias": tf.zeros((1, N, 6, 10))}, "a bias in float32, .*rounded"),

@@ -98,12 +98,10 @@ def _why_no_bias(q, k, blocked, bias, causal):
         return f"a mask or bias of lengths {length} and {source}; it needs even ones"
     if blocked is not None and q.dtype == tf.float16:
         return "a mask in float16, which cannot hold a blocked score"
-    if isinstance(bias, ByDistance):
-        shape = (1, q.shape[1], length, source)
-    else:
-        x = blocked if bias is None else bias
-        shape = (*(1,) * (4 - x.shape.rank), *x.shape[:-2], length, source)
-    if bias is not None and shape[:2] != (1, q.shape[1]):
+    x, axes = (bias.scores, 1) if isinstance(bias, ByDistance) else (bias, 2)
+    x = blocked if x is None else x
+    shape = (*(1,) * (2 + axes - x.shape.rank), *x.shape[:-axes], length, source)
+    if bias is not None and shape[0] != 1:
         return f"a bias {shape}; it needs (1, {q.shape[1]}, {length}, {source})"
     if None in shape or math.prod(shape) > MOST_OF_BIAS:
         return f"a mask or bias {shape} of more than {MOST_OF_BIAS} elements"
@@ -137,8 +135,7 @@ def fused_attention(q, k, v, blocked, bias, *, causal, window, dropout):
         return _attend_to_free(q, k, v, blocked, options)
     term, lonely = None, None
     if isinstance(bias, ByDistance):
-        scores = bias.scores if bias.has_gradient else tf.stop_gradient(bias.scores)
-        bias = ByDistance(scores, first=bias.first).tensor(q, k.shape[-2])
+        bias = bias.tensor(q, k.shape[-2])  # (N, T, S)
     if bias is not None:
         term = tf.maximum(bias, tf.cast(max(LEAST_BIAS, float(bias.dtype.min) / 2), bias.dtype))
         term = tf.broadcast_to(term, (1, q.shape[1], q.shape[2], k.shape[2]))
