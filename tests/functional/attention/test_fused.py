@@ -253,6 +253,15 @@ def test_by_name_a_call_that_it_cannot_take_is_refused(case):
 
 def test_what_is_no_gpu_for_it(monkeypatch):
     given = inputs(6, 10)
+    with tf.device("CPU:0"), pytest.raises(ValueError, match="for the CPU, by tf.device"):
+        run(*given)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def on_the_cpu():
+        with tf.device("CPU:0"):
+            return scaled_dot_product_attention(*given[:3], return_attention_weights=False)[0]
+
+    on_the_cpu()
     for gpu, message in (((7, 5), "capability 7.5; it needs 8.0"), (None, "no NVIDIA GPU")):
         monkeypatch.setattr(fused, "capability", lambda gpu=gpu: gpu)
         with pytest.raises(ValueError, match=message):

@@ -15,6 +15,7 @@ import math
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.eager import context
 from tensorflow.python.framework import config
 from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
 
@@ -33,7 +34,7 @@ def capability():
     """The lowest compute capability of the GPUs that can use cuDNN, or None."""
     if not tf.sysconfig.get_build_info().get("is_cuda_build"):
         return None
-    details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+    details = map(tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU"))
     return min((gpu.get("compute_capability") or (0, 0) for gpu in details), default=None)
 
 
@@ -59,6 +60,8 @@ def why_not_fused(q, k, v, blocked, bias, *, causal, window, dropout, compiled):
         return f"a GPU of compute capability {gpu[0]}.{gpu[1]}; it needs 8.0"
     if not compiled:
         return "a plain graph; it needs XLA (jit_compile=True)"
+    if "CPU" in f"{tf.zeros(()).device} {context.context().device_name}":
+        return "a program for the CPU, by tf.device"
     if config.is_op_determinism_enabled():
         return "deterministic operations, which its gradients are not"
     if q.dtype not in (tf.float16, tf.bfloat16):
