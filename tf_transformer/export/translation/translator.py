@@ -19,7 +19,7 @@ from tf_transformer.export.compile_for import (
 )
 from tf_transformer.export.saving import save_module
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
-from tf_transformer.generation.decoding import IMPOSSIBLE, among_tokens, check_range
+from tf_transformer.generation.decoding import IMPOSSIBLE, check_range, without_unused_ids
 from tf_transformer.models.sizes import check_vocabulary
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
@@ -229,8 +229,9 @@ class IdTranslator(tf.Module):
         self.weights = [weight.value for weight in model.weights]
         self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         self._resize, self._jit_compile = model.resize, jit_compile
-        self._in_loops = _traced(model, jit_compile)
-        self._whole = _traced(model)  # apart, since XLA's form of the attention is another graph
+        # `start` and `step`, traced anew for caches of the full size: XLA compiles their callers,
+        # and inside such a program attention is another graph, see `use_xla`.
+        self._growing, self._full_size = _traced(model, jit_compile), _traced(model)
         config = model.get_config()
         self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
         self._greedy = self._bucketed(greedy_decode)
@@ -276,13 +277,13 @@ class IdTranslator(tf.Module):
 
     def _decode(self, strategy, ids, jit_compile, resize=None, **options):
         """Decode ids (B, S), with caches that grow by `resize`, or of the maximum size."""
-        start, step = self._in_loops if resize else self._whole
+        start, step = self._growing if resize else self._full_size
 
         def state():  # called in XLA's program, where the maximum length is a constant
             room = 0 if resize else self._bounds(ids)["max_length"]  # `resize` makes it
             return start(ids, room, options.get("beam_size", 1))
 
-        step = among_tokens(step, self._num_tokens)
+        step = without_unused_ids(step, self._num_tokens)
         options = {**self._bounds(ids), **options, "resize": resize, "jit_compile": jit_compile}
         return strategy(step, state, tf.shape(ids)[0], **options)
 

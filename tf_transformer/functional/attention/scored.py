@@ -184,7 +184,7 @@ def additive_attention(
     width = v.shape[-1]
     together = width + source if return_attention_weights else width
     future = grid.future if causal else lambda j: None
-    results = recompute(attend, grid, inputs, constants, width=together, shared=future)
+    results = recompute(attend, grid, inputs, constants, width=together, per_queries=future)
     results = tf.cast(results, q.dtype)
     if not return_attention_weights:
         return results, None

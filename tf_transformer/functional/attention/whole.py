@@ -22,7 +22,7 @@ def as_factor(x, compiled):
 
 
 def product(x, y, transpose_a=False, transpose_b=False):
-    """Matrix product x y; bfloat16 matrices give a float32 result."""
+    """Matrix product x y. If either is bfloat16, both are rounded to it; the result is float32."""
     if tf.bfloat16 not in (x.dtype, y.dtype):
         return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
     # Matrix units multiply bfloat16 and accumulate in float32. `tf.matmul` would round the sum to
