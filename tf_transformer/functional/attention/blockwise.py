@@ -8,7 +8,13 @@ import math
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.blocks import Blocks, shape_of, sum_to, wide_dtype
+from tf_transformer.functional.attention.blocks import (
+    Blocks,
+    over_blocks,
+    shape_of,
+    sum_to,
+    wide_dtype,
+)
 from tf_transformer.functional.attention.by_distance import (
     ByDistance,
     collect,
@@ -156,19 +162,19 @@ class _Tiles:
                 if self.value_table is not None:
                     by_distance = self._collect(weights, i, j, self.value_table)
                     more += tf.matmul(by_distance, self.value_table)
-                return j + 1, higher, total, output * shrink + more
+                return higher, total, output * shrink + more
 
             column = tf.zeros_like(q[..., :1], self.dtype)  # (..., t, 1)
             state = column - math.inf, column, column + tf.zeros_like(average[..., :1, :])
-            highest, total, output = self._over_keys(i, add_keys, state)
+            highest, total, output = over_blocks(self._reached(i), add_keys, state)
             free = highest > BLOCKED_SCORE
             # exp(score - inf) = 0: in the backward pass, a row without a free key has no scores.
             log_sum = tf.where(free, highest + tf.math.log(total), self._number(math.inf))
             output = tf.where(free, output / total, self.query_blocks.cut(average, -2, i))
-            return i + 1, outputs.write(i, output), log_sums.write(i, log_sum)
+            return outputs.write(i, output), log_sums.write(i, log_sum)
 
         state = self.rows(self.query_blocks, self.v.shape[-1]), self.rows(self.query_blocks, 1)
-        outputs, log_sums = self._over_queries(rows, state)
+        outputs, log_sums = over_blocks(self.query_blocks.count, rows, state)
         return self.query_blocks.join(outputs.stack()), self.query_blocks.join(log_sums.stack())
 
     def backward(self, upstream, output, log_sums):
@@ -207,11 +213,11 @@ class _Tiles:
                 dvalues = [
                     x + _over_rows(self._collect(dropped, i, j, x), up_wide) for x in dvalues
                 ]
-                return j + 1, dq_rows, dk, dv, dterm, dkeys, dvalues
+                return dq_rows, dk, dv, dterm, dkeys, dvalues
 
             state = tf.zeros_like(q, self.dtype), dk, dv, *others
-            dq_rows, *others = self._over_keys(i, add_keys, state)
-            return i + 1, dq.write(i, dq_rows), *others
+            dq_rows, *others = over_blocks(self._reached(i), add_keys, state)
+            return dq.write(i, dq_rows), *others
 
         width = self.k.shape[-1]
         state = self.rows(self.query_blocks, width), self.rows(self.key_blocks, width, zeros=True)
@@ -220,7 +226,7 @@ class _Tiles:
             [] if self.term is None else self.term.start(self),
             *([] if x is None else [tf.zeros_like(x)] for x in (self.key_table, self.value_table)),
         )
-        dq, dk, dv, dterm, dkeys, dvalues = self._over_queries(rows, state)
+        dq, dk, dv, dterm, dkeys, dvalues = over_blocks(self.query_blocks.count, rows, state)
         dv = self.key_blocks.join(dv.stack())  # (..., S, H_v)
         # Rows without a free key spread their gradient evenly over all values.
         shared = tf.where(tf.math.is_inf(log_sums), wide, self._number(0))
@@ -230,22 +236,13 @@ class _Tiles:
         dvalues = [x + _over_rows(self._shares(), shared) for x in dvalues]
         return [dq * self.scale, dk * self.scale, dv, *dterm, *dkeys, *dvalues]
 
-    def _over_queries(self, body, state):
-        _, *state = tf.while_loop(
-            lambda i, *_: i < self.query_blocks.count, body, (tf.constant(0), *state)
-        )
-        return state
-
-    def _over_keys(self, i, body, state):
-        """Run `body` for the key blocks that query block `i` may attend to."""
-        last = self.key_blocks.count
-        if self.causal:
-            rows_end = self.query_blocks.start(i) + self.query_blocks.size
-            last = tf.minimum(last, -(-rows_end // self.key_blocks.size))
-        elif isinstance(last, int) and last == 1:
-            return body(tf.constant(0), *state)[1:]
-        _, *state = tf.while_loop(lambda j, *_: j < last, body, (tf.constant(0), *state))
-        return state
+    def _reached(self, i):
+        """The number of key blocks that query block `i` may attend to."""
+        count = self.key_blocks.count
+        if not self.causal:
+            return count
+        rows_end = self.query_blocks.start(i) + self.query_blocks.size
+        return tf.minimum(count, -(-rows_end // self.key_blocks.size))
 
     def _scores(self, q, i, j):
         """Scores of query block `i` against key block `j`, (..., t, s)."""
