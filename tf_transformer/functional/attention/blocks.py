@@ -9,15 +9,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.functional.tracing import wide_dtype
+
 
 def shape_of(x):
     """Shape of a tensor, with ints for static sizes: XLA needs constant slice sizes."""
     return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
-
-
-def wide_dtype(x):
-    """The dtype of scores, statistics and angles: float64 for float64, else float32."""
-    return tf.float64 if x.dtype == tf.float64 else tf.float32
 
 
 def smaller(x, y):

@@ -8,13 +8,7 @@ import math
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.blocks import (
-    Blocks,
-    over_blocks,
-    shape_of,
-    sum_to,
-    wide_dtype,
-)
+from tf_transformer.functional.attention.blocks import Blocks, over_blocks, shape_of, sum_to
 from tf_transformer.functional.attention.by_distance import (
     ByDistance,
     collect,
@@ -28,6 +22,7 @@ from tf_transformer.functional.attention.whole import (
     product,
 )
 from tf_transformer.functional.dropout import dropout_factors, fold_in
+from tf_transformer.functional.tracing import wide_dtype
 
 
 class _DistanceTile:
