@@ -167,8 +167,8 @@ FAULTS = [
         ),
         (
             "functional/attention/by_distance.py",
-            "flat = flat[..., queries - 1 : queries - 1 + queries * (window - 1)]",
-            "flat = flat[..., queries : queries + queries * (window - 1)]",
+            "flat = flat[..., num_queries - 1 : num_queries - 1 + num_queries * (window - 1)]",
+            "flat = flat[..., num_queries : num_queries + num_queries * (window - 1)]",
             "functional/attention/test_by_distance.py",
         ),
         # positions, norms, activations, layers
@@ -210,14 +210,14 @@ FAULTS = [
         ),
         (
             "layers/decoder.py",
-            "lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted, **other)",
-            "lambda q: self.mha2(q, enc_output, enc_output, None, wanted, **other)",
+            "lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted, **encoders)",
+            "lambda q: self.mha2(q, enc_output, enc_output, None, wanted, **encoders)",
             "layers/test_layers_reference.py",
         ),
         (
             "layers/multi_head_attention.py",
-            "(slot + tf.range(length), tf.range(slots))",
-            "(tf.range(length), tf.range(slots))",
+            "(slot + tf.range(length), tf.range(tf",
+            "(tf.range(length), tf.range(tf",
             "layers/positions/test_positions.py",
         ),
         # ids, losses, optimizers

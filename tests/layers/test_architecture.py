@@ -10,7 +10,6 @@ import tensorflow as tf
 from tf_transformer import (
     AlibiPositions,
     Architecture,
-    Encoder,
     EncoderLayer,
     FeedForward,
     GatedFeedForward,
@@ -139,9 +138,11 @@ def test_what_is_not_a_part():
         Architecture(norm=keras.layers.LayerNormalization())
 
 
-def test_a_stack_has_layers():
-    with pytest.raises(ValueError, match="num_layers: expected at least 1, got 0"):
-        Encoder(0, 8, 2, 16, 11, 9)
+def test_a_stack_without_layers_has_no_cache():
+    model = Transformer((1, 0), 8, 2, 11, 13, 13, 7, 7)
+    assert model((tf.constant([[3]]), tf.constant([[1]]))).shape == (1, 1, 13)
+    with pytest.raises(ValueError, match="num_layers: expected at least 1 for decoding .*got 0"):
+        model.start(tf.constant([[3]]), 2)
 
 
 def test_functions_with_a_name_can_be_saved():

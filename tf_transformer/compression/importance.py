@@ -33,7 +33,7 @@ def head_confidence(model, batches):
 
     def measured(x):
         """Return each kind's attention weights and the mask of queries that are tokens."""
-        x = model.taken(x)
+        x = model.as_inputs(x)
         if isinstance(model, Transformer):
             inp, tar = x
             padding = create_padding_mask(inp)

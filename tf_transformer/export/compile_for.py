@@ -33,11 +33,11 @@ class BucketedFunction(tf.Module):
     """A function of ids that XLA compiles for some batch sizes and lengths, its buckets."""
 
     # If the program of a batch's bucket is ready, the batch is padded with zeros and the result is
-    # cut to the batch's rows. All other batches use the plain function. `compiled` calls XLA, nest
-    # of integer tensors (B, T) as in `specs` and scalars as in `settings` -> nest (B, ...); `plain`
-    # is the same function for batches of any size, other axes of its result may differ. `at_once`
-    # compiles each bucket at its first batch, and also pads batches for the plain function, B to a
-    # power of two.
+    # cut to the batch's rows. All other batches use the plain function. `compiled` is compiled by
+    # XLA: it maps a nest of integer tensors (B, T), as in `specs`, and scalars, as in `settings`,
+    # to a nest of tensors (B, ...). `plain` does the same for batches of any size; other axes of
+    # its result may differ. With `at_once`, every bucket counts as ready, so its program is
+    # compiled by its first batch, and batches for `plain` are padded too, B to a power of two.
 
     def __init__(self, compiled, plain, specs, rows, lengths, at_once=False, settings=()):
         super().__init__(name="bucketed_function")

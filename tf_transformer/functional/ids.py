@@ -82,7 +82,7 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
 
 
 def nan_outside(ids, size, dtype):
-    """In an XLA program, NaN for ids outside of a table, to add to the embeddings; otherwise 0."""
+    """In XLA, NaN for ids outside of a table, to add to embeddings or their factor; otherwise 0."""
     if not in_xla_program():
         return 0.0
     outside = (ids < 0) | (ids >= size)

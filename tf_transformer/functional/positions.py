@@ -6,7 +6,7 @@ Axes: B batch, N heads, T length, D model width or distances, H head width, W fr
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.functional.tracing import in_xla_program, portable_positions
+from tf_transformer.functional.tracing import in_xla_program, portable_positions, wide_dtype
 
 
 def sines_and_cosines(positions, frequencies, dtype):
@@ -46,7 +46,7 @@ def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved"):
     `stretch` interpolates: Chen et al. 2023, "Extending Context Window of Large Language Models".
     """
     width = heads.shape[-1]
-    wide = tf.float64 if heads.dtype == tf.float64 else tf.float32
+    wide = wide_dtype(heads)
     frequencies = 1 / (stretch * base ** (np.arange(0, width, 2) / width))
     sine, cosine = sines_and_cosines(positions, frequencies, wide)  # (T, H / 2)
     turned = _turn(tf.cast(heads, wide), cosine, sine, pairing)

@@ -1,4 +1,4 @@
-"""What is being traced: a program for XLA, or one that must be portable to LiteRT."""
+"""What is being traced, a program for XLA or one portable to LiteRT, and its wide dtype."""
 
 import contextlib
 import contextvars
@@ -10,6 +10,11 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 def in_xla_program():
     """Whether the caller is being traced for XLA, inside `tf.function(jit_compile=True)`."""
     return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def wide_dtype(x):
+    """The dtype of scores, statistics and angles: float64 for float64, else float32."""
+    return tf.float64 if x.dtype == tf.float64 else tf.float32
 
 
 def has_accelerator():

@@ -14,7 +14,7 @@ from tf_transformer.generation.decoding import (
     check_range,
     decode_loop,
     gather_rows,
-    refuse_broken,
+    refuse_unusable,
 )
 
 
@@ -84,14 +84,14 @@ def beam_search(
     if reorder is gather_rows and not callable(state):
         _check_rows(state, batch_size * beam_size)
 
-    def extend(position, state, rows):
-        done, limits = rows["done"], tf.expand_dims(rows["limits"], 1)  # (B,), (B, 1)
-        logits, state = step(tf.reshape(rows["tokens"], (-1,)), state)
+    def extend(position, state, sentences):
+        done, limits = sentences["done"], tf.expand_dims(sentences["limits"], 1)  # (B,), (B, 1)
+        logits, state = step(tf.reshape(sentences["tokens"], (-1,)), state)
         logits = tf.cast(logits, tf.float32)
-        ids, log_p = rows["beams"]
+        ids, log_p = sentences["beams"]
         length = tf.shape(ids)[-1]
         total = tf.reshape(tf.reduce_logsumexp(logits, axis=-1), tf.shape(log_p))  # (B, K)
-        bad = ~tf.math.is_finite(total) & (log_p > IMPOSSIBLE) & ~tf.expand_dims(done, 1)
+        unusable = ~tf.math.is_finite(total) & (log_p > IMPOSSIBLE) & ~tf.expand_dims(done, 1)
 
         offsets = tf.where(log_p > IMPOSSIBLE, log_p - total, IMPOSSIBLE)
         history = tf.reshape(ids, (-1, length))
@@ -108,7 +108,7 @@ def beam_search(
         scores = tf.where(finishing, log_p, IMPOSSIBLE) / _divisor(position + 1, length_penalty)
         finished = tuple(
             tf.concat([old, new[:, :beam_size]], 1)
-            for old, new in zip(rows["output"], (ids, scores), strict=True)
+            for old, new in zip(sentences["output"], (ids, scores), strict=True)
         )
         finished = _first(finished, beam_size)
 
@@ -122,27 +122,27 @@ def beam_search(
         if beam_size == 1:
             enough |= scores > IMPOSSIBLE
         done |= tf.squeeze(last | enough, 1)
-        rows = {
+        sentences = {
             "done": done,
-            "limits": rows["limits"],
+            "limits": sentences["limits"],
             "tokens": tf.where(tf.expand_dims(done, 1), 0, tokens),
             "beams": tuple(beams),
             "output": finished,
         }
-        return state, rows, tf.reduce_any(bad)
+        return state, sentences, tf.reduce_any(unusable)
 
     shape = (batch_size, beam_size)
     no_ids = tf.zeros((*shape, max_length), tf.int32)
     only_first = tf.where(tf.range(beam_size) == 0, 0.0, IMPOSSIBLE)
-    rows = {
+    sentences = {
         "done": tf.fill((batch_size,), False),
         "limits": rules.sentence_limits(batch_size),
         "tokens": tf.fill(shape, start_id),
         "beams": (no_ids, tf.broadcast_to(only_first, shape)),
         "output": (no_ids, tf.fill(shape, IMPOSSIBLE)),
     }
-    (ids, scores), broken = decode_loop(extend, state, rows, resize, jit_compile)
-    refuse_broken(broken)
+    (ids, scores), failed_step = decode_loop(extend, state, sentences, resize, jit_compile)
+    refuse_unusable(failed_step)
     return ids[:, :n_best], scores[:, :n_best]
 
 

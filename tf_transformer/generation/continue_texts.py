@@ -9,10 +9,10 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.beam_search import beam_search
 from tf_transformer.generation.decoding import (
-    among_tokens,
     check_range,
     greedy_decode,
     sample_decode,
+    without_unused_ids,
 )
 from tf_transformer.models.sizes import check_vocabulary
 
@@ -72,7 +72,7 @@ def continue_texts(
     @tf.function(autograph=False)
     def decode():
         state = model.start(prompt, max_length, beam_size or 1)
-        step = among_tokens(model.step, tokenizer.vocab_size)
+        step = without_unused_ids(model.step, tokenizer.vocab_size)
         if sampling is not None:
             return sample_decode(step, state, len(texts), **sampling, **options)
         if beam_size is None:

@@ -45,11 +45,11 @@ def unusable(logits):
     return not_a_number | ~tf.math.is_finite(tf.reduce_max(logits, axis=-1))
 
 
-def refuse_broken(step):
-    """Report the step at which a model returned unusable logits; does nothing under XLA."""
+def refuse_unusable(failed_step):
+    """Report the step, or -1, at which logits were `unusable`; does nothing under XLA."""
     message = "logits: expected numbers, got NaN, infinity or no possible token at step (from 0)"
     remedy = "Check the weights: diverged training produces such logits."
-    tf.debugging.Assert(step < 0, [message, step, remedy])
+    tf.debugging.Assert(failed_step < 0, [message, failed_step, remedy])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,15 +115,16 @@ def _plus(values, offsets):
 
 
 def _block_size(width, rows, count):
-    """The size with as many blocks as entries in the selected blocks, which minimizes sorting."""
+    """The size of the blocks of `top_sums`."""
+    # sqrt(K V / C): then finding the C blocks and searching them sort equally many numbers.
     best = math.isqrt(rows * width // count)
     if best < 4:  # nearly all are selected
         return width
     return min(range(best, 2 * best), key=lambda size: -width % size)  # the least padding
 
 
-def best_allowed(logits, so_far, count, history, position, rules):
-    """The likeliest extensions of the K rows of each sentence: sums, rows and tokens (B, C)."""
+def best_allowed(logits, offsets, count, history, position, rules):
+    """`top_sums` of the allowed tokens, of all with `count=None`: sums, rows and tokens (B, C)."""
     # Never the padding id 0, which marks the end of a sentence; no end token before `min_length`
     # tokens; no repeated n-gram (Paulus et al. 2018, section 2.5).
     if logits.shape[-1] is None:
@@ -132,11 +133,11 @@ def best_allowed(logits, so_far, count, history, position, rules):
         raise ArgumentError("logits", expected, f"shape {logits.shape}", remedy)
     if rules.no_repeat_ngram:
         logits = _without_repeats(logits, history, position, rules.no_repeat_ngram)
-    beams, everything = so_far.shape[-1], so_far.shape[-1] * logits.shape[-1]
+    beams, everything = offsets.shape[-1], offsets.shape[-1] * logits.shape[-1]
     count = min(count or everything, everything)
     # A few extra candidates are cheaper than masking two columns of all logits.
     more = min(count + beams * (1 + bool(rules.min_length)), everything)
-    sums, rows, tokens = top_sums(logits, so_far, more)
+    sums, rows, tokens = top_sums(logits, offsets, more)
     early = tf.equal(tokens, rules.end_id) & (position < rules.min_length)
     # NaN, which the loops report, must not rank first.
     sums = tf.where(tf.equal(tokens, 0) | early | tf.math.is_nan(sums), IMPOSSIBLE, sums)
@@ -144,7 +145,7 @@ def best_allowed(logits, so_far, count, history, position, rules):
     return sums, tf.gather(rows, order, batch_dims=1), tf.gather(tokens, order, batch_dims=1)
 
 
-def among_tokens(step, num_tokens):
+def without_unused_ids(step, num_tokens):
     """Return a step function that omits the logits of ids without a token."""
 
     def limited(tokens, state):
@@ -219,76 +220,79 @@ _SMALLEST = 8
 _FIRST_ROOM = 16
 
 
-def decode_loop(extend, state, rows, resize=None, jit_compile=False):
+def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
     """Return the `output` of all sentences once they are done, and the step that failed or -1."""
-    # `extend` is `(position, state, rows) -> (state, rows, whether the logits were unusable)`;
-    # `rows` a dict of nests of tensors (B, ...): `done`, bool (B,), `output`, and other inputs of
-    # `extend`. Finished sentences do not change. For the other arguments see `greedy_decode`.
+    # `extend` is `(position, state, sentences) -> (state, sentences, whether the step failed)`;
+    # `sentences` a dict of nests of tensors (B, ...): `done`, bool (B,), `output`, and other inputs
+    # of `extend`. Finished ones do not change. For the other arguments see `greedy_decode`.
     #
     # With `resize`, an outer loop keeps the state as small as possible: whenever half of the
     # sentences are done, they are removed and the batch is halved; the caches start with room for
     # 16 tokens, which doubles when full. XLA compiles only the inner loop, once for every size.
     # Without `resize` it compiles the first state and the loop as one program, which starts faster.
 
-    def made():
+    def first_state():
         return state() if callable(state) else state
 
-    def goes_on(position, broken, room, state, rows):
-        few = _half(rows["done"]) if resize else 0
-        return (_still_open(rows["done"]) > few) & (position < room) & (broken < 0)
+    def goes_on(position, failed_step, room, state, sentences):
+        few = _count_worth_halving(sentences["done"]) if resize else 0
+        return (_still_open(sentences["done"]) > few) & (position < room) & (failed_step < 0)
 
-    def extend_all(position, broken, room, state, rows):
-        state, rows, breaks = extend(position, state, rows)
-        return position + 1, tf.where(breaks, position, broken), room, state, rows
+    def extend_all(position, failed_step, room, state, sentences):
+        state, sentences, failed = extend(position, state, sentences)
+        return position + 1, tf.where(failed, position, failed_step), room, state, sentences
 
     def run(*variables):
         return tf.while_loop(goes_on, extend_all, variables)
 
     def run_to_the_end():
-        _, broken, _, _, ended = run(tf.constant(0), tf.constant(-1), tf.int32.max, made(), rows)
-        return ended["output"], broken
+        variables = tf.constant(0), tf.constant(-1), tf.int32.max, first_state(), sentences
+        _, failed_step, _, _, ended = run(*variables)
+        return ended["output"], failed_step
 
     if resize is None:
         if jit_compile:
             run_to_the_end = tf.function(run_to_the_end, jit_compile=True, autograph=False)
         return run_to_the_end()
 
-    state, run = made(), tf.function(run, jit_compile=jit_compile, autograph=False)
+    state, run = first_state(), tf.function(run, jit_compile=jit_compile, autograph=False)
 
-    def unfinished(output, places, position, broken, room, state, rows):
-        return ~tf.reduce_all(rows["done"]) & (broken < 0)
+    def unfinished(output, places, position, failed_step, room, state, sentences):
+        return ~tf.reduce_all(sentences["done"]) & (failed_step < 0)
 
-    def resize_and_run(output, places, position, broken, room, state, rows):
+    def resize_and_run(output, places, position, failed_step, room, state, sentences):
         # All open sentences, padded with finished ones to half of the batch.
-        done = rows["done"]
-        kept = tf.where(_still_open(done) > _half(done), tf.size(done), tf.size(done) // 2)
-        order = tf.argsort(tf.cast(done, tf.int32), stable=True)[:kept]
-        places, rows = gather_rows((places, rows), order)
+        done = sentences["done"]
+        halved = _still_open(done) <= _count_worth_halving(done)
+        count = tf.where(halved, tf.size(done) // 2, tf.size(done))
+        kept = tf.argsort(tf.cast(done, tf.int32), stable=True)[:count]
+        places, sentences = gather_rows((places, sentences), kept)
         room = tf.where(position < room, room, 2 * room)
-        state = resize(state, order, room)
-        position, broken, room, state, rows = run(position, broken, room, state, rows)
+        variables = position, failed_step, room, resize(state, kept, room), sentences
+        position, failed_step, room, state, sentences = run(*variables)
 
         def updated(whole, part):
             return tf.tensor_scatter_nd_update(whole, places[:, tf.newaxis], part)
 
-        output = tf.nest.map_structure(updated, output, rows["output"])
-        return output, places, position, broken, room, state, rows
+        output = tf.nest.map_structure(updated, output, sentences["output"])
+        return output, places, position, failed_step, room, state, sentences
 
-    places, room = tf.range(tf.size(rows["done"])), tf.constant(_FIRST_ROOM)
-    position, broken = tf.constant(0), tf.constant(-1)
-    variables = (rows["output"], places, position, broken, room, state, rows)
-    shapes = (*_of_any_batch(variables[:5]), _of_any_size(state), _of_any_batch(rows))
-    output, _, _, broken, _, _, _ = tf.while_loop(
+    places, room = tf.range(tf.size(sentences["done"])), tf.constant(_FIRST_ROOM)
+    position, failed_step = tf.constant(0), tf.constant(-1)
+    variables = (sentences["output"], places, position, failed_step, room, state, sentences)
+    shapes = (*_of_any_batch(variables[:5]), _of_any_size(state), _of_any_batch(sentences))
+    output, _, _, failed_step, *_ = tf.while_loop(
         unfinished, resize_and_run, variables, shape_invariants=shapes
     )
-    return output, broken
+    return output, failed_step
 
 
 def _still_open(done):
     return tf.reduce_sum(tf.cast(~done, tf.int32))
 
 
-def _half(done):
+def _count_worth_halving(done):
+    """The number of open sentences at which a batch is halved; 0 if it is small already."""
     return tf.where(tf.size(done) > _SMALLEST, tf.size(done) // 2, 0)
 
 
@@ -305,30 +309,30 @@ def _of_any_size(nest):
 def _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, jit_compile):
     """Feed back the chosen tokens until every sentence has ended."""
 
-    def decode_one(position, state, rows):
-        done, output = rows["done"], rows["output"]
-        logits, state = step(rows["tokens"], state)
+    def extend(position, state, sentences):
+        done, output = sentences["done"], sentences["output"]
+        logits, state = step(sentences["tokens"], state)
         logits = tf.cast(logits, tf.float32)
-        broken = tf.reduce_any(unusable(logits) & ~done)
-        no_offsets = tf.zeros((tf.shape(logits)[0], 1))
-        logits, _, ids = best_allowed(logits, no_offsets, candidates, output, position, rules)
+        failed = tf.reduce_any(unusable(logits) & ~done)
+        offsets = tf.zeros((tf.shape(logits)[0], 1))
+        logits, _, ids = best_allowed(logits, offsets, candidates, output, position, rules)
         tokens = choose(logits, ids, position)  # (B,)
         nothing_left = tf.equal(logits[:, 0], IMPOSSIBLE)
         done |= tf.equal(tokens, rules.end_id) | nothing_left
         tokens = tf.where(done, 0, tokens)
         here = tf.equal(tf.range(tf.shape(output)[1]), position)
         output = tf.where(here, tf.expand_dims(tokens, 1), output)
-        done |= position + 1 >= rows["limits"]
-        return state, {**rows, "done": done, "tokens": tokens, "output": output}, broken
+        done |= position + 1 >= sentences["limits"]
+        return state, {**sentences, "done": done, "tokens": tokens, "output": output}, failed
 
-    rows = {
+    sentences = {
         "done": tf.fill((batch_size,), False),
         "limits": rules.sentence_limits(batch_size),
         "tokens": tf.fill((batch_size,), rules.start_id),
         "output": tf.zeros((batch_size, rules.max_length), tf.int32),
     }
-    output, broken = decode_loop(decode_one, state, rows, resize, jit_compile)
-    refuse_broken(broken)
+    output, failed_step = decode_loop(extend, state, sentences, resize, jit_compile)
+    refuse_unusable(failed_step)
     return output
 
 
@@ -364,10 +368,10 @@ def greedy_decode(
         min_length: int, minimum number of tokens before the end token.
         no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
             possible one, as in a prompt; 0 turns the rule off.
-        resize: None, or function `(state, sentences, room) -> state` that keeps the sentences at
-            these indices, int32 (B',), with room for `room` tokens each, scalar int32. It is called
+        resize: None, or function `(state, kept, room) -> state` that keeps the sentences at these
+            indices, int32 (B',), with room for `room` tokens each, scalar int32. It is called
             first, when the room is full, and to remove finished sentences. If the state has rows,
-            pass `lambda state, sentences, room: gather_rows(state, sentences)`.
+            pass `lambda state, kept, room: gather_rows(state, kept)`.
         jit_compile: bool, whether XLA compiles the loop; outside of a `tf.function`, in every call.
 
     Returns:

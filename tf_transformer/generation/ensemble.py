@@ -73,9 +73,9 @@ class Ensemble:
         """See `Transformer.reorder`."""
         return self._each("reorder", state, rows)
 
-    def resize(self, state, sentences, room):
+    def resize(self, state, kept, room):
         """See `Transformer.resize`."""
-        return self._each("resize", state, sentences, room)
+        return self._each("resize", state, kept, room)
 
     def _each(self, name, state, *arguments):
         pairs = zip(self.models, state, strict=True)

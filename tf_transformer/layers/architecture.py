@@ -33,18 +33,6 @@ def check_layer_sizes(layer_sizes, num_layers, names):
     raise ArgumentError("layer_sizes", expected, f"{layer_sizes!r}")
 
 
-def shared_layers(make, num_layers, num_groups=None, layer_sizes=None):
-    """Create the layers of a stack; with groups, as in ALBERT, adjacent ones are the same layer."""
-    if num_groups is not None and layer_sizes is not None:
-        expected = f"None with num_groups={num_groups}, whose layers share weights"
-        raise ArgumentError("layer_sizes", expected, layer_sizes)
-    if num_layers < 1:
-        raise ArgumentError("num_layers", "at least 1", num_layers)
-    groups = min(num_groups or num_layers, num_layers)
-    made = [make(n) for n in range(groups)]
-    return [made[n * groups // num_layers] for n in range(num_layers)]
-
-
 # Where the parts of each field are, and what they are instances of.
 _PARTS = {
     "positions": (positions, Positions),
@@ -61,7 +49,8 @@ _OF_INSTANCE = ("name", "trainable", "dtype")
 class Architecture:
     """The architectural choices of a Transformer; the defaults are the paper's.
 
-    A model copies the parts, so one architecture can serve many models.
+    A model copies the parts, so one architecture can serve many models. A model without one uses
+    `Positional_Encoding`: the codes of the default positions, from a table of limited length.
 
     Args:
         positions: a part of `layers.positions`, how a model represents the order of tokens.

@@ -166,9 +166,9 @@ class TakesIds:
 
     def __call__(self, *args, **kwargs):
         if args:
-            args = (self.taken(args[0]), *args[1:])
+            args = (self.as_inputs(args[0]), *args[1:])
         return super().__call__(*args, **kwargs)
 
-    def taken(self, inputs):
-        """Convert the first argument of `call`; overridden if it is not one tensor of ids."""
+    def as_inputs(self, inputs):
+        """Convert and check the first argument of `call`; overridden if it is not one tensor."""
         return as_ids(inputs, self.ids_name)

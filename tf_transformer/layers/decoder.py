@@ -33,7 +33,7 @@ class DecoderLayer(HasArchitecture, keras.layers.Layer):
         training: bool or None; dropout is only applied if true.
         look_ahead_mask: mask of the self-attention, see `MultiHeadAttention`.
         padding_mask: mask of the attention to the encoder.
-        return_attention_weights: False returns None in place of both weights.
+        return_attention_weights: see `MultiHeadAttention`; False returns None for both weights.
         causal: True blocks the future in the self-attention without a T x T mask;
             `look_ahead_mask` then only needs to block padding.
         tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
@@ -110,16 +110,16 @@ class DecoderLayer(HasArchitecture, keras.layers.Layer):
     ):
         wanted = return_attention_weights
         own = {"k_mask": x_mask, "v_mask": x_mask}
-        other = {"k_mask": enc_output_mask, "v_mask": enc_output_mask}
+        encoders = {"k_mask": enc_output_mask, "v_mask": enc_output_mask}
         return self._sublayers(
             x,
             lambda q: self.mha1(q, q, q, look_ahead_mask, wanted, causal=causal, **own),
-            lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted, **other),
+            lambda q: self.mha2(q, enc_output, enc_output, padding_mask, wanted, **encoders),
             training,
             x_mask if tokens is None else tokens,
         )
 
-    def step(self, x, cache, memory, slot, mask=None, padding_mask=None, at=None):
+    def step(self, x, cache, memory, slot, mask=None, padding_mask=None, token_positions=None):
         """Decode new positions (B, T, D) from cached ones, with the same result as `call`.
 
         `memory` is the encoder's output through `mha2.keys_values`, `padding_mask` as in `call`;
@@ -127,7 +127,7 @@ class DecoderLayer(HasArchitecture, keras.layers.Layer):
         """
         out, cache, _ = self._sublayers(
             x,
-            lambda q: self.mha1.step(q, cache, slot, mask, at),
+            lambda q: self.mha1.step(q, cache, slot, mask, token_positions),
             lambda q: self.mha2.attend(q, *memory, padding_mask, return_attention_weights=False),
         )
         return out, cache
@@ -136,10 +136,10 @@ class DecoderLayer(HasArchitecture, keras.layers.Layer):
         join = functools.partial(self.residual, training=training, tokens=tokens)
         if self.ffn_before is not None:
             x, _ = join(x, lambda y: (self.ffn_before(y), None), self.layernorm0, self.dropout0)
-        x, other1 = join(x, attend_to_self, self.layernorm1, self.dropout1)
-        x, other2 = join(x, attend_to_encoder, self.layernorm2, self.dropout2)
+        x, extra1 = join(x, attend_to_self, self.layernorm1, self.dropout1)
+        x, extra2 = join(x, attend_to_encoder, self.layernorm2, self.dropout2)
         x, _ = join(x, lambda y: (self.ffn(y), None), self.layernorm3, self.dropout3)
-        return x, other1, other2
+        return x, extra1, extra2  # see `EncoderLayer`
 
     def get_config(self):
         fields = attributes(self, "d_model", "num_heads", "dff", "rate", "cross_heads")
@@ -162,7 +162,7 @@ class Decoder(Stack):
         x: integer tensor (B, T), target ids shifted right, 0 = padding.
         enc_output: float tensor (B, S, D).
         training, look_ahead_mask, padding_mask: see `DecoderLayer`.
-        return_attention_weights: False returns an empty dict in place of the weights.
+        return_attention_weights: see `MultiHeadAttention`; False returns an empty dict.
         causal: see `DecoderLayer`.
         x_mask, enc_output_mask: see `DecoderLayer`; by default the Keras masks of the ids and of
             `enc_output`.
@@ -272,10 +272,10 @@ class Decoder(Stack):
         Returns:
             `(x, caches)`: float tensor (B, K, D), and the caches with the new keys and values.
         """
-        x, slot, at = self.embedding.step(tokens, position, tf.shape(caches[0][0])[2])
+        x, slot, token_positions = self.embedding.step(tokens, position, tf.shape(caches[0][0])[2])
         filled = []
         for layer, cache, memory in zip(self.dec_layers, caches, memories, strict=True):
-            x, cache = layer.step(x, cache, memory, slot, mask, padding_mask, at)
+            x, cache = layer.step(x, cache, memory, slot, mask, padding_mask, token_positions)
             filled.append(cache)
         return self._normalize(x), filled
 

@@ -176,8 +176,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             slots: int or scalar int32 tensor C, the number of slots.
 
         Returns:
-            `(x, slot, at)`: float tensor (B, K, D), and what `MultiHeadAttention.step` needs: the
-            first slot to write to, and the positions of the new tokens (K,) and of the slots (C,).
+            `(x, slot, token_positions)`: float tensor (B, K, D), and what `MultiHeadAttention.step`
+            needs: the first slot to write to, and the pair of int32 tensors (K,) and (C,).
         """
         batch_size, rows = tf.unstack(tf.shape(tokens))
         x = self(tf.reshape(tokens, (-1, 1)), training=False, start=position)  # (B * K, 1, D)
@@ -193,7 +193,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         return tf.reshape(self.product(flat), (*shape, self.embedding.input_dim))  # (..., V)
 
     def product(self, rows):
-        """Multiply rows (M, D), or as wide as the word vectors, by the table: (M, V)."""
+        """Multiply by the transposed table: rows (M, D), or (M, E) from `narrowed`, to (M, V)."""
         is_factorized = isinstance(self.embedding, FactorizedEmbedding)
         embedding = self.embedding.table if is_factorized else self.embedding
         if embedding.quantization_mode == "int8":

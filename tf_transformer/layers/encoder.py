@@ -10,14 +10,10 @@ import functools
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import check_keras_mask
 from tf_transformer.functional.ids import as_ids
-from tf_transformer.layers.architecture import (
-    Architecture,
-    HasArchitecture,
-    check_layer_sizes,
-    shared_layers,
-)
+from tf_transformer.layers.architecture import Architecture, HasArchitecture, check_layer_sizes
 from tf_transformer.layers.base_layer import TakesIds, attributes
 from tf_transformer.layers.embeddings import TokenEmbedding
 from tf_transformer.layers.feed_forwards import check_width
@@ -108,20 +104,21 @@ class EncoderLayer(HasArchitecture, keras.layers.Layer):
         out, weights = self._sublayers(x, attend, training, tokens)
         return (out, weights) if return_attention_weights else out
 
-    def step(self, x, cache, slot, mask=None, at=None):
+    def step(self, x, cache, slot, mask=None, token_positions=None):
         """Compute new positions (B, T, D) from cached ones, as `call` with `causal=True`.
 
         The arguments and `(output, cache)` are as in `MultiHeadAttention.step`.
         """
-        return self._sublayers(x, lambda y: self.mha.step(y, cache, slot, mask, at))
+        return self._sublayers(x, lambda y: self.mha.step(y, cache, slot, mask, token_positions))
 
     def _sublayers(self, x, attend, training=False, tokens=None):
         join = functools.partial(self.residual, training=training, tokens=tokens)
         if self.ffn_before is not None:
             x, _ = join(x, lambda y: (self.ffn_before(y), None), self.layernorm0, self.dropout0)
-        x, other = join(x, attend, self.layernorm1, self.dropout1)
+        # `extra` is what attention returns besides its output: the weights, in `step` the cache.
+        x, extra = join(x, attend, self.layernorm1, self.dropout1)
         x, _ = join(x, lambda y: (self.ffn(y), None), self.layernorm2, self.dropout2)
-        return x, other
+        return x, extra
 
     def get_config(self):
         fields = attributes(self, "d_model", "num_heads", "dff", "rate")
@@ -151,9 +148,14 @@ class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
 
     def _new_layers(self, make, layer_sizes, **sizes):
         """Create the layers `make(*sizes, **options)`, of `layer_sizes` or else all of `sizes`."""
+        if self.num_layers < 0:
+            raise ArgumentError("num_layers", "at least 0", self.num_layers)
         parts, shared = self.architecture, self.embedding.positions
         self.layer_sizes, each = None, [tuple(sizes.values())] * self.num_layers
         if layer_sizes is not None:
+            if parts.num_groups is not None:
+                expected = f"None with num_groups={parts.num_groups}, whose layers share weights"
+                raise ArgumentError("layer_sizes", expected, layer_sizes)
             self.layer_sizes = each = check_layer_sizes(layer_sizes, self.num_layers, sizes)
             check_heads(self.d_model, self.num_heads, parts.key_dim, None, False)
             key_dim = parts.key_dim or self.d_model // self.num_heads
@@ -163,7 +165,10 @@ class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
             options = {"name": f"layer{n}", "dtype": self.dtype_policy}
             return make(*each[n], architecture=parts, positions=shared.for_layer(), **options)
 
-        return shared_layers(layer, self.num_layers, parts.num_groups, layer_sizes)
+        # With groups, as in ALBERT, adjacent layers are the same one.
+        count = min(parts.num_groups or self.num_layers, self.num_layers)
+        layers = [layer(n) for n in range(count)]
+        return [layers[n * count // self.num_layers] for n in range(self.num_layers)]
 
     def _new_final_norm(self):
         if self.architecture.residual.final_norm:
@@ -313,10 +318,10 @@ class Encoder(Stack):
         Returns:
             `(x, caches)`: float tensor (B, K, D), and the caches with the new keys and values.
         """
-        x, slot, at = self.embedding.step(tokens, position, tf.shape(caches[0][0])[2])
+        x, slot, token_positions = self.embedding.step(tokens, position, tf.shape(caches[0][0])[2])
         filled = []
         for layer, cache in zip(self.enc_layers, caches, strict=True):
-            x, cache = layer.step(x, cache, slot, mask, at)
+            x, cache = layer.step(x, cache, slot, mask, token_positions)
             filled.append(cache)
         return self._normalize(x), filled
 

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.cached import cached_attention
 from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
@@ -43,8 +44,7 @@ def bias_of(positions, queries, keys, bias=None, causal=False):
     """The bias of the attention scores: the terms of the positions, or the given `bias`."""
     if positions is None:
         return bias
-    slots = tf.shape(keys)[2] if keys.shape[2] is None else keys.shape[2]
-    by_distance = positions.by_distance(queries, slots, causal)
+    by_distance = positions.by_distance(queries, shape_of(keys)[2], causal)
     if by_distance is not None and bias is not None:
         raise ArgumentError(
             "bias",
@@ -76,10 +76,11 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             linear in T; "Attention Is All You Need", section 4.
 
     Call arguments:
-        v, k, q as in the paper: q (B, T, D), k and v (B, S, any width); float.
+        q, k, v: float tensors (B, T, D) and twice (B, S, any width).
         mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
             (B, N, T, S); see `functional.attention.masks.blocked_scores`.
-        return_attention_weights: False returns None instead of the weights, which are not kept.
+        return_attention_weights: True computes all T x S scores at once; False returns None in
+            place of the weights: pass it for long texts.
         bias: None, a float tensor that broadcasts to (B, N, T, S), added to the scores, or
             `ByDistance`.
         causal: bool, True also blocks every key that comes after its query, without a T x S mask.
@@ -155,9 +156,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             if len(tensor.shape) != 3:
                 raise ArgumentError(name, "(batch, length, width)", f"shape {tuple(tensor.shape)}")
         if not k.shape[:-1].is_compatible_with(v.shape[:-1]):
-            raise ArgumentError(
-                "k, v", "one value for each key", f"k {tuple(k.shape)} and v {tuple(v.shape)}"
-            )
+            got = f"k {tuple(k.shape)} and v {tuple(v.shape)}"
+            raise ArgumentError("k, v", "one value for each key", got)
         mask = with_key_masks(mask, k, k_mask, v_mask)
         keys, values = self.keys_values(k, v)
         return self.attend(q, keys, values, mask, return_attention_weights, bias, causal)
@@ -193,7 +193,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         empty = tf.zeros(shape, self.compute_dtype)
         return empty, empty
 
-    def step(self, x, cache, slot, mask=None, at=None):
+    def step(self, x, cache, slot, mask=None, token_positions=None):
         """Attend from new positions to themselves and to cached ones.
 
         Args:
@@ -201,24 +201,24 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             cache: from `empty_cache`, then from the last `step`: two tensors (B, G, C, H).
             slot: scalar int32 tensor, the first of the T slots of the cache that are written to.
             mask: None, or bool tensor that broadcasts to (B, N, T, C), True = may attend.
-            at: the positions of the new tokens and of the tokens in the slots, int32 (T,) and (C,);
-                by default a token's position is its slot.
+            token_positions: a pair, the positions of the new tokens and of the tokens in the slots,
+                int32 (T,) and (C,); by default a token's position is its slot.
 
         Returns:
             `(output, cache)`: (B, T, D), which without a mask equals these rows of `call` with
             `causal=True`, and the cache with the new keys and values.
         """
         batch_size, length = tf.unstack(tf.shape(x)[:2])
-        slots = tf.shape(cache[0])[2]
-        at = (slot + tf.range(length), tf.range(slots)) if at is None else at
-        new, old = (tf.cast(positions, tf.int32) for positions in at)  # (T,), (C,)
+        if token_positions is None:
+            token_positions = (slot + tf.range(length), tf.range(tf.shape(cache[0])[2]))
+        new, slots = (tf.cast(positions, tf.int32) for positions in token_positions)  # (T,), (C,)
         q, keys = (
             self._placed(self.split_heads(project(x), batch_size), new)
             for project in (self.wq, self.wk)
         )
         values = self.split_heads(self.wv(x), batch_size)
         bias = bias_of(self.positions, q, cache[0], None, causal=True)
-        distances = old - tf.expand_dims(new, 1)  # (T, C)
+        distances = slots - tf.expand_dims(new, 1)  # (T, C)
         heads, cache = cached_attention(
             q, keys, values, cache, slot, mask, bias, distances, window=self.window
         )

@@ -6,6 +6,8 @@ Axes: B batch, T length, D width; the leading axes are "...", or M rows when fla
 import keras
 import tensorflow as tf
 
+from tf_transformer.functional.tracing import wide_dtype
+
 __all__ = ["BatchNorm", "LayerNorm", "NaiveBatchNorm", "RMSNorm"]
 
 
@@ -110,7 +112,7 @@ class LayerNorm(RowNorm):
 
     def call(self, inputs, training=None, tokens=None):
         del training, tokens
-        dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+        dtype = wide_dtype(inputs)
         x, gamma, beta = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
         return tf.cast(layer_norm(x, gamma, beta, self.epsilon), self.compute_dtype)
 
@@ -132,7 +134,7 @@ class RMSNorm(RowNorm):
 
     def call(self, inputs, training=None, tokens=None):
         del training, tokens
-        dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+        dtype = wide_dtype(inputs)
         x, gamma = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma))
         return tf.cast(rms_norm(x, gamma, self.epsilon), self.compute_dtype)
 

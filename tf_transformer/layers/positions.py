@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
+from tf_transformer.functional.attention.blocks import larger, shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.positions import (
     PAIRINGS,
@@ -65,13 +66,13 @@ class Positions(NotesLayer, keras.layers.Layer):
         del positions
         return heads
 
-    def by_distance(self, q, keys, causal):
+    def by_distance(self, q, num_keys, causal):
         """Return None, or a `ByDistance`: what depends on the distance of key and query.
 
-        `q` (B, N, T, H) are the queries; `keys`, an int or int32 (), is the number S of keys, more
-        than T while decoding; with `causal`, keys after the query are blocked.
+        `q` (B, N, T, H) are the queries; `num_keys`, an int or int32 (), is S, more than T while
+        decoding; with `causal`, keys after the query are blocked.
         """
-        del q, keys, causal
+        del q, num_keys, causal
         return None
 
     def for_layer(self):
@@ -334,9 +335,9 @@ class ShawPositions(Positions):
             for name in ("keys", "values")
         )
 
-    def by_distance(self, q, keys, causal):
+    def by_distance(self, q, num_keys, causal):
         """See `Positions`: the vectors of keys and of values."""
-        del q, keys, causal
+        del q, num_keys, causal
         keys, values = (tf.convert_to_tensor(table) for table in (self.keys, self.values))
         return ByDistance(keys=keys, values=values)
 
@@ -389,9 +390,9 @@ class T5Positions(Positions):
             name="table",
         )
 
-    def by_distance(self, q, keys, causal):
+    def by_distance(self, q, num_keys, causal):
         """See `Positions`: the numbers of the buckets, up to `max_distance`."""
-        del q, keys
+        del q, num_keys
         distances = np.arange(-self.max_distance, self.max_distance + 1)
         buckets = t5_buckets(distances, self.num_buckets, self.max_distance, causal)
         table = tf.convert_to_tensor(self.table)
@@ -415,12 +416,10 @@ class AlibiPositions(Positions):
         [-0.125, -0.0625, -0.0, -0.0625, -0.125]
     """
 
-    def by_distance(self, q, keys, causal):
+    def by_distance(self, q, num_keys, causal):
         """See `Positions`: a constant table, as long as the text."""
         del causal
-        queries = tf.shape(q)[2] if q.shape[2] is None else q.shape[2]
-        either = tf.maximum if tf.is_tensor(queries) or tf.is_tensor(keys) else max
-        most = either(either(queries, keys) - 1, 1)
+        most = larger(larger(shape_of(q)[2], num_keys) - 1, 1)
         distances = tf.abs(tf.range(-most, most + 1))
         slopes = alibi_slopes(q.shape[1])[:, None]  # (N, 1)
         scores = -slopes * tf.cast(distances, tf.float32)  # (N, D)

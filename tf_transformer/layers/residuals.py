@@ -1,6 +1,7 @@
 """How a sublayer, its dropout, its residual connection and its norm are joined."""
 
 import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
@@ -62,6 +63,7 @@ class Residual:
         """Return the output of a sublayer, joined to its input `x` (B, T, D).
 
         `sublayer`, `norm` and `dropout` are functions of a tensor (B, T, D), which return another.
+        Attention weights, and the cache in `step`, are those of the last call of `sublayer`.
         """
         raise NotImplementedError
 
@@ -74,12 +76,8 @@ class Residual:
             output, second = sublayer(x)
             return output
 
-        output = self.join(
-            x,
-            first,
-            lambda y: norm(y, training=training, tokens=tokens),
-            lambda y: dropout(y, training=training),
-        )
+        norm = functools.partial(norm, training=training, tokens=tokens)
+        output = self.join(x, first, norm, functools.partial(dropout, training=training))
         return output, second
 
 

@@ -32,7 +32,8 @@ class BaseModel(WholeState, keras.Model):
 
     input_signature = None
     ignore_class = "auto"
-    _is_traced = False  # parts that are only templates are never built
+    # An `Architecture`'s parts are copied, never built, so not all layers become built.
+    _is_traced = False
 
     def compile(self, *args, **kwargs):
         """See `keras.Model`; losses and metrics with `ignore_class="auto"` use the model's."""
@@ -192,6 +193,8 @@ def checked_max_length(max_length, most, name):
 
 def first_state(caches, batch_size, beam_size, max_length):
     """The state of a `DecodingModel` before the first step."""
+    if not caches:
+        raise ArgumentError("num_layers", "at least 1 for decoding with a cache", 0)
     return {
         "position": tf.constant(0),
         "caches": caches,
@@ -210,8 +213,8 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
     #
     # A subclass has `decoder`, an `Encoder` or `Decoder`; `start`, which returns `first_state` and
     # whatever else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict
-    # `_arguments`, and `architecture`, None or an `Architecture`: not in the dict, which Keras
-    # tracks, so that a config with it could not be copied.
+    # `_arguments` and `architecture`, None or an `Architecture`. It is a separate attribute: Keras
+    # tracks `_arguments`, and a config holding a tracked object cannot be copied.
 
     def step(self, tokens, state):
         """Read one token per row, integer (B * K,), the start token first, and predict the next.
@@ -243,14 +246,14 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         flat = tf.reshape(lineage, (shape[0] * shape[1], shape[2]))
         return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
 
-    def resize(self, state, sentences, room):
+    def resize(self, state, kept, room):
         """Return the state of some sentences, with larger caches, for `decode_loop`.
 
-        `sentences`, int32 (B',), are the indices of those to keep; `room`, an int or int32 (), is
+        `kept`, int32 (B',), are the indices of those to keep; `room`, an int or int32 (), is
         the number of tokens per sentence that the caches have room for, unless they have more.
         """
         position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
-        state = tf.nest.map_structure(lambda x: tf.gather(x, sentences), others)
+        state = tf.nest.map_structure(lambda x: tf.gather(x, kept), others)
         _, beams, length = tf.unstack(tf.shape(state["lineage"]))
         more = tf.maximum(room - length, 0)
         lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)

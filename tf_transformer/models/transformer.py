@@ -98,13 +98,12 @@ class Transformer(DecodingModel):
         self.architecture = architecture
         encoder_layers, decoder_layers = _both_numbers(num_layers)
         encoder_sizes, decoder_sizes = _both_sizes(layer_sizes)
-        sizes = (d_model, num_heads, dff)
         options = {"rate": rate, "architecture": architecture, "dtype": self.dtype_policy}
-        encoder = {"layer_sizes": encoder_sizes, "name": "encoder", **options}
-        self.encoder = Encoder(encoder_layers, *sizes, input_vocab_size, pe_input, **encoder)
-        table = self.encoder.embedding.embedding if share_embeddings else None
-        decoder = {"layer_sizes": decoder_sizes, "embedding": table, "name": "decoder", **options}
-        self.decoder = Decoder(decoder_layers, *sizes, target_vocab_size, pe_target, **decoder)
+        sizes = (encoder_layers, d_model, num_heads, dff, input_vocab_size, pe_input)
+        self.encoder = Encoder(*sizes, layer_sizes=encoder_sizes, name="encoder", **options)
+        options["embedding"] = self.encoder.embedding.embedding if share_embeddings else None
+        sizes = (decoder_layers, d_model, num_heads, dff, target_vocab_size, pe_target)
+        self.decoder = Decoder(*sizes, layer_sizes=decoder_sizes, name="decoder", **options)
         self.encoder.embedding.ids_name, self.decoder.embedding.ids_name = "inp", "tar"
         self.final_layer = None
         if not share_embeddings:
@@ -124,7 +123,7 @@ class Transformer(DecodingModel):
             self.final_layer.build((*target_shape, d_model))
 
     def call(self, inputs, training=None, return_attention_weights=False):
-        inp, tar = self.taken(inputs)
+        inp, tar = self.as_inputs(inputs)
         source_padding, target_padding = create_padding_mask(inp), create_padding_mask(tar)
         enc_output = self.encoder(inp, training, source_padding)
         # `create_masks` without its (B, 1, T, T) mask: the attention core blocks the future.
@@ -135,7 +134,7 @@ class Transformer(DecodingModel):
         logits = self.logits(dec_output)
         return (logits, attention_weights) if return_attention_weights else logits
 
-    def taken(self, inputs):
+    def as_inputs(self, inputs):
         """See `TakesIds`."""
         if not isinstance(inputs, tuple | list) or len(inputs) != 2:
             got = f"{len(inputs)} of them" if isinstance(inputs, tuple | list) else inputs

@@ -27,40 +27,40 @@ TABLES = {
 }
 
 
-def columns(first, queries, keys, most):
+def columns(offset, queries, keys, most):
     """The column that each pair reads, (queries, keys), by the definition."""
-    distances = first + np.arange(keys) - np.arange(queries)[:, None]
+    distances = offset + np.arange(keys) - np.arange(queries)[:, None]
     return np.clip(distances, -most, most) + most
 
 
-def reference_spread(table, first, queries, keys):
-    at = columns(first, queries, keys, table.shape[-1] // 2)
+def reference_spread(table, offset, queries, keys):
+    at = columns(offset, queries, keys, table.shape[-1] // 2)
     table = np.broadcast_to(table, (*table.shape[:-2], queries, table.shape[-1]))
     return np.take_along_axis(table, np.broadcast_to(at, (*table.shape[:-1], keys)), -1)
 
 
-@pytest.mark.parametrize("first", [0, 3, -5, 40, -40])
+@pytest.mark.parametrize("offset", [0, 3, -5, 40, -40])
 @pytest.mark.parametrize(
     ("queries", "keys", "most"), [(7, 11, 3), (5, 2, 9), (1, 1, 1), (3, 13, 1)]
 )
-def test_spread_and_collect_are_their_definitions(first, queries, keys, most):
+def test_spread_and_collect_are_their_definitions(offset, queries, keys, most):
     table, x = normal(2, queries, 2 * most + 1), normal(2, queries, keys)
     for rows in (table, table[:, :1]):
-        actual = spread(rows, first, queries, keys)
-        np.testing.assert_array_equal(actual, reference_spread(rows.numpy(), first, queries, keys))
-    one_hot = np.eye(2 * most + 1)[columns(first, queries, keys, most)]  # (T, S, D)
+        actual = spread(rows, offset, queries, keys)
+        np.testing.assert_array_equal(actual, reference_spread(rows.numpy(), offset, queries, keys))
+    one_hot = np.eye(2 * most + 1)[columns(offset, queries, keys, most)]  # (T, S, D)
     expected = np.einsum("bts,tsd->btd", x, one_hot)
-    np.testing.assert_allclose(collect(x, first, most), expected, atol=1e-5)
+    np.testing.assert_allclose(collect(x, offset, most), expected, atol=1e-5)
     together = expected.sum(1, keepdims=True)
-    np.testing.assert_allclose(collect(x, first, most, True), together, atol=1e-5)
+    np.testing.assert_allclose(collect(x, offset, most, True), together, atol=1e-5)
 
 
-def attend(q, k, v, cotangent, scores, keys, values, first, **options):
+def attend(q, k, v, cotangent, scores, keys, values, offset, **options):
     """Output and gradients with respect to q, k, v and the tables."""
     inputs = [x for x in (q, k, v, scores, keys, values) if x is not None]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        bias = ByDistance(scores, keys, values, first)
+        bias = ByDistance(scores, keys, values, offset)
         output, _ = scaled_dot_product_attention(
             q, k, v, bias=bias, return_attention_weights=False, **options
         )
@@ -68,11 +68,11 @@ def attend(q, k, v, cotangent, scores, keys, values, first, **options):
     return output, tape.gradient(total, inputs)
 
 
-def reference(q, k, v, cotangent, scores, keys, values, first, mask=None, causal=False):
+def reference(q, k, v, cotangent, scores, keys, values, offset, mask=None, causal=False):
     """The same from the equations in float64, with all terms as T x S tensors."""
     q, k, v, cotangent = (np.asarray(x, np.float64) for x in (q, k, v, cotangent))
     t, s = q.shape[2], k.shape[2]
-    at, scale, bias = columns(first, t, s, MOST), 1 / np.sqrt(q.shape[-1]), 0.0
+    at, scale, bias = columns(offset, t, s, MOST), 1 / np.sqrt(q.shape[-1]), 0.0
     one_hot = np.eye(D)[at]  # (T, S, D)
     if scores is not None:
         scores = np.asarray(scores, np.float64)
@@ -119,11 +119,11 @@ def inputs(kind):
     return q, k, v, cotangent, *tables
 
 
-def run(name, plan, first, **options):
+def run(name, plan, offset, **options):
     jit = {"xla": "auto", "core_xla": True}.get(name, False)
 
     def function(*given):
-        return attend(*given, first, jit=jit, **{**options_of(plan), **options})
+        return attend(*given, offset, jit=jit, **{**options_of(plan), **options})
 
     if name in ("eager", "core_xla"):
         return function
@@ -138,7 +138,7 @@ def compare(actual, expected):
 
 
 @pytest.mark.parametrize(
-    ("kind", "first"),
+    ("kind", "offset"),
     [
         ("scores of a batch", 0),
         ("scores of all heads", -2),
@@ -148,9 +148,9 @@ def compare(actual, expected):
     ],
 )
 @every_plan
-def test_every_table_is_near_float64(plan, kind, first):
+def test_every_table_is_near_float64(plan, kind, offset):
     given = inputs(kind)
-    compare(run("graph", plan, first)(*given), reference(*given, first))
+    compare(run("graph", plan, offset)(*given), reference(*given, offset))
 
 
 @pytest.mark.parametrize("plan", [plan for plan in PLANS if plan not in SOME_PLANS])
@@ -188,15 +188,15 @@ def test_masks_and_rows_without_a_free_key(plan, causal):
 
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("plan", ["whole", "windowed 3", "windowed 64"])
-@pytest.mark.parametrize("first", [0, -2])
+@pytest.mark.parametrize("offset", [0, -2])
 @pytest.mark.parametrize("window", [1, 2, 5])  # the tables have distances up to 3
-def test_a_window(plan, first, window):
+def test_a_window(plan, offset, window):
     given = inputs("all")
     mask = (np.random.default_rng(6).random((B, 1, T, S)) < 0.4).astype(np.float32)
     mask[1, :, 4] = 1
-    actual = run("graph", plan, first, mask=tf.constant(mask), window=window)(*given)
+    actual = run("graph", plan, offset, mask=tf.constant(mask), window=window)(*given)
     distant = np.abs(np.arange(S) - np.arange(T)[:, None]) > window
-    compare(actual, reference(*given, first, np.maximum(mask, distant)))
+    compare(actual, reference(*given, offset, np.maximum(mask, distant)))
 
 
 @every_plan

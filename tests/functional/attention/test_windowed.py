@@ -108,15 +108,15 @@ def test_distances_that_do_not_start_at_zero():
     """Queries that stand after some keys, with tables wider than the window."""
     q, k, v, _ = some_inputs(t=23, s=23)
     table = normal(3, 15, seed=4)
-    for first in (-3, 2):
-        bias = ByDistance(table, first=first)
+    for offset in (-3, 2):
+        bias = ByDistance(table, offset=offset)
         results = [
             scaled_dot_product_attention(
                 q, k, v, bias=bias, window=2, plan=plan, return_attention_weights=False
             )[0]
             for plan in (AttentionPlan("windowed", query_block=3), "whole")
         ]
-        distances = np.clip(first + np.arange(23) - np.arange(23)[:, None], -7, 7)
+        distances = np.clip(offset + np.arange(23) - np.arange(23)[:, None], -7, 7)
         exact = ref.scaled_dot_product_attention(
             q, k, v, band(23, 23, 2), table.numpy()[:, distances + 7]
         )[0]

@@ -1,5 +1,10 @@
 """Translators of ids and of strings, as they are exported.
 
+A call passes through `Translator.translate` (texts to ids), `IdTranslator.greedy`, which is a
+`BucketedFunction` (compile_for.py: XLA's program for a small batch, else the plain function, with
+`jit_compile` through `in_parts`), `IdTranslator._decode` (limits and caches), `greedy_decode` and
+its `decode_loop` (generation/decoding.py), which calls `model.step` (models/base_model.py).
+
 Axes: B batch, S source length, L maximum target length, D model width.
 """
 
@@ -18,8 +23,9 @@ from tf_transformer.export.compile_for import (
     warm_up_texts,
 )
 from tf_transformer.export.saving import save_module
+from tf_transformer.functional.attention.masks import create_padding_mask
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
-from tf_transformer.generation.decoding import IMPOSSIBLE, among_tokens, check_range
+from tf_transformer.generation.decoding import IMPOSSIBLE, check_range, without_unused_ids
 from tf_transformer.models.sizes import check_vocabulary
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
@@ -120,8 +126,8 @@ class Translator(tf.Module):
     def _encode(self, text):
         """Run the encoder: string (B,) -> `ids` int32 (B, S), `vectors` float (B, S, D)."""
         source, _ = self._source(text)
-        padding = tf.equal(source, 0)[:, tf.newaxis, tf.newaxis, :]
-        vectors = self._encoder_call(source, training=False, mask=tf.logical_not(padding))
+        mask = create_padding_mask(source)
+        vectors = self._encoder_call(source, training=False, mask=mask)
         return {"ids": source, "vectors": vectors}
 
     def _source(self, text):
@@ -160,10 +166,13 @@ class Translator(tf.Module):
 class IdTranslator(tf.Module):
     """Greedy decoding, beam search and sampling of a Transformer as graph functions.
 
-    A translation has at most a S + b tokens, where S includes the end token of the source, and at
-    most as many as the model has positions. Except when sampling, the result of a row does not
-    depend on the other rows. `warm_up(rows, length)` compiles `greedy` for small batches and
-    `warm_up_beam` compiles `beam`, see `BucketedFunction.warm_up`.
+    `greedy(ids)` maps int32 (B, S), each row with its end token, then 0, where S is at most
+    `pe_input`, to int32 (B, L), without the end token, 0 after the end. `beam(ids)` uses
+    `beam_search` and returns `(ids, scores)`, int32 (B, n, L) and float32 (B, n), the best first.
+    `warm_up(rows, length)` compiles `greedy` for small batches and `warm_up_beam` compiles `beam`,
+    see `BucketedFunction.warm_up`. A translation has at most a S + b tokens, where S includes the
+    end token of the source, and at most as many as the model has positions. Except when sampling,
+    the result of a row does not depend on the other rows.
 
     Args:
         model: a built `Transformer` or an `Ensemble`.
@@ -229,29 +238,18 @@ class IdTranslator(tf.Module):
         self.weights = [weight.value for weight in model.weights]
         self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         self._resize, self._jit_compile = model.resize, jit_compile
-        self._in_loops = _traced(model, jit_compile)
-        self._whole = _traced(model)  # apart, since XLA's form of the attention is another graph
+        # `start` and `step`, traced anew for caches of the full size: XLA compiles their callers,
+        # and inside such a program attention is another graph, see `use_xla`.
+        self._growing, self._full_size = _traced(model, jit_compile), _traced(model)
         config = model.get_config()
         self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
         self._greedy = self._bucketed(greedy_decode)
         self._beams = self._bucketed(beam_search, reorder=model.reorder, **beam)
-        # Not decorators, which would keep only weak references to the object.
-        self.greedy = tf.function(self.greedy, input_signature=[_IDS], autograph=False)
-        self.beam = tf.function(self.beam, input_signature=[_IDS], autograph=False)
+        traced = functools.partial(tf.function, input_signature=[_IDS], autograph=False)
+        self.greedy, self.beam = traced(self._greedy.__call__), traced(self._beams.__call__)
+        # Not a decorator, which would keep only a weak reference to the object.
         self.sample = tf.function(self.sample, input_signature=[_IDS, *_CHANCE], autograph=False)
         self.warm_up, self.warm_up_beam = self._greedy.warm_up, self._beams.warm_up
-
-    def greedy(self, ids):
-        """Translate greedily: int32 (B, S), each row with its end token, then 0; S is at most
-        `pe_input` -> int32 (B, L), without the end token, 0 after the end.
-        """
-        return self._greedy(ids)
-
-    def beam(self, ids):
-        """Translate with `beam_search`: int32 (B, S), see `greedy` -> `(ids, scores)`, int32
-        (B, n, L) and float32 (B, n), the best first.
-        """
-        return self._beams(ids)
 
     def sample(self, ids, seed, temperature, top_k, top_p):
         """Translate with `sample_decode`: ids as in `greedy` and scalar tensors, int32 `seed` and
@@ -276,13 +274,13 @@ class IdTranslator(tf.Module):
 
     def _decode(self, strategy, ids, jit_compile, resize=None, **options):
         """Decode ids (B, S), with caches that grow by `resize`, or of the maximum size."""
-        start, step = self._in_loops if resize else self._whole
+        start, step = self._growing if resize else self._full_size
 
         def state():  # called in XLA's program, where the maximum length is a constant
             room = 0 if resize else self._bounds(ids)["max_length"]  # `resize` makes it
             return start(ids, room, options.get("beam_size", 1))
 
-        step = among_tokens(step, self._num_tokens)
+        step = without_unused_ids(step, self._num_tokens)
         options = {**self._bounds(ids), **options, "resize": resize, "jit_compile": jit_compile}
         return strategy(step, state, tf.shape(ids)[0], **options)
 

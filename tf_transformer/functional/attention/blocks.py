@@ -9,15 +9,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.functional.tracing import wide_dtype
+
 
 def shape_of(x):
     """Shape of a tensor, with ints for static sizes: XLA needs constant slice sizes."""
     return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
-
-
-def wide_dtype(x):
-    """The dtype of scores: float64 for float64, float32 for every other dtype."""
-    return tf.float64 if x.dtype == tf.float64 else tf.float32
 
 
 def smaller(x, y):
@@ -106,35 +103,35 @@ def over_blocks(count, body, state):
 
 
 class Grid:
-    """Blocks of heads and of queries (..., T, H), with `keys` each, and the loops over them."""
+    """Blocks of heads and of queries (..., T, H) with `num_keys` keys, and the loops over them."""
 
-    def __init__(self, q, keys, most_scores, query_block=None, one_head=False):
+    def __init__(self, q, num_keys, most_scores, query_block=None, one_head=False):
         self.rows, self.lead, self.dtype = q.shape[:-1], tf.shape(q)[:-2], wide_dtype(q)
         heads, length, _ = shape_of(merge_leading(q))
         # A block of more than one query and one head has at most `most_scores` scores.
-        most_rows = most_scores // larger(1, keys)
+        most_rows = most_scores // larger(1, num_keys)
         query_block = even_size(length, most_rows if query_block is None else query_block)
         self.queries = Blocks(length, query_block)
         together = 1 if one_head else most_rows // query_block
         self.heads = Blocks(heads, even_size(heads, together))
-        self.keys = keys
+        self.num_keys = num_keys
 
     def number(self, i, j):
         """The number of block `j` of the queries of block `i` of the heads."""
         return i * self.queries.count + j
 
-    def loop(self, body, state, shared):
-        """Run `state = body(i, j, shared(j), *state)` for all blocks."""
+    def loop(self, body, state, per_queries):
+        """Run `state = body(i, j, per_queries(j), *state)` for all blocks."""
 
         def over_heads(j, *state):
-            same = shared(j)
-            return over_blocks(self.heads.count, lambda i, *more: body(i, j, same, *more), state)
+            once = per_queries(j)  # for all heads
+            return over_blocks(self.heads.count, lambda i, *more: body(i, j, once, *more), state)
 
         return over_blocks(self.queries.count, over_heads, state)
 
     def future(self, j, past=0):
         """bool (t, S): which keys are after each query of block `j`; query 0 is at `past`."""
-        return tf.range(self.keys) > tf.expand_dims(past + self.queries.indices(j), 1)
+        return tf.range(self.num_keys) > tf.expand_dims(past + self.queries.indices(j), 1)
 
     def rows_of(self, x, i, j):
         """Rows for the queries of a block, (R, T, W) -> (r, t, W)."""
@@ -254,11 +251,12 @@ def of_pairs(grid, x):
     return Part(x, cut, start, add, finish)
 
 
-def recompute(attend, grid, inputs, constants=None, *, width, shared=lambda j: None):
+def recompute(attend, grid, inputs, constants=None, *, width, per_queries=lambda j: None):
     """Attention (..., T, `width`) in blocks of heads and queries, recomputed in the backward pass.
 
-    `attend(i, j, shared(j), **parts)` is the output (r, t, `width`) of block `i` of the heads and
-    `j` of the queries. `inputs` and, without a gradient, `constants` have a `Part` for each name.
+    `attend(i, j, once, **parts)` is the output (r, t, `width`) of block `i` of the heads and `j` of
+    the queries; `once = per_queries(j)` is computed once per block of queries, for all heads.
+    `inputs` and, without a gradient, `constants` have a `Part` for each name.
     """
 
     def parts_of(tensors, i, j):
@@ -266,22 +264,22 @@ def recompute(attend, grid, inputs, constants=None, *, width, shared=lambda j: N
         # `tf.identity`: q and k may be the same tensor.
         return {name: tf.identity(part.cut(x, i, j)) for (name, part), x in pairs}
 
-    def output_of(i, j, same, parts):
+    def output_of(i, j, once, parts):
         fixed = {name: part.cut(part.x, i, j) for name, part in (constants or {}).items()}
-        return attend(i, j, same, **parts, **fixed)
+        return attend(i, j, once, **parts, **fixed)
 
     @tf.custom_gradient
     def run(*tensors):
-        def forward(i, j, same, outputs):
-            output = output_of(i, j, same, parts_of(tensors, i, j))
+        def forward(i, j, once, outputs):
+            output = output_of(i, j, once, parts_of(tensors, i, j))
             return [outputs.write(grid.number(i, j), output)]
 
         def gradient(upstream):
-            def backward(i, j, same, *states):
+            def backward(i, j, once, *states):
                 parts = parts_of(tensors, i, j)
                 with tf.GradientTape() as tape:
                     tape.watch(parts)
-                    output = output_of(i, j, same, parts)
+                    output = output_of(i, j, once, parts)
                 new = tape.gradient(output, parts, grid.new_rows_of(upstream, i, j))
                 return [
                     part.add(state, tf.cast(new[name], grid.dtype), i, j)
@@ -289,7 +287,7 @@ def recompute(attend, grid, inputs, constants=None, *, width, shared=lambda j: N
                 ]
 
             states = [part.start() for part in inputs.values()]
-            states = grid.loop(backward, states, shared)
+            states = grid.loop(backward, states, per_queries)
             gradients = []
             for part, state in zip(inputs.values(), states, strict=True):
                 # One at a time: joining needs memory for the blocks and a copy of them.
@@ -297,7 +295,7 @@ def recompute(attend, grid, inputs, constants=None, *, width, shared=lambda j: N
                     gradients.append(tf.cast(part.finish(state), part.x.dtype))
             return gradients
 
-        (outputs,) = grid.loop(forward, [grid.array_of_rows(width)], shared)
+        (outputs,) = grid.loop(forward, [grid.array_of_rows(width)], per_queries)
         return grid.join_rows(outputs, width), gradient
 
     output = run(*(part.x for part in inputs.values()))

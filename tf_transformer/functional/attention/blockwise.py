@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.blocks import Blocks, shape_of, sum_to, wide_dtype
+from tf_transformer.functional.attention.blocks import Blocks, over_blocks, shape_of, sum_to
 from tf_transformer.functional.attention.by_distance import (
     ByDistance,
     collect,
@@ -22,6 +22,7 @@ from tf_transformer.functional.attention.whole import (
     product,
 )
 from tf_transformer.functional.dropout import dropout_factors, fold_in
+from tf_transformer.functional.tracing import wide_dtype
 
 
 class _DistanceTile:
@@ -35,14 +36,14 @@ class _DistanceTile:
 
     def block(self, tiles, tensors, i, j):
         (table,) = [*tensors, *self._constant]
-        return spread(table, tiles.first(i, j), tiles.queries.size, tiles.keys.size)
+        return spread(table, tiles.offset_of(i, j), tiles.query_blocks.size, tiles.key_blocks.size)
 
     def start(self, tiles):
         return [tf.zeros_like(x) for x in self.tensors]
 
     def add(self, tiles, i, j, dscores, state):
         return [
-            total + collect(sum_to(dscores, total), tiles.first(i, j), self.most, together=True)
+            total + collect(sum_to(dscores, total), tiles.offset_of(i, j), self.most, together=True)
             for total in state
         ]
 
@@ -60,23 +61,24 @@ class _TensorTile:
         return tiles.cut(tensors[0], i, j)  # the terms of one tile, (..., t, s)
 
     def start(self, tiles):  # the state of the gradient, a list of tensors or TensorArrays
-        tile = tf.stack([tiles.queries.size, tiles.keys.size])
-        count = tiles.queries.count * tiles.keys.count
+        tile = tf.stack([tiles.query_blocks.size, tiles.key_blocks.size])
+        count = tiles.query_blocks.count * tiles.key_blocks.count
         shape = tf.concat([[count], tf.shape(self.tensors[0])[:-2], tile], 0)
         array = tf.TensorArray(tiles.dtype, count, clear_after_read=False)
         return [array.unstack(tf.zeros(shape, tiles.dtype))]  # future tiles keep their zeros
 
     def add(self, tiles, i, j, dscores, state):  # the state with the gradient of one tile
-        return [state[0].write(i * tiles.keys.count + j, sum_to(dscores, self.tensors[0]))]
+        return [state[0].write(i * tiles.key_blocks.count + j, sum_to(dscores, self.tensors[0]))]
 
     def finish(self, tiles, state):  # the gradients of `tensors`
         blocks = state[0].stack()  # (count, ..., t, s)
-        shape = tf.concat([[tiles.queries.count, tiles.keys.count], tf.shape(blocks)[1:]], 0)
+        counts = [tiles.query_blocks.count, tiles.key_blocks.count]
+        shape = tf.concat([counts, tf.shape(blocks)[1:]], 0)
         blocks = tf.reshape(blocks, shape)  # (T / t, S / s, ..., t, s)
         rank = self.tensors[0].shape.rank
         axes = [1, 0, *range(2, rank), rank + 1, rank]
-        rows = tiles.keys.join(tf.transpose(blocks, axes))  # (T / t, ..., S, t)
-        return [tiles.queries.join(tf.linalg.matrix_transpose(rows))]  # (..., T, S)
+        rows = tiles.key_blocks.join(tf.transpose(blocks, axes))  # (T / t, ..., S, t)
+        return [tiles.query_blocks.join(tf.linalg.matrix_transpose(rows))]  # (..., T, S)
 
 
 def blockwise_attention(
@@ -106,7 +108,7 @@ def blockwise_attention(
         mine, rest = others[: len(terms)], others[len(terms) :]
         given = None, None, 0
         if by_distance is not None:
-            given = *by_distance.unpack(rest), by_distance.first
+            given = *by_distance.unpack(rest), by_distance.offset
         tiles = _Tiles(q, k, v, term, mine, given, *options)
         output, log_sums = tiles.forward()
 
@@ -129,10 +131,10 @@ class _Tiles:
         self.q, self.k, self.v = (as_factor(tensor, compiled) for tensor in (q, k, v))
         self.scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], self.dtype))
         self.term, self.terms = term, terms
-        self.key_table, self.value_table, self.from_first_query = tables
+        self.key_table, self.value_table, self.offset = tables
         self.blocked, self.causal, self.dropout = blocked, causal, dropout
-        self.queries = Blocks(shape_of(q)[-2], query_block)
-        self.keys = Blocks(shape_of(k)[-2], key_block)
+        self.query_blocks = Blocks(shape_of(q)[-2], query_block)
+        self.key_blocks = Blocks(shape_of(k)[-2], key_block)
 
     def forward(self):
         """Return the output (..., T, H_v) and the log-sum-exp of each row, (..., T, 1)."""
@@ -142,7 +144,7 @@ class _Tiles:
             average += tf.matmul(self._shares(), self.value_table)  # (..., T, H_v)
 
         def rows(i, outputs, log_sums):
-            q = self.queries.cut(self.q, -2, i)  # (..., t, H)
+            q = self.query_blocks.cut(self.q, -2, i)  # (..., t, H)
 
             def add_keys(j, highest, total, output):
                 scores = self._scores(q, i, j)  # (..., t, s)
@@ -151,24 +153,24 @@ class _Tiles:
                 total = total * shrink + tf.reduce_sum(weights, -1, keepdims=True)
                 if self.dropout is not None:
                     weights *= self._dropout_factors(weights, i, j)
-                more = product(weights, self.keys.cut(self.v, -2, j))
+                more = product(weights, self.key_blocks.cut(self.v, -2, j))
                 if self.value_table is not None:
                     by_distance = self._collect(weights, i, j, self.value_table)
                     more += tf.matmul(by_distance, self.value_table)
-                return j + 1, higher, total, output * shrink + more
+                return higher, total, output * shrink + more
 
             column = tf.zeros_like(q[..., :1], self.dtype)  # (..., t, 1)
             state = column - math.inf, column, column + tf.zeros_like(average[..., :1, :])
-            highest, total, output = self._over_keys(i, add_keys, state)
+            highest, total, output = over_blocks(self._reached(i), add_keys, state)
             free = highest > BLOCKED_SCORE
             # exp(score - inf) = 0: in the backward pass, a row without a free key has no scores.
             log_sum = tf.where(free, highest + tf.math.log(total), self._number(math.inf))
-            output = tf.where(free, output / total, self.queries.cut(average, -2, i))
-            return i + 1, outputs.write(i, output), log_sums.write(i, log_sum)
+            output = tf.where(free, output / total, self.query_blocks.cut(average, -2, i))
+            return outputs.write(i, output), log_sums.write(i, log_sum)
 
-        state = self.rows(self.queries, self.v.shape[-1]), self.rows(self.queries, 1)
-        outputs, log_sums = self._over_queries(rows, state)
-        return self.queries.join(outputs.stack()), self.queries.join(log_sums.stack())
+        state = self.rows(self.query_blocks, self.v.shape[-1]), self.rows(self.query_blocks, 1)
+        outputs, log_sums = over_blocks(self.query_blocks.count, rows, state)
+        return self.query_blocks.join(outputs.stack()), self.query_blocks.join(log_sums.stack())
 
     def backward(self, upstream, output, log_sums):
         """Return the gradients with respect to q, k, v and, if given, the bias."""
@@ -177,14 +179,14 @@ class _Tiles:
 
         def rows(i, dq, dk, dv, *others):
             q, up, slope, log_sum = (
-                self.queries.cut(x, -2, i) for x in (self.q, upstream, slopes, log_sums)
+                self.query_blocks.cut(x, -2, i) for x in (self.q, upstream, slopes, log_sums)
             )
             # Rows already counted by the previous block.
-            seen, up_wide = tf.expand_dims(self.queries.seen(i), 1), tf.cast(up, self.dtype)
+            seen, up_wide = tf.expand_dims(self.query_blocks.seen(i), 1), tf.cast(up, self.dtype)
             log_sum = tf.where(seen, self._number(math.inf), log_sum)
 
             def add_keys(j, dq_rows, dk, dv, dterm, dkeys, dvalues):
-                k, v = (self.keys.cut(x, -2, j) for x in (self.k, self.v))
+                k, v = (self.key_blocks.cut(x, -2, j) for x in (self.k, self.v))
                 weights = tf.exp(self._scores(q, i, j) - log_sum)  # (..., t, s)
                 dropped, dweights = weights, product(up, v, transpose_b=True)
                 if self.value_table is not None:
@@ -206,69 +208,60 @@ class _Tiles:
                 dvalues = [
                     x + _over_rows(self._collect(dropped, i, j, x), up_wide) for x in dvalues
                 ]
-                return j + 1, dq_rows, dk, dv, dterm, dkeys, dvalues
+                return dq_rows, dk, dv, dterm, dkeys, dvalues
 
             state = tf.zeros_like(q, self.dtype), dk, dv, *others
-            dq_rows, *others = self._over_keys(i, add_keys, state)
-            return i + 1, dq.write(i, dq_rows), *others
+            dq_rows, *others = over_blocks(self._reached(i), add_keys, state)
+            return dq.write(i, dq_rows), *others
 
         width = self.k.shape[-1]
-        state = self.rows(self.queries, width), self.rows(self.keys, width, zeros=True)
+        state = self.rows(self.query_blocks, width), self.rows(self.key_blocks, width, zeros=True)
         state += (
-            self.rows(self.keys, self.v.shape[-1], zeros=True),
+            self.rows(self.key_blocks, self.v.shape[-1], zeros=True),
             [] if self.term is None else self.term.start(self),
             *([] if x is None else [tf.zeros_like(x)] for x in (self.key_table, self.value_table)),
         )
-        dq, dk, dv, dterm, dkeys, dvalues = self._over_queries(rows, state)
-        dv = self.keys.join(dv.stack())  # (..., S, H_v)
+        dq, dk, dv, dterm, dkeys, dvalues = over_blocks(self.query_blocks.count, rows, state)
+        dv = self.key_blocks.join(dv.stack())  # (..., S, H_v)
         # Rows without a free key spread their gradient evenly over all values.
         shared = tf.where(tf.math.is_inf(log_sums), wide, self._number(0))
-        dv += tf.reduce_sum(shared, -2, keepdims=True) / self._number(self.keys.length)
-        dq, dk = self.queries.join(dq.stack()), self.keys.join(dk.stack())
+        dv += tf.reduce_sum(shared, -2, keepdims=True) / self._number(self.key_blocks.length)
+        dq, dk = self.query_blocks.join(dq.stack()), self.key_blocks.join(dk.stack())
         dterm = [] if self.term is None else self.term.finish(self, dterm)
         dvalues = [x + _over_rows(self._shares(), shared) for x in dvalues]
         return [dq * self.scale, dk * self.scale, dv, *dterm, *dkeys, *dvalues]
 
-    def _over_queries(self, body, state):
-        _, *state = tf.while_loop(
-            lambda i, *_: i < self.queries.count, body, (tf.constant(0), *state)
-        )
-        return state
-
-    def _over_keys(self, i, body, state):
-        """Run `body` for the key blocks that query block `i` may attend to."""
-        last = self.keys.count
-        if self.causal:
-            rows_end = self.queries.start(i) + self.queries.size
-            last = tf.minimum(last, -(-rows_end // self.keys.size))
-        elif isinstance(last, int) and last == 1:
-            return body(tf.constant(0), *state)[1:]
-        _, *state = tf.while_loop(lambda j, *_: j < last, body, (tf.constant(0), *state))
-        return state
+    def _reached(self, i):
+        """The number of key blocks that query block `i` may attend to."""
+        count = self.key_blocks.count
+        if not self.causal:
+            return count
+        rows_end = self.query_blocks.start(i) + self.query_blocks.size
+        return tf.minimum(count, -(-rows_end // self.key_blocks.size))
 
     def _scores(self, q, i, j):
         """Scores of query block `i` against key block `j`, (..., t, s)."""
         blocked = None if self.blocked is None else self.cut(self.blocked, i, j)
         if self.causal:
-            future = self.keys.indices(j) > tf.expand_dims(self.queries.indices(i), 1)
+            future = self.key_blocks.indices(j) > tf.expand_dims(self.query_blocks.indices(i), 1)
             blocked = future if blocked is None else blocked | future
         term = None if self.term is None else self.term.block(self, self.terms, i, j)
         if self.key_table is not None:
             of_keys = self._spread(tf.cast(q, self.dtype) * self.scale, self.key_table, i, j)
             term = of_keys if term is None else term + of_keys
-        scores = attention_scores(q, self.keys.cut(self.k, -2, j), blocked, term)
-        if not isinstance(self.keys.overlap, int) or self.keys.overlap:
+        scores = attention_scores(q, self.key_blocks.cut(self.k, -2, j), blocked, term)
+        if not isinstance(self.key_blocks.overlap, int) or self.key_blocks.overlap:
             # Keys already counted by the previous block.
-            scores = tf.where(self.keys.seen(j), self._number(-math.inf), scores)
+            scores = tf.where(self.key_blocks.seen(j), self._number(-math.inf), scores)
         return scores
 
     def cut(self, x, i, j):
         """Slice one tile, (..., t, s)."""
-        return self.keys.cut(self.queries.cut(x, -2, i), -1, j)
+        return self.key_blocks.cut(self.query_blocks.cut(x, -2, i), -1, j)
 
     def _dropout_factors(self, weights, i, j):
         rate, seed = self.dropout
-        seed = fold_in(seed, i * self.keys.count + j)
+        seed = fold_in(seed, i * self.key_blocks.count + j)
         return dropout_factors(tf.shape(weights), self.dtype, rate, seed)
 
     def _number(self, number):
@@ -284,22 +277,22 @@ class _Tiles:
             rows = rows.unstack(tf.zeros(shape, self.dtype))
         return rows
 
-    def first(self, i, j):
+    def offset_of(self, i, j):
         """Position of the first key of a tile minus position of its first query."""
-        return self.from_first_query + self.keys.start(j) - self.queries.start(i)
+        return self.offset + self.key_blocks.start(j) - self.query_blocks.start(i)
 
     def _collect(self, x, i, j, table):
-        return collect(x, self.first(i, j), table.shape[0] // 2)  # (..., t, D)
+        return collect(x, self.offset_of(i, j), table.shape[0] // 2)  # (..., t, D)
 
     def _spread(self, x, table, i, j):
         """Products of rows (..., t, H) with a table (D, H), for each pair, (..., t, s)."""
         products = tf.matmul(x, table, transpose_b=True)  # (..., t, D)
-        return spread(products, self.first(i, j), self.queries.size, self.keys.size)
+        return spread(products, self.offset_of(i, j), self.query_blocks.size, self.key_blocks.size)
 
     def _shares(self):
         most = self.value_table.shape[0] // 2
-        lengths = self.queries.length, self.keys.length
-        shares = shares_of_distances(self.from_first_query, *lengths, most)
+        lengths = self.query_blocks.length, self.key_blocks.length
+        shares = shares_of_distances(self.offset, *lengths, most)
         return tf.cast(shares, self.dtype)  # (T, D)
 
 

@@ -9,7 +9,8 @@ import typing
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.blocks import shape_of, wide_dtype
+from tf_transformer.functional.attention.blocks import shape_of
+from tf_transformer.functional.tracing import wide_dtype
 
 
 class ByDistance(tf.experimental.ExtensionType):
@@ -25,7 +26,7 @@ class ByDistance(tf.experimental.ExtensionType):
     scores: typing.Optional[tf.Tensor] = None  # noqa: UP045  (..., D), broadcasts to the heads
     keys: typing.Optional[tf.Tensor] = None  # noqa: UP045  (D, H)
     values: typing.Optional[tf.Tensor] = None  # noqa: UP045  (D, H_v)
-    first: int = 0  # position of key 0 minus the position of query 0
+    offset: int = 0  # position of key 0 minus the position of query 0
     has_gradient: bool = True  # False treats `scores` as constant, which saves time
 
     def __validate__(self):
@@ -57,14 +58,14 @@ class ByDistance(tf.experimental.ExtensionType):
         keys = None if self.keys is None else tables[0]
         return keys, None if self.values is None else tables[-1]
 
-    def tensor(self, q, length):
-        """All terms of the scores of queries (..., T, H) and `length` keys, (..., T, length)."""
+    def tensor(self, q, num_keys):
+        """All terms of the scores of queries (..., T, H) and S = `num_keys` keys, (..., T, S)."""
         total = 0.0
         if self.scores is not None:
             scores = self.scores if self.has_gradient else tf.stop_gradient(self.scores)
-            total += spread(tf.expand_dims(scores, -2), self.first, shape_of(q)[-2], length)
+            total += spread(tf.expand_dims(scores, -2), self.offset, shape_of(q)[-2], num_keys)
         if self.keys is not None:
-            total += spread(self._of_keys(q), self.first, shape_of(q)[-2], length)
+            total += spread(self._of_keys(q), self.offset, shape_of(q)[-2], num_keys)
         return total
 
     def at(self, q, distances):
@@ -86,31 +87,31 @@ class ByDistance(tf.experimental.ExtensionType):
     def output(self, weights):
         """The terms of the values for attention weights (..., T, S): (..., T, H_v)."""
         values = tf.cast(self.values, weights.dtype)
-        return tf.matmul(collect(weights, self.first, self.most), values)
+        return tf.matmul(collect(weights, self.offset, self.most), values)
 
-    def mean_values(self, queries, keys):
-        """The terms of the values, averaged over all keys, (queries, H_v); 0 without any."""
+    def mean_values(self, num_queries, num_keys):
+        """The terms of the values, averaged over all keys, (num_queries, H_v); 0 without any."""
         if self.values is None:
             return tf.zeros(())
-        shares = shares_of_distances(self.first, queries, keys, self.most)
+        shares = shares_of_distances(self.offset, num_queries, num_keys, self.most)
         return tf.matmul(tf.cast(shares, self.values.dtype), self.values)
 
     def cast(self, dtype):
         """The same tables in another dtype."""
         tables = self.scores, self.keys, self.values
         tables = (x if x is None else tf.cast(x, dtype) for x in tables)
-        return ByDistance(*tables, self.first, self.has_gradient)
+        return ByDistance(*tables, self.offset, self.has_gradient)
 
     def from_query(self, start):
         """The terms for the queries from `start` on."""
         tables = self.scores, self.keys, self.values
-        return ByDistance(*tables, self.first - start, self.has_gradient)
+        return ByDistance(*tables, self.offset - start, self.has_gradient)
 
     def within(self, distance):
         """The terms for keys at most `distance` away, without columns for farther ones."""
         if not isinstance(self.most, int) or self.most <= distance:
             return self
-        columns = self._columns(self.first + tf.range(-distance, distance + 1))
+        columns = self._columns(self.offset + tf.range(-distance, distance + 1))
         tables = (
             None if x is None else _gather(x, columns, axis)
             for x, axis in ((self.scores, -1), (self.keys, -2), (self.values, -2))
@@ -126,50 +127,50 @@ class ByDistance(tf.experimental.ExtensionType):
         return tf.matmul(tf.cast(q, dtype) * scale, tf.cast(self.keys, dtype), transpose_b=True)
 
 
-def shares_of_distances(first, queries, keys, most):
+def shares_of_distances(offset, num_queries, num_keys, most):
     """How often each distance occurs in the row of a query, divided by the number of keys."""
     distances = tf.range(-most, most + 1)
-    at = tf.expand_dims(tf.range(queries) - first, 1) + distances  # (T, D), the key there
-    counts = tf.cast((at >= 0) & (at < keys), tf.int32)
-    counts = tf.where(distances == -most, tf.clip_by_value(at + 1, 0, keys), counts)
-    counts = tf.where(distances == most, tf.clip_by_value(keys - at, 0, keys), counts)
-    return tf.cast(counts, tf.float32) / tf.cast(keys, tf.float32)
+    at = tf.expand_dims(tf.range(num_queries) - offset, 1) + distances  # (T, D), the key there
+    counts = tf.cast((at >= 0) & (at < num_keys), tf.int32)
+    counts = tf.where(distances == -most, tf.clip_by_value(at + 1, 0, num_keys), counts)
+    counts = tf.where(distances == most, tf.clip_by_value(num_keys - at, 0, num_keys), counts)
+    return tf.cast(counts, tf.float32) / tf.cast(num_keys, tf.float32)
 
 
-def spread(table, first, queries, keys):
+def spread(table, offset, num_queries, num_keys):
     """Read a table of distances for each pair of a query and a key."""
     most = shape_of(table)[-1] // 2
 
     @tf.custom_gradient
     def read(table):
         lead = tf.shape(table)[:-2]
-        distances = _distances(first, queries, keys)
+        distances = _distances(offset, num_queries, num_keys)
         columns = tf.gather(table, tf.clip_by_value(distances, -most, most) + most, axis=-1)
-        window = queries + keys
-        columns = tf.broadcast_to(columns, tf.concat([lead, [queries, window]], 0))
+        window = num_queries + num_keys
+        columns = tf.broadcast_to(columns, tf.concat([lead, [num_queries, window]], 0))
         # Each row starts one column further left than the one above: a shift of the flat order.
-        flat = tf.reshape(columns, tf.concat([lead, [queries * window]], 0))
-        flat = flat[..., queries - 1 : queries - 1 + queries * (window - 1)]
-        shifted = tf.reshape(flat, tf.concat([lead, [queries, window - 1]], 0))
+        flat = tf.reshape(columns, tf.concat([lead, [num_queries * window]], 0))
+        flat = flat[..., num_queries - 1 : num_queries - 1 + num_queries * (window - 1)]
+        shifted = tf.reshape(flat, tf.concat([lead, [num_queries, window - 1]], 0))
 
         def gradient(upstream):
-            return collect(upstream, first, most, together=table.shape[-2] == 1)
+            return collect(upstream, offset, most, together=table.shape[-2] == 1)
 
-        return shifted[..., :keys], gradient
+        return shifted[..., :num_keys], gradient
 
     return read(table)
 
 
-def collect(x, first, most, together=False):
+def collect(x, offset, most, together=False):
     """Sum a matrix over the pairs of each distance; the transpose of `spread`."""
-    queries, keys = shape_of(x)[-2:]
-    lead, window = shape_of(x)[:-2], queries + keys
-    x = _pad(x, 0, queries - 1)  # (..., T, T + S - 1)
-    flat = _pad(tf.reshape(x, (*lead, queries * (window - 1))), queries - 1, 1)
-    columns = tf.reshape(flat, (*lead, queries, window))  # one for each distance
+    num_queries, num_keys = shape_of(x)[-2:]
+    lead, window = shape_of(x)[:-2], num_queries + num_keys
+    x = _pad(x, 0, num_queries - 1)  # (..., T, T + S - 1)
+    flat = _pad(tf.reshape(x, (*lead, num_queries * (window - 1))), num_queries - 1, 1)
+    columns = tf.reshape(flat, (*lead, num_queries, window))  # one for each distance
     if together:
         columns = tf.reduce_sum(columns, -2, keepdims=True)
-    distances = _distances(first, queries, keys)
+    distances = _distances(offset, num_queries, num_keys)
 
     def total(chosen):
         chosen = tf.where(chosen, columns, tf.zeros((), columns.dtype))
@@ -182,9 +183,9 @@ def collect(x, first, most, together=False):
     return tf.concat([total(distances <= -most), middle, total(distances >= most)], -1)
 
 
-def _distances(first, queries, keys):
+def _distances(offset, num_queries, num_keys):
     """The distances of the block, and one more, in ascending order, (T + S,)."""
-    return first - (queries - 1) + tf.range(queries + keys)
+    return offset - (num_queries - 1) + tf.range(num_queries + num_keys)
 
 
 def _gather(x, at, axis):

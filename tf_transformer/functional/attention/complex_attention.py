@@ -61,7 +61,8 @@ def complex_attention(q, k, v, mask=None, *, return_attention_weights=True, plan
 
     softmax(|Q K^H| / sqrt(H)) V, Wang et al. 2020, "Encoding Word Order in Complex Embeddings",
     equations 13 and 14. K^H is the conjugate transpose, so the score does not change if query and
-    key turn by the same angle. The weights are real.
+    key turn by the same angle. The weights are real. Every `plan` but "whole" runs in blocks of
+    at most `most_scores` scores.
     """
     q, k, v = (tf.convert_to_tensor(tensor) for tensor in (q, k, v))
     _check_inputs(q, k, v)
@@ -77,7 +78,7 @@ def complex_attention(q, k, v, mask=None, *, return_attention_weights=True, plan
     inputs = {"q": of_queries(grid, q), "k": of_heads(grid, k), "v": of_heads(grid, v)}
     constants = {} if blocked is None else {"blocked": of_pairs(grid, blocked)}
 
-    def attend(i, j, shared, q, k, v, blocked=None):
+    def attend(i, j, once, q, k, v, blocked=None):
         return _attend(q, k, v, blocked)[0]
 
     output = recompute(attend, grid, inputs, constants, width=v.shape[-1])

@@ -128,7 +128,7 @@ def additive_mask(attention_mask):
 
 
 def with_key_masks(mask, k, *key_masks):
-    """Add Keras masks of keys and values to an attention mask; each mask blocks."""
+    """Add Keras masks of keys and values to a mask; a key is blocked if any mask blocks it."""
     masks = () if mask is None else (mask,)
     for key_mask in {id(one): one for one in key_masks if one is not None}.values():
         check_keras_mask(key_mask, k.shape[:-1])

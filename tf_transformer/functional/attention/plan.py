@@ -64,7 +64,7 @@ def _is_admitted(shapes):
 # fast ones and computes up to 256 MiB whole. A block of whole rows takes 4 MiB, which fits into the
 # caches of two cores (benchmarks/attention/NOTES.md).
 MOST_SCORES, MOST_SCORES_BY_XLA = 2**24, 2**26
-CACHED_SCORES = 2**20
+BLOCK_SCORES = 2**20
 # The fewest queries in a tile of a window.
 WINDOW_QUERIES = 128
 
@@ -89,7 +89,7 @@ class AttentionPlan:
     """
 
     name: str
-    most_scores: int = CACHED_SCORES
+    most_scores: int = BLOCK_SCORES
     query_block: int = 256
     key_block: int = 512
 

@@ -29,11 +29,11 @@ from tf_transformer.functional.dropout import dropout_factors, fold_in
 
 
 def attend_by_rows(
-    grid, q, k, v, blocked, bias, dropout, first, keys_of=of_heads, future=lambda j: None
+    grid, q, k, v, blocked, bias, dropout, offset, keys_of=of_heads, future=lambda j: None
 ):
     """Softmax attention in blocks of heads and queries, each recomputed for its gradient.
 
-    `first(j)` is the position of the first key minus that of block j's first query, `future(j)` is
+    `offset(j)` is the position of the first key minus that of block j's first query, `future(j)` is
     None or (t, S), added to the scores, and `keys_of` says how `k` and `v` are cut.
     """
     inputs = {"q": of_queries(grid, q), "k": keys_of(grid, k), "v": keys_of(grid, v)}
@@ -50,12 +50,12 @@ def attend_by_rows(
 
     def attend(i, j, future, q, k, v, blocked=None, term=None, scores=None, **tables):
         if scores is not None:
-            term = spread(scores, first(j), grid.queries.size, grid.keys)  # (r, t, S)
+            term = spread(scores, offset(j), grid.queries.size, grid.num_keys)  # (r, t, S)
         if "key_table" in tables:
             scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], grid.dtype))
             products = tf.cast(q, grid.dtype) * scale
             products = tf.matmul(products, tables["key_table"], transpose_b=True)  # (r, t, D)
-            of_keys = spread(products, first(j), grid.queries.size, grid.keys)
+            of_keys = spread(products, offset(j), grid.queries.size, grid.num_keys)
             term = of_keys if term is None else term + of_keys
         scores = attention_scores(q, k, blocked, term)
         weights = tf.nn.softmax(scores if future is None else scores + future)  # (r, t, S)
@@ -65,11 +65,11 @@ def attend_by_rows(
             weights *= dropout_factors(tf.shape(weights), grid.dtype, rate, seed)
         output = product(weights, v)
         if "value_table" in tables:
-            by_distance = collect(weights, first(j), bias.most)  # (r, t, D)
+            by_distance = collect(weights, offset(j), bias.most)  # (r, t, D)
             output += tf.matmul(by_distance, tables["value_table"])
         return output
 
-    return recompute(attend, grid, inputs, constants, width=v.shape[-1], shared=future)
+    return recompute(attend, grid, inputs, constants, width=v.shape[-1], per_queries=future)
 
 
 # With `causal`, the queries are split into this many stripes, each with the keys up to its end:
@@ -121,7 +121,7 @@ def _attend(q, k, v, blocked, bias, dropout, most_scores, past=None):
     by_distance = isinstance(bias, ByDistance)
     one_head = bias is not None and not by_distance
     grid = Grid(q, shape_of(k)[-2], most_scores, one_head=one_head)
-    from_first_query = bias.first if by_distance else 0
+    offset = bias.offset if by_distance else 0
 
     def future(j):
         if past is None:
@@ -135,7 +135,7 @@ def _attend(q, k, v, blocked, bias, dropout, most_scores, past=None):
         blocked,
         bias,
         dropout,
-        first=lambda j: from_first_query - grid.queries.start(j),
+        offset=lambda j: offset - grid.queries.start(j),
         future=future,
     )
     return tf.cast(output, q.dtype)

@@ -81,7 +81,8 @@ def scaled_dot_product_attention(
             `window`. Time and memory are linear in T.
         dropout: None, or `(rate, seed)`: each weight is dropped with probability rate and the
             others are scaled by 1 / (1 - rate); seed is an integer tensor (2,).
-        return_attention_weights: False returns None in place of the weights.
+        return_attention_weights: True computes all T x S scores at once; False returns None in
+            place of the weights: pass it for long texts.
         plan: "auto", "whole", "rowwise", "blockwise", "windowed", "fused" or an `AttentionPlan`.
         jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses.
 

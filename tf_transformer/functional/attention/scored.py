@@ -16,7 +16,6 @@ from tf_transformer.functional.attention.blocks import (
     of_queries,
     recompute,
     shape_of,
-    wide_dtype,
 )
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.scaled_dot_product import (
@@ -24,6 +23,7 @@ from tf_transformer.functional.attention.scaled_dot_product import (
     scaled_dot_product_attention,
 )
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
+from tf_transformer.functional.tracing import wide_dtype
 
 __all__ = ["additive_attention", "bilinear_attention", "multiplicative_attention"]
 
@@ -184,7 +184,7 @@ def additive_attention(
     width = v.shape[-1]
     together = width + source if return_attention_weights else width
     future = grid.future if causal else lambda j: None
-    results = recompute(attend, grid, inputs, constants, width=together, shared=future)
+    results = recompute(attend, grid, inputs, constants, width=together, per_queries=future)
     results = tf.cast(results, q.dtype)
     if not return_attention_weights:
         return results, None

@@ -10,9 +10,10 @@ import itertools
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from tf_transformer.functional.attention.blocks import merge_leading, shape_of, wide_dtype
+from tf_transformer.functional.attention.blocks import merge_leading, shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.dropout import dropout_factors
+from tf_transformer.functional.tracing import wide_dtype
 
 
 def as_factor(x, compiled):
@@ -22,7 +23,7 @@ def as_factor(x, compiled):
 
 
 def product(x, y, transpose_a=False, transpose_b=False):
-    """Matrix product x y; bfloat16 matrices give a float32 result."""
+    """Matrix product x y. If either is bfloat16, both are rounded to it; the result is float32."""
     if tf.bfloat16 not in (x.dtype, y.dtype):
         return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
     # Matrix units multiply bfloat16 and accumulate in float32. `tf.matmul` would round the sum to

@@ -35,9 +35,9 @@ class _Tiles:
         self.queries = Blocks(size * -(-length // size), size)
         self.before = smaller(window, larger(length, source))
         after = 0 if causal else self.before
-        self.keys = size + self.before + after
-        self.all_keys = self.queries.length + self.before + after
-        distances = tf.range(self.keys) - self.before - tf.expand_dims(tf.range(size), 1)
+        self.num_keys = size + self.before + after
+        self.num_padded_keys = self.queries.length + self.before + after
+        distances = tf.range(self.num_keys) - self.before - tf.expand_dims(tf.range(size), 1)
         static = isinstance(length, int) and isinstance(source, int)
         self.all_reach_a_key = static and length <= source + window
         self._outside = (distances < -window) | (distances > (0 if causal else window))  # (t, s)
@@ -54,10 +54,10 @@ class _Tiles:
     def of_pairs(self, x, fill):
         """Cut the tiles out of a tensor (..., T or 1, S), (..., M t, s)."""
         size, count = self.queries.size, self.queries.count
-        x = _padded(x, -1, self.before, self.all_keys, fill)
+        x = _padded(x, -1, self.before, self.num_padded_keys, fill)
         *lead, _, width = shape_of(x)
         if x.shape[-2] == 1:
-            keys = tf.expand_dims(tf.range(count) * size, 1) + tf.range(self.keys)  # (M, s)
+            keys = tf.expand_dims(tf.range(count) * size, 1) + tf.range(self.num_keys)  # (M, s)
             tiles = tf.gather(tf.squeeze(x, -2), keys, axis=-1)  # (..., M, s)
             return tf.repeat(tiles, size, axis=-2)
         x = _padded(x, -2, 0, self.queries.length, fill)
@@ -66,8 +66,8 @@ class _Tiles:
         x = _padded(x, -1, 0, count * (size * width + size), fill)
         x = tf.reshape(x, [*lead, count, size * width + size])
         x = _padded(x, -1, 0, size * width)
-        x = _padded(tf.reshape(x, [*lead, count, size, width]), -1, 0, self.keys)
-        return tf.reshape(x, [*lead, count * size, self.keys])
+        x = _padded(tf.reshape(x, [*lead, count, size, width]), -1, 0, self.num_keys)
+        return tf.reshape(x, [*lead, count * size, self.num_keys])
 
 
 def _padded(x, axis, before, length, fill=0):
@@ -94,10 +94,10 @@ def _in_window(grid, x):
     width = x.shape[-1]
 
     def cut(x, i, j):
-        return _rows(grid.heads.cut(x, 0, i), grid.queries.start(j), grid.keys)
+        return _rows(grid.heads.cut(x, 0, i), grid.queries.start(j), grid.num_keys)
 
     def start():
-        reached = grid.array(grid.heads.count, grid.heads.size, grid.keys, width)
+        reached = grid.array(grid.heads.count, grid.heads.size, grid.num_keys, width)
         return grid.array_of_rows(width), reached
 
     def add(state, gradient, i, j):
@@ -105,13 +105,13 @@ def _in_window(grid, x):
         total = reached.read(i) + gradient
         # Later tiles do not reach the first t of these keys.
         done = done.write(grid.number(i, j), _rows(total, 0, size))
-        later = _rows(total, size, grid.keys - size)
-        return done, reached.write(i, _padded(later, -2, 0, grid.keys))
+        later = _rows(total, size, grid.num_keys - size)
+        return done, reached.write(i, _padded(later, -2, 0, grid.num_keys))
 
     def finish(state):
         done, reached = state
-        last = grid.join_heads(reached.stack(), grid.keys, width)
-        return tf.concat([grid.join_rows(done, width), _rows(last, 0, grid.keys - size)], -2)
+        last = grid.join_heads(reached.stack(), grid.num_keys, width)
+        return tf.concat([grid.join_rows(done, width), _rows(last, 0, grid.num_keys - size)], -2)
 
     return Part(x, cut, start, add, finish)
 
@@ -136,18 +136,18 @@ def windowed_attention(
     """
     tiles = _Tiles(shape_of(q)[-2], shape_of(k)[-2], window, causal, query_block)
     blocked_by_mask, blocked = blocked, tiles.blocked(blocked)  # (..., M t, s)
-    near, one_head, first = bias, False, -tiles.before
+    near, one_head, offset = bias, False, -tiles.before
     if isinstance(bias, ByDistance):
         near = bias.within(window)
-        first += near.first
+        offset += near.offset
     elif bias is not None:
         one_head, near = True, tiles.of_pairs(bias, 0)  # (..., M t, s)
-    padded_keys = (_padded(x, -2, tiles.before, tiles.all_keys) for x in (k, v))
-    inputs = _padded(q, -2, 0, tiles.queries.length), *padded_keys
-    grid = Grid(inputs[0], tiles.keys, most_scores, tiles.queries.size, one_head)
+    padded = (_padded(x, -2, tiles.before, tiles.num_padded_keys) for x in (k, v))
+    inputs = _padded(q, -2, 0, tiles.queries.length), *padded
+    grid = Grid(inputs[0], tiles.num_keys, most_scores, tiles.queries.size, one_head)
     inputs = (as_factor(x, compiled) for x in inputs)
     output = attend_by_rows(
-        grid, *inputs, blocked, near, dropout, first=lambda j: first, keys_of=_in_window
+        grid, *inputs, blocked, near, dropout, offset=lambda j: offset, keys_of=_in_window
     )
     output = _padded(output, -2, 0, tiles.length)  # (..., T, H_v)
     if blocked_by_mask is not None or not tiles.all_reach_a_key:

@@ -91,7 +91,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
             raise TypeError(f"inputs: expected a dict, or {sorted(named)} by name, got both.")
         return super().__call__(*([named] if named else args), **kwargs)
 
-    def taken(self, inputs):
+    def as_inputs(self, inputs):
         """See `dense_inputs`."""
         return dense_inputs(inputs)
 
