@@ -5,6 +5,7 @@ what it recorded and writes CLAIMS.md.
 """
 
 import json
+import re
 from pathlib import Path
 
 MIME = "application/vnd.tf-transformer.verdict+json"
@@ -12,7 +13,22 @@ CLAIMS = {
     claim["id"]: claim
     for claim in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 }
-OUTCOMES = {"holds": "成立", "holds when": "有条件地成立", "does not hold": "不成立"}
+OUTCOMES = {
+    "holds": "成立",
+    "holds when": "有条件地成立",
+    "does not hold": "不成立",
+    "not decided here": "此处未能判定",
+}
+# An answer is read in one breath.
+_MOST_WORDS, _MOST_CHARACTERS, _MOST_NUMBERS = 20, 45, 2
+# A condition is named by one of these.
+_CONDITIONS = (
+    re.compile(
+        r"\b(if|when|where|while|with|without|for|of|only|once|until|after|at|in|on|under|unless)\b",
+        re.IGNORECASE,
+    ),
+    re.compile("[若如只当时在须需要有对仅后前且但除]"),
+)
 
 
 def trained(name):
@@ -40,10 +56,12 @@ def _by_variant(path):
 class Spread(list):
     """Numbers of seeds: formatted as their mean, with the smallest and the largest of several."""
 
+    mean = property(lambda self: sum(self) / len(self))  # alone: "{loss.mean:.2f}"
+
     def __format__(self, form):
         if len(self) == 1:
             return format(self[0], form)
-        mean, least, most = (format(x, form) for x in (sum(self) / len(self), min(self), max(self)))
+        mean, least, most = (format(x, form) for x in (self.mean, min(self), max(self)))
         return f"{mean} [{least}, {most}]"
 
 
@@ -52,21 +70,26 @@ class verdict:  # called like a function
 
     Args:
         claim: str, "C01" and so on.
-        outcome: "holds"; "holds when", under the condition that the texts name; or "does not hold",
-            and the texts say what is right.
-        english, chinese: str, the reason, with the measured numbers as format fields: "{norm:.2f}".
+        outcome: "holds"; "holds when", under the condition that the answer names; "does not hold",
+            and the answer says what is right; or "not decided here", and `measured` says what it
+            would take.
+        answer: (English, Chinese), one sentence of at most 20 words, or 45 characters, with at most
+            two numbers: `"{loss.mean:.2f}"` is the mean alone.
+        measured: (English, Chinese), all measured numbers as format fields, with their spread:
+            `"{loss:.2f}"`.
         values: the numbers by name; a list has one of each seed.
 
     Raises:
-        ValueError: If the claim or the outcome does not exist, or a text leaves a number out.
+        ValueError: If the claim or the outcome does not exist, an answer is too long or names no
+            condition, or `measured` leaves a number out.
     """
 
-    def __init__(self, claim, outcome, english, chinese, **values):
+    def __init__(self, claim, outcome, answer, measured, **values):
         if claim not in CLAIMS:
             raise ValueError(f"claim: expected one of claims.json, got {claim!r}.")
         if outcome not in OUTCOMES:
             raise ValueError(f"outcome: expected one of {', '.join(OUTCOMES)}, got {outcome!r}.")
-        for text in (english, chinese):
+        for text in measured:
             missing = [name for name in values if f"{{{name}" not in text]
             if missing or not values:
                 raise ValueError(f"{claim}: expected all numbers in {text!r}, missing {missing}.")
@@ -77,20 +100,43 @@ class verdict:  # called like a function
         self.record = {
             "claim": claim,
             "outcome": outcome,
-            "texts": [english, chinese],
-            "english": english.format(**values),
-            "chinese": chinese.format(**values),
+            "texts": [list(answer), list(measured)],
+            "answer": [text.format(**values) for text in answer],
+            "measured": [text.format(**values) for text in measured],
             "values": values,
         }
+        _check_answer(self.record)
 
     def _repr_mimebundle_(self, **options):
         found = self.record
         claim, outcome = CLAIMS[found["claim"]], found["outcome"]
-        lines = [
-            f"**{found['claim']}** {claim['claim'][0]} — **{outcome}.** {found['english']}",
-            f"{claim['claim'][1]} — **{OUTCOMES[outcome]}。**{found['chinese']}",
-        ]
-        return {"text/markdown": "\n\n".join(lines), MIME: found}
+        rows = zip(
+            claim["claim"],
+            (outcome, OUTCOMES[outcome]),
+            found["answer"],
+            found["measured"],
+            strict=True,
+        )
+        texts = (f"**{found['claim']}** {c} — **{o}.** {a}\n\n{m}" for c, o, a, m in rows)
+        return {"text/markdown": "\n\n".join(texts), MIME: found}
+
+
+def _check_answer(record):
+    """Refuse an answer that is long, full of numbers, or without its condition."""
+    claim, (english, chinese) = record["claim"], record["answer"]
+    sizes = (len(english.split()), _MOST_WORDS, english), (len(chinese), _MOST_CHARACTERS, chinese)
+    for size, most, text in sizes:
+        if size > most:
+            raise ValueError(
+                f"{claim}: expected an answer of at most {most}, got {size}: {text!r}."
+            )
+    for text, condition in zip(record["answer"], _CONDITIONS, strict=True):
+        numbers = re.findall(r"\d[\d,.]*", text)
+        if len(numbers) > _MOST_NUMBERS:
+            raise ValueError(f"{claim}: expected at most {_MOST_NUMBERS} numbers in {text!r}.")
+        first = re.split(r"(?<=[.;:。；])", text)[0]
+        if record["outcome"] == "holds when" and not condition.search(first):
+            raise ValueError(f"{claim}: expected the condition in {first!r}.")
 
 
 def _plain(value):

@@ -1,9 +1,9 @@
 """Build the notebooks from the `.py` files in this folder: `python notebooks/make.py [NAME ...]`.
 
 Runs each `NAME.py` (jupytext's percent format) from top to bottom and stores it with its outputs as
-`NAME.ipynb`, then writes the verdicts of all notebooks to CLAIMS.md, and what is wrong in the notes
-to ERRATA.md, each with its .zh-CN.md. Edit the `.py`; `tests/test_notebooks.py` fails if anything
-is out of sync.
+`NAME.ipynb`, then writes the verdicts of all notebooks to CLAIMS.md, the questions that they answer
+to INTERVIEW.md, and what is wrong in the notes to ERRATA.md, each with its .zh-CN.md. Edit the
+`.py`; `tests/test_notebooks.py` fails if anything is out of sync.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from claims import CLAIMS, MIME, OUTCOMES
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
+QUESTIONS = json.loads((FOLDER / "questions.json").read_text("utf-8"))
 
 
 def sources():
@@ -58,36 +59,76 @@ def claims_page(records, language):
     """CLAIMS.md, or with language 1 the Chinese CLAIMS.zh-CN.md."""
     by_claim = {record["claim"]: record for record in records}
     counts = [sum(record["outcome"] == outcome for record in records) for outcome in OUTCOMES]
-    listed = "{} hold, {} hold under a condition, {} do not hold".format(*counts)
-    chinese = "{} 条成立，{} 条有条件地成立，{} 条不成立".format(*counts)
+    listed = "{} hold, {} hold under a condition, {} do not hold, {} could not be decided here"
+    chinese = "{} 条成立，{} 条有条件地成立，{} 条不成立，{} 条此处未能判定"
     lines = [
         (
             "# The claims of the notes\n\nEnglish · [中文](CLAIMS.zh-CN.md)\n\n"
-            f"Of {len(CLAIMS)} claims {len(by_claim)} have a verdict: {listed}. Each is measured in "
-            f"a notebook; brackets hold the smallest and the largest of three seeds, or of what the text "
-            f"names. What the notes get wrong: [errata](ERRATA.md). Written by `python notebooks/make.py`."
+            f"Of {len(CLAIMS)} claims {listed.format(*counts)}. The numbers unfold below each answer, "
+            "with a link to the experiment; brackets hold the smallest and the largest of three seeds, "
+            "or of what the text names. By question: [interview](INTERVIEW.md). What the notes get "
+            "wrong: [errata](ERRATA.md). Written by `python notebooks/make.py`."
         ),
         (
             "# 笔记中的论断\n\n[English](CLAIMS.md) · 中文\n\n"
-            f"{len(CLAIMS)} 条论断中 {len(by_claim)} 条已有结论：{chinese}。每条都在笔记本里实测；"
-            f"方括号内是三个随机种子（或文中所说的几次测量）的最小值与最大值。笔记的错误见[勘误](ERRATA.zh-CN.md)。"
-            f"由 `python notebooks/make.py` 生成。"
+            f"{len(CLAIMS)} 条论断中，{chinese.format(*counts)}。每条结论下可以展开实测数字，并附实验链接；"
+            "方括号内是三个随机种子（或文中所说的几次测量）的最小值与最大值。按问题查看：[面试题](INTERVIEW.zh-CN.md)。"
+            "笔记的错误见[勘误](ERRATA.zh-CN.md)。由 `python notebooks/make.py` 生成。"
         ),
     ][language:][:1]
-    head = ["number | claim | verdict | measured", "编号 | 论断 | 结论 | 实测"][language]
+    head = [
+        "number | claim | verdict | in an interview",
+        "编号 | 论断 | 结论 | 面试这样答",
+    ][language]
     section = None
     for number, claim in CLAIMS.items():
         if claim["section"][language] != section:
             section = claim["section"][language]
             lines.append(f"\n## {section}\n\n{head}\n---|---|---|---")
-        record = by_claim.get(number)
-        if record is None:
-            result = "– | –"
-        else:
-            outcome, text = record["outcome"], record[("english", "chinese")[language]]
-            result = f"{(outcome, OUTCOMES[outcome])[language]} | {text} {link(record)}"
-        text = claim["claim"][language].replace("|", r"\|")
-        lines.append(f"{number} | {text} ({claim['source']}) | {result}")
+        record = by_claim[number]
+        texts = claim["claim"] if language == 0 else claim["claim"][1:]
+        claimed = f"{'<br>'.join(texts)} ({claim['source']}, {claim['place']})"
+        outcome = (record["outcome"], OUTCOMES[record["outcome"]])[language]
+        row = (number, claimed, answered(record, outcome, language), claim["interview"][language])
+        lines.append(" | ".join(text.replace("|", r"\|") for text in row))
+    return "\n".join(lines) + "\n"
+
+
+def answered(record, outcome, language):
+    """A verdict and its answer; the measurement unfolds below."""
+    summary = ("measured", "实测")[language]
+    measured = f"{record['measured'][language]} {link(record)}"
+    details = f"<details><summary>{summary}</summary>{measured}</details>"
+    return f"**{outcome}**: {record['answer'][language]}{details}"
+
+
+def interview_page(records, language):
+    """INTERVIEW.md: the questions of the notes, each answered by its claims."""
+    by_claim = {record["claim"]: record for record in records}
+    claims = ("CLAIMS.md", "CLAIMS.zh-CN.md")[language]
+    lines = [
+        (
+            "# Interview questions\n\nEnglish · [中文](INTERVIEW.zh-CN.md)\n\n"
+            f"The {len(QUESTIONS)} questions that the notes ask, answered in a sentence or two by what "
+            f"was [measured]({claims}). Written by `python notebooks/make.py`."
+        ),
+        (
+            "# 面试题\n\n[English](INTERVIEW.md) · 中文\n\n"
+            f"笔记里的 {len(QUESTIONS)} 个问题，每个用一两句话回答，依据是[实测]({claims})。"
+            "由 `python notebooks/make.py` 生成。"
+        ),
+    ][language:][:1]
+    section = None
+    for asked in QUESTIONS:
+        if asked["section"][language] != section:
+            section = asked["section"][language]
+            lines.append(f"\n## {section}")
+        lines.append(f"\n### {asked['question'][language]}\n")
+        for number in asked["claims"]:
+            outcome = by_claim[number]["outcome"]
+            outcome = (outcome, OUTCOMES[outcome])[language]
+            answer = CLAIMS[number]["interview"][language]
+            lines.append(f"- {answer} ({link(by_claim[number])}, {outcome})")
     return "\n".join(lines) + "\n"
 
 
@@ -118,11 +159,14 @@ def errata_page(records, language):
             f"{claim['claim'][language]} ({claim['source']})",
             erratum["right"][language],
             erratum["proof"][language],
-            f"{record[('english', 'chinese')[language]]} {link(record)}",
+            f"{record['measured'][language]} {link(record)}",
         )
         lines = [f"- **{label}** {text}" for label, text in zip(labels, texts, strict=True)]
         parts.append(f"## {record['claim']}\n\n" + "\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+PAGES = {"CLAIMS": claims_page, "INTERVIEW": interview_page, "ERRATA": errata_page}
 
 
 def pages():
@@ -130,7 +174,7 @@ def pages():
     records = [record for path in sources() for record in verdicts(path.with_suffix(".ipynb"))]
     return {
         f"{name}{ending}": page(records, language)
-        for name, page in (("CLAIMS", claims_page), ("ERRATA", errata_page))
+        for name, page in PAGES.items()
         for language, ending in enumerate((".md", ".zh-CN.md"))
     }
 
