@@ -86,13 +86,18 @@ shape = tf_transformer.MultiHeadAttention(768, 12).split_heads(tf.zeros((2, 512,
 mebibytes = 32 * 12 * 512 * 512 * 4 / 2**20
 verdict(
     "C26",
-    "holds when",
-    "The width must divide by the number of heads, not the other way round: 768 in 12 heads is accepted "
-    "({twelve}), 768 in 10 and 12 in 768 are refused ({refused} of 2). A sentence of 512 tokens becomes "
-    "{heads}×{length}×{width}; the scores of 32 sentences, 32×12×512×512, take {mebibytes:,.0f} MiB.",
-    "是宽度要被头数整除，而不是反过来：768 分 12 头可以（{twelve}），768 分 10 头和 12 分 768 头被拒绝（2 种中的 {refused} 种）。512 个词元的句子变成 "
-    "{heads}×{length}×{width}；32 句的分数 32×12×512×512 占 {mebibytes:,.0f} MiB。",
-    twelve=accepted[768, 12],
+    "holds",
+    answer=(
+        "The width must be a multiple of the number of heads; N1 states it the wrong way round.",
+        "宽度必须能被头数整除；N1 把两者说反了。",
+    ),
+    measured=(
+        "Width 768 in 12 heads is accepted; 768 in 10 and 12 in 768 are refused ({refused} of "
+        "2). A sentence of 512 tokens becomes {heads}×{length}×{width}. The scores of 32 "
+        "sentences, 32×12×512×512, take {mebibytes:,.0f} MiB in float32.",
+        "768 维分 12 头可以；768 分 10 头、12 分 768 头都被拒绝（2 种中的 {refused} 种）。512 个词元的句子变成 {heads}×{length}"
+        "×{width}。32 句的分数 32×12×512×512 用 float32 占 {mebibytes:,.0f} MiB。",
+    ),
     refused=2 - accepted[768, 10] - accepted[12, 768],
     heads=shape[1],
     length=shape[2],
@@ -111,11 +116,18 @@ difference = float(tf.reduce_max(tf.abs(tf.transpose(as_written, (0, 1, 3, 2)) -
 verdict(
     "C27",
     "does not hold",
-    "The product as written runs, and gives {rows}×{columns}, not 512×64. It also sums over the queries in "
-    "place of the keys: transposed, it differs from weights·V by up to {difference:.2f}. Right is "
-    "512×512 times 512×64.",
-    "按原文的写法能运行，但得到 {rows}×{columns}，而不是 512×64；而且它对查询而不是对键求和：转置后与 权重·V 最多相差 {difference:.2f}。"
-    "正确的是 512×512 乘 512×64。",
+    answer=(
+        "The weights go on the left, weights·V; the product as written sums over queries, not "
+        "keys.",
+        "权重应在左边，即 权重·V；按原文的写法，求和沿的是 query 而不是 key。",
+    ),
+    measured=(
+        "The product as written runs and gives {rows}×{columns} a head, not 512×64. Transposed, "
+        "it still differs from weights·V by up to {difference:.2f}. Right is 512×512 times "
+        "512×64.",
+        "按原文的写法能运行，但每个头得到 {rows}×{columns}，不是 512×64。即使转置，与 权重·V 仍最多相差 {difference:.2f}。正确的是 "
+        "512×512 乘 512×64。",
+    ),
     rows=as_written.shape[2],
     columns=as_written.shape[3],
     difference=difference,
@@ -136,9 +148,17 @@ apart = fused.dense(tf.concat(parts, -1))
 verdict(
     "C30",
     "holds",
-    "Eight heads computed one by one from slices of the fused matrices, joined and multiplied by W_o, "
-    "differ from the layer by {error:.1e}; {parameters:,} parameters either way.",
-    "用融合矩阵的切片分别计算 8 个头，拼接后乘 W_o，与整层相差 {error:.1e}；两种算法的参数都是 {parameters:,} 个。",
+    answer=(
+        "It is the same: each head's matrices are columns of the fused ones, and W_o joins the "
+        "heads.",
+        "一样：每个头的矩阵就是融合矩阵中的若干列，最后由 W_o 合并。",
+    ),
+    measured=(
+        "Eight heads computed one by one from slices of the fused matrices, joined and "
+        "multiplied by W_o, differ from the layer by {error:.1e}. Both ways have {parameters:,} "
+        "parameters.",
+        "用融合矩阵的切片逐个计算 8 个头，拼接后乘 W_o，与整层相差 {error:.1e}。两种算法的参数都是 {parameters:,} 个。",
+    ),
     error=float(tf.reduce_max(tf.abs(together - apart))),
     parameters=fused.count_params(),
 )
@@ -152,12 +172,19 @@ for heads in (1, 2, 4, 8, 16):
     scores.append(heads * 128 * 128)
 verdict(
     "C34",
-    "holds when",
-    "As to parameters and multiplications: at width 256 the layer has {parameters:,} parameters with 1 and "
-    "with 16 heads, and {ratio:.2f} times the operations (the softmax of more scores). The scores "
-    "themselves take {memory:.0f} times the memory.",
-    "对参数和乘法而言成立：宽度 256 时，1 个头与 16 个头的参数都是 {parameters:,} 个，运算次数之比为 {ratio:.2f}（多出来的是 softmax）。"
-    "但分数矩阵的内存是 {memory:.0f} 倍。",
+    "holds",
+    answer=(
+        "Heads of width d/h cost what one head of width d costs, in parameters and in "
+        "multiplications.",
+        "h 个宽 d/h 的头与一个宽 d 的头相比，参数和乘法次数都相同。",
+    ),
+    measured=(
+        "At width 256 the layer has {parameters:,} parameters with 1 and with 16 heads, and "
+        "{ratio:.2f} times the operations (the softmax of more scores). Vaswani et al. (2017) "
+        "say the same. What does grow is memory: the scores take {memory:.0f} times as much.",
+        "宽度 256 时，1 个头与 16 个头的参数都是 {parameters:,} 个，运算次数之比为 {ratio:.2f}（多出来的是 softmax）。Vaswani 等（"
+        "2017）也是这样说的。变大的是内存：分数矩阵占 {memory:.0f} 倍。",
+    ),
     parameters=sizes[-1],
     ratio=counts[-1] / counts[0],
     memory=scores[-1] / scores[0],
@@ -173,9 +200,18 @@ of_small, of_large = (
 verdict(
     "C36",
     "holds",
-    "Eight heads of width 32 join to 256 and take {small:.1f} million operations on 128 tokens; eight of "
-    "width 256 join to 2048, and take {ratio:.1f} times as many and {parameters:.1f} times the parameters.",
-    "8 个 32 维的头拼成 256 维，128 个词元需要 {small:.1f} 百万次运算；8 个 256 维的头拼成 2048 维，运算是 {ratio:.1f} 倍，参数是 {parameters:.1f} 倍。",
+    answer=(
+        "Heads of width d/h join to width d; at full width, eight heads take {ratio:.1f} times "
+        "the operations.",
+        "宽 d/h 的头拼接后仍是 d 维；8 个头若不降维，运算是 {ratio:.1f} 倍。",
+    ),
+    measured=(
+        "Eight heads of width 32 join to 256 and take {small:.1f} million operations on 128 "
+        "tokens. Eight of width 256 join to 2048, with {ratio:.1f} times the operations and "
+        "{parameters:.1f} times the parameters.",
+        "8 个 32 维的头拼成 256 维，128 个词元需要 {small:.1f} 百万次运算。8 个 256 维的头拼成 2048 维，运算是 {ratio:.1f} 倍，参数"
+        "是 {parameters:.1f} 倍。",
+    ),
     small=of_small / 1e6,
     ratio=of_large / of_small,
     parameters=large.count_params() / small.count_params(),
@@ -187,7 +223,7 @@ verdict(
 # | layer | operations | steps in order | path between two words |
 # |---|---|---|---|
 # | self-attention | $O(n^2 d)$, with projections $O(n^2 d + n d^2)$ | $O(1)$ | $O(1)$ |
-# | recurrent | $O(n d^2)$ | $O(n)$ | $O(n)$ |
+# | recurrent | $O(n d^2)$, an LSTM 4 times a plain RNN | $O(n)$ | $O(n)$ |
 # | convolution | $O(k n d^2)$ | $O(1)$ | $O(n / k)$, dilated $O(\log_k n)$ |
 
 # %%
@@ -207,11 +243,18 @@ share = quadratic * 512**2 * 768 / whole[3]
 verdict(
     "C86",
     "holds",
-    "Counted for n = 64 to 1024: the operations of QKᵀ grow as n^{product:.2f}, of softmax as "
-    "n^{softmax:.2f}. Those of a whole layer with d = 768 are {quadratic:.2f} n²d + {linear:.2f} nd², within "
-    "{left:.2%}. At n = 512 the n² terms are only {share:.0%} of it.",
-    "n 从 64 到 1024 的实测运算次数：QKᵀ 按 n^{product:.2f} 增长，softmax 按 n^{softmax:.2f}。d = 768 的整层为 "
-    "{quadratic:.2f} n²d + {linear:.2f} nd²，误差不超过 {left:.2%}。n = 512 时 n² 项只占 {share:.0%}。",
+    answer=(
+        "The products over all pairs cost n²d, the four projections nd²; together O(n²d + nd²).",
+        "所有词两两之间的乘积是 n²d，四个投影是 nd²，合计 O(n²d + nd²)。",
+    ),
+    measured=(
+        "Counted for n = 64 to 1024: QKᵀ grows as n^{product:.2f}, softmax as n^{softmax:.2f}. A "
+        "whole layer with d = 768 takes {quadratic:.2f} n²d + {linear:.2f} nd² operations, "
+        "within {left:.2%}. At n = 512 the n² terms are only {share:.0%} of it.",
+        "n 从 64 到 1024 实测：QKᵀ 按 n^{product:.2f} 增长，softmax 按 n^{softmax:.2f} 增长。d = 768 的整层需要 "
+        "{quadratic:.2f} n²d + {linear:.2f} nd² 次运算，误差不超过 {left:.2%}。n = 512 时，n² 项只占 {share:.0%}"
+        "。",
+    ),
     product=exponent(lengths, products),
     softmax=exponent(lengths, softmaxes),
     quadratic=quadratic,
@@ -222,9 +265,9 @@ verdict(
 
 
 # %%
-def step(d):
-    """One step of an RNN: tanh(x W + h U), with m = d inputs."""
-    w, u = tf.random.normal((d, d)), tf.random.normal((d, d))
+def step(d, gates=1):
+    """One step of an RNN: tanh(x W + h U), with m = d inputs; an LSTM has 4 times the columns."""
+    w, u = tf.random.normal((d, gates * d)), tf.random.normal((d, gates * d))
     return operations(lambda x, h: tf.tanh(x @ w + h @ u), (1, d), (1, d))
 
 
@@ -240,11 +283,18 @@ one_place = convolved[3][0] / lengths[0] / 64 / 2  # of one kernel, in multiplic
 verdict(
     "C87",
     "holds",
-    "A step of an RNN with d inputs takes {step:.0f} operations at d = 64, 2(md + d²) = 16,384 and an "
-    "activation; they grow as d^{width:.2f}. A convolution's grow as n^{length:.2f} and k^{kernel:.2f}; one kernel of "
-    "3 at one place takes {place:.0f} multiplications, kd = 192.",
-    "RNN 一步（m = d 个输入）在 d = 64 时为 {step:.0f} 次运算，即 2(md + d²) = 16,384 加激活，随 d^{width:.2f} 增长。卷积随 n^{length:.2f} 和 "
-    "k^{kernel:.2f} 增长；宽 3 的一个卷积核在一处需要 {place:.0f} 次乘法，即 kd = 192。",
+    answer=(
+        "At each position an RNN costs O(d²), d convolution kernels O(kd²); a text has n "
+        "positions.",
+        "每个位置上，RNN 为 O(d²)，d 个卷积核为 O(kd²)；一句有 n 个位置。",
+    ),
+    measured=(
+        "An RNN's step with m = d = 64 takes {step:.0f} operations: 2(md + d²) = 16,384 and an "
+        "activation. It grows as d^{width:.2f}. A convolution grows as n^{length:.2f} and k^"
+        "{kernel:.2f}; one kernel of 3 at one place takes {place:.0f} multiplications, kd = 192.",
+        "RNN 一步（m = d = 64）为 {step:.0f} 次运算，即 2(md + d²) = 16,384 加激活，随 d^{width:.2f} 增长。卷积随 n^"
+        "{length:.2f} 和 k^{kernel:.2f} 增长；宽 3 的一个卷积核在一处需要 {place:.0f} 次乘法，即 kd = 192。",
+    ),
     step=steps[1],
     width=exponent(widths, steps),
     length=exponent(lengths, convolved[3]),
@@ -264,18 +314,27 @@ bare = [
 ]
 squares, singles = np.linalg.lstsq(np.stack([at**2, at], 1).astype(float), bare, rcond=None)[0]
 mha = tf_transformer.MultiHeadAttention(d_model=d, num_heads=1)
+own = operations(lambda x: mha(x, x, x, None)[0], (1, n, d))
 block = tf_transformer.EncoderLayer(d, 1, 4 * d)
 verdict(
     "C88",
     "holds when",
-    "Only for the products QKᵀ and weights·V: at d = 64 they take fewer operations than an RNN up to n = "
-    "{bare:.0f}. With the four projections self-attention takes {projected:.1f} times an RNN's operations at "
-    "n = d = 64, a whole layer with its feed-forward network {complete:.1f} times; the terms in nd² alone are "
-    "more than an RNN's, so that no length is short enough.",
-    "只对 QKᵀ 和 权重·V 成立：d = 64 时，n 不超过 {bare:.0f} 时运算少于 RNN。n = d = 64 时，算上四个投影的自注意力是 RNN 的 {projected:.1f} 倍，"
-    "带前馈网络的整层是 {complete:.1f} 倍；单是 nd² 的各项就超过 RNN，序列再短也一样。",
+    answer=(
+        "Only for QKᵀ and weights·V; with projections, attention is cheaper than an LSTM, never "
+        "than a plain RNN.",
+        "只算 QKᵀ 与 权重·V 时成立；算上投影，比 LSTM 省，比普通 RNN 贵。",
+    ),
+    measured=(
+        "At d = 64 the two products take fewer operations than a plain RNN up to n = {bare:.0f}. "
+        "With its four projections self-attention takes, at n = d, {projected:.1f} times the "
+        "operations of an RNN and {gated:.2f} times those of an LSTM; a whole layer with its "
+        "feed-forward network takes {complete:.1f} times an RNN's.",
+        "d = 64 时，n 不超过 {bare:.0f}，这两个乘积的运算少于普通 RNN。n = d 时，算上四个投影的自注意力是 RNN 的 {projected:.1f} 倍、"
+        "LSTM 的 {gated:.2f} 倍；带前馈网络的整层是 RNN 的 {complete:.1f} 倍。",
+    ),
     bare=(steps[1] - singles) / squares,
-    projected=operations(lambda x: mha(x, x, x, None)[0], (1, n, d)) / (n * steps[1]),
+    projected=own / (n * steps[1]),
+    gated=own / (n * step(d, gates=4)),
     complete=operations(lambda x: block(x, False, None), (1, n, d)) / (n * steps[1]),
 )
 
@@ -313,13 +372,20 @@ costs = {
 verdict(
     "C89",
     "holds when",
-    "On path and steps always: from the first to the last of 32 words it takes {attention} layer, "
-    "{convolution} convolutions of width 3, or 31 steps of an RNN, one after another. On cost only for the products "
-    "QKᵀ and weights·V, and while n is small beside d: at n = 256, d = 512 they take {cheap:.2f} of an RNN's operations and "
-    "{cheaper:.2f} of a convolution's; at n = 4096 it would be {dear:.0f} and {dearer:.1f} times. With the projections no "
-    "length is short enough (C88).",
-    "路径和步数上总是成立：从 32 个词的第一个到最后一个，需要 {attention} 层自注意力、{convolution} 层宽 3 的卷积，或 RNN 依次 31 步。代价上只对 QKᵀ 与权重·V 这两个乘积、且 n 小于 d 时成立："
-    "n = 256、d = 512 时它们的运算是 RNN 的 {cheap:.2f}、卷积的 {cheaper:.2f}；n = 4096 时则是 {dear:.0f} 倍和 {dearer:.1f} 倍。算上投影，多短都不成立（C88）。",
+    answer=(
+        "On cost only while n < d; its path is always the shortest, its steps fewer than an RNN's.",
+        "代价只在 n 小于 d 时占优；路径总是最短，顺序步数也比 RNN 少。",
+    ),
+    measured=(
+        "From the first to the last of 32 words: {attention} layer of attention, {convolution} "
+        "convolutions of width 3, or 31 steps of an RNN. (Steps in order: attention and "
+        "convolution both take one a layer.) Cost of QKᵀ and weights·V at n = 256, d = 512: "
+        "{cheap:.2f} of an RNN's and {cheaper:.2f} of a convolution's operations; at n = 4096, "
+        "{dear:.0f} and {dearer:.1f} times. With projections, see C88.",
+        "从 32 个词的第一个到最后一个：{attention} 层自注意力、{convolution} 层宽 3 的卷积，或 RNN 的 31 步。（顺序步数上，自注意力与卷积每层都"
+        "只要一步。）QKᵀ 与 权重·V 的代价：n = 256、d = 512 时，运算是 RNN 的 {cheap:.2f}、卷积的 {cheaper:.2f}；n = 4096 "
+        "时是 {dear:.0f} 倍和 {dearer:.1f} 倍。算上投影见 C88。",
+    ),
     attention=path["attention"],
     convolution=path["convolution"],
     cheap=costs["attention"] / costs["rnn"],
@@ -355,10 +421,18 @@ one_by_one = tf.concat([mha(x[:, i : i + 1], x, x, None)[0] for i in range(64)],
 verdict(
     "C93",
     "holds",
-    "From 64 to 512 words an RNN takes {rnn:.1f} times as long, self-attention {attention:.1f} times, although "
-    "its operations grow faster. Its queries one by one give what all together give, within {error:.0e}: none "
-    "waits for another.",
-    "从 64 个词到 512 个词，RNN 的时间变为 {rnn:.1f} 倍，自注意力为 {attention:.1f} 倍，尽管后者的运算增长更快。逐个查询与一起计算的结果相差 {error:.0e}：谁也不必等谁。",
+    answer=(
+        "An RNN's step needs the state before it; the queries of self-attention do not need each "
+        "other.",
+        "RNN 每一步都要等上一步的状态；自注意力的各个 query 互不等待。",
+    ),
+    measured=(
+        "From 64 to 512 words an RNN takes {rnn:.1f} times as long, self-attention "
+        "{attention:.1f} times, although its operations grow faster. Queries computed one by one "
+        "give the same as all together, within {error:.0e}.",
+        "从 64 个词到 512 个词，RNN 的时间变为 {rnn:.1f} 倍，自注意力为 {attention:.1f} 倍，尽管后者的运算增长更快。逐个 query 计算与一起"
+        "计算的结果相差 {error:.0e}。",
+    ),
     rnn=times["rnn", 512] / times["rnn", 64],
     attention=times["attention", 512] / times["attention", 64],
     error=float(tf.reduce_max(tf.abs(whole_output - one_by_one))),
@@ -377,15 +451,48 @@ sizes = {
     "rnn": parameters(keras.layers.SimpleRNN(512)),
     "gru": parameters(keras.layers.GRU(512)),
     "lstm": parameters(keras.layers.LSTM(512)),
+    "attention": block.mha.count_params(),
     "transformer": block.count_params(),
 }
+
+
+def gradients_of(layer, variables):
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            out = tf.reduce_sum(layer(x) ** 2)
+        return tape.gradient(out, variables)
+
+    return gradients
+
+
+recurrent = keras.layers.LSTM(512, return_sequences=True)
+recurrent.build((None, None, 512))
+x = tf.random.normal((8, 128, 512))
+of_lstm = gradients_of(recurrent, recurrent.trainable_variables)
+of_block = gradients_of(lambda x: block(x, False, None), block.trainable_variables)
+slower = [seconds(of_lstm, x, repeats=5) / seconds(of_block, x, repeats=5) for _ in range(3)]
 verdict(
     "C94",
-    "does not hold",
-    "As to parameters: at width 512 an RNN has {rnn:,}, a GRU {gru:,}, an LSTM {lstm:,}, a Transformer layer "
-    "{transformer:,}. What makes them slow is that their steps wait for each other (C93).",
-    "参数规模上不成立：宽度 512 时 RNN 有 {rnn:,} 个参数，GRU {gru:,}，LSTM {lstm:,}，一层 Transformer {transformer:,}。它们慢在各步必须依次等待（C93）。",
-    **sizes,
+    "holds when",
+    answer=(
+        "An LSTM is large only compared with attention alone, half its size; it is slow to train.",
+        "LSTM 只有与单独的注意力相比才算参数多（2 倍）；训练慢成立。",
+    ),
+    measured=(
+        "Parameters at width 512: RNN {rnn:,}, GRU {gru:,}, LSTM {lstm:,}; self-attention "
+        "{attention:,}, a whole Transformer layer {transformer:,}. On a CPU, with 8 texts of 128 "
+        "tokens, the gradients of the LSTM take {slower:.1f} times as long as those of the whole "
+        "layer: its steps wait for each other (C93). (Brackets: three rounds.)",
+        "宽度 512 时的参数：RNN {rnn:,}，GRU {gru:,}，LSTM {lstm:,}；自注意力 {attention:,}，一整层 Transformer "
+        "{transformer:,}。在 CPU 上，8 句、每句 128 个词元，LSTM 算一次梯度的时间是一整层 Transformer 的 {slower:.1f} 倍：它的"
+        "各步必须依次等待（C93）。（方括号为三轮的范围。）",
+    ),
+    rnn=sizes["rnn"],
+    gru=sizes["gru"],
+    lstm=sizes["lstm"],
+    attention=sizes["attention"],
+    transformer=sizes["transformer"],
+    slower=slower,
 )
 
 # %%
@@ -396,10 +503,18 @@ difference = float(tf.reduce_max(tf.abs(dense(x) - flat(x))))
 ratios = [seconds(flat, x) / seconds(dense, x) for _ in range(5)]
 verdict(
     "C85",
-    "does not hold",
-    "A reshape copies nothing: the dense layer takes {ratio:.2f} times as long on (1024, 512) as on "
-    "(8, 128, 512), with results that differ by {difference:.0f}. (Brackets: the range of five rounds.)",
-    "reshape 不复制数据：全连接层在 (1024, 512) 上的时间是在 (8, 128, 512) 上的 {ratio:.2f} 倍，结果相差 {difference:.0f}。（方括号为五轮的范围。）",
+    "not decided here",
+    answer=(
+        "The note speaks of TPUs; only a CPU was tried, and there reshapes are free.",
+        "原文说的是 TPU；这里只试了 CPU，而 CPU 上 reshape 没有开销。",
+    ),
+    measured=(
+        "On a CPU the dense layer takes {ratio:.2f} times as long with reshapes to (1024, 512) "
+        "and back as on (8, 128, 512), with results that differ by {difference:.0f}. (Brackets: "
+        "five rounds.) The same on a TPU, where arrays are stored in tiles, would decide it.",
+        "在 CPU 上，全连接层先 reshape 成 (1024, 512) 再变回来，用时是直接在 (8, 128, 512) 上的 {ratio:.2f} 倍，结果相差 "
+        "{difference:.0f}。（方括号为五轮的范围。）要判定，须在按块存放数组的 TPU 上做同样的比较。",
+    ),
     ratio=ratios,
     difference=difference,
 )
@@ -432,8 +547,15 @@ print(groups, f"all: {model.count_params():,}")
 verdict(
     "C98",
     "holds",
-    "The three tables of a built model have {counted:,} weights; the formula gives {formula:,}.",
-    "建好的模型里三张表共有 {counted:,} 个权重；公式得 {formula:,}。",
+    answer=(
+        "Right: the tables of tokens, positions and segments, all of width 768.",
+        "对：词、位置、句段三张表，宽度都是 768。",
+    ),
+    measured=(
+        "The three tables of a built model have {counted:,} weights; the formula gives "
+        "{formula:,}.",
+        "建好的模型里三张表共有 {counted:,} 个权重；公式得 {formula:,}。",
+    ),
     counted=groups["embeddings"],
     formula=(30522 + 512 + 2) * 768,
 )
@@ -442,9 +564,17 @@ verdict(
 verdict(
     "C99",
     "does not hold",
-    "An arithmetic slip: (768×768×3 + 768×768)×12 is {formula:,}, and so many weights the matrices of the "
-    "built model have: {counted:,}. The notes have 28,331,552, which is {excess:,} too many.",
-    "算错了：(768×768×3 + 768×768)×12 = {formula:,}，建好的模型里也是 {counted:,}。笔记写的是 28,331,552，多了 {excess:,}。",
+    answer=(
+        "It is {counted:,}: the formula is right, the result was miscalculated.",
+        "应为 {counted:,}：公式没错，乘积算错了。",
+    ),
+    measured=(
+        "(768×768×3 + 768×768)×12 = {formula:,}, and the matrices of the built model have "
+        "{counted:,} weights, biases not counted. The notes have 28,331,552, which is {excess:,} "
+        "too many.",
+        "(768×768×3 + 768×768)×12 = {formula:,}，建好的模型里这些矩阵也有 {counted:,} 个权重，不含偏置。笔记写的是 "
+        "28,331,552，多了 {excess:,}。",
+    ),
     formula=(768 * 768 * 3 + 768 * 768) * 12,
     counted=groups["attention"],
     excess=28_331_552 - groups["attention"],
@@ -454,8 +584,14 @@ verdict(
 verdict(
     "C100",
     "holds",
-    "{counted:,} counted, {formula:,} by the formula, without biases.",
-    "数出 {counted:,}，公式为 {formula:,}，不含偏置。",
+    answer=(
+        "Right: two matrices in each of 12 layers, without biases.",
+        "对：12 层各两个矩阵，不含偏置。",
+    ),
+    measured=(
+        "{counted:,} counted, {formula:,} by the formula.",
+        "数出 {counted:,}，公式为 {formula:,}。",
+    ),
     counted=groups["feed-forward"],
     formula=(768 * 3072 + 3072 * 768) * 12,
 )
@@ -464,8 +600,14 @@ verdict(
 verdict(
     "C101",
     "holds",
-    "{counted:,} counted, {formula:,} by the formula: two in each of 12 layers and one after the embeddings.",
-    "数出 {counted:,}，公式为 {formula:,}：12 层各两个，词向量之后一个。",
+    answer=(
+        "Right: gamma and beta of 25 norms, two in each layer and one after the embeddings.",
+        "对：25 个归一化各有 gamma 和 beta，每层两个，词向量之后一个。",
+    ),
+    measured=(
+        "{counted:,} counted, {formula:,} by the formula: 12 layers with two each, and one more.",
+        "数出 {counted:,}，公式为 {formula:,}：12 层各两个，再加一个。",
+    ),
     counted=groups["norms"],
     formula=(768 + 768) * 25,
 )
@@ -475,8 +617,16 @@ four = sum(groups[name] for name in ("embeddings", "attention", "feed-forward", 
 verdict(
     "C102",
     "does not hold",
-    "The four sum to {four:,} of {all:,}. The biases, {biases:,}, and the pooler, {pooler:,}, are missing.",
-    "四项之和为 {four:,}，而全部是 {all:,}。漏了偏置 {biases:,} 和 pooler {pooler:,}。",
+    answer=(
+        "The biases and the pooler are missing; with them there are {all:,} parameters.",
+        "漏了偏置和 pooler；加上它们共 {all:,} 个参数。",
+    ),
+    measured=(
+        "The four sum to {four:,} of {all:,}. The biases have {biases:,}, the pooler {pooler:,}. "
+        "Whoever counts the pooler as part of the head still lacks the biases.",
+        "四项之和为 {four:,}，而全部是 {all:,}。偏置有 {biases:,} 个，pooler 有 {pooler:,} 个。即使把 pooler 算进任务头，也还漏了"
+        "偏置。",
+    ),
     four=four,
     all=model.count_params(),
     biases=groups["biases"],
@@ -514,8 +664,11 @@ def lstm(bias):
     return keras.layers.LSTM(64, return_sequences=True, **options)
 
 
-def by_distance(layer, deviation=0.03):  # that of new embeddings
-    """Norms of the gradient of the last output by the input k before it, k = 0 to 200."""
+def by_distance(layer, deviation=1.0):
+    """Norms of the gradient of the last output by the input k before it, k = 0 to 200.
+
+    The inputs have this deviation: 1 after a norm, 0.03 as new embeddings.
+    """
     x = deviation * tf.random.stateless_normal((8, 201, 64), (0, 1), dtype=tf.float64)
     upstream = tf.random.stateless_normal((8, 64), (0, 2), dtype=tf.float64)
 
@@ -534,9 +687,9 @@ mha = tf_transformer.MultiHeadAttention(64, 4, dtype="float64")
 orthogonal = keras.layers.SimpleRNN(64, return_sequences=True, dtype="float64")
 gradients = {
     "RNN, half as large": by_distance(rnn(0.5)),
-    "RNN, 1.5 times as large": by_distance(rnn(1.5)),
+    "RNN, 3 times as large": by_distance(rnn(3.0)),
     "RNN, orthogonal": by_distance(orthogonal),  # Keras's default
-    "the same, inputs N(0, 1)": by_distance(orthogonal, 1),
+    "the same, inputs near 0": by_distance(orthogonal, 0.03),
     "GRU": by_distance(keras.layers.GRU(64, return_sequences=True, dtype="float64")),
     "LSTM": by_distance(lstm(1.0)),  # Keras's default
     "LSTM, forget bias 5": by_distance(lstm(5.0)),
@@ -570,11 +723,17 @@ def found(name, distance):
 verdict(
     "C90",
     "holds",
-    "Exactly, in the copying task: a kernel of 3 finds {one_in:.0%} of the tokens 2 back and {one_out:.0%} of "
-    "those 4 back (chance 12.5 %). Each layer more reaches 2 further: two layers find {two_in:.0%} at 4 and "
-    "{two_out:.0%} at 8, six {six_in:.0%} at 12 and {six_out:.0%} at 16.",
-    "在复制任务中完全如此：宽 3 的卷积核能找到往前 2 位的 {one_in:.0%}，往前 4 位只有 {one_out:.0%}（瞎猜为 12.5 %）。每加一层多看 2 位：两层在 4 位处为 {two_in:.0%}，8 位处为 "
-    "{two_out:.0%}；六层在 12 位处为 {six_in:.0%}，16 位处为 {six_out:.0%}。",
+    answer=(
+        "A convolution sees its receptive field and nothing beyond; each layer widens it by k − 1.",
+        "卷积只看得到感受野之内，之外一无所知；每加一层，感受野增加 k − 1。",
+    ),
+    measured=(
+        "In the copying task a kernel of 3 finds {one_in:.0%} of the tokens 2 back, {one_out:.0%}"
+        " of those 4 back (chance 12.5 %). Two layers find {two_in:.0%} at 4 and {two_out:.0%} "
+        "at 8; six layers {six_in:.0%} at 12 and {six_out:.0%} at 16.",
+        "在复制任务中，宽 3 的卷积核能找到往前 2 位的 {one_in:.0%}，往前 4 位只有 {one_out:.0%}（瞎猜为 12.5 %）。两层在 4 位处为 "
+        "{two_in:.0%}，8 位处为 {two_out:.0%}；六层在 12 位处为 {six_in:.0%}，16 位处为 {six_out:.0%}。",
+    ),
     one_in=found("CNN, 1 layers", 2),
     one_out=found("CNN, 1 layers", 4),
     two_in=found("CNN, 2 layers", 4),
@@ -589,43 +748,59 @@ kept = {name: norms[101] / norms[1] for name, norms in gradients.items()}
 verdict(
     "C91",
     "holds when",
-    "It depends on the weights, in gated layers too. Over 100 steps the gradient of a new RNN is multiplied by "
-    "{half:.0e} with a recurrent matrix of half the usual size, {large:.0f} with 1.5 times, {orthogonal:.2f} with "
-    "an orthogonal one (Keras's default; {wide:.0e} for inputs of variance 1); that of a GRU by {gru:.0e}, of an LSTM by "
-    "{lstm:.0e}, with a forget bias of 5 by {biased:.1f}. Trained to find a token 16 back RNN, GRU and LSTM reach "
-    "{rnn_16:.0%}, {gru_16:.0%} and {lstm_16:.0%}, 64 back {rnn_64:.0%}, {gru_64:.0%} and {lstm_64:.0%} (chance 12.5 %): "
-    "here the plain RNN has the longest links.",
-    "取决于权重，带门的也一样。往回 100 步，新建 RNN 的梯度：循环矩阵为通常大小的一半时乘以 {half:.0e}，1.5 倍时乘以 {large:.0f}，正交时（Keras 的默认）乘以 {orthogonal:.2f}"
-    "（输入方差为 1 时为 {wide:.0e}）；GRU 乘以 {gru:.0e}，LSTM 乘以 {lstm:.0e}，遗忘门偏置为 5 时乘以 {biased:.1f}。训练它们找出 16 位之前的词元，RNN、GRU、LSTM 的正确率为 "
-    "{rnn_16:.0%}、{gru_16:.0%}、{lstm_16:.0%}；64 位之前为 {rnn_64:.0%}、{gru_64:.0%}、{lstm_64:.0%}（瞎猜 12.5 %）：在这里记得最远的反而是普通 RNN。",
+    answer=(
+        "With a high forget bias an LSTM keeps gradients that in a plain RNN vanish or explode.",
+        "遗忘门偏置较大时，LSTM 能保住在普通 RNN 中会消失或爆炸的梯度。",
+    ),
+    measured=(
+        "New layers, inputs of variance 1, 100 steps back: a plain RNN multiplies the gradient "
+        "by {half:.0e} with half the usual recurrent matrix, {large:.0e} with three times, "
+        "{orthogonal:.0e} with an orthogonal one ({small:.2f} if inputs are near 0); a GRU by "
+        "{gru:.0e}, an LSTM by {lstm:.0e}, with a forget bias of 5 by {biased:.1f}. Training at "
+        "one rate for all ranks them otherwise: in the copying task the plain RNN reaches "
+        "furthest (C92). Rates tuned for each would decide that.",
+        "新建的层、输入方差为 1、往回 100 步：普通 RNN 的循环矩阵为通常的一半时，梯度乘以 {half:.0e}，3 倍时乘以 {large:.0e}，正交时乘以 "
+        "{orthogonal:.0e}（输入接近 0 时为 {small:.2f}）；GRU 乘以 {gru:.0e}，LSTM 乘以 {lstm:.0e}，遗忘门偏置为 5 时乘以"
+        " {biased:.1f}。用同一学习率训练时，名次却不同：在复制任务中，普通 RNN 够得最远（C92）；分别调好学习率才能判定。",
+    ),
     half=kept["RNN, half as large"],
-    large=kept["RNN, 1.5 times as large"],
+    large=kept["RNN, 3 times as large"],
     orthogonal=kept["RNN, orthogonal"],
-    wide=kept["the same, inputs N(0, 1)"],
+    small=kept["the same, inputs near 0"],
     gru=kept["GRU"],
     lstm=kept["LSTM"],
     biased=kept["LSTM, forget bias 5"],
-    **{f"{name.lower()}_{k}": found(name, k) for name in ("RNN", "GRU", "LSTM") for k in (16, 64)},
 )
 
 # %%
 verdict(
     "C92",
     "holds when",
-    "The first half holds, the second for gated layers. The gradient of self-attention by an input is the same at all distances (ratio of "
-    "{attention:.2f} between 101 and 1 back), and it finds {attention_2:.0%} of the tokens 2 back and "
-    "{attention_64:.0%} of those 64 back. An LSTM falls from {lstm_2:.0%} at 2 to {lstm_64:.0%} at 64 (chance 12.5 %), six "
-    "convolutions from {cnn_2:.0%} to {cnn_64:.0%}. But an RNN with an orthogonal recurrent matrix finds {rnn_2:.0%} at 2 "
-    "and {rnn_64:.0%} at 64.",
-    "前一半成立，后一半对带门的层成立。自注意力对各输入的梯度与距离无关（101 位之前与 1 位之前之比为 {attention:.2f}），往前 2 位能找到 {attention_2:.0%}，64 位 {attention_64:.0%}。LSTM 从 2 位的 "
-    "{lstm_2:.0%} 降到 64 位的 {lstm_64:.0%}（瞎猜 12.5 %），六层卷积从 {cnn_2:.0%} 降到 {cnn_64:.0%}。但循环矩阵正交的 RNN 在 2 位处为 {rnn_2:.0%}，64 位处仍有 {rnn_64:.0%}。",
+    answer=(
+        "For LSTM and GRU a token gets harder to find with distance; attention links all "
+        "distances directly.",
+        "对 LSTM、GRU 而言，距离越远越难学到；自注意力则直接连接任意距离。",
+    ),
+    measured=(
+        "The gradient of attention 101 back is {attention:.2f} times that 1 back; in the copying "
+        "task it finds {attention_8:.0%} 8 back and {attention_64:.0%} 64 back. An LSTM finds "
+        "{lstm_16:.0%} 16 back, {lstm_32:.0%} 32 back, {lstm_64:.0%} 64 back; a GRU {gru_16:.0%} "
+        "16 back, {gru_32:.0%} 32 back (chance 12.5 %). A plain orthogonal RNN finds {rnn_32:.0%}"
+        " and {rnn_64:.0%}: one seed of three fails at 32, none at 64, so for it this is not "
+        "decided.",
+        "自注意力对 101 位之前的梯度是 1 位之前的 {attention:.2f} 倍；在复制任务中往前 8 位找到 {attention_8:.0%}，64 位 "
+        "{attention_64:.0%}。LSTM 往前 16 位为 {lstm_16:.0%}，32 位 {lstm_32:.0%}，64 位 {lstm_64:.0%}；"
+        "GRU 在 16 位处为 {gru_16:.0%}，32 位处为 {gru_32:.0%}（瞎猜 12.5 %）。循环矩阵正交的普通 RNN 在 32 位处为 "
+        "{rnn_32:.0%}，64 位处为 {rnn_64:.0%}：三个种子中有一个在 32 位失败，64 位却都成功，所以对它未能判定。",
+    ),
     attention=kept["attention"],
-    attention_2=found("attention", 2),
+    attention_8=found("attention", 8),
     attention_64=found("attention", 64),
-    lstm_2=found("LSTM", 2),
+    gru_16=found("GRU", 16),
+    gru_32=found("GRU", 32),
+    lstm_16=found("LSTM", 16),
+    lstm_32=found("LSTM", 32),
     lstm_64=found("LSTM", 64),
-    cnn_2=found("CNN, 6 layers", 2),
-    cnn_64=found("CNN, 6 layers", 64),
-    rnn_2=found("RNN", 2),
+    rnn_32=found("RNN", 32),
     rnn_64=found("RNN", 64),
 )

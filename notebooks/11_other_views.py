@@ -26,7 +26,6 @@ import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # silence TensorFlow's startup messages
 
-import itertools
 import json
 from pathlib import Path
 
@@ -61,8 +60,10 @@ layers = model.encoder.groups
 #
 # $$\frac{dx_i}{dt} = F(\ldots) + G(\ldots)$$
 #
-# Lu et al. 2019, arXiv 1906.02762: tokens are particles; one term moves each by itself (convection), the
-# other lets them act on each other (diffusion). MiniLM reads sentences of 16 tokens each.
+# Lu et al. 2019, arXiv 1906.02762: tokens are particles; one term lets them act on each other
+# (diffusion), the other moves each by itself (convection). The paper calls the first F and the
+# second G; the note, and this notebook, call attention G and the feed-forward network F. MiniLM
+# reads sentences of 16 tokens each.
 #
 # Interview questions 面试题：怎样用多粒子动力系统理解 Transformer？
 
@@ -91,7 +92,6 @@ def spread(x):
 
 
 found = {name: [] for name in ("attention", "feed-forward", "values", "moved", "field")}
-steps = []
 for layer, x in zip(layers, hidden, strict=False):
     others = tf.concat([x[:, :1], tf.roll(x[:, 1:], 1, axis=0)], 1)  # of another sentence
     attended = attention(layer, x)
@@ -107,11 +107,6 @@ for layer, x in zip(layers, hidden, strict=False):
     values = layer.attention.value(layout.to_rows(x))
     context, _ = layer.attention.attend(*[layout.to_rows(x)] * 2, layout, layout)
     found["values"].append(spread(layout.to_batch(context)) / spread(layout.to_batch(values)))
-    steps.append(layer.output_norm(middle + inner) - x)
-turns = [
-    float(tf.reduce_mean(tf.reduce_sum(tf.nn.l2_normalize(a, -1) * tf.nn.l2_normalize(b, -1), -1)))
-    for a, b in itertools.pairwise(steps)
-]
 
 figure, axis = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
 for name, mark in (("attention", "o-"), ("feed-forward", "s-")):
@@ -159,25 +154,29 @@ for name, residual in (("whole", PreNorm()), ("two", HalfSteps()), ("one", HalfS
 verdict(
     "C112",
     "does not hold",
-    "The role of the FFN is wrong. Replace all other tokens, and its output moves by {field:.0f}: "
-    "it is a field that each token meets alone, and models no relations. Attention's moves by "
-    "{moved:.0%}: the relations are there. It does average, like diffusion: the tokens' mixed "
-    "values spread {values:.2f} as far as the values. As motion the picture depends on the model. "
-    "In MiniLM (post-norm) a step of attention is {attention:.2f} and one of the FFN "
-    "{forward:.2f} as long as the state, and a token's successive steps have a cosine of "
-    "{turn:.2f}; but the translator (pre-norm) finds {two:.1%} of the tokens with two half steps "
-    "in place of each whole one, which finds {whole:.1%} (with a single half step: {one:.1%}).",
-    "FFN 的角色说错了。换掉其他所有词元，它的输出变化 {field:.0f}：它是每个词元单独经历的场，不刻画关系；注意力的输出变化 {moved:.0%}，关系在这里。"
-    "注意力确实像扩散那样做平均：混合之后各词元的分散程度是 V 的 {values:.2f}。当作运动来看，要看模型。MiniLM（post-norm）里注意力一步的长度是状态的 "
-    "{attention:.2f}，FFN 是 {forward:.2f}，同一词元相邻两步的余弦为 {turn:.2f}；而翻译模型（pre-norm）把每一步换成两个半步，猜对 {two:.1%} 的词元，"
-    "原来为 {whole:.1%}（只走一个半步：{one:.1%}）。",
+    answer=(
+        "The FFN models no relations but moves each particle alone (G in the paper); attention "
+        "is the interaction (F).",
+        "FFN 不刻画关系，只让每个粒子单独运动（论文里的 G）；粒子间的作用是注意力（F）。",
+    ),
+    measured=(
+        "Replacing all other tokens moves the FFN's output by {field:.0f}, attention's by "
+        "{moved:.0%} (MiniLM). Attention does average, like diffusion: mixed values spread "
+        "{values:.2f} as far as the values. As an ODE: two half steps in place of each whole "
+        "one find {two:.1%} of the shipped translator's tokens, whole steps {whole:.1%}, one "
+        "half step {one:.1%}. Lu et al. 2019 call the interaction F and the field G; the note "
+        "swaps the letters.",
+        "换掉其他所有词元，FFN 的输出变化 {field:.0f}，注意力的输出变化 {moved:.0%}（MiniLM）。"
+        "注意力确实像扩散那样做平均：混合之后各词元的分散程度是 V 的 {values:.2f}。当作 ODE 来"
+        "看：自带翻译模型每一步换成两个半步，猜对 {two:.1%} 的词元，原来为 {whole:.1%}，只走一个"
+        "半步为 {one:.1%}。Lu 等 2019 把粒子间的作用记作 F，外场记作 G；笔记把字母写反了。",
+    ),
     field=max(found["field"]),
     moved=np.mean(found["moved"]),
     values=np.mean(found["values"]),
-    attention=np.mean(found["attention"]),
-    forward=np.mean(found["feed-forward"]),
-    turn=np.mean(turns),
-    **right,
+    two=right["two"],
+    whole=right["whole"],
+    one=right["one"],
 )
 
 # %% [markdown]
@@ -283,18 +282,24 @@ paper, half = (
 verdict(
     "C113",
     "holds when",
-    "In pre-norm layers, where the norm is part of the field: such a layer is an Euler step of "
-    "attention and one of the FFN (off by {pre:.0e}; post-norm by {post:.1f}). The theory says "
-    "less than it seems: solved exactly, this splitting has an error of order {lie:.1f} and the "
-    "symmetric one {strang:.1f}, but with a layer's plain steps x + f(x) the symmetric one, "
-    "Macaron's, has order {macaron:.1f} too, like a Transformer's {transformer:.1f}, and "
-    "{ratio:.2f} of its error in 16 steps. What training makes of them it does not say; in the "
-    "benchmark `variants` translators with as many weights reach a BLEU of {paper:.1f} in the "
-    "Transformer's order and {half:.1f} in Macaron's.",
-    "对 pre-norm 层成立（归一化算作场的一部分）：这样一层就是先对注意力走一步 Euler，再对 FFN 走一步（相差 {pre:.0e}；post-norm 差 {post:.1f}）。理论给出的比看上去少："
-    "每个子步精确求解时，这种分裂的误差是 {lie:.1f} 阶，对称分裂是 {strang:.1f} 阶；但层里走的是 x + f(x)，对称分裂（Macaron）也只有 {macaron:.1f} 阶，"
-    "与 Transformer 的 {transformer:.1f} 阶一样，16 步时误差是后者的 {ratio:.2f}。训练之后怎样，理论没有说；基准测试 `variants` 里参数量相同的翻译模型，"
-    "Transformer 的顺序 BLEU 为 {paper:.1f}，Macaron 为 {half:.1f}。",
+    answer=(
+        "With pre-norm, a layer is an Euler step of attention, then one of the FFN; Macaron's "
+        "order is no higher.",
+        "仅限 pre-norm：先注意力后 FFN 各走一步 Euler；Macaron 同阶。",
+    ),
+    measured=(
+        "A pre-norm layer differs from these two steps by {pre:.0e}, a post-norm one by "
+        "{post:.1f}. Solved exactly, this splitting has order {lie:.1f} and the symmetric one "
+        "{strang:.1f}; with plain steps x + f(x) Macaron's has {macaron:.1f}, a Transformer's "
+        "{transformer:.1f}, and {ratio:.2f} of its error in 16 steps. Translators of width 128 "
+        "with as many weights have BLEU {half:.1f} in Macaron's order and {paper:.1f} in the "
+        "Transformer's; Lu et al. 2019 report a gain too.",
+        "pre-norm 层与这两步相差 {pre:.0e}，post-norm 层相差 {post:.1f}。每个子步精确求解时，这"
+        "种分裂是 {lie:.1f} 阶，对称分裂是 {strang:.1f} 阶；层里走的是 x + f(x)，Macaron 是 "
+        "{macaron:.1f} 阶，Transformer 是 {transformer:.1f} 阶，16 步时前者的误差是后者的 "
+        "{ratio:.2f}。宽度 128、参数量相同的翻译模型，Macaron 的 BLEU 为 {half:.1f}，"
+        "Transformer 的顺序为 {paper:.1f}；Lu 等 2019 也报告了提升。",
+    ),
     pre=off["PreNorm"],
     post=off["PostNorm"],
     lie=orders["G, F; solved exactly"],
@@ -340,24 +345,31 @@ axis.legend(fontsize=8)
 plt.show()
 verdict(
     "C114",
-    "holds",
-    "It fits, and gains nothing here. With this library's complex embedding a text's density "
-    "matrix has trace {trace:.3f}, the chances of all outcomes of a basis sum to {total:.3f}, and "
-    "turning a word by an angle of its own moves the matrix by {turn:.0e}; a superposition of the "
-    "words differs from the mixture by up to {interference:.2f}. Matchers of paraphrases find the "
-    "partner among 1,000 sentences in {quantum:.1%} of cases with measured complex words, in "
-    "{measured:.1%} with measured real ones; an encoder in {complex:.1%} and {real:.1%}, the mean "
-    "of real word vectors in {plain:.1%}. The phases are used: set to 0 they leave "
-    "{no_phases:.1%} of measured words.",
-    "说得通，但在这里没有收益。用本库的复数词向量，文本的密度矩阵迹为 {trace:.3f}，一组基上所有结果的概率之和为 {total:.3f}，每个词各转一个角度，矩阵变化 {turn:.0e}；"
-    "词的叠加态与混合态最多相差 {interference:.2f}。在 1,000 句中找同义句：测量复数词找对 {quantum:.1%}，测量实数词 {measured:.1%}；编码器为 {complex:.1%}（复数）和 "
-    "{real:.1%}（实数），实数词向量取平均为 {plain:.1%}。相位确实被用到：置零后，测量复数词只剩 {no_phases:.1%}。",
+    "holds when",
+    answer=(
+        "Only as a formalism: words and texts obey quantum probability; that this helps "
+        "matching is not shown here.",
+        "只在形式上成立：词与文本满足量子概率的规则；对匹配有没有帮助，这里没有看出来。",
+    ),
+    measured=(
+        "A text's density matrix has trace {trace:.3f}, the chances of a basis sum to "
+        "{total:.3f}; turning each word by an angle of its own moves the matrix by {turn:.0e}, "
+        "and a superposition differs from it by up to {interference:.2f}. Finding a paraphrase "
+        "among 1,000: measured complex words {quantum:.1%} ({no_phases:.1%} with phases set to "
+        "0), measured real ones {real_words:.1%}, encoders {complex:.1%} (complex) and "
+        "{real:.1%} (real), the mean of real words {plain:.1%}.",
+        "文本的密度矩阵迹为 {trace:.3f}，一组基上的概率之和为 {total:.3f}；每个词各转一个角度，"
+        "矩阵变化 {turn:.0e}，叠加态与混合态最多相差 {interference:.2f}。在 1,000 句中找同义句："
+        "测量复数词找对 {quantum:.1%}（相位置零后 {no_phases:.1%}），测量实数词 "
+        "{real_words:.1%}；编码器为 {complex:.1%}（复数）和 {real:.1%}（实数），实数词向量取平均"
+        "为 {plain:.1%}。",
+    ),
     trace=np.trace(density).real,
     total=chances.sum(),
     turn=np.abs(by_word - density).max(),
     interference=np.abs(superposed - mixed).max(),
     quantum=match["measured, complex"]["recall"],
-    measured=match["measured, real"]["recall"],
+    real_words=match["measured, real"]["recall"],
     complex=match["encoder, complex"]["recall"],
     real=match["encoder, real"]["recall"],
     plain=match["words, real"]["recall"],
@@ -439,16 +451,23 @@ one, other = (
 )
 verdict(
     "C115",
-    "holds when",
-    "As a soft search. The best key of a query gets {first:.0%} of the weight, {needed:.1f} of 16 "
-    "keys get 90 %, and their order does not matter (within {moved:.0e}). With its four best keys "
-    "for each query MiniLM's sentence vectors keep a cosine of {four:.3f}, with four drawn ones "
-    "{drawn:.3f}. It is no list of hits: with the best one alone the cosine is {one:.3f}, since "
-    "the answer is a weighted sum. And {special:.0%} of the best hits are not words but [CLS] or "
-    "[SEP]; with those two hidden the cosine is {words:.3f}.",
-    "作为“软”检索成立。一个查询的最佳键得到 {first:.0%} 的权重，16 个键中 {needed:.1f} 个占到 90 %，键的次序无关紧要（相差 {moved:.0e}）。"
-    "每个查询只留四个最佳键，MiniLM 句向量的余弦仍有 {four:.3f}，随机四个则为 {drawn:.3f}。但它不是命中列表：只留最佳的一个，余弦为 {one:.3f}，"
-    "因为结果是加权和。而且 {special:.0%} 的最佳命中不是词，而是 [CLS] 或 [SEP]；把这两个遮住，余弦为 {words:.3f}。",
+    "holds",
+    answer=(
+        "A query scores all keys and the best few decide; the answer is a weighted sum, no list "
+        "of hits.",
+        "query 给所有 key 打分，少数几个起决定作用；但结果是加权和，不是命中列表。",
+    ),
+    measured=(
+        "If each query keeps its four best of 16 keys, MiniLM's sentence vectors keep a cosine "
+        "of {four:.3f}, with four drawn ones {drawn:.3f}, with the best alone {one:.3f}. The "
+        "best gets {first:.0%} of the weight, {needed:.1f} keys get 90 %; their order does not "
+        "matter ({moved:.0e}). {special:.0%} of the best are [CLS] or [SEP]; with both hidden "
+        "the cosine is {words:.3f}.",
+        "每个 query 在 16 个 key 中只留最佳的四个，MiniLM 句向量的余弦仍有 {four:.3f}，随机四个"
+        "为 {drawn:.3f}，只留最佳的一个为 {one:.3f}。最佳的 key 得到 {first:.0%} 的权重，"
+        "{needed:.1f} 个 key 占到 90 %；key 的次序无关紧要（{moved:.0e}）。{special:.0%} 的最佳 "
+        "key 是 [CLS] 或 [SEP]；遮住这两个，余弦为 {words:.3f}。",
+    ),
     first=ordered[..., 0].mean(),
     needed=needed.mean(),
     moved=np.abs(one - other).max(),

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -103,19 +104,39 @@ def test_what_was_trained_beside_the_notebooks_has_three_seeds(record):
     assert {tuple(sorted(seeds)) for seeds in results.values()} == {("1", "2", "3")}
 
 
+def test_every_claim_answers_a_question_and_has_an_interview_sentence(make):
+    asked = [number for question in make.QUESTIONS for number in question["claims"]]
+    assert sorted(asked) == sorted(CLAIMS) and 50 <= len(make.QUESTIONS) <= 70
+    for number, claim in CLAIMS.items():
+        english, chinese = claim["interview"]
+        assert 1 <= len(re.findall(r"[.!?](?: |$)", english)) <= 3, number
+        assert len(english.split()) <= 50 and len(chinese) <= 110, number
+        assert re.search("[\u4e00-\u9fff]", claim["claim"][1] + chinese), number
+
+
+PAIR = ("{x:.1f}", "{x:.1f}")
+
+
 def test_bad_verdicts():
+    answer = ("It holds.", "成立。")
     with pytest.raises(ValueError, match="claim: expected one of claims.json, got 'C116'"):
-        verdict("C116", "holds", "{x}", "{x}", x=1)
+        verdict("C116", "holds", answer, PAIR, x=1)
     with pytest.raises(ValueError, match="outcome: expected one of holds, holds when, does not"):
-        verdict("C02", "true", "{x}", "{x}", x=1)
+        verdict("C02", "true", answer, PAIR, x=1)
     with pytest.raises(ValueError, match="C02: expected all numbers"):
-        verdict("C02", "holds", "{x}", "no number", x=1)
+        verdict("C02", "holds", answer, ("{x}", "no number"), x=1)
     with pytest.raises(ValueError, match="C02: expected all numbers"):
-        verdict("C02", "holds", "no number", "no number")
-    one = verdict("C02", "holds", "{x:.1f}", "{x:.1f}", x=[2]).record
-    assert one["english"] == "2.0" and one["values"] == {"x": [2]}
-    spread = verdict("C02", "holds", "{x:.1f}", "{x:.1f}", x=[1, 2, 6]).record
-    assert spread["english"] == "3.0 [1.0, 6.0]" and spread["values"] == {"x": [1, 2, 6]}
+        verdict("C02", "holds", answer, ("no number", "no number"))
+    with pytest.raises(ValueError, match="C02: expected an answer of at most 20, got 21"):
+        verdict("C02", "holds", ("so " * 20 + "long.", "长。"), PAIR, x=1)
+    with pytest.raises(ValueError, match="C02: expected at most 2 numbers"):
+        verdict("C02", "holds", ("1, 2 and 3.", "三个。"), PAIR, x=1)
+    with pytest.raises(ValueError, match="C02: expected the condition in 'It does, they say.'"):
+        verdict("C02", "holds when", ("It does, they say.", "有条件时成立。"), PAIR, x=1)
+    one = verdict("C02", "holds", answer, PAIR, x=[2]).record
+    assert one["measured"] == ["2.0", "2.0"] and one["values"] == {"x": [2]}
+    spread = verdict("C02", "holds", ("{x.mean:.0f}.", "{x.mean:.0f}。"), PAIR, x=[1, 2, 6]).record
+    assert spread["measured"][0] == "3.0 [1.0, 6.0]" and spread["answer"] == ["3.", "3。"]
 
 
 @pytest.mark.notebook
