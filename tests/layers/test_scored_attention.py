@@ -56,6 +56,8 @@ def like_keras(name):
 @every_layer
 @pytest.mark.parametrize("causal", [False, True])
 def test_keras_layers_agree(name, causal):
+    if name == "additive" and keras.__version__.startswith("3.10."):
+        pytest.skip("Keras 3.10 has no masks of keys for additive attention")
     layer, project, theirs = like_keras(name)
     mask, inputs = tf.constant(KEEP), draw(T, S, S)
     actual = with_gradients(lambda *x: layer(*x, mask, causal=causal), *inputs)

@@ -113,6 +113,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("made", CALLS)
 def test_exported_after_fit(made, tmp_path):
@@ -141,6 +142,7 @@ def test_exported_after_loading(made, tmp_path):
     np.testing.assert_allclose(loaded.serve(CALLS[made]), model(CALLS[made]), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(6)
 @pytest.mark.parametrize("made", [language_model, classifier, r_drop])
 def test_saved_by_tensorflow_after_fit(made, tmp_path):

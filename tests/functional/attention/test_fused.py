@@ -240,6 +240,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("case", OTHERS)
 def test_by_name_a_call_that_it_cannot_take_is_refused(case):
     (q, k, v, g), options, message = OTHERS[case]

@@ -75,9 +75,7 @@ def why_not_fused(q, k, v, blocked, bias, *, causal, window, dropout, compiled):
     if q.shape[:2] != k.shape[:2]:
         return f"q {q.shape} and k {k.shape}; it needs the same batch and heads"
     if dropout is not None and not _draws_once():
-        return (
-            "dropout in a loop or outside of XLA, where the backward pass would draw other weights"
-        )
+        return "dropout in a loop or outside of XLA, where each pass would drop other weights"
     if window is not None and not (causal and q.shape == k.shape):
         return "a window; it needs causal self-attention"
     if window is not None and not (blocked is None and bias is None and dropout is None):
@@ -187,9 +185,7 @@ def _attend_to_free(q, k, v, blocked, options):
 
 def _attend(q, k, v, term, with_gradient, lengths, *, causal, window, rate, seed):
     """Call cuDNN forward, and for the gradients backward; `term` is a bias, `lengths` of keys."""
-    mask = {(False, False): "NO_MASK", (False, True): "CAUSAL"}.get(
-        (lengths is not None, causal), "PADDING"
-    )
+    mask = "PADDING" if lengths is not None else "CAUSAL" if causal else "NO_MASK"
     name = "__cudnn$fmha" + ("Softmax" if term is None else "ScaleBiasSoftmax")
     name += "Dropout" if rate else ""
     configured = functools.partial(_settings, q, k.shape[2], mask, window, rate, seed)
