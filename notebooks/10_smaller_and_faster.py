@@ -452,9 +452,9 @@ verdict(
     "C111",
     "holds when",
     answer=(
-        "Only in training, says the paper; an answer computes every layer, in {time:.2f} of "
-        "BERT's time.",
-        "只在训练时（据论文）；推理仍要算完每一层，用时是 BERT 的 {time:.2f}。",
+        "Only in training, says the paper; inference computes every layer and takes as long as "
+        "BERT's.",
+        "只在训练时（据论文）；推理仍要算完每一层，用时与 BERT 相当。",
     ),
     measured=(
         "ALBERT-base has {albert:.1f} million weights, BERT-base {bert:.1f}, of which "
