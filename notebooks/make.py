@@ -128,7 +128,10 @@ def interview_page(records, language):
             outcome = by_claim[number]["outcome"]
             outcome = (outcome, OUTCOMES[outcome])[language]
             answer = CLAIMS[number]["interview"][language]
-            lines.append(f"- {answer} ({link(by_claim[number])}, {outcome})")
+            claim = ("(claim {}: {})", "（论断 {}：{}）")[language].format(
+                link(by_claim[number]), outcome
+            )
+            lines.append(f"- {answer}{' ' * (1 - language)}{claim}")
     return "\n".join(lines) + "\n"
 
 
