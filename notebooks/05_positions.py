@@ -535,11 +535,11 @@ verdict(
         "相加就是 W1 = W2 的拼接，能表示的映射更少；对 loss 的影响这里没有测。",
     ),
     measured=(
-        "(x + p)W equals [x; p][W; W], to {identity:.0e}. With fixed codes {fixed:.0%} (of the "
+        "(x + p)W equals [x; p] · [W; W], to {identity:.0e}. With fixed codes {fixed:.0%} (of the "
         "sum of squares) of what random W1 ≠ W2 make cannot be had by adding. A learned table "
         "takes the place of one W2 exactly ({one:.0e}), but Q, K and V share it: with three "
         "random pairs {three:.0%} of the positions' part stays out of reach.",
-        "(x + p)W 等于 [x; p][W; W]，误差 {identity:.0e}。编码固定时，随机的 W1 ≠ W2 给出的结果"
+        "(x + p)W 等于 [x; p] · [W; W]，误差 {identity:.0e}。编码固定时，随机的 W1 ≠ W2 给出的结果"
         "有 {fixed:.0%}（平方和）无法用相加得到。可学习的表能完全顶替一个 W2（误差 {one:.0e}），"
         "但 Q、K、V 共用一张表：三对随机矩阵下，位置部分有 {three:.0%} 仍然得不到。",
     ),
