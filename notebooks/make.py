@@ -26,13 +26,19 @@ def sources():
 
 
 def run(notebook, folder=FOLDER):
-    """Run all cells in place; drop standard error, which is startup noise."""
+    """Run all cells in place; drop standard error and TensorFlow's log."""
     NotebookClient(notebook, timeout=3600, resources={"metadata": {"path": str(folder)}}).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # changes with every run
         if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+            cell.outputs = [o for o in cell.outputs if not is_log(o)]
     return notebook
+
+
+def is_log(output):
+    """Whether an output is startup noise, or a line of TensorFlow's log."""
+    text = output.get("text", "")
+    return output.get("name") == "stderr" or text.startswith(("INFO:tensor", "WARNING:tensor"))
 
 
 def read(path):
