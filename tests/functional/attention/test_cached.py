@@ -7,6 +7,7 @@ import tensorflow as tf
 from attention_plans import every_dtype, near, normal, some_inputs
 
 from tf_transformer import scaled_dot_product_attention
+from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.cached import cached_attention
 
 
@@ -114,3 +115,14 @@ def test_queries_have_the_width_of_the_cache():
     new, cache = tf.zeros((2, 3, 1, 4)), (tf.zeros((2, 3, 11, 4)),) * 2
     with pytest.raises(ValueError, match="q: expected shape .* to match q and the cache"):
         cached_attention(tf.zeros((2, 3, 1, 5)), new, new, cache, 0)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_no_bias_frees_a_blocked_slot(jit):
+    q, k, v, _ = some_inputs(t=1, s=5)
+    mask = tf.range(5) == 2
+    table = ByDistance(tf.fill((3, 3), -np.inf))
+    for bias in (tf.fill((1, 1, 1, 5), -np.inf), table):
+        slot, new = tf.constant(0), (k[:, :, :1], v[:, :, :1])
+        output, _ = cached_attention(q, *new, (k, v), slot, mask[tf.newaxis], bias, jit=jit)
+        np.testing.assert_allclose(output, v[:, :, 2:3], rtol=1e-6)

@@ -31,6 +31,7 @@ from tf_transformer import (
     create_look_ahead_mask,
     scaled_dot_product_attention,
 )
+from tf_transformer.functional.attention.by_distance import ByDistance
 
 SHAPES = ((2, 3, 7, 11, 4), (1, 2, 5, 5, 3), (2, 1, 1, 13, 2), (1, 1, 11, 2, 5))  # B, N, T, S, H
 MASKS = {
@@ -169,7 +170,12 @@ def test_an_average_in_float16_does_not_overflow(plan, causal):
 def test_no_bias_frees_what_is_blocked(name, plan):
     q, k, v, g = some_inputs()
     blocked = tf.constant(np.arange(11) != 2, tf.float32)[tf.newaxis, tf.newaxis, tf.newaxis]
+    attend = functools.partial(scaled_dot_product_attention, return_attention_weights=False)
+    attend = functools.partial(attend, jit=name == "xla", **options_of(plan))
     for low in (-3.4e38, -np.inf):
+        table = ByDistance(tf.fill((3, 5), low), has_gradient=False)
+        by_distance, _ = attend(q, k, v, blocked, bias=table)
+        np.testing.assert_allclose(by_distance, np.broadcast_to(v[:, :, 2:3], q.shape), rtol=1e-6)
         bias = tf.fill((1, 1, 7, 11), low)
         output, gradients = path(name, plan)(q, k, v, blocked, bias, g)
         expected = np.broadcast_to(v[:, :, 2:3], output.shape)

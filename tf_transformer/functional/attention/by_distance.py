@@ -127,6 +127,27 @@ class ByDistance(tf.experimental.ExtensionType):
         return tf.matmul(tf.cast(q, dtype) * scale, tf.cast(self.keys, dtype), transpose_b=True)
 
 
+# Half of a blocked score: with a lower bias, such as -inf, a blocked key would outweigh a free one.
+_LEAST = -5e8
+
+
+def limited(bias):
+    """A bias tensor, or the scores of `ByDistance`, of at least -5e8 or what the dtype can hold."""
+    if not isinstance(bias, ByDistance):
+        return _limited(bias)
+    if bias.scores is None:
+        return bias
+    tables = _limited(bias.scores), bias.keys, bias.values
+    return ByDistance(*tables, bias.offset, bias.has_gradient)
+
+
+@tf.custom_gradient
+def _limited(x):
+    # The gradient passes unchanged, which saves time: the weight of a key with such a bias is 0.
+    least = tf.cast(max(_LEAST, float(x.dtype.min)), x.dtype)
+    return tf.maximum(x, least), lambda upstream: upstream
+
+
 def shares_of_distances(offset, num_queries, num_keys, most):
     """How often each distance occurs in the row of a query, divided by the number of keys."""
     distances = tf.range(-most, most + 1)

@@ -8,7 +8,7 @@ import functools
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.attention.by_distance import ByDistance, limited
 from tf_transformer.functional.attention.masks import check_window
 from tf_transformer.functional.attention.plan import use_xla
 from tf_transformer.functional.attention.scaled_dot_product import fold_heads, unfold_heads
@@ -47,6 +47,7 @@ def _cached(q, keys, values, cache, slot, mask, bias, distances, window, attend=
     distances = slots - new if distances is None else distances  # (T, C)
     if window is not None:
         mask = tf.logical_and(mask, tf.abs(distances) <= window)
+    bias = bias if bias is None else limited(bias)
     by_distance = bias if isinstance(bias, ByDistance) else None
     bias = bias if by_distance is None else by_distance.at(q, distances)
     wanted = by_distance is not None and by_distance.values is not None

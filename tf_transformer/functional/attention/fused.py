@@ -20,7 +20,7 @@ from tensorflow.python.framework import config
 from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
 
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.attention.whole import LEAST_BIAS, blocked_or_future
+from tf_transformer.functional.attention.whole import blocked_or_future
 from tf_transformer.functional.tracing import in_xla_program
 
 # Most elements of a bias, which cuDNN reads from memory: 512 MiB.
@@ -138,8 +138,7 @@ def fused_attention(q, k, v, blocked, bias, *, causal, window, dropout):
     if isinstance(bias, ByDistance):
         bias = bias.tensor(q, k.shape[-2])  # (N, T, S)
     if bias is not None:
-        term = tf.maximum(bias, tf.cast(max(LEAST_BIAS, float(bias.dtype.min) / 2), bias.dtype))
-        term = tf.broadcast_to(term, (1, q.shape[1], q.shape[2], k.shape[2]))
+        term = tf.broadcast_to(bias, (1, q.shape[1], q.shape[2], k.shape[2]))
     elif blocked is not None:
         term = tf.where(blocked, tf.cast(_BLOCKED, q.dtype), tf.zeros((), q.dtype))
         term = term[(tf.newaxis,) * (4 - term.shape.rank)]

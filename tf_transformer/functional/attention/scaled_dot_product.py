@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.blockwise import blockwise_attention
-from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.attention.by_distance import ByDistance, limited
 from tf_transformer.functional.attention.fused import fused_attention, why_not_fused
 from tf_transformer.functional.attention.masks import (
     blocked_or_distant,
@@ -75,7 +75,7 @@ def scaled_dot_product_attention(
             (..., T, S); see `functional.attention.masks.blocked_scores`.
         bias: None, a float tensor that broadcasts to (B, N, T, S), added to the scores, or
             `ByDistance`, the terms of relative positions, which no plan expands to T x S at once.
-            Values below -5e8 count as -5e8: only a mask blocks a key from every query.
+            Values below -5e8 count as -5e8, so that no bias outweighs a mask.
         causal: bool, True also blocks key s for query t if s > t, without a T x S mask.
         window: None, or an int of at least 1: key s is also blocked for query t if |t - s| >
             `window`. Time and memory are linear in T.
@@ -116,6 +116,7 @@ def scaled_dot_product_attention(
     blocked = blocked_scores(mask, scores_shape)
     if isinstance(bias, ByDistance):
         _check_by_distance(bias, scores_shape, k.shape[-1], v.shape[-1])
+        bias = limited(bias)
     elif bias is not None:
         bias = _full_bias(tf.convert_to_tensor(bias), scores_shape, q, k)
     if dropout is not None:
@@ -177,6 +178,7 @@ def _full_bias(bias, scores_shape, q, k):
     if not known or not fits(bias.shape, scores_shape):
         expected = f"floats that broadcast to {named(scores_shape)}"
         raise ArgumentError("bias", expected, f"{bias.dtype.name} {bias.shape}")
+    bias = limited(bias)
     while bias.shape.rank < scores_shape.rank:
         bias = tf.expand_dims(bias, 0)
     if bias.shape[-2:] == scores_shape[-2:] and scores_shape[-2:].is_fully_defined():

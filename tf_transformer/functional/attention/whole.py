@@ -46,8 +46,6 @@ def product(x, y, transpose_a=False, transpose_b=False):
 # Value of a blocked score. In float32, exp(-1e9 - max) is exactly 0 next to any free key, and a row
 # with only blocked keys has equal scores: a uniform average, never NaN.
 BLOCKED_SCORE = -1e9
-# The least bias: with a lower one, such as -inf, a blocked key would outweigh a free one.
-LEAST_BIAS = BLOCKED_SCORE / 2
 
 
 def whole_attention(
@@ -90,7 +88,7 @@ def attention_scores(q, k, blocked, bias):
     if isinstance(bias, ByDistance):
         bias = bias.tensor(q, shape_of(k)[-2])
     if bias is not None:
-        scores += tf.maximum(tf.cast(bias, dtype), LEAST_BIAS)
+        scores += tf.cast(bias, dtype)
     if blocked is not None:
         scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
     return scores
@@ -142,7 +140,7 @@ def _forward(q, k, v, bias=None, *, blocked, seed, causal, rate, weights_wanted)
     if bias is not None or case.blocked is not None:
         scores, steepness = scores * case.scale, tf.ones((), case.wide)
     if bias is not None:
-        scores += case.full(tf.maximum(tf.cast(bias, case.wide), LEAST_BIAS))
+        scores += case.full(tf.cast(bias, case.wide))
     if case.blocked is not None:
         scores = tf.where(case.blocked, tf.cast(BLOCKED_SCORE, case.wide), scores)
     highest = tf.reduce_max(scores, -1, keepdims=True)  # (R, T, 1)
