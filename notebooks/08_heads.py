@@ -438,7 +438,7 @@ verdict(
     "C33",
     "holds when",
     answer=(
-        "One at a time, any of 36 heads can go; nine at once, without retraining, lower BLEU.",
+        "Only one at a time: any of 36 heads can go, but nine at once, without retraining, lower BLEU.",
         "逐个去掉时成立：36 个头任去一个都行；一次去 9 个又不重新训练，BLEU 就下降。",
     ),
     measured=(

@@ -172,7 +172,7 @@ verdict(
     answer=(
         "When whole parts go and the processor is fast in the format: float16 takes {half:.1f} "
         "times as long here.",
-        "要真正少算，且处理器擅长该数据类型：这里 float16 的用时反而是 {half:.1f} 倍。",
+        "只有真正少算、且处理器擅长该类型才更快：这里 float16 的用时反而是 {half:.1f} 倍。",
     ),
     measured=(
         "MiniLM on a CPU, 32 texts, relative time: half of the layers {layers:.2f}, half of "

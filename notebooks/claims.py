@@ -21,13 +21,14 @@ OUTCOMES = {
 }
 # An answer is read in one breath.
 _MOST_WORDS, _MOST_CHARACTERS, _MOST_NUMBERS = 20, 45, 2
-# A condition is named by one of these.
+# A condition is named by one of these words, or by how the sentence begins.
 _CONDITIONS = (
     re.compile(
-        r"\b(if|when|where|while|with|without|for|of|only|once|until|after|at|in|on|under|unless)\b",
+        r"\b(if|when|where|while|without|only|once|until|unless|against)\b"
+        r"|^(with|in|for|at|on|under|after|against)\b",
         re.IGNORECASE,
     ),
-    re.compile("[若如只当时在须需要有对仅后前且但除]"),
+    re.compile("若|如果|只|仅|才|时|除非|需|须|前提|^[对在与就由用]"),
 )
 
 
