@@ -68,7 +68,8 @@ def complex_attention(q, k, v, mask=None, *, return_attention_weights=True, plan
     _check_inputs(q, k, v)
     lead = tf.broadcast_static_shape(q.shape[:-2], k.shape[:-2])
     blocked = blocked_scores(mask, lead.concatenate((q.shape[-2], k.shape[-2])))
-    plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, in_xla_program())
+    options = {"compiled": in_xla_program(), "not_fused": "complex numbers"}
+    plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, **options)
     parts = [to_real(x) for x in (q, k, v)]
     if plan.name == "whole":
         output, weights = _attend(*parts, blocked)

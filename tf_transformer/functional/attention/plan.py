@@ -140,7 +140,7 @@ def attention_plan(plan=None, *, jit=None):
 
 
 def choose_plan(
-    plan, q_shape, k_shape, weights_wanted, compiled, window=None, not_fused="such attention"
+    plan, q_shape, k_shape, weights_wanted, compiled, window=None, not_fused="the shapes alone"
 ):
     """Choose how attention is computed, unless `attention_plan` sets a default.
 
