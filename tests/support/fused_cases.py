@@ -88,3 +88,10 @@ def check(output, gradients, given, blocked, bias=0.0):
     for name, gradient in zip("qkv", gradients, strict=False):
         near(gradient, expected[name], gradient.dtype.name)
     return expected
+
+
+def check_rate(output, rate, keys):
+    """Check mean and variance of rows that average ones of which some are dropped."""
+    sums = tf.cast(output[..., 0], tf.float64).numpy()  # rate / (1 - rate) / keys is their variance
+    assert abs(sums.mean() - 1) < 0.02
+    assert abs(sums.var() * keys * (1 - rate) / rate - 1) < 0.3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from attention_plans import near
-from fused_cases import CASES, blocked_of, check, inputs, run
+from fused_cases import CASES, blocked_of, check, check_rate, inputs, run
 
 from tf_transformer import scaled_dot_product_attention
 from tf_transformer.functional.attention import fused
@@ -38,13 +38,14 @@ def test_long_rows_with_much_padding():
 
 
 def test_dropout_drops_the_same_weights_backward():
-    q, _, v, _ = inputs(64, 64, width=64)
-    # Equal scores: every kept weight is the same, and dv says which were kept.
+    q, _, v, g = inputs(64, 64, width=64)
+    # Equal scores: of values like an identity matrix, the output shows which weights were kept.
     q, one = tf.zeros_like(q), tf.ones_like(v)
-    output, (_, _, dv) = run(q, q, one, one, dropout=(0.3, [3, 4]))
-    assert abs(float(tf.reduce_mean(tf.cast(output, tf.float32))) - 1) < 0.02
-    kept = tf.reduce_sum(tf.cast(output, tf.float64), 2).numpy()
-    near(tf.reduce_sum(tf.cast(dv, tf.float32), 2), kept, "bfloat16")
+    each = tf.broadcast_to(tf.eye(64, dtype=v.dtype), v.shape)
+    output, (_, _, dv) = run(q, q, each, g, dropout=(0.3, [3, 4]))
+    kept, upstream = (tf.cast(x, tf.float64).numpy() for x in (output, g))
+    near(dv, np.swapaxes(kept, -1, -2) @ upstream, "bfloat16")
+    check_rate(run(q, q, one, one, dropout=(0.3, [3, 4]))[0], 0.3, 64)
 
     @tf.function(jit_compile=True, autograph=False)
     def drawn():
