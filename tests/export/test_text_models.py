@@ -23,7 +23,7 @@ from tf_transformer import (
     litert,
     with_vocab_size,
 )
-from tf_transformer.export import write_litert
+from tf_transformer.export import text_models, write_litert
 from tf_transformer.export.saving import REQUESTS, load_saved_model
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.serving import Task
@@ -102,6 +102,16 @@ def test_texts_in_one_bucket_share_a_program(folder):
             texts = ["电影 好 " * 20] * count
             np.testing.assert_allclose(encoder.encode(texts), plain.encode(texts), atol=1e-5)
     assert built.xla == 1
+
+
+@pytest.mark.parametrize("machine", [False, True], ids=["CPU", "GPU"])
+def test_an_accelerator_runs_compiled_programs_by_default(folder, monkeypatch, machine):
+    monkeypatch.setattr(text_models, "has_accelerator", lambda: machine)
+    encoder = TextEncoder.from_pretrained(folder)
+    with count_compilations() as built:
+        encoder.encode(["a"])
+    assert built.xla == machine
+    assert TextEncoder.from_pretrained(folder, jit_compile=False)._call.programs == 0
 
 
 @pytest.mark.slow

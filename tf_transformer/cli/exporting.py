@@ -1,5 +1,6 @@
 """The commands that write a trained model in another form: export, compress and litert."""
 
+import argparse
 import dataclasses
 import json
 import shlex
@@ -40,8 +41,9 @@ def add_export(commands):
     add("--no-repeat-ngram", type=int, metavar="N", help=repeated)
     limit = "at most A times the tokens of the text, including its end, plus B (default: 2 10)"
     add("--length-limit", type=int, nargs=2, metavar=("A", "B"), help=limit)
-    xla = "compile decoding with XLA: faster, but the first text of each size takes seconds"
-    add("--jit-compile", action="store_true", default=None, help=xla)
+    xla = "compile decoding with XLA: faster, but the first text of each size takes seconds "
+    xla += "(default: on machines with a GPU)"
+    add("--jit-compile", action=argparse.BooleanOptionalAction, help=xla)
     add(
         "--weights-dtype",
         choices=("float32", "float16", "bfloat16", "int8"),

@@ -18,6 +18,7 @@ from tf_transformer.export.compile_for import (
     warm_up_texts,
 )
 from tf_transformer.export.saving import save_module
+from tf_transformer.functional.tracing import has_accelerator
 from tf_transformer.models.bert import SentenceEncoder
 from tf_transformer.models.bert.checkpoints.config_files import (
     SENTENCE_BERT,
@@ -38,7 +39,7 @@ class TextModel(tf.Module):
 
     # `function` replaces the model's call; it takes `settings` as further arguments.
     def __init__(
-        self, model, tokenizer, max_length=None, jit_compile=False, *, function=None, settings=()
+        self, model, tokenizer, max_length=None, jit_compile=None, *, function=None, settings=()
     ):
         super().__init__(name=type(self).__name__.lower())
         config = model.config
@@ -52,6 +53,7 @@ class TextModel(tf.Module):
         # here would be saved twice.
         self.weights = [weight.value for weight in model.weights]
         self._resources = getattr(model, "resources", [])  # of `StoredWeights`
+        jit_compile = has_accelerator() if jit_compile is None else jit_compile
         call = function or functools.partial(model.__call__, training=False)
         by_xla = tf.function(call, jit_compile=True, autograph=False)
         plain = by_xla if jit_compile else call
@@ -82,10 +84,11 @@ class TextEncoder(TextModel):
         tokenizer: its `GraphTokenizer`.
         max_length: int, maximum number of tokens; None for all positions of the model.
         lowercase: bool, whether to lowercase texts before tokenization.
-        jit_compile: bool. False uses XLA only for small batches that `warm_up` compiled. True
-            compiles the model for each bucket at its first batch: B is padded to a power of two, T
-            to 8, 16, 32 and so on. That takes seconds; then a single text takes 0.65 of the time
-            with `unpad=False`, and 0.75 of that with `unpad=True` (benchmarks/bert/NOTES.md).
+        jit_compile: bool, or None for True where TensorFlow sees a GPU or TPU. False uses XLA only
+            for small batches that `warm_up` compiled. True compiles the model for each bucket at
+            its first batch: B is padded to a power of two, T to 8, 16, 32 and so on. That takes
+            seconds; on a CPU a single text then takes 0.65 of the time with `unpad=False`, and
+            0.75 of that with `unpad=True` (benchmarks/bert/NOTES.md).
 
     Raises:
         ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
@@ -100,14 +103,14 @@ class TextEncoder(TextModel):
         [2, 8]
     """
 
-    def __init__(self, model, tokenizer, max_length=None, lowercase=False, jit_compile=False):
+    def __init__(self, model, tokenizer, max_length=None, lowercase=False, jit_compile=None):
         super().__init__(model, tokenizer, max_length, jit_compile)
         self._lowercase = lowercase
         # Not a decorator, which would keep only a weak reference: `TextEncoder(...).encode(texts)`.
         self.encode = tf.function(self.encode, input_signature=[TEXTS], autograph=False)
 
     @classmethod
-    def from_pretrained(cls, path, *, jit_compile=False, **changes):
+    def from_pretrained(cls, path, *, jit_compile=None, **changes):
         """Load the encoder from the folder of a checkpoint.
 
         Args:
@@ -195,7 +198,7 @@ class TextClassifier(TextModel):
         ([1, 2], [1])
     """
 
-    def __init__(self, model, tokenizer, max_length=None, jit_compile=False, **options):
+    def __init__(self, model, tokenizer, max_length=None, jit_compile=None, **options):
         super().__init__(model, tokenizer, max_length, jit_compile, **options)
         self._config = model.config
         if not model.config.labels:
@@ -254,7 +257,7 @@ class EarlyExitClassifier(TextClassifier):
     """
 
     def __init__(
-        self, model, tokenizer, max_length=None, jit_compile=False, *, patience=None, entropy=0.0
+        self, model, tokenizer, max_length=None, jit_compile=None, *, patience=None, entropy=0.0
     ):
         if not hasattr(model, "exit_early"):
             raise ArgumentError("model", "a BertWithExits", type(model).__name__)

@@ -1,9 +1,13 @@
-"""Batches split into parts: rows keep their order; rows and cores limit the number of parts."""
+"""Batches split into parts: rows keep their order; rows and cores limit the number of parts.
+
+What is chosen by the device: parts on a CPU, XLA on an accelerator.
+"""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_transformer import Transformer, count_compilations
 from tf_transformer.export.translation import translator as module
 
 
@@ -42,3 +46,14 @@ def test_as_many_parts_as_rows_and_cores_allow(monkeypatch, cores, rows, parts):
 def test_a_gpu_gets_the_whole_batch(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
     assert module.cores() == 1
+
+
+@pytest.mark.parametrize("machine", [False, True], ids=["CPU", "GPU"])
+def test_an_accelerator_runs_compiled_programs_by_default(monkeypatch, machine):
+    monkeypatch.setattr(module, "has_accelerator", lambda: machine)
+    model = Transformer(1, 8, 2, 16, 11, 11, pe_input=16, pe_target=16)
+    model.build()
+    translator = module.IdTranslator(model, 1, 2)
+    with count_compilations() as built:
+        translator.greedy(tf.constant([[5, 2]]))
+    assert built.xla == machine

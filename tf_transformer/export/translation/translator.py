@@ -24,6 +24,7 @@ from tf_transformer.export.compile_for import (
 )
 from tf_transformer.export.saving import save_module
 from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.functional.tracing import has_accelerator
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.decoding import IMPOSSIBLE, check_range, without_unused_ids
 from tf_transformer.models.sizes import check_vocabulary
@@ -180,13 +181,14 @@ class IdTranslator(tf.Module):
         beam_size, length_penalty, n_best: see `beam_search`.
         min_length, no_repeat_ngram: see `greedy_decode`; they apply to every strategy.
         length_limit: two ints, a >= 0 and b >= 1.
-        jit_compile: False runs one TensorFlow graph for all shapes, except for the small batches
-            that `warm_up` or `warm_up_beam` compiled for. True compiles one program with XLA for
-            each bucket, when the first batch falls into it: S is padded to 8, 16, 32 and so on, B
-            to a power of two; above 8 rows, and for samples, the caches have room for 16 tokens, 32
-            and so on, each with its program. Each takes seconds to compile and then less time per
-            token (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are decoded in
-            parallel parts, see `in_parts`, and B is the size of a part.
+        jit_compile: bool, or None for True where TensorFlow sees a GPU or TPU. False runs one
+            TensorFlow graph for all shapes, except for the small batches that `warm_up` or
+            `warm_up_beam` compiled for. True compiles one program with XLA for each bucket, when
+            the first batch falls into it: S is padded to 8, 16, 32 and so on, B to a power of two;
+            above 8 rows, and for samples, the caches have room for 16 tokens, 32 and so on, each
+            with its program. Each takes seconds to compile and then less time per token
+            (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are decoded in
+            parallel parts on a CPU, see `in_parts`, and B is the size of a part.
         num_tokens: None, or int: the ids from it on have no token and are never chosen.
 
     Raises:
@@ -213,7 +215,7 @@ class IdTranslator(tf.Module):
         min_length=0,
         no_repeat_ngram=0,
         length_limit=(2, 10),
-        jit_compile=False,
+        jit_compile=None,
         num_tokens=None,
     ):
         super().__init__(name="id_translator")
@@ -227,6 +229,7 @@ class IdTranslator(tf.Module):
             raise ArgumentError("length_limit", "two numbers, a and b", length_limit)
         for number, least in zip(length_limit, (0, 1), strict=True):
             check_range("length_limit", number, least)
+        jit_compile = has_accelerator() if jit_compile is None else jit_compile
         beam = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
         self._ends = {"start_id": start_id, "end_id": end_id}
         self._rules = {"min_length": min_length, "no_repeat_ngram": no_repeat_ngram}
