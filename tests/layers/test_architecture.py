@@ -62,6 +62,7 @@ def test_settings_are_kept():
         "base": 500.0,
         "stretch": 2.0,
         "pairing": "halves",
+        "bands": None,
     }
     other = Architecture(residual=PreNorm(), feed_forward=GatedFeedForward("gelu"), window=3)
     assert json.loads(other.to_json())["feed_forward"] == {

@@ -14,13 +14,13 @@ from tf_transformer.functional.tracing import in_xla_program
 _EXACT_BELOW = {tf.float32: 2.0**24, tf.float64: 2.0**53}
 
 
-def as_ids(ids, name="ids"):
-    """Integers, whole floats, lists or a ragged tensor, padded with 0, as int32 or int64 (B, T)."""
+def as_ids(ids, name="ids", pad_id=0):
+    """Integers, whole floats, lists or a ragged tensor, padded, as int32 or int64 (B, T)."""
     # Keras makes ids float32 if an input has no dtype. 16-bit floats are refused: float16 cannot
     # distinguish 2048 from 2049, nor bfloat16 256 from 257.
     if isinstance(ids, tf.Tensor) and ids.dtype in (tf.int32, tf.int64):
         return ids
-    ids = dense(ids, name)
+    ids = dense(ids, name, pad_id)
     dtype = tf.as_dtype(ids.dtype)
     if not dtype.is_integer and dtype not in _EXACT_BELOW:
         remedy = (
@@ -48,12 +48,20 @@ def _whole(ids, dtype, name):
     return tf.where(whole, tf.cast(ids, tf.int64), -1)
 
 
-def dense(x, name):
-    """Convert a tensor, array or nested list to a dense tensor; pad a ragged one with 0."""
+def are_tokens(ids, pad_id):
+    """Distinguish tokens from padding, bool (B, T); without a `pad_id`, all are tokens."""
+    return tf.ones_like(ids, tf.bool) if pad_id is None else tf.not_equal(ids, pad_id)
+
+
+def dense(x, name, pad_id=0):
+    """Convert a tensor, array or nested list to a dense tensor; pad a ragged one."""
     if isinstance(x, keras.KerasTensor):
         return x
     if isinstance(x, tf.RaggedTensor):
-        return x.to_tensor()
+        if pad_id is None:
+            remedy = "Pass texts of one length, or set the model's pad_id."
+            raise ArgumentError(name, "a dense tensor", "a ragged one, without a pad_id", remedy)
+        return x.to_tensor(pad_id)
     if isinstance(x, tf.SparseTensor):
         remedy = f"Pass tf.sparse.to_dense({name})."
         raise ArgumentError(name, "a dense or ragged tensor", "a sparse one", remedy)

@@ -35,6 +35,7 @@ def beam_search(
     reorder=gather_rows,
     resize=None,
     jit_compile=False,
+    pad_id=0,
 ):
     """Keep the K likeliest prefixes until no open one can become the best.
 
@@ -51,18 +52,18 @@ def beam_search(
             arguments that returns it, which `jit_compile` also compiles.
         batch_size: int or scalar int32 tensor, B.
         beam_size: int, K; the search is exhaustive if K is the number of possible sentences.
-        start_id, end_id, max_length, limits, min_length, no_repeat_ngram, resize, jit_compile: see
-            `greedy_decode`. A sentence that is cut at its limit is ranked by its score so far; no
-            end token is added or counted.
+        start_id, end_id, max_length, limits, min_length, no_repeat_ngram, resize, jit_compile,
+            pad_id: see `greedy_decode`. A sentence that is cut at its limit is ranked by its score
+            so far; no end token is added or counted.
         length_penalty: float a >= 0; 0 compares probabilities, which favors short sentences.
         n_best: int, 1 to K, the size of the n-best list of each source.
         reorder: function `(state, rows) -> state`: row r continues from row `rows[r]`, always of
             the same sentence. By default, every tensor except scalars is gathered.
 
     Returns:
-        `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, 0 after the end;
-        float32 tensor (B, n), the best first; -inf where there are fewer than n sentences. Unlike
-        in `greedy_decode`, a prefix that no token may follow is dropped.
+        `(ids, scores)`: int32 tensor (B, n, L), token ids without the end token, padding after the
+        end; float32 tensor (B, n), the best first; -inf where there are fewer than n sentences.
+        Unlike in `greedy_decode`, a prefix that no token may follow is dropped.
 
     Raises:
         ValueError, tf.errors.InvalidArgumentError: See `greedy_decode`; or if, with the default
@@ -80,7 +81,7 @@ def beam_search(
     check_range("beam_size", beam_size, 1)
     check_range("length_penalty", length_penalty, 0.0)
     check_range("n_best", n_best, 1, beam_size)
-    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram, pad_id)
     if reorder is gather_rows and not callable(state):
         _check_rows(state, batch_size * beam_size)
 
@@ -100,7 +101,7 @@ def beam_search(
         )  # (B, C)
         ends = tf.equal(tokens, end_id)
         ids = tf.gather(ids, parents, batch_dims=1)  # (B, C, L)
-        written = tf.expand_dims(tf.where(ends, 0, tokens), -1)
+        written = tf.expand_dims(tf.where(ends, rules.filler, tokens), -1)
         ids = tf.where(tf.equal(tf.range(length), position), written, ids)
 
         last = position + 1 >= limits  # (B, 1)
@@ -125,14 +126,14 @@ def beam_search(
         sentences = {
             "done": done,
             "limits": sentences["limits"],
-            "tokens": tf.where(tf.expand_dims(done, 1), 0, tokens),
+            "tokens": tf.where(tf.expand_dims(done, 1), rules.filler, tokens),
             "beams": tuple(beams),
             "output": finished,
         }
         return state, sentences, tf.reduce_any(unusable)
 
     shape = (batch_size, beam_size)
-    no_ids = tf.zeros((*shape, max_length), tf.int32)
+    no_ids = tf.fill((*shape, max_length), rules.filler)
     only_first = tf.where(tf.range(beam_size) == 0, 0.0, IMPOSSIBLE)
     sentences = {
         "done": tf.fill((batch_size,), False),

@@ -62,12 +62,22 @@ class DecodingRules:
     limits: Any = None
     min_length: int = 0
     no_repeat_ngram: int = 0
+    pad_id: int | None = 0
 
     def __post_init__(self):
-        check_range("end_id", self.end_id, 1)
+        check_range("pad_id", self.pad_id, 0)
+        check_range("end_id", self.end_id, 1 if self.pad_id == 0 else 0)
+        if self.pad_id == self.end_id:
+            expected = f"another id than the end token's, {self.end_id}, or None"
+            raise ArgumentError("pad_id", expected, self.pad_id)
         check_range("max_length", self.max_length, 1)
         check_range("min_length", self.min_length, 0)
         check_range("no_repeat_ngram", self.no_repeat_ngram, 0)
+
+    @property
+    def filler(self):
+        """int, what follows the end of a sentence in the output."""
+        return self.end_id if self.pad_id is None else self.pad_id
 
     def sentence_limits(self, batch_size):
         """The maximum number of tokens of each sentence."""
@@ -125,8 +135,8 @@ def _block_size(width, rows, count):
 
 def best_allowed(logits, offsets, count, history, position, rules):
     """`top_sums` of the allowed tokens, of all with `count=None`: sums, rows and tokens (B, C)."""
-    # Never the padding id 0, which marks the end of a sentence; no end token before `min_length`
-    # tokens; no repeated n-gram (Paulus et al. 2018, section 2.5).
+    # Never the padding, which marks the end of a sentence; no end token before `min_length` tokens;
+    # no repeated n-gram (Paulus et al. 2018, section 2.5).
     if logits.shape[-1] is None:
         expected = "a vocabulary of known size from the step function"
         remedy = "Set it with tf.ensure_shape."
@@ -138,9 +148,11 @@ def best_allowed(logits, offsets, count, history, position, rules):
     # A few extra candidates are cheaper than masking two columns of all logits.
     more = min(count + beams * (1 + bool(rules.min_length)), everything)
     sums, rows, tokens = top_sums(logits, offsets, more)
-    early = tf.equal(tokens, rules.end_id) & (position < rules.min_length)
+    barred = tf.equal(tokens, rules.end_id) & (position < rules.min_length)
+    if rules.pad_id is not None:
+        barred |= tf.equal(tokens, rules.pad_id)
     # NaN, which the loops report, must not rank first.
-    sums = tf.where(tf.equal(tokens, 0) | early | tf.math.is_nan(sums), IMPOSSIBLE, sums)
+    sums = tf.where(barred | tf.math.is_nan(sums), IMPOSSIBLE, sums)
     sums, order = tf.math.top_k(sums, count)
     return sums, tf.gather(rows, order, batch_dims=1), tf.gather(tokens, order, batch_dims=1)
 
@@ -167,10 +179,10 @@ def _without_repeats(logits, history, position, n):
     same = tf.broadcast_to(same, (tf.shape(history)[0], count))
     for offset in range(n - 1):
         same &= tf.equal(history[:, offset : offset + count], last[:, offset : offset + 1])
-    followed = tf.where(same & choice, history[:, n - 1 :], 0)  # the padding is masked in any case
+    followed = history[:, n - 1 :]
     rows = tf.broadcast_to(tf.expand_dims(tf.range(tf.shape(history)[0]), 1), tf.shape(followed))
-    updates = tf.fill(tf.shape(followed), IMPOSSIBLE)
-    return tf.tensor_scatter_nd_update(logits, tf.stack([rows, followed], -1), updates)
+    most = tf.where(same & choice, IMPOSSIBLE, -IMPOSSIBLE)
+    return tf.tensor_scatter_nd_min(logits, tf.stack([rows, followed], -1), most)
 
 
 def gather_rows(state, rows):
@@ -319,7 +331,7 @@ def _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, j
         tokens = choose(logits, ids, position)  # (B,)
         nothing_left = tf.equal(logits[:, 0], IMPOSSIBLE)
         done |= tf.equal(tokens, rules.end_id) | nothing_left
-        tokens = tf.where(done, 0, tokens)
+        tokens = tf.where(done, rules.filler, tokens)
         here = tf.equal(tf.range(tf.shape(output)[1]), position)
         output = tf.where(here, tf.expand_dims(tokens, 1), output)
         done |= position + 1 >= sentences["limits"]
@@ -329,7 +341,7 @@ def _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, j
         "done": tf.fill((batch_size,), False),
         "limits": rules.sentence_limits(batch_size),
         "tokens": tf.fill((batch_size,), rules.start_id),
-        "output": tf.zeros((batch_size, rules.max_length), tf.int32),
+        "output": tf.fill((batch_size, rules.max_length), rules.filler),
     }
     output, failed_step = decode_loop(extend, state, sentences, resize, jit_compile)
     refuse_unusable(failed_step)
@@ -349,19 +361,20 @@ def greedy_decode(
     no_repeat_ngram=0,
     resize=None,
     jit_compile=False,
+    pad_id=0,
 ):
     """Choose the likeliest token at each step until every sentence has ended.
 
-    One `tf.while_loop` over fixed-size buffers. The padding id 0 is never chosen: it marks the end
-    of a sentence.
+    One `tf.while_loop` over fixed-size buffers. The padding is never chosen: it marks the end of a
+    sentence.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (B,) int32, logits (B, V).
         state: the first state for `step`, any nest of tensors whose shapes do not change; or a
             function without arguments that returns it, which `jit_compile` also compiles.
         batch_size: int or scalar int32 tensor, B.
-        start_id, end_id: int, the token fed first, and int above 0, the token that ends a sentence;
-            with an `end_id` outside the vocabulary, every sentence runs to its limit.
+        start_id, end_id: int, the token fed first, and the one that ends a sentence; with an
+            `end_id` outside the vocabulary, every sentence runs to its limit.
         max_length: int or scalar int32 tensor, L >= 1.
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
             at L.
@@ -373,9 +386,11 @@ def greedy_decode(
             first, when the room is full, and to remove finished sentences. If the state has rows,
             pass `lambda state, kept, room: gather_rows(state, kept)`.
         jit_compile: bool, whether XLA compiles the loop; outside of a `tf.function`, in every call.
+        pad_id: int, the id of padding, which is not `end_id`; None if the vocabulary has none, and
+            the output ends in `end_id`.
 
     Returns:
-        int32 tensor (B, L), token ids without the end token, 0 after the end.
+        int32 tensor (B, L), token ids without the end token, padding after the end.
 
     Raises:
         ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
@@ -388,7 +403,7 @@ def greedy_decode(
         >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
         [[2, 3, 0, 0, 0]]
     """
-    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram, pad_id)
 
     def choose(logits, ids, position):
         return ids[:, 0]
@@ -413,6 +428,7 @@ def sample_decode(
     no_repeat_ngram=0,
     resize=None,
     jit_compile=False,
+    pad_id=0,
 ):
     """Sample each token from the model's distribution until every sentence has ended.
 
@@ -423,8 +439,8 @@ def sample_decode(
 
     Args:
         step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
-            resize, jit_compile: see `greedy_decode`. Each position in the batch has its own random
-            numbers, so a result depends on its position, and thus on `resize`.
+            resize, jit_compile, pad_id: see `greedy_decode`. Each position in the batch has its own
+            random numbers, so a result depends on its position, and thus on `resize`.
         temperature: float above 0, or scalar tensor; values below 1 make likely tokens likelier.
             For the limit 0, use `greedy_decode`.
         top_k: None, or int from 1 to V, or scalar int32 tensor of at least 1.
@@ -432,7 +448,7 @@ def sample_decode(
         seed: int or scalar int32 tensor.
 
     Returns:
-        int32 tensor (B, L), token ids without the end token, 0 after the end.
+        int32 tensor (B, L), token ids without the end token, padding after the end.
 
     Raises:
         ValueError, tf.errors.InvalidArgumentError: See `greedy_decode`.
@@ -461,7 +477,7 @@ def sample_decode(
         drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
         return tf.gather(ids, drawn, batch_dims=1)
 
-    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram, pad_id)
     candidates = None if tf.is_tensor(top_k) else top_k
     return _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, jit_compile)
 

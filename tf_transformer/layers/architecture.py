@@ -11,7 +11,7 @@ from tf_transformer.json_text import parse_json
 from tf_transformer.layers import feed_forwards, norms, positions, residuals
 from tf_transformer.layers.base_layer import NotesLayer, attributes
 from tf_transformer.layers.feed_forwards import FeedForward
-from tf_transformer.layers.multi_head_attention import MultiHeadAttention
+from tf_transformer.layers.multi_head_attention import MultiHeadAttention, check_bias
 from tf_transformer.layers.norms import LayerNorm
 from tf_transformer.layers.positions import Positions, SinusoidalPositions
 from tf_transformer.layers.residuals import PostNorm, Residual
@@ -63,6 +63,11 @@ class Architecture:
             weights. Lan et al. 2020, "ALBERT", section 3.1.
         embedding_size: None, or int below the model width: the width of the word vectors, see
             `FactorizedEmbedding`.
+        attention_bias: which projections of attention have a bias, see `use_bias` of
+            `MultiHeadAttention`; for those of the feed-forward network see the part.
+        scale_embeddings: bool, whether word vectors are multiplied by sqrt(D), as in the paper.
+        embedding_norm: bool, whether `norm` is also applied to the sum of word vectors and
+            positions. Lewis et al. 2020, "BART".
 
     Raises:
         ValueError: If a part is of another kind.
@@ -84,6 +89,9 @@ class Architecture:
     window: int | None = None
     num_groups: int | None = None
     embedding_size: int | None = None
+    attention_bias: bool | str = True
+    scale_embeddings: bool = True
+    embedding_norm: bool = False
 
     def __post_init__(self):
         for field, (home, kind) in _PARTS.items():
@@ -102,8 +110,10 @@ class Architecture:
         for field, size in attributes(self, *sizes).items():
             if size is not None and (type(size) is not int or size < 1):
                 raise ArgumentError(field, "None or a positive int", f"{size!r}")
-        if not isinstance(self.share_qk, bool):
-            raise ArgumentError("share_qk", "True or False", f"{self.share_qk!r}")
+        check_bias("attention_bias", self.attention_bias)
+        for field in ("share_qk", "scale_embeddings", "embedding_norm"):
+            if not isinstance(getattr(self, field), bool):
+                raise ArgumentError(field, "True or False", f"{getattr(self, field)!r}")
 
     def new_norm(self, name, dtype=None):
         """Create a layer like `norm`, with this name and dtype policy."""
@@ -125,8 +135,14 @@ class Architecture:
                 _described(positions),
                 "Pass Architecture(positions=...).",
             )
-        heads = attributes(self, "key_dim", "num_key_value_heads", "share_qk", "window")
-        return MultiHeadAttention(d_model, num_heads, positions=positions, **heads, **options)
+        heads = attributes(self, "share_qk", "window")
+        return self.cross_attention(d_model, num_heads, positions=positions, **heads, **options)
+
+    def cross_attention(self, d_model, num_heads, **options):
+        """Create a layer of attention to another sequence."""
+        heads = attributes(self, "key_dim", "num_key_value_heads")
+        heads["use_bias"] = self.attention_bias
+        return MultiHeadAttention(d_model, num_heads, **heads, **options)
 
     def __eq__(self, other):
         return isinstance(other, Architecture) and self.to_dict() == other.to_dict()

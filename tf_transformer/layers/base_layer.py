@@ -154,6 +154,7 @@ class TakesIds:
     # In float16 the ids 2048 and 2049 are equal. Other inputs are cast by the layers that use them.
 
     ids_name = "ids"  # in error messages
+    pad_id = 0  # of ragged ids, and in models what is blocked; None if there is no padding
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -171,4 +172,4 @@ class TakesIds:
 
     def as_inputs(self, inputs):
         """Convert and check the first argument of `call`; overridden if it is not one tensor."""
-        return as_ids(inputs, self.ids_name)
+        return as_ids(inputs, self.ids_name, self.pad_id)

@@ -13,7 +13,6 @@ from tf_transformer.layers.architecture import Architecture, HasArchitecture
 from tf_transformer.layers.base_layer import attributes
 from tf_transformer.layers.encoder import Stack
 from tf_transformer.layers.feed_forwards import check_width
-from tf_transformer.layers.multi_head_attention import MultiHeadAttention
 from tf_transformer.layers.residuals import Dropout
 
 
@@ -70,8 +69,7 @@ class DecoderLayer(HasArchitecture, keras.layers.Layer):
         self.architecture = parts = architecture or Architecture()
         self.residual = parts.residual
         self.mha1 = parts.self_attention(d_model, num_heads, positions, name="mha1", dtype=dtype)
-        heads = attributes(parts, "key_dim", "num_key_value_heads")
-        self.mha2 = MultiHeadAttention(d_model, self.cross_heads, **heads, name="mha2", dtype=dtype)
+        self.mha2 = parts.cross_attention(d_model, self.cross_heads, name="mha2", dtype=dtype)
         self.ffn_before, self.ffn = parts.feed_forward.networks(d_model, dff, dtype)
         self.layernorm1, self.layernorm2, self.layernorm3 = (
             parts.new_norm(f"layernorm{n}", dtype) for n in (1, 2, 3)
@@ -153,13 +151,13 @@ class Decoder(Stack):
     "Attention Is All You Need", section 3.1 and figure 1, right.
 
     Args:
-        num_layers, d_model, num_heads, dff, rate, embedding, architecture: see `Encoder`.
+        num_layers, d_model, num_heads, dff, rate, embedding, architecture, pad_id: see `Encoder`.
         target_vocab_size: int, size of the target vocabulary.
         maximum_position_encoding: int, the longest target sentence in tokens.
         layer_sizes: None, or `(num_heads, cross_heads, dff)` for each layer, see `Encoder`.
 
     Call arguments:
-        x: integer tensor (B, T), target ids shifted right, 0 = padding.
+        x: integer tensor (B, T), target ids shifted right.
         enc_output: float tensor (B, S, D).
         training, look_ahead_mask, padding_mask: see `DecoderLayer`.
         return_attention_weights: see `MultiHeadAttention`; False returns an empty dict.
@@ -195,10 +193,11 @@ class Decoder(Stack):
         embedding=None,
         architecture=None,
         layer_sizes=None,
+        pad_id=0,
         **kwargs,
     ):
         sizes = (num_layers, d_model, num_heads, dff, target_vocab_size, maximum_position_encoding)
-        super().__init__(sizes, rate, embedding, architecture, **kwargs)
+        super().__init__(sizes, rate, embedding, architecture, pad_id, **kwargs)
 
         def layer(heads, cross_heads, units, **options):
             return DecoderLayer(d_model, heads, units, rate, cross_heads=cross_heads, **options)

@@ -67,7 +67,7 @@ class FactorizedEmbedding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
-    """Embedding scaled by sqrt(D), plus positions, then dropout.
+    """Embedding scaled by sqrt(D), plus positions, perhaps a norm, then dropout.
 
     "Attention Is All You Need", sections 3.4, 3.5 and 5.4.
 
@@ -79,11 +79,14 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             it is re-created.
         positions: None for `Positional_Encoding(max_position)`; or a part of `layers.positions`.
         embedding_size: None, or int, for a `FactorizedEmbedding`.
+        scale: bool, whether the embedding is multiplied by sqrt(D).
+        norm: None, or a norm of `layers.norms`.
 
     Call arguments:
         ids: integer tensor (B, T); see `as_ids` for what else is accepted.
         training: bool or None; dropout is only applied if true.
         start: int or scalar int32 tensor, the position of the first token.
+        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
 
     Returns:
         float tensor (B, T, D).
@@ -111,6 +114,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         embedding=None,
         positions=None,
         embedding_size=None,
+        scale=True,
+        norm=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -150,6 +155,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             )
         self.max_position = max_position
         self.positions = positions
+        self.scale, self.norm = scale, norm
         self.dropout = Dropout(rate, name="dropout", dtype=self.dtype_policy)
 
     def build(self, ids_shape):
@@ -158,14 +164,19 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         hidden_shape = (*ids_shape, self.embedding.output_dim)
         if self.positions.in_embeddings:
             self.positions.build(hidden_shape)
+        if self.norm is not None:
+            self.norm.build(hidden_shape)
         self.dropout.build(hidden_shape)
 
-    def call(self, ids, training=None, start=0):
+    def call(self, ids, training=None, start=0, tokens=None):
         size, width = self.embedding.input_dim, self.embedding.output_dim
         ids = in_vocabulary(as_ids(ids, self.ids_name), size, self.ids_name)
         x = self.embedding(ids)
-        x *= width**0.5 + nan_outside(ids, size, x.dtype)
-        return self.dropout(self.positions.add(x, start), training=training)
+        x *= (width**0.5 if self.scale else 1.0) + nan_outside(ids, size, x.dtype)
+        x = self.positions.add(x, start)
+        if self.norm is not None:
+            x = self.norm(x, training=training, tokens=tokens)
+        return self.dropout(x, training=training)
 
     def step(self, tokens, position, slots):
         """Embed one token per row of a cached decoding, without dropout.
@@ -212,6 +223,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             "rate": self.dropout.rate,
             "positions": part_config(self.positions),
             "embedding_size": getattr(self.embedding, "embedding_size", None),
+            "scale": self.scale,
+            "norm": part_config(self.norm),
         }
 
     @classmethod

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import check_keras_mask
-from tf_transformer.functional.ids import as_ids
+from tf_transformer.functional.ids import are_tokens, as_ids
 from tf_transformer.layers.architecture import Architecture, HasArchitecture, check_layer_sizes
 from tf_transformer.layers.base_layer import TakesIds, attributes
 from tf_transformer.layers.embeddings import TokenEmbedding
@@ -129,10 +129,10 @@ class EncoderLayer(HasArchitecture, keras.layers.Layer):
 class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
     """Base of `Encoder` and `Decoder`: embedded tokens, layers, and perhaps one more norm."""
 
-    def __init__(self, sizes, rate, embedding, architecture, **kwargs):
+    def __init__(self, sizes, rate, embedding, architecture, pad_id=0, **kwargs):
         super().__init__(**kwargs)
         self.num_layers, d_model, self.num_heads, self.dff, vocab_size, max_position = sizes
-        self.d_model, self.rate = d_model, rate
+        self.d_model, self.rate, self.pad_id = d_model, rate, pad_id
         self.architecture = parts = architecture or Architecture(Positional_Encoding(max_position))
         self.embedding = TokenEmbedding(
             vocab_size,
@@ -142,6 +142,8 @@ class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
             embedding,
             parts.positions.copy(self.dtype_policy),
             parts.embedding_size,
+            parts.scale_embeddings,
+            parts.new_norm("norm", self.dtype_policy) if parts.embedding_norm else None,
             name="embedding",
             dtype=self.dtype_policy,
         )
@@ -185,12 +187,12 @@ class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
 
     def _embed(self, x, training, x_mask):
         """The embedded ids (B, T, D), and which of them are tokens, bool (B, T)."""
-        x = as_ids(x, self.ids_name)
-        tokens = tf.not_equal(x, 0)
+        x = as_ids(x, self.ids_name, self.pad_id)
+        tokens = are_tokens(x, self.pad_id)
         if x_mask is not None:
             check_keras_mask(x_mask, x.shape)
             tokens &= x_mask
-        return self.embedding(x, training=training), tokens
+        return self.embedding(x, training=training, tokens=tokens), tokens
 
     def _normalize(self, x, training=False, tokens=None):
         if self.final_norm is None:
@@ -198,7 +200,7 @@ class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
         return self.final_norm(x, training=training, tokens=tokens)
 
     def get_config(self):
-        names = ("num_layers", "d_model", "num_heads", "dff", "rate", "layer_sizes")
+        names = ("num_layers", "d_model", "num_heads", "dff", "rate", "layer_sizes", "pad_id")
         longest = {"maximum_position_encoding": self.embedding.max_position}
         return {**super().get_config(), **attributes(self, *names), **longest}
 
@@ -220,9 +222,10 @@ class Encoder(Stack):
             `Architecture(Positional_Encoding(maximum_position_encoding))`; or another one.
         layer_sizes: None, or `(num_heads, dff)` for each layer, if layers differ or have fewer
             heads than fit into `d_model`. `num_heads` then only sets the width of a head.
+        pad_id: int, the id of padding, for a norm over the batch; None if there is none.
 
     Call arguments:
-        x: integer tensor (B, S), token ids, 0 = padding.
+        x: integer tensor (B, S), token ids.
         training: bool or None; dropout is only applied if true.
         mask: see `MultiHeadAttention`; usually `create_padding_mask(x)`.
         causal: bool, True also blocks the future.
@@ -256,10 +259,11 @@ class Encoder(Stack):
         embedding=None,
         architecture=None,
         layer_sizes=None,
+        pad_id=0,
         **kwargs,
     ):
         sizes = (num_layers, d_model, num_heads, dff, input_vocab_size, maximum_position_encoding)
-        super().__init__(sizes, rate, embedding, architecture, **kwargs)
+        super().__init__(sizes, rate, embedding, architecture, pad_id, **kwargs)
 
         def layer(heads, units, **options):
             return EncoderLayer(d_model, heads, units, rate, **options)

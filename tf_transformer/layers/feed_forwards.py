@@ -13,6 +13,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import ACTIVATIONS, gelu, get_activation
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.functional.tracing import has_accelerator
+from tf_transformer.layers.base_layer import attributes
 
 __all__ = ["FeedForward", "GatedFeedForward", "MacaronFeedForward"]
 
@@ -129,7 +130,7 @@ def point_wise_feed_forward_network(d_model, dff, activation="relu", **kwargs):
     Args:
         d_model, dff: ints, width of input and output, and between the two layers.
         activation: Keras activation in between; BERT uses "gelu", the paper and the notes "relu".
-        **kwargs: `dtype` and `name` of the layers.
+        **kwargs: `dtype` and `name` of the layers, and `use_bias`.
 
     Returns:
         `keras.Sequential`, (B, T, D) -> (B, T, D).
@@ -138,9 +139,9 @@ def point_wise_feed_forward_network(d_model, dff, activation="relu", **kwargs):
         >>> point_wise_feed_forward_network(8, 32)(tf.ones((1, 3, 8))).shape.as_list()
         [1, 3, 8]
     """
-    dtype = kwargs.pop("dtype", None)
-    hidden = FlatDense(dff, activation=activation, dtype=dtype, name="hidden")
-    network = keras.Sequential([hidden, FlatDense(d_model, dtype=dtype, name="output")], **kwargs)
+    options = {"dtype": kwargs.pop("dtype", None), "use_bias": kwargs.pop("use_bias", True)}
+    hidden = FlatDense(dff, activation=activation, name="hidden", **options)
+    network = keras.Sequential([hidden, FlatDense(d_model, name="output", **options)], **kwargs)
     network.supports_masking = True
     return network
 
@@ -155,6 +156,7 @@ class GatedDense(keras.layers.Layer):
     Args:
         units: int, F.
         activation: Keras activation f of the gate.
+        use_bias: bool, whether there are b and c.
 
     Call arguments:
         inputs: float tensor (..., D); the output is (..., F).
@@ -164,11 +166,12 @@ class GatedDense(keras.layers.Layer):
         [2, 3, 5]
     """
 
-    def __init__(self, units, activation="sigmoid", **kwargs):
+    def __init__(self, units, activation="sigmoid", use_bias=True, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.gate = FlatDense(units, activation=activation, name="gate", dtype=self.dtype_policy)
-        self.linear = FlatDense(units, name="linear", dtype=self.dtype_policy)
+        options = {"use_bias": use_bias, "dtype": self.dtype_policy}
+        self.gate = FlatDense(units, activation=activation, name="gate", **options)
+        self.linear = FlatDense(units, name="linear", **options)
 
     def build(self, input_shape):
         self.gate.build(input_shape)
@@ -179,7 +182,8 @@ class GatedDense(keras.layers.Layer):
 
     def get_config(self):
         activation = keras.activations.serialize(self.gate.activation)
-        return {**super().get_config(), "units": self.gate.units, "activation": activation}
+        fields = {**attributes(self.gate, "units", "use_bias"), "activation": activation}
+        return {**super().get_config(), **fields}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,9 +196,10 @@ class FeedForward:
     Args:
         activation: str, a name of `functional.activations`, such as "relu", "gelu" (erf) or
             "gelu_new" (tanh); or a function, which must be one of these for the model to be saved.
+        use_bias: bool, whether there are b_1 and b_2.
 
     Raises:
-        ValueError: If the name is unknown.
+        ValueError: If the name is unknown, or `use_bias` is not a bool.
 
     Example:
         >>> before, after = FeedForward("gelu").networks(8, 32)
@@ -203,9 +208,12 @@ class FeedForward:
     """
 
     activation: object = "relu"
+    use_bias: bool = True
 
     def __post_init__(self):
         get_activation(self.activation)
+        if not isinstance(self.use_bias, bool):
+            raise ArgumentError("use_bias", "True or False", f"{self.use_bias!r}")
         for name, function in ACTIVATIONS.items():
             if self.activation is function:
                 object.__setattr__(self, "activation", name)
@@ -213,8 +221,10 @@ class FeedForward:
 
     def network(self, d_model, dff, dtype=None, name="ffn"):
         """Create one network: a `keras.Sequential`, (B, T, D) -> (B, T, D), inside (B, T, F)."""
-        activation = get_activation(self.activation)
-        return point_wise_feed_forward_network(d_model, dff, activation, name=name, dtype=dtype)
+        options = {"use_bias": self.use_bias, "name": name, "dtype": dtype}
+        return point_wise_feed_forward_network(
+            d_model, dff, get_activation(self.activation), **options
+        )
 
     def networks(self, d_model, dff, dtype=None):
         """Create the networks of a layer before (may be None) and after attention."""
@@ -227,8 +237,8 @@ class GatedFeedForward(FeedForward):
 
     FFN(x) = (f(x W) * (x V)) W_2, Shazeer 2020, "GLU Variants Improve Transformer", equation 6:
     SwiGLU with "silu", GEGLU with "gelu", ReGLU with "relu". It has three matrices instead of two:
-    with two thirds of the `dff`, it is as large as `FeedForward`. `activation` and biases are as in
-    `FeedForward`; the paper has no biases.
+    with two thirds of the `dff`, it is as large as `FeedForward`. For the arguments see there; the
+    paper has no biases.
 
     Example:
         >>> GatedFeedForward("silu").network(8, 21)(tf.ones((1, 3, 8))).shape.as_list()
@@ -239,8 +249,9 @@ class GatedFeedForward(FeedForward):
 
     def network(self, d_model, dff, dtype=None, name="ffn"):
         """See `FeedForward`."""
-        gated = GatedDense(dff, get_activation(self.activation), dtype=dtype, name="hidden")
-        output = FlatDense(d_model, dtype=dtype, name="output")
+        options = {"use_bias": self.use_bias, "dtype": dtype}
+        gated = GatedDense(dff, get_activation(self.activation), name="hidden", **options)
+        output = FlatDense(d_model, name="output", **options)
         network = keras.Sequential([gated, output], name=name)
         network.supports_masking = True
         return network
@@ -254,7 +265,7 @@ class MacaronFeedForward(FeedForward):
     Improving Transformer From a Multi-Particle Dynamic System Point of View", section 4. There, a
     Transformer solves the movement of interacting particles step by step, and this order, the
     Strang-Marchuk splitting, has a smaller error per step. With half the `dff`, it is as large as
-    `FeedForward`; for `activation` see there.
+    `FeedForward`; for the arguments see there.
 
     Example:
         >>> before, after = MacaronFeedForward().networks(8, 16)

@@ -40,6 +40,13 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
         )
 
 
+def check_bias(name, use_bias):
+    """Check which projections of attention have a bias."""
+    if use_bias not in (True, False, "qkv"):
+        raise ArgumentError(name, 'True, False or "qkv"', f"{use_bias!r}")
+    return use_bias
+
+
 def bias_of(positions, queries, keys, bias=None, causal=False):
     """The bias of the attention scores: the terms of the positions, or the given `bias`."""
     if positions is None:
@@ -74,6 +81,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             2020, "Reformer", section 2, without their normalization of keys.
         window: None, or int r: keys more than r positions away from a query are blocked, at a cost
             linear in T; "Attention Is All You Need", section 4.
+        use_bias: whether the four projections have a bias, a bool; or "qkv", all but the output's.
 
     Call arguments:
         q, k, v: float tensors (B, T, D) and twice (B, S, any width).
@@ -113,6 +121,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         num_key_value_heads=None,
         share_qk=False,
         window=None,
+        use_bias=True,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -121,13 +130,14 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         self.positions = positions
         self.key_dim = key_dim or d_model // num_heads
         self.num_key_value_heads = num_key_value_heads or num_heads
-        self.share_qk, self.window = share_qk, window
+        self.share_qk, self.window, self.use_bias = share_qk, window, use_bias
         width, shared = num_heads * self.key_dim, self.num_key_value_heads * self.key_dim
-        dtype = self.dtype_policy
-        self.wq = FlatDense(width, name="wq", dtype=dtype)
-        self.wk = self.wq if share_qk else FlatDense(shared, name="wk", dtype=dtype)
-        self.wv = FlatDense(shared, name="wv", dtype=dtype)
-        self.dense = FlatDense(d_model, name="dense", dtype=dtype)
+        options = {"use_bias": check_bias("use_bias", use_bias) is not False}
+        options["dtype"] = self.dtype_policy
+        self.wq = FlatDense(width, name="wq", **options)
+        self.wk = self.wq if share_qk else FlatDense(shared, name="wk", **options)
+        self.wv = FlatDense(shared, name="wv", **options)
+        self.dense = FlatDense(d_model, name="dense", **{**options, "use_bias": use_bias is True})
 
     def build(self, q_shape, k_shape, v_shape):
         self.wq.build(q_shape)
@@ -241,8 +251,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
 
     def get_config(self):
         names = ("d_model", "num_heads", "key_dim", "num_key_value_heads", "share_qk", "window")
-        positions = part_config(self.positions)
-        return {**super().get_config(), **attributes(self, *names), "positions": positions}
+        own = {**attributes(self, *names, "use_bias"), "positions": part_config(self.positions)}
+        return {**super().get_config(), **own}
 
     @classmethod
     def from_config(cls, config):

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.functional.attention.blocks import larger, shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.positions import (
@@ -103,6 +103,12 @@ class Positions(NotesLayer, keras.layers.Layer):
         return self.add(x, start)
 
 
+def check_offset(offset):
+    """Check the number of the first position."""
+    if type(offset) is not int or offset < 0:
+        raise ArgumentError("offset", "an int of at least 0", f"{offset!r}")
+
+
 def part_config(part):
     """Serialize a part for the config of the layer that owns and builds it."""
     config = keras.saving.serialize_keras_object(part)
@@ -112,9 +118,10 @@ def part_config(part):
 
 
 def with_part(config):
-    """Return a layer's config with its `positions` deserialized, for `from_config`."""
-    part = keras.saving.deserialize_keras_object(config.get("positions"))
-    return {**config, "positions": part}
+    """Return a layer's config with its parts deserialized, for `from_config`."""
+    names = config.keys() & {"positions", "norm"}
+    parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in names}
+    return {**config, **parts}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -133,6 +140,7 @@ class NoPositions(Positions):
 class TablePositions(Positions):
     """Base of the parts that add the rows of a `table`, one for each position."""
 
+    offset = 0  # the row of the first position
     rows = "the size of the table"  # in error messages, as is the remedy
     remedy = "Shorten the sequence or enlarge the table (max_position, pe_input, pe_target)."
 
@@ -147,7 +155,7 @@ class TablePositions(Positions):
         """See `Positions`: the rows of the table from `start` on."""
         with tf.control_dependencies(self._length_checks(x, start)):
             table = tf.convert_to_tensor(self.table)
-            codes = tf.slice(table, (start, 0), (tf.shape(x)[1], -1))  # (T, D)
+            codes = tf.slice(table, (self.offset + start, 0), (tf.shape(x)[1], -1))  # (T, D)
         return x + tf.cast(codes, x.dtype)
 
     def _length_checks(self, x, start):
@@ -211,22 +219,40 @@ class Positional_Encoding(TablePositions):
 class SinusoidalPositions(Positions):
     """Add the sines and cosines of `Positional_Encoding`, to texts of any length.
 
-    They come in pairs: an odd width D raises a ValueError.
+    Args:
+        pairing: "interleaved", or "halves": all sines, then all cosines, as in Marian.
+        offset: int, at least 0, the number of the first position.
+        last_included: bool. True makes the slowest frequency exactly 1 / 10000, with exponents
+            i / (D / 2 - 1) for i = 0..D/2-1, as in tensor2tensor and fairseq; False uses 2i / D.
+
+    Raises:
+        ValueError: If `pairing` is unknown, `offset` is out of range, or the width D is odd.
 
     Example:
         >>> SinusoidalPositions().add(tf.zeros((1, 1, 4))).numpy().tolist()
         [[[0.0, 1.0, 0.0, 1.0]]]
     """
 
+    def __init__(self, pairing="interleaved", offset=0, last_included=False, **kwargs):
+        super().__init__(**kwargs)
+        check_choice("pairing", pairing, PAIRINGS)
+        check_offset(offset)
+        self.pairing, self.offset, self.last_included = pairing, offset, last_included
+
     def add(self, x, start=0):
         """See `Positions`: sines and cosines of the positions from `start` on."""
         width = x.shape[-1]
         if width % 2:
             raise ArgumentError("SinusoidalPositions", "an even model width", width)
-        frequencies = 10000.0 ** (-np.arange(0, width, 2) / width)
-        positions = start + tf.range(tf.shape(x)[1])
-        codes = tf.stack(sines_and_cosines(positions, frequencies, x.dtype), -1)  # (T, D / 2, 2)
-        return x + tf.reshape(codes, (-1, width))
+        exponents = np.arange(0, width, 2) / (width - 2 if self.last_included else width)
+        positions = self.offset + start + tf.range(tf.shape(x)[1])
+        codes = sines_and_cosines(positions, 10000.0**-exponents, x.dtype)  # twice (T, D / 2)
+        if self.pairing == "halves":
+            return x + tf.concat(codes, -1)
+        return x + tf.reshape(tf.stack(codes, -1), (-1, width))
+
+    def get_config(self):
+        return {**super().get_config(), **attributes(self, "pairing", "offset", "last_included")}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -238,6 +264,8 @@ class LearnedPositions(TablePositions):
     Args:
         max_position: int, the number of positions; if it is below 1, or a text is longer, a
             ValueError is raised.
+        offset: int, at least 0, the number of further rows at the start of the table, which are
+            unused, as in BART's files.
 
     Example:
         >>> part = LearnedPositions(5)
@@ -249,12 +277,20 @@ class LearnedPositions(TablePositions):
     rows = "the learned ones"
     remedy = "Shorten the text, or choose a larger max_position before training."
 
+    def __init__(self, max_position, offset=0, **kwargs):
+        super().__init__(max_position, **kwargs)
+        check_offset(offset)
+        self.offset = offset
+
     def build(self, x_shape):
         self.table = self.add_weight(
-            shape=(self.max_position, x_shape[-1]),
+            shape=(self.offset + self.max_position, x_shape[-1]),
             initializer=keras.initializers.TruncatedNormal(stddev=0.02),
             name="table",
         )
+
+    def get_config(self):
+        return {**super().get_config(), "offset": self.offset}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -269,6 +305,8 @@ class RotaryPositions(Positions):
             10000 f^(H / (H - 2)) keeps the fastest angles and slows the others.
         stretch: float, above 0: positions are divided by it; f interpolates.
         pairing: "interleaved" or "halves", which columns form a pair.
+        bands: None to stretch all pairs; or `(low, high, length)`, as in Llama 3.1: only those that
+            turn less than `low` times over `length` positions, and gradually up to `high` times.
 
     Raises:
         ValueError: If a number is out of range, `pairing` is unknown, or the head width is odd.
@@ -279,13 +317,16 @@ class RotaryPositions(Positions):
         [1, 2, 3, 4]
     """
 
-    def __init__(self, base=10000.0, stretch=1.0, pairing="interleaved", **kwargs):
+    def __init__(self, base=10000.0, stretch=1.0, pairing="interleaved", bands=None, **kwargs):
         super().__init__(**kwargs)
         if base < 1 or stretch <= 0:
             raise ArgumentError("base, stretch", "at least 1 and above 0", f"{base} and {stretch}")
-        if pairing not in PAIRINGS:
-            raise ArgumentError("pairing", f"one of {', '.join(PAIRINGS)}", f"{pairing!r}")
+        check_choice("pairing", pairing, PAIRINGS)
+        if bands is not None and not (len(bands) == 3 and 0 < bands[0] < bands[1] < bands[2]):
+            expected = "None, or (low, high, length), positive and ascending"
+            raise ArgumentError("bands", expected, f"{bands!r}")
         self.base, self.stretch, self.pairing = base, stretch, pairing
+        self.bands = bands and tuple(bands)
 
     def rotate(self, heads, positions):
         """See `Positions`: the rotated heads."""
@@ -297,10 +338,10 @@ class RotaryPositions(Positions):
                 width,
                 "Choose d_model and num_heads so that d_model / num_heads is even.",
             )
-        return rotate(heads, positions, self.base, self.stretch, self.pairing)
+        return rotate(heads, positions, self.base, self.stretch, self.pairing, self.bands)
 
     def get_config(self):
-        return {**super().get_config(), **attributes(self, "base", "stretch", "pairing")}
+        return {**super().get_config(), **attributes(self, "base", "stretch", "pairing", "bands")}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -180,6 +180,13 @@ def _check_file(path):
         )
 
 
+def check_pad_id(pad_id, vocab_size):
+    """Return the id of padding after a check."""
+    if type(pad_id) is not int or not 0 <= pad_id < vocab_size:
+        raise ArgumentError("pad_id", f"an id in [0, {vocab_size})", f"{pad_id!r}")
+    return pad_id
+
+
 def checked_max_length(max_length, most, name):
     """Check the number of steps against the positions of a model."""
     expected = f"at most {most} ({name}), the decoder's number of positions"
@@ -215,6 +222,13 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
     # whatever else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict
     # `_arguments` and `architecture`, None or an `Architecture`. It is a separate attribute: Keras
     # tracks `_arguments`, and a config holding a tracked object cannot be copied.
+
+    @property
+    def ignore_class(self):
+        """The label that does not count: the padding's, or -100 without padding."""
+        if self.pad_id == 0:
+            return "auto"
+        return -100 if self.pad_id is None else self.pad_id
 
     def step(self, tokens, state):
         """Read one token per row, integer (B * K,), the start token first, and predict the next.

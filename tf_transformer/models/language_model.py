@@ -8,10 +8,16 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.masks import create_padding_mask
-from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
+from tf_transformer.functional.attention.masks import padding_mask
+from tf_transformer.functional.ids import are_tokens, as_ids, asserted, in_vocabulary
 from tf_transformer.layers.encoder import Encoder
-from tf_transformer.models.base_model import DecodingModel, checked_max_length, first_state
+from tf_transformer.layers.feed_forwards import FlatDense
+from tf_transformer.models.base_model import (
+    DecodingModel,
+    check_pad_id,
+    checked_max_length,
+    first_state,
+)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -20,8 +26,8 @@ class LanguageModel(DecodingModel):
 
     The decoder of "Attention Is All You Need" without attention to an encoder: Liu et al. 2018,
     "Generating Wikipedia by Summarizing Long Sequences", section 4.2.3; Radford et al. 2018,
-    "Improving Language Understanding by Generative Pre-Training", section 3.1. The output
-    projection is the embedding table. The future is blocked, and so is padding, id 0.
+    "Improving Language Understanding by Generative Pre-Training", section 3.1. The future is
+    blocked, and so is padding.
 
     Args:
         num_layers: int, number of layers.
@@ -31,9 +37,12 @@ class LanguageModel(DecodingModel):
         architecture: None for the paper's, `Architecture(Positional_Encoding(max_position))`; or
             another one. Texts may then be as long as its positions allow, and `max_position` only
             limits decoding.
+        share_embeddings: bool. True uses the embedding table as output projection; False has
+            another matrix, without a bias, as in Llama.
+        pad_id: int, the id of padding; None if the model has none, as GPT-2.
 
     Call arguments:
-        ids: integer tensor (B, T), 0 = padding, usually beginning with the start token.
+        ids: integer tensor (B, T), usually beginning with the start token.
         training: bool or None; dropout is only applied if true.
 
     Returns:
@@ -66,6 +75,8 @@ class LanguageModel(DecodingModel):
         rate=0.1,
         *,
         architecture=None,
+        share_embeddings=True,
+        pad_id=0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -77,22 +88,33 @@ class LanguageModel(DecodingModel):
             "vocab_size": vocab_size,
             "max_position": max_position,
             "rate": rate,
+            "share_embeddings": share_embeddings,
+            "pad_id": pad_id if pad_id is None else check_pad_id(pad_id, vocab_size),
         }
-        self.architecture = architecture
+        self.architecture, self.pad_id = architecture, pad_id
         sizes = (num_layers, d_model, num_heads, dff, vocab_size, max_position)
-        options = {"architecture": architecture, "name": "decoder", "dtype": self.dtype_policy}
-        self.decoder = Encoder(*sizes, rate, **options)
+        options = {"architecture": architecture, "pad_id": pad_id, "dtype": self.dtype_policy}
+        self.decoder = Encoder(*sizes, rate, name="decoder", **options)
+        self.final_layer = None
+        if not share_embeddings:
+            options = {"use_bias": False, "name": "final_layer", "dtype": self.dtype_policy}
+            self.final_layer = FlatDense(vocab_size, **options)
 
     def build(self, input_shape=None):
         self.decoder.build(input_shape or (None, None))
+        if self.final_layer is not None:
+            self.final_layer.build((None, None, self._arguments["d_model"]))
 
     def call(self, ids, training=None):
-        ids = as_ids(ids)
-        return self.logits(self.decoder(ids, training, create_padding_mask(ids), causal=True))
+        ids = as_ids(ids, self.ids_name, self.pad_id)
+        mask = padding_mask(ids, self.pad_id)
+        return self.logits(self.decoder(ids, training, mask, causal=True))
 
     def logits(self, x):
         """Project the stack's output (..., D) to the vocabulary, (..., V)."""
-        return self.decoder.embedding.logits(x)
+        if self.final_layer is None:
+            return self.decoder.embedding.logits(x)
+        return self.final_layer(x)
 
     def start(self, prompt, max_length, beam_size=1):
         """Create the initial state for `step`, a dict of tensors.
@@ -103,8 +125,8 @@ class LanguageModel(DecodingModel):
         score. A prompt that contains the end token ends there.
 
         Args:
-            prompt: integer tensor (B, P), how each text begins after its start token; 0 = padding
-                at the end of shorter ones. P may be 0.
+            prompt: integer tensor (B, P), how each text begins after its start token, with padding
+                at the end of shorter ones; or a ragged tensor. P may be 0.
             max_length: int or scalar int32 tensor L <= max_position, the maximum number of steps,
                 including the prompt; with 0, `resize` sets it later.
             beam_size: int K, the number of rows per text; they are adjacent.
@@ -115,31 +137,43 @@ class LanguageModel(DecodingModel):
         """
         longest = self._arguments["max_position"]
         max_length = checked_max_length(max_length, longest, "max_position")
-        prompt = in_vocabulary(as_ids(prompt, "prompt"), self._arguments["vocab_size"], "prompt")
-        prompt = tf.cast(prompt, tf.int32)
+        prompt = self._read_prompt(prompt)
         if prompt.shape[1] is not None and prompt.shape[1] > longest:
             expected = f"at most {longest} tokens (max_position), the model's number of positions"
             raise ArgumentError("prompt", expected, prompt.shape[1], "Leave out its beginning.")
-        prompt = _padded_at_the_end(prompt)
         batch_size = tf.shape(prompt)[0]
         caches = self.decoder.start(batch_size, max_length * beam_size)
         return {**first_state(caches, batch_size, beam_size, max_length), "prompt": prompt}
+
+    def _read_prompt(self, prompt):
+        """The ids of a prompt, int32 (B, P), -1 after the end."""
+        size = self._arguments["vocab_size"]
+        if isinstance(prompt, tf.RaggedTensor):
+            ids = as_ids(prompt, "prompt", 0)
+            is_token = tf.sequence_mask(prompt.row_lengths(), tf.shape(ids)[1])
+        else:
+            ids = as_ids(prompt, "prompt")
+            is_token = are_tokens(ids, self.pad_id)
+        ids = tf.cast(in_vocabulary(ids, size, "prompt"), tf.int32)
+        return tf.where(_padded_at_the_end(is_token), ids, -1)
 
     def step(self, tokens, state):
         """See `DecodingModel`; within the prompt, logits are 0.0 for its next token, else -inf."""
         logits, after = super().step(tokens, state)
         prompt = state["prompt"]
-        # Past its end, the prompt has padding.
+        # Past its end, the prompt has -1.
         here = tf.equal(tf.range(tf.shape(prompt)[1]), state["position"])
-        following = tf.reduce_sum(tf.where(here, prompt, 0), axis=1, keepdims=True)  # (B, 1)
+        following = (
+            tf.reduce_sum(tf.where(here, prompt + 1, 0), axis=1, keepdims=True) - 1
+        )  # (B, 1)
         following = tf.repeat(following, tf.shape(state["lineage"])[1], axis=0)  # (B * K, 1)
         only = tf.where(tf.equal(tf.range(logits.shape[-1]), following), 0.0, -float("inf"))
-        return tf.where(following > 0, tf.cast(only, logits.dtype), logits), after
+        return tf.where(following >= 0, tf.cast(only, logits.dtype), logits), after
 
 
-def _padded_at_the_end(prompt):
+def _padded_at_the_end(is_token):
     """Refuse padding before a token, where `step` would choose its own tokens."""
-    gap = (prompt[:, :-1] == 0) & (prompt[:, 1:] != 0)  # (B, P - 1)
-    expected = "padding, id 0, only at the end of a text"
+    gap = ~is_token[:, :-1] & is_token[:, 1:]  # (B, P - 1)
+    expected = "padding only at the end of a text"
     error = ArgumentError("prompt", expected, "padding before a token", "Pad on the right.")
-    return asserted(prompt, ~tf.reduce_any(gap), error)
+    return asserted(is_token, ~tf.reduce_any(gap), error)

@@ -10,19 +10,24 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.functional.attention.masks import padding_mask
 from tf_transformer.functional.ids import as_ids
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.feed_forwards import FlatDense
-from tf_transformer.models.base_model import DecodingModel, checked_max_length, first_state
+from tf_transformer.models.base_model import (
+    DecodingModel,
+    check_pad_id,
+    checked_max_length,
+    first_state,
+)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Transformer(DecodingModel):
     """Encoder-decoder that maps source and target ids to logits of the next target token.
 
-    "Attention Is All You Need", figure 1. The masks are created internally from padding id 0.
+    "Attention Is All You Need", figure 1. The masks are created internally from the padding.
 
     Args:
         num_layers: int, number of encoder layers and of decoder layers; or a pair of both numbers.
@@ -31,17 +36,22 @@ class Transformer(DecodingModel):
         pe_input, pe_target: int, maximum source and target lengths in tokens.
         rate: float, dropout rate.
         share_embeddings: True uses one table as source embedding, target embedding and output
-            projection (paper section 3.4); this requires a joint vocabulary.
+            projection (paper section 3.4), "inputs" for the two embeddings, as in T5 1.1; both
+            require a joint vocabulary.
         architecture: None for the paper's, with `Positional_Encoding(pe_input)` and
             `Positional_Encoding(pe_target)`; or an `Architecture`, for example
             `Architecture(RotaryPositions())`. Texts may then be as long as its positions allow,
             and `pe_target` only limits decoding.
         layer_sizes: None, or a dict with the `layer_sizes` of `Encoder` and `Decoder`, "encoder"
             and "decoder", as after `compression.pruned`.
+        output_bias: bool, whether the output projection has a bias; None if no table is shared.
+        pad_id: int, the id of padding.
+        starts_with_padding: bool, whether `pad_id` is also the start token, as in Marian and T5;
+            the first token of a target is then never blocked.
 
     Call arguments:
-        inputs: `(inp, tar)`, integer tensors (B, S) and (B, T), 0 = padding; `tar` begins with
-            the start token (shifted right).
+        inputs: `(inp, tar)`, integer tensors (B, S) and (B, T); `tar` begins with the start token
+            (shifted right).
         training: bool or None; dropout is only applied if true.
         return_attention_weights: True returns `(logits, attention_weights)`.
 
@@ -77,9 +87,16 @@ class Transformer(DecodingModel):
         share_embeddings=False,
         architecture=None,
         layer_sizes=None,
+        output_bias=None,
+        pad_id=0,
+        starts_with_padding=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if share_embeddings not in (True, False, "inputs"):
+            raise ArgumentError(
+                "share_embeddings", 'True, False or "inputs"', f"{share_embeddings!r}"
+            )
         if share_embeddings and input_vocab_size != target_vocab_size:
             got = f"input_vocab_size={input_vocab_size} and target_vocab_size={target_vocab_size}"
             raise ArgumentError("share_embeddings", "one joint vocabulary", got)
@@ -94,20 +111,25 @@ class Transformer(DecodingModel):
             "pe_target": pe_target,
             "rate": rate,
             "share_embeddings": share_embeddings,
+            "output_bias": not share_embeddings if output_bias is None else output_bias,
+            "pad_id": check_pad_id(pad_id, min(input_vocab_size, target_vocab_size)),
+            "starts_with_padding": starts_with_padding,
         }
-        self.architecture = architecture
+        self.architecture, self.pad_id = architecture, pad_id
         encoder_layers, decoder_layers = _both_numbers(num_layers)
         encoder_sizes, decoder_sizes = _both_sizes(layer_sizes)
-        options = {"rate": rate, "architecture": architecture, "dtype": self.dtype_policy}
+        options = {"rate": rate, "architecture": architecture, "pad_id": pad_id}
+        options["dtype"] = self.dtype_policy
         sizes = (encoder_layers, d_model, num_heads, dff, input_vocab_size, pe_input)
         self.encoder = Encoder(*sizes, layer_sizes=encoder_sizes, name="encoder", **options)
         options["embedding"] = self.encoder.embedding.embedding if share_embeddings else None
         sizes = (decoder_layers, d_model, num_heads, dff, target_vocab_size, pe_target)
         self.decoder = Decoder(*sizes, layer_sizes=decoder_sizes, name="decoder", **options)
         self.encoder.embedding.ids_name, self.decoder.embedding.ids_name = "inp", "tar"
-        self.final_layer = None
-        if not share_embeddings:
+        self.final_layer, self.output_bias = None, None
+        if share_embeddings is not True:
             options = {"name": "final_layer", "dtype": self.dtype_policy}
+            options["use_bias"] = self._arguments["output_bias"]
             self.final_layer = FlatDense(target_vocab_size, **options)
 
     def build(self, input_shape=None):
@@ -121,10 +143,16 @@ class Transformer(DecodingModel):
         self.decoder.build(target_shape, (*source_shape, d_model))
         if self.final_layer is not None:
             self.final_layer.build((*target_shape, d_model))
+        elif self._arguments["output_bias"]:
+            size = (self._arguments["target_vocab_size"],)
+            self.output_bias = self.add_weight(size, initializer="zeros", name="output_bias")
 
     def call(self, inputs, training=None, return_attention_weights=False):
         inp, tar = self.as_inputs(inputs)
-        source_padding, target_padding = create_padding_mask(inp), create_padding_mask(tar)
+        source_padding, target_padding = (padding_mask(ids, self.pad_id) for ids in (inp, tar))
+        if self._arguments["starts_with_padding"]:
+            first = tf.zeros_like(target_padding[..., :1])
+            target_padding = tf.concat([first, target_padding[..., 1:]], -1)
         enc_output = self.encoder(inp, training, source_padding)
         # `create_masks` without its (B, 1, T, T) mask: the attention core blocks the future.
         masks = (target_padding, source_padding)
@@ -139,7 +167,8 @@ class Transformer(DecodingModel):
         if not isinstance(inputs, tuple | list) or len(inputs) != 2:
             got = f"{len(inputs)} of them" if isinstance(inputs, tuple | list) else inputs
             raise ArgumentError("inputs", "(inp, tar), two tensors of ids", got)
-        return tuple(as_ids(ids, name) for ids, name in zip(inputs, ("inp", "tar"), strict=True))
+        pairs = zip(inputs, ("inp", "tar"), strict=True)
+        return tuple(as_ids(ids, name, self.pad_id) for ids, name in pairs)
 
     def compute_mask(self, inputs, previous_mask=None):
         """Return the Keras mask of the target ids, if they have one."""
@@ -147,30 +176,32 @@ class Transformer(DecodingModel):
 
     def logits(self, dec_output):
         """Project the decoder's output (..., D) to the vocabulary, (..., V)."""
-        if self.final_layer is None:
-            return self.decoder.embedding.logits(dec_output)
-        return self.final_layer(dec_output)
+        if self.final_layer is not None:
+            return self.final_layer(dec_output)
+        logits = self.decoder.embedding.logits(dec_output)
+        if self.output_bias is None:
+            return logits
+        return logits + tf.cast(self.output_bias, logits.dtype)
 
     def start(self, inp, max_length, beam_size=1):
         """Encode the sources and create the initial state for `step`, a dict of tensors.
 
         Args:
-            inp: integer tensor (B, S), source ids, 0 = padding.
+            inp: integer tensor (B, S), source ids.
             max_length: int or scalar int32 tensor L, the maximum number of steps; a ValueError is
                 raised if it is larger than `pe_target`. With 0, `resize` sets it later.
             beam_size: int K, the number of rows per sentence; they are adjacent.
         """
         max_length = checked_max_length(max_length, self._arguments["pe_target"], "pe_target")
-        inp = as_ids(inp, "inp")
-        padding_mask = create_padding_mask(inp)
+        inp = as_ids(inp, "inp", self.pad_id)
+        padding = padding_mask(inp, self.pad_id)
         mask = getattr(inp, "_keras_mask", None)
         if mask is not None:  # `call` blocks what it hides, too
-            hidden = tf.cast(tf.logical_not(mask), padding_mask.dtype)
-            padding_mask = tf.maximum(padding_mask, hidden[:, tf.newaxis, tf.newaxis])
-        caches, memories = self.decoder.start(
-            self.encoder(inp, False, padding_mask), max_length * beam_size
-        )
-        source = {"memories": memories, "padding_mask": padding_mask}
+            hidden = tf.cast(tf.logical_not(mask), padding.dtype)[:, tf.newaxis, tf.newaxis]
+            padding = tf.maximum(padding, hidden)
+        memory = self.encoder(inp, False, padding)
+        caches, memories = self.decoder.start(memory, max_length * beam_size)
+        source = {"memories": memories, "padding_mask": padding}
         return {**first_state(caches, tf.shape(inp)[0], beam_size, max_length), "source": source}
 
     def get_config(self):

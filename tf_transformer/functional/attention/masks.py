@@ -29,7 +29,14 @@ def create_padding_mask(seq):
         >>> create_padding_mask([[7, 6, 0]]).numpy().tolist()
         [[[[0.0, 0.0, 1.0]]]]
     """
-    padding = tf.cast(tf.equal(as_ids(seq, "seq"), 0), tf.float32)
+    return padding_mask(as_ids(seq, "seq"), 0)
+
+
+def padding_mask(ids, pad_id):
+    """See `create_padding_mask`; None without a `pad_id`."""
+    if pad_id is None:
+        return None
+    padding = tf.cast(tf.equal(ids, pad_id), tf.float32)
     # expand_dims rather than padding[:, None, None, :]: LiteRT cannot convert the latter.
     return tf.expand_dims(tf.expand_dims(padding, 1), 1)  # (B, 1, 1, T)
 

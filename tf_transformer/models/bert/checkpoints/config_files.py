@@ -24,7 +24,7 @@ class Fields(NamedTuple):
     why: str  # what they are used for, or why they change nothing here, or what is not supported
 
 
-def _read_table(text):
+def read_table(text):
     """Read rows of names | used, harmless or the JSON list of values that are understood | why."""
     rows = []
     for row in text.strip().replace("\n    ", " ").splitlines():
@@ -36,7 +36,7 @@ def _read_table(text):
 
 # Hugging Face's config.json, transformers 2 to 5, and Google's bert_config.json and
 # albert_config.json.
-CONFIG = _read_table("""
+CONFIG = read_table("""
 vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size
     max_position_embeddings type_vocab_size embedding_size num_hidden_groups |
     used | sizes; compared with the shapes of the weights
@@ -102,7 +102,7 @@ _commit_hash _name_or_path finetuning_task language name name_or_path net_type
 """)
 
 # tokenizer_config.json next to a vocab.txt.
-TOKENIZER = _read_table("""
+TOKENIZER = read_table("""
 do_lower_case strip_accents tokenize_chinese_chars |
     used | how text is normalized; must agree with a tokenizer.json
 model_max_length | used | the maximum number of tokens of a sentence encoder whose
@@ -134,7 +134,7 @@ backend from_slow is_local local_files_only name_or_path processor_class special
 """)
 
 # sentence_bert_config.json of sentence-transformers.
-SENTENCE_BERT = _read_table("""
+SENTENCE_BERT = read_table("""
 max_seq_length | used | the maximum number of tokens
 do_lower_case | used | lowercases texts before the tokenizer
 transformer_task | ["feature-extraction"] | another task
@@ -146,7 +146,7 @@ config_args model_args processing_kwargs tokenizer_args |
 """)
 
 # The config.json of a Pooling of sentence-transformers.
-POOLING = _read_table("""
+POOLING = read_table("""
 pooling_mode pooling_mode_mean_tokens pooling_mode_cls_token pooling_mode_pooler |
     used | mean or cls, exactly one; the last is a field of this library
 pooling_mode_max_tokens pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens

@@ -1,0 +1,256 @@
+"""Reading and writing the folders of published models."""
+
+import json
+import math
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.data.files import replacing
+from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.layers.architecture import Architecture
+from tf_transformer.models.bert.checkpoints.config_files import check_fields, read_json
+from tf_transformer.models.bert.checkpoints.files import SafetensorsFile
+from tf_transformer.models.hugging_face.decoders import DECODERS
+from tf_transformer.models.hugging_face.translators import TRANSLATORS
+from tf_transformer.models.sizes import check_sizes
+
+FAMILIES = {**DECODERS, **TRANSLATORS}
+_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+
+
+def load(path, *, ignored_fields=(), **changes):
+    """Create a built model from a published one's folder.
+
+    `model_type` of `config.json` determines the class; docs/published.md has the models.
+
+    Args:
+        path: str or Path, a folder with `config.json` and `model.safetensors`, or the parts that
+            `model.safetensors.index.json` lists.
+        ignored_fields: collection of str, fields of `config.json` that are unknown here and do not
+            change what the model computes; others are refused.
+        changes: arguments of the class that replace what the file says, such as `rate` or `dtype`.
+
+    Returns:
+        A built `LanguageModel` or `Transformer`.
+
+    Raises:
+        FileNotFoundError: If a file is missing, or the weights are pickled.
+        ImportError: If the package `safetensors` is not installed.
+        ValueError: If the kind of model is not supported, a field of the configuration may change
+            the result and is unknown, or the weights do not match it; all differences are listed.
+
+    Example:
+        >>> from tf_transformer import Architecture, LanguageModel
+        >>> choice = Architecture.from_dict(...)  # doctest: +SKIP
+    """
+    file = Path(path) / "config.json"
+    content = read_json(file)
+    model_type = content.get("model_type")
+    try:
+        check_choice("model_type", model_type, FAMILIES)
+    except ArgumentError as error:
+        raise error.inside(file) from None
+    family = FAMILIES[model_type]
+    check_fields(content, family.fields, file, ignored_fields)
+    given = {name: value for name, value in content.items() if value is not None}
+    arguments = family.read({**family.defaults, **given})
+    weights = SafetensorsFile(path)
+    _check_sizes(path, weights, arguments)
+    model = family.model(**{**arguments, **changes})
+    model.build()
+    _load(model, weights, family, arguments)
+    return model
+
+
+def save_pretrained(model, folder, tokenizer_from=None):
+    """Write a model into a folder in which `transformers` loads the same model.
+
+    Args:
+        model: a built `LanguageModel` or `Transformer` with the architecture of a published one.
+        folder: str or Path; a model there is replaced.
+        tokenizer_from: str or Path, the folder that the model came from: its vocabulary and
+            `generation_config.json` are copied, and the ids of special tokens in its `config.json`;
+            None keeps the replaced model's.
+
+    Raises:
+        FileExistsError: If the folder contains anything but a model.
+        ImportError: If the package `safetensors` is not installed.
+        OSError: If the folder cannot be written; its previous content is kept.
+        ValueError: If no published model has the architecture.
+    """
+    from safetensors.numpy import save_file
+
+    arguments = _arguments(model)
+    model_type, fields = _described(model, arguments)
+    family = FAMILIES[model_type]
+    source = Path(folder if tokenizer_from is None else tokenizer_from)
+    config = {"model_type": model_type, "architectures": [family.published_as], **fields}
+    if (source / "config.json").is_file():
+        config = {**_special_ids(read_json(source / "config.json")), **config}
+    tensors = {}
+    for there, homes in _homes(model, family).items():
+        arrays = [_there(family, arguments, name, variable) for name, variable in homes]
+        tensors[there] = np.ascontiguousarray(
+            np.concatenate(arrays, -1) if arrays[1:] else arrays[0]
+        )
+    with replacing(folder, only_with="config.json") as beside:
+        beside.mkdir()
+        text = json.dumps(config, indent=2, ensure_ascii=False)
+        (beside / "config.json").write_text(text + "\n", encoding="utf-8")
+        save_file(tensors, beside / "model.safetensors", metadata={"format": "pt"})
+        for name in _SIDE_FILES:
+            if (source / name).is_file():
+                shutil.copy(source / name, beside)
+
+
+_SIDE_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "generation_config.json",
+)
+
+
+def _special_ids(config):
+    return {name: value for name, value in config.items() if name.endswith("_token_id")}
+
+
+def _arguments(model):
+    """The arguments of a model, with its architecture as an object."""
+    config = model.get_config()
+    arguments = {name: config[name] for name in model._arguments}
+    return {**arguments, "architecture": model.architecture or Architecture()}
+
+
+def _described(model, arguments):
+    """The first family whose files can describe a model, and its fields."""
+    for model_type, family in FAMILIES.items():
+        if not isinstance(model, family.model):
+            continue
+        try:
+            fields = family.write(arguments)
+            check_fields({k: v for k, v in fields.items() if v is not None}, family.fields, "it")
+            again = family.read({**family.defaults, **fields})
+        except (AttributeError, ArgumentError):  # a part has no such setting
+            continue
+        if {**again, "rate": 0} == {**arguments, "rate": 0}:
+            return model_type, fields
+    expected = f"the architecture of one of {', '.join(FAMILIES)}"
+    remedy = "Save it as `.keras`, which keeps every architecture."
+    raise ArgumentError("model", expected, arguments["architecture"].to_json(), remedy)
+
+
+def _homes(model, family):
+    """The tensors of a file, each with the names and the variables that it consists of."""
+    homes = {}
+    for variable in model.weights:
+        ours = _name(model, variable)
+        there, (part, parts) = _there_of(family, ours)
+        homes.setdefault(there, [None] * parts)[part - 1] = ours, variable
+    return homes
+
+
+def _name(model, variable):
+    """A variable's name in the tables: without the model's name and the kind of positions."""
+    name = variable.path.removeprefix(f"{model.path}/")
+    return re.sub(r"/(learned|t5)_positions(_\d+)?/", "/positions/", name)
+
+
+def _there_of(family, ours):
+    """The name in the file, and the part, of a variable."""
+    [number] = re.findall(r"layer(\d+)/", ours) or [""]
+    general = re.sub(r"layer\d+/", "layer{n}/", ours)
+    scope, _, leaf = general.rpartition("/")
+    for here, there, part in family.names:
+        if here in (ours, general, f"{scope}/"):
+            ending = _LEAVES[leaf] if here.endswith("/") else ""
+            return there.replace("{n}", number) + ending, part
+    raise KeyError(ours)
+
+
+def _is_transposed(family, ours):
+    """Whether a file has the matrix of a variable as (output, input)."""
+    is_matrix = ours.endswith(("/kernel", "mha/positions/table", "mha1/positions/table"))
+    return is_matrix and (family.transposed or ours.startswith("final_layer/"))
+
+
+def _there(family, arguments, ours, variable):
+    """A variable as its part of the tensor in the file."""
+    array, factor = np.asarray(variable), family.factor(ours, arguments)
+    array = array if factor == 1.0 else array / np.asarray(factor, array.dtype)
+    array = array.T if _is_transposed(family, ours) else array
+    return array[np.newaxis] if ours == _BIAS else array
+
+
+_BIAS = "output_bias"  # files have it with an axis of size 1 before
+
+
+def _shape(family, home):
+    """The shape of a tensor in the file."""
+    shapes = [tuple(variable.shape) for _, variable in home]
+    shape = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+    shape = shape[::-1] if _is_transposed(family, home[0][0]) else shape
+    return (1, *shape) if home[0][0] == _BIAS else shape
+
+
+def _check_sizes(path, file, arguments):
+    """Refuse sizes far beyond the weights in a file."""
+    parts, width = arguments["architecture"], arguments["d_model"]
+    key_dim = parts.key_dim or width // arguments["num_heads"]
+    numbers = np.sum(arguments["num_layers"])
+    layers = [(numbers, arguments["num_heads"], arguments["dff"])]
+    found = sum(map(math.prod, file.shapes.values()))
+    rows = arguments.get("vocab_size", arguments.get("input_vocab_size"))
+    check_sizes(path, found, rows * width, width, key_dim, layers, parts)
+
+
+def _load(model, file, family, arguments):
+    """Assign all weights; names and shapes must match exactly."""
+    is_bare = not any(name.startswith(family.prefix) for name in file.shapes)
+    prefix = family.prefix if is_bare else ""
+    homes = {name.removeprefix(prefix): home for name, home in _homes(model, family).items()}
+    wrong = []
+    for there, home in homes.items():
+        expected = _shape(family, home)
+        if there not in file.shapes:
+            wrong.append(f"{there}: missing in the file; expected shape {expected}")
+        elif file.shapes[there] != expected:
+            wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
+        elif file.dtypes[there] not in file.floats:
+            wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
+    for there in sorted(file.shapes.keys() - homes.keys()):
+        of = family.copies.get(prefix + there, family.copies.get(there))
+        if of is not None and of.removeprefix(prefix) in file.shapes:
+            if not np.array_equal(file.read(there), file.read(of.removeprefix(prefix))):
+                wrong.append(f"{there}: expected to equal {of}")
+        elif (constant := family.constants(there, file.shapes[there], arguments)) is not None:
+            if not np.allclose(file.read(there), constant, atol=1e-3):
+                wrong.append(f"{there}: expected the positions that are computed here")
+        elif not re.fullmatch(family.left_over, there):
+            got = f"in the file, with shape {file.shapes[there]}; not in the model"
+            wrong.append(f"{there}: {got}")
+    if wrong:
+        expected = f"in {file.path} the weights of a model with this configuration"
+        got = "\n  ".join(["differences; nothing was loaded:", *wrong])
+        raise ArgumentError("path", expected, got)
+
+    def assign(there):
+        with tf.device("CPU"):  # a thread does not inherit the caller's device
+            parts = np.split(file.read(there), len(homes[there]), -1)
+            for (ours, variable), part in zip(homes[there], parts, strict=True):
+                array = tf.cast(tf.convert_to_tensor(part), variable.dtype)
+                array = tf.transpose(array) if _is_transposed(family, ours) else array
+                array = tf.reshape(array, variable.shape)
+                factor = family.factor(ours, arguments)
+                variable.assign(array if factor == 1.0 else array * factor)
+
+    with ThreadPoolExecutor() as pool:  # most of the time goes into copies outside Python
+        list(pool.map(assign, homes))

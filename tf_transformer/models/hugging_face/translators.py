@@ -1,0 +1,354 @@
+"""Published encoder-decoders: Marian, BART, mBART, M2M100 with NLLB, and T5."""
+
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError
+from tf_transformer.layers.architecture import Architecture
+from tf_transformer.layers.feed_forwards import FeedForward, GatedFeedForward
+from tf_transformer.layers.norms import LayerNorm, RMSNorm
+from tf_transformer.layers.positions import LearnedPositions, SinusoidalPositions, T5Positions
+from tf_transformer.layers.residuals import PreNorm
+from tf_transformer.models.hugging_face.family import Family, fields_of, read_names
+from tf_transformer.models.transformer import Transformer
+
+
+def _one(fields, *names):
+    """The value of two fields, for the encoder and the decoder, that must agree."""
+    first, second = (fields[name] for name in names)
+    if first != second:
+        got = f"{first} and {second}"
+        raise ArgumentError(", ".join(names), "one number for encoder and decoder", got)
+    return first
+
+
+def _bart_reader(positions, output_bias=True, **parts):
+    """A function that reads the arguments of BART or a relative; Lewis et al. 2020, section 2."""
+
+    def read(fields):
+        _one(
+            {"decoder_vocab_size": fields["vocab_size"], **fields},
+            "vocab_size",
+            "decoder_vocab_size",
+        )
+        size, longest = fields["vocab_size"], fields["max_position_embeddings"]
+        layers = fields["encoder_layers"], fields["decoder_layers"]
+        return {
+            "num_layers": layers if layers[0] != layers[1] else layers[0],
+            "d_model": fields["d_model"],
+            "num_heads": _one(fields, "encoder_attention_heads", "decoder_attention_heads"),
+            "dff": _one(fields, "encoder_ffn_dim", "decoder_ffn_dim"),
+            "input_vocab_size": size,
+            "target_vocab_size": size,
+            "pe_input": longest,
+            "pe_target": longest,
+            "rate": fields["dropout"],
+            "share_embeddings": True,
+            "output_bias": output_bias,
+            "pad_id": fields["pad_token_id"],
+            "starts_with_padding": fields["decoder_start_token_id"] == fields["pad_token_id"],
+            "architecture": Architecture(
+                positions=positions(longest),
+                norm=LayerNorm(1e-5),
+                feed_forward=FeedForward(fields["activation_function"]),
+                scale_embeddings=fields["scale_embedding"],
+                **parts,
+            ),
+        }
+
+    return read
+
+
+def _write_bart(arguments):
+    parts, layers = arguments["architecture"], arguments["num_layers"]
+    encoder, decoder = (layers, layers) if isinstance(layers, int) else layers
+    heads, pad = arguments["num_heads"], arguments["pad_id"]
+    return {
+        "encoder_layers": encoder,
+        "decoder_layers": decoder,
+        "d_model": arguments["d_model"],
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), heads),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), arguments["dff"]),
+        "vocab_size": arguments["input_vocab_size"],
+        "max_position_embeddings": arguments["pe_input"],
+        "dropout": arguments["rate"],
+        "activation_function": parts.feed_forward.activation,
+        "scale_embedding": parts.scale_embeddings,
+        "pad_token_id": pad,
+        "is_encoder_decoder": True,
+        **({"decoder_start_token_id": pad} if arguments["starts_with_padding"] else {}),
+    }
+
+
+_BART_FIELDS = """
+encoder_layers decoder_layers d_model encoder_attention_heads decoder_attention_heads
+    encoder_ffn_dim decoder_ffn_dim vocab_size max_position_embeddings num_hidden_layers |
+    used | sizes; heads and inner widths of both stacks must agree
+activation_function scale_embedding pad_token_id decoder_start_token_id | used | as named
+dropout | used | the rate of all dropout in training
+is_encoder_decoder tie_word_embeddings | [true] | decoders alone, and other output projections
+is_decoder | [false] | decoders alone
+share_encoder_decoder_embeddings | [true] | two vocabularies
+decoder_vocab_size | used | must be `vocab_size`
+attention_dropout activation_dropout classifier_dropout classif_dropout encoder_layerdrop
+    decoder_layerdrop | harmless | only in training
+static_position_embeddings | [true] | learned positions in a Marian
+normalize_embedding | [true] | embeddings without a norm
+normalize_before | [false] | another place of the norms
+add_bias_logits add_final_layer_norm | [false] | further weights, which no published model has
+num_beams early_stopping length_penalty no_repeat_ngram_size max_length forced_bos_token_id
+    forced_eos_token_id bad_words_ids | harmless | settings of `generate`
+"""
+_BART_DEFAULTS = {
+    **{"encoder_layers": 12, "decoder_layers": 12, "d_model": 1024, "vocab_size": 50265},
+    **{"encoder_attention_heads": 16, "decoder_attention_heads": 16, "encoder_ffn_dim": 4096},
+    **{"decoder_ffn_dim": 4096, "max_position_embeddings": 1024, "dropout": 0.1},
+    **{"activation_function": "gelu", "scale_embedding": False, "pad_token_id": 1},
+    "decoder_start_token_id": 2,
+}
+_BART_NAMES = """
+encoder/embedding/embedding/embeddings    model.shared.weight
+output_bias                               final_logits_bias
+STACK/embedding/positions/table           model.STACK.embed_positions.weight
+STACK/embedding/norm/                     model.STACK.layernorm_embedding.
+encoder/layer{n}/mha/wq/                  model.encoder.layers.{n}.self_attn.q_proj.
+encoder/layer{n}/mha/wk/                  model.encoder.layers.{n}.self_attn.k_proj.
+encoder/layer{n}/mha/wv/                  model.encoder.layers.{n}.self_attn.v_proj.
+encoder/layer{n}/mha/dense/               model.encoder.layers.{n}.self_attn.out_proj.
+encoder/layer{n}/layernorm1/              model.encoder.layers.{n}.self_attn_layer_norm.
+encoder/layer{n}/layernorm2/              model.encoder.layers.{n}.final_layer_norm.
+decoder/layer{n}/mha1/wq/                 model.decoder.layers.{n}.self_attn.q_proj.
+decoder/layer{n}/mha1/wk/                 model.decoder.layers.{n}.self_attn.k_proj.
+decoder/layer{n}/mha1/wv/                 model.decoder.layers.{n}.self_attn.v_proj.
+decoder/layer{n}/mha1/dense/              model.decoder.layers.{n}.self_attn.out_proj.
+decoder/layer{n}/layernorm1/              model.decoder.layers.{n}.self_attn_layer_norm.
+decoder/layer{n}/mha2/wq/                 model.decoder.layers.{n}.encoder_attn.q_proj.
+decoder/layer{n}/mha2/wk/                 model.decoder.layers.{n}.encoder_attn.k_proj.
+decoder/layer{n}/mha2/wv/                 model.decoder.layers.{n}.encoder_attn.v_proj.
+decoder/layer{n}/mha2/dense/              model.decoder.layers.{n}.encoder_attn.out_proj.
+decoder/layer{n}/layernorm2/              model.decoder.layers.{n}.encoder_attn_layer_norm.
+decoder/layer{n}/layernorm3/              model.decoder.layers.{n}.final_layer_norm.
+STACK/layer{n}/ffn/hidden/                model.STACK.layers.{n}.fc1.
+STACK/layer{n}/ffn/output/                model.STACK.layers.{n}.fc2.
+STACK/final_norm/                         model.STACK.layer_norm.
+"""
+
+
+def _sinusoids(name, shape, arguments):
+    """The table of positions that some files have; it must be the one that is computed here."""
+    if name.endswith((".embed_positions.weight", ".embed_positions.weights")):
+        part, codes = arguments["architecture"].positions, tf.zeros((1, *shape))
+        return part.add(codes, start=-part.offset)[0].numpy()
+    return None
+
+
+def _sinusoidal(**options):
+    return lambda longest: SinusoidalPositions("halves", **options)
+
+
+_BART = Family(
+    model=Transformer,
+    published_as="BartForConditionalGeneration",
+    fields=fields_of(_BART_FIELDS),
+    defaults=_BART_DEFAULTS,
+    read=_bart_reader(lambda longest: LearnedPositions(longest, offset=2), embedding_norm=True),
+    write=_write_bart,
+    names=read_names(_BART_NAMES, "encoder", "decoder"),
+    prefix="model.",
+    copies=dict.fromkeys(
+        (
+            "lm_head.weight",
+            "model.encoder.embed_tokens.weight",
+            "model.decoder.embed_tokens.weight",
+        ),
+        "model.shared.weight",
+    ),
+)
+_MBART = _BART._replace(
+    published_as="MBartForConditionalGeneration",
+    defaults={**_BART_DEFAULTS, "decoder_start_token_id": None},
+    read=_bart_reader(
+        lambda longest: LearnedPositions(longest, offset=2),
+        embedding_norm=True,
+        residual=PreNorm(),
+    ),
+)
+_M2M100 = _BART._replace(
+    published_as="M2M100ForConditionalGeneration",
+    defaults={**_BART_DEFAULTS, "vocab_size": 128112, "activation_function": "relu"}
+    | {"scale_embedding": True},
+    read=_bart_reader(
+        _sinusoidal(offset=2, last_included=True), output_bias=False, residual=PreNorm()
+    ),
+    constants=_sinusoids,
+)
+_MARIAN = _BART._replace(
+    published_as="MarianMTModel",
+    defaults={**_BART_DEFAULTS, "vocab_size": 58101}
+    | {"pad_token_id": 58100, "decoder_start_token_id": 58100},
+    read=_bart_reader(_sinusoidal()),
+    constants=_sinusoids,
+)
+
+
+def _read_t5(fields):
+    """The arguments of a T5; Raffel et al. 2020, section 2.1."""
+    size = fields["vocab_size"]
+    # transformers 5 writes that the tables are tied in any case.
+    is_first = fields["tie_word_embeddings"] and fields["scale_decoder_outputs"]
+    kind, _, activation = fields["feed_forward_proj"].rpartition("-")
+    if kind not in ("", "gated"):
+        got = f"{fields['feed_forward_proj']!r}"
+        raise ArgumentError("feed_forward_proj", 'an activation, or "gated-" and one', got)
+    if kind:
+        activation = "gelu_new" if activation == "gelu" else activation
+        network = GatedFeedForward(activation, use_bias=False)
+    else:
+        network = FeedForward(activation, use_bias=False)
+    layers = fields["num_layers"], fields["num_decoder_layers"] or fields["num_layers"]
+    return {
+        "num_layers": layers if layers[0] != layers[1] else layers[0],
+        "d_model": fields["d_model"],
+        "num_heads": fields["num_heads"],
+        "dff": fields["d_ff"],
+        "input_vocab_size": size,
+        "target_vocab_size": size,
+        # There is no limit; caches of a decoder are made for this many tokens.
+        "pe_input": fields["n_positions"],
+        "pe_target": fields["n_positions"],
+        "rate": fields["dropout_rate"],
+        "share_embeddings": True if is_first else "inputs",
+        "output_bias": False,
+        "pad_id": fields["pad_token_id"],
+        "starts_with_padding": fields["decoder_start_token_id"] == fields["pad_token_id"],
+        "architecture": Architecture(
+            positions=T5Positions(
+                fields["relative_attention_num_buckets"],
+                fields["relative_attention_max_distance"],
+            ),
+            norm=RMSNorm(fields["layer_norm_epsilon"]),
+            residual=PreNorm(),
+            feed_forward=network,
+            key_dim=fields["d_kv"],
+            attention_bias=False,
+            scale_embeddings=is_first,
+        ),
+    }
+
+
+def _write_t5(arguments):
+    parts, layers = arguments["architecture"], arguments["num_layers"]
+    encoder, decoder = (layers, layers) if isinstance(layers, int) else layers
+    gated = "gated-" if isinstance(parts.feed_forward, GatedFeedForward) else ""
+    activation = parts.feed_forward.activation
+    pad = arguments["pad_id"]
+    return {
+        "num_layers": encoder,
+        "num_decoder_layers": decoder,
+        "d_model": arguments["d_model"],
+        "num_heads": arguments["num_heads"],
+        "d_ff": arguments["dff"],
+        "d_kv": parts.key_dim or arguments["d_model"] // arguments["num_heads"],
+        "vocab_size": arguments["input_vocab_size"],
+        "n_positions": arguments["pe_input"],
+        "dropout_rate": arguments["rate"],
+        "tie_word_embeddings": arguments["share_embeddings"] is True,
+        "pad_token_id": pad,
+        **({"decoder_start_token_id": pad} if arguments["starts_with_padding"] else {}),
+        "relative_attention_num_buckets": parts.positions.num_buckets,
+        "relative_attention_max_distance": parts.positions.max_distance,
+        "layer_norm_epsilon": parts.norm.epsilon,
+        "feed_forward_proj": gated + ("gelu" if gated and activation == "gelu_new" else activation),
+        "is_encoder_decoder": True,
+    }
+
+
+def _t5_factor(name, arguments):
+    """What a weight here is, over the one in the file."""
+    # Scores are not divided by the root of a head's width there. In T5 1.0, the table is that of
+    # the embeddings, and its logits are divided by the root of the width; here, the table is that
+    # of the logits, and the embeddings are multiplied.
+    parts = arguments["architecture"]
+    if name.endswith("/wq/kernel"):
+        return (parts.key_dim or arguments["d_model"] // arguments["num_heads"]) ** 0.5
+    if parts.scale_embeddings and name == "encoder/embedding/embedding/embeddings":
+        return arguments["d_model"] ** -0.5
+    return 1.0
+
+
+_T5_LAYERS = """
+encoder/layer{n}/mha/wq/         encoder.block.{n}.layer.0.SelfAttention.q.
+encoder/layer{n}/mha/wk/         encoder.block.{n}.layer.0.SelfAttention.k.
+encoder/layer{n}/mha/wv/         encoder.block.{n}.layer.0.SelfAttention.v.
+encoder/layer{n}/mha/dense/      encoder.block.{n}.layer.0.SelfAttention.o.
+encoder/layer{n}/layernorm1/     encoder.block.{n}.layer.0.layer_norm.
+encoder/layer{n}/layernorm2/     encoder.block.{n}.layer.1.layer_norm.
+encoder/layer{n}/ffn/hidden/     encoder.block.{n}.layer.1.DenseReluDense.wi.
+encoder/layer{n}/ffn/hidden/gate/     encoder.block.{n}.layer.1.DenseReluDense.wi_0.
+encoder/layer{n}/ffn/hidden/linear/   encoder.block.{n}.layer.1.DenseReluDense.wi_1.
+encoder/layer{n}/ffn/output/     encoder.block.{n}.layer.1.DenseReluDense.wo.
+decoder/layer{n}/mha1/wq/        decoder.block.{n}.layer.0.SelfAttention.q.
+decoder/layer{n}/mha1/wk/        decoder.block.{n}.layer.0.SelfAttention.k.
+decoder/layer{n}/mha1/wv/        decoder.block.{n}.layer.0.SelfAttention.v.
+decoder/layer{n}/mha1/dense/     decoder.block.{n}.layer.0.SelfAttention.o.
+decoder/layer{n}/layernorm1/     decoder.block.{n}.layer.0.layer_norm.
+decoder/layer{n}/mha2/wq/        decoder.block.{n}.layer.1.EncDecAttention.q.
+decoder/layer{n}/mha2/wk/        decoder.block.{n}.layer.1.EncDecAttention.k.
+decoder/layer{n}/mha2/wv/        decoder.block.{n}.layer.1.EncDecAttention.v.
+decoder/layer{n}/mha2/dense/     decoder.block.{n}.layer.1.EncDecAttention.o.
+decoder/layer{n}/layernorm2/     decoder.block.{n}.layer.1.layer_norm.
+decoder/layer{n}/layernorm3/     decoder.block.{n}.layer.2.layer_norm.
+decoder/layer{n}/ffn/hidden/     decoder.block.{n}.layer.2.DenseReluDense.wi.
+decoder/layer{n}/ffn/hidden/gate/     decoder.block.{n}.layer.2.DenseReluDense.wi_0.
+decoder/layer{n}/ffn/hidden/linear/   decoder.block.{n}.layer.2.DenseReluDense.wi_1.
+decoder/layer{n}/ffn/output/     decoder.block.{n}.layer.2.DenseReluDense.wo.
+"""
+_T5_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+_T5 = Family(
+    model=Transformer,
+    published_as="T5ForConditionalGeneration",
+    fields=fields_of("""
+num_layers num_decoder_layers d_model num_heads d_ff d_kv vocab_size n_positions
+    relative_attention_num_buckets relative_attention_max_distance | used | sizes
+layer_norm_epsilon feed_forward_proj pad_token_id decoder_start_token_id | used | as named
+tie_word_embeddings scale_decoder_outputs |
+    used | either is false in T5 1.1, whose output projection is another matrix
+dropout_rate | used | the rate of all dropout in training
+is_encoder_decoder | [true] | encoders and decoders alone
+is_decoder | [false] | decoders alone
+is_gated_act dense_act_fn | harmless | follow from `feed_forward_proj`
+classifier_dropout | harmless | only for a head for classes
+"""),
+    defaults={
+        **{"vocab_size": 32128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6},
+        **{"num_decoder_layers": None, "num_heads": 8, "relative_attention_num_buckets": 32},
+        **{"relative_attention_max_distance": 128, "dropout_rate": 0.1, "n_positions": 512},
+        **{"layer_norm_epsilon": 1e-6, "feed_forward_proj": "relu", "pad_token_id": 0},
+        **{"decoder_start_token_id": 0, "tie_word_embeddings": True},
+        "scale_decoder_outputs": True,
+    },
+    read=_read_t5,
+    write=_write_t5,
+    names=read_names(f"""
+encoder/embedding/embedding/embeddings    shared.weight
+encoder/layer0/mha/positions/table        encoder.{_T5_BIAS}
+decoder/layer0/mha1/positions/table       decoder.{_T5_BIAS}
+{_T5_LAYERS.strip()}
+encoder/final_norm/                       encoder.final_layer_norm.
+decoder/final_norm/                       decoder.final_layer_norm.
+final_layer/kernel                        lm_head.weight
+"""),
+    prefix="transformer.",  # no file has one
+    copies=dict.fromkeys(
+        ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+        "shared.weight",
+    ),
+    left_over=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    factor=_t5_factor,
+)
+TRANSLATORS = {
+    "marian": _MARIAN,
+    "bart": _BART,
+    "mbart": _MBART,
+    "m2m_100": _M2M100,
+    "t5": _T5,
+}
