@@ -27,6 +27,7 @@ _HOMES = {
         "point_wise_feed_forward_network"
     ),
     "models": "LanguageModel Transformer with_vocab_size",
+    "models.hugging_face": "load save_pretrained",
     "generation": (
         "Ensemble beam_search continue_texts gather_rows greedy_decode repeat_rows sample_decode"
     ),

@@ -68,6 +68,7 @@ def test_settings_are_kept():
     assert json.loads(other.to_json())["feed_forward"] == {
         "part": "GatedFeedForward",
         "activation": "gelu",
+        "use_bias": True,
     }
     assert Architecture.from_json(other.to_json()) == other
     assert Architecture.from_dict({}) == Architecture(SinusoidalPositions())
@@ -75,7 +76,7 @@ def test_settings_are_kept():
 
 FIELDS = (
     "positions, norm, residual, feed_forward, key_dim, num_key_value_heads, share_qk, window, "
-    "num_groups, embedding_size"
+    "num_groups, embedding_size, attention_bias, scale_embeddings, embedding_norm"
 )
 
 
@@ -96,6 +97,13 @@ FIELDS = (
         ({"window": 0}, "window: expected None or a positive int, got 0"),
         ({"key_dim": 2.5}, "key_dim: expected None or a positive int, got 2.5"),
         ({"share_qk": 1}, "share_qk: expected True or False, got 1"),
+        ({"scale_embeddings": 0}, "scale_embeddings: expected True or False, got 0"),
+        ({"embedding_norm": None}, "embedding_norm: expected True or False, got None"),
+        ({"attention_bias": "k"}, "attention_bias: expected True, False or \"qkv\", got 'k'"),
+        ({"feed_forward": {"part": "FeedForward", "use_bias": 1}}, "use_bias: expected True or"),
+        ({"positions": {"part": "LearnedPositions", "max_position": 5, "offset": -1}}, "offset: "),
+        ({"positions": {"part": "SinusoidalPositions", "pairing": "half"}}, "'halves'"),
+        ({"positions": {"part": "RotaryPositions", "bands": [4, 1, 9]}}, "positive and ascending"),
     ],
 )
 def test_wrong_configs(config, message):

@@ -99,6 +99,7 @@ _GPT = {
     "norm": LayerNorm(1e-5),
     "residual": PreNorm(),
     "feed_forward": FeedForward("gelu_new"),
+    "scale_embeddings": False,
 }
 # Model, name, source, weights, size of the vocabulary, `SIZES`, parts.
 _ROWS = (

@@ -52,9 +52,9 @@ class LanguageModel(DecodingModel):
         ValueError: If a text is longer than the positions of the architecture, or `d_model` is not
             divisible by `num_heads`.
 
-    Differs from the papers, which use GPT's layers with learned positions and GELU:
-    `Architecture(LearnedPositions(max_position), feed_forward=FeedForward("gelu_new"))`. The
-    default layers are those of "Attention Is All You Need", with embeddings scaled by sqrt(D).
+    Differs from the papers, whose layers have learned positions and GELU and whose embeddings are
+    not scaled, see `architectures.get("gpt2")`. The default layers are those of "Attention Is All
+    You Need".
 
     Example:
         >>> model = LanguageModel(2, 8, 2, 32, vocab_size=13, max_position=16)

@@ -1,13 +1,23 @@
 """Published models: outputs of transformers on torch, both directions, bad input."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
-from tf_transformer import greedy_decode
+from tf_transformer import (
+    Architecture,
+    GatedFeedForward,
+    LanguageModel,
+    Positional_Encoding,
+    PreNorm,
+    RMSNorm,
+    RotaryPositions,
+    greedy_decode,
+)
 from tf_transformer.models.hugging_face import load, save_pretrained
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "published"
@@ -111,3 +121,149 @@ def test_a_saved_folder_is_the_same(models, name, tmp_path):
     assert {key: written.get(key) for key in read if key.endswith("_token_id")} == {
         key: value for key, value in read.items() if key.endswith("_token_id")
     }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A function: a copy of a model's folder, with other fields and tensors."""
+
+    def copy(name, fields=None, tensors=None):
+        there = tmp_path / name
+        shutil.copytree(FOLDER / name, there)
+        config = json.loads((there / "config.json").read_text()) | (fields or {})
+        (there / "config.json").write_text(json.dumps(config))
+        weights = load_file(there / "model.safetensors") | (tensors or {})
+        kept = {key: value for key, value in weights.items() if value is not None}
+        save_file(kept, there / "model.safetensors")
+        return there
+
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("gpt2", {"model_type": "gpt_neo"}, "model_type.*expected one of .*llama.*'gpt_neo'"),
+        ("gpt2", {"new_field": 3}, "new_field: expected only known fields"),
+        ("gpt2", {"auto_map": {"AutoModel": "modeling.py"}}, "auto_map.*their own code"),
+        ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights: expected True"),
+        ("gpt2", {"activation_function": "prelu"}, "activation.*'prelu'"),
+        ("gpt2", {"n_embd": 13}, "n_head|num_heads"),
+        ("gpt2", {"n_layer": 4}, r"h\.3\.ln_1\.weight: missing in the file"),
+        ("gpt2", {"n_embd": 6_000_000}, "sizes of a model with at most"),
+        ("gpt2", {"n_inner": 19}, r"mlp\.c_fc\.weight: expected shape \(12, 19\), got \(12, 17\)"),
+        ("gpt2", {"pad_token_id": 29}, r"pad_id: expected an id in \[0, 29\)"),
+        ("llama", {"rope_scaling": {"type": "yarn"}, "rope_parameters": None}, "rope_type.*'yarn'"),
+        ("llama3", {"rope_parameters": {"rope_type": "llama3"}}, "rope_scaling: expected factor"),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2, "beta": 1}}, "beta"),
+        ("qwen2", {"use_sliding_window": True}, "use_sliding_window: expected False"),
+        ("bart", {"decoder_ffn_dim": 19}, "encoder_ffn_dim, decoder_ffn_dim: expected one number"),
+        ("marian", {"decoder_vocab_size": 31}, "vocab_size, decoder_vocab_size: expected one"),
+        ("marian", {"static_position_embeddings": False}, "learned positions in a Marian"),
+        ("t5", {"feed_forward_proj": "mixed-relu"}, "feed_forward_proj: expected an activation"),
+    ],
+)
+def test_a_config_that_does_not_fit(folder, name, fields, message):
+    with pytest.raises(ValueError, match=message):
+        load(folder(name, fields))
+
+
+ONES = np.ones((29, 12), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "message"),
+    [
+        ("gpt2", {"transformer.ln_f.weight": None}, "ln_f.weight: missing in the file"),
+        ("gpt2", {"transformer.other": ONES}, "transformer.other: in the file, with shape"),
+        ("gpt2", {"lm_head.weight": ONES}, "lm_head.weight: expected to equal transformer.wte"),
+        ("gpt2", {"transformer.wte.weight": ONES.astype(np.int32)}, "expected floats, got I32"),
+        (
+            "marian",
+            {"model.encoder.embed_positions.weight": ONES},
+            "the positions that are computed",
+        ),
+        ("bart", {"model.decoder.embed_tokens.weight": ONES}, "to equal model.shared.weight"),
+        ("t5-gated", {"lm_head.weight": None}, "lm_head.weight: missing in the file"),
+    ],
+)
+def test_weights_that_do_not_fit(folder, name, tensors, message):
+    with pytest.raises(ValueError, match=message):
+        load(folder(name, tensors=tensors))
+
+
+def test_what_files_may_have_besides_weights(folder):
+    wte = load_file(FOLDER / "gpt2" / "model.safetensors")["transformer.wte.weight"]
+    bias = np.ones((1, 1, 23, 23), bool)
+    there = folder("gpt2", None, {"lm_head.weight": wte, "transformer.h.0.attn.bias": bias})
+    load(there)
+    table = Positional_Encoding().positional_encoding(23, 12)[0]
+    halves = np.concatenate([table[:, 0::2], table[:, 1::2]], 1)
+    load(folder("marian", None, {"model.encoder.embed_positions.weight": halves}))
+
+
+def test_a_file_without_the_prefix_is_the_same_model(models, tmp_path):
+    model, _ = models("gpt2")
+    shutil.copytree(FOLDER / "gpt2", tmp_path / "bare")
+    weights = load_file(tmp_path / "bare" / "model.safetensors")
+    bare = {key.removeprefix("transformer."): value for key, value in weights.items()}
+    save_file(bare, tmp_path / "bare" / "model.safetensors")
+    for one, other in zip(load(tmp_path / "bare").weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_shards_and_their_absence(models, tmp_path):
+    model, _ = models("llama")
+    shutil.copytree(FOLDER / "llama", tmp_path / "shards")
+    weights = load_file(tmp_path / "shards" / "model.safetensors")
+    (tmp_path / "shards" / "model.safetensors").unlink()
+    names = sorted(weights)
+    index = {}
+    for part, keys in (("a.safetensors", names[::2]), ("b.safetensors", names[1::2])):
+        save_file({key: weights[key] for key in keys}, tmp_path / "shards" / part)
+        index |= dict.fromkeys(keys, part)
+    text = json.dumps({"weight_map": index})
+    (tmp_path / "shards" / "model.safetensors.index.json").write_text(text)
+    for one, other in zip(load(tmp_path / "shards").weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    (tmp_path / "shards" / "b.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="b.safetensors, listed in the index"):
+        load(tmp_path / "shards")
+
+
+def test_folders_without_a_model(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file .*config.json"):
+        load(tmp_path)
+    shutil.copy(FOLDER / "gpt2" / "config.json", tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(FileNotFoundError, match="a pickle, which can run arbitrary code"):
+        load(tmp_path)
+
+
+def test_an_architecture_that_no_published_model_has(tmp_path):
+    model = LanguageModel(1, 8, 2, 16, 13, 11)
+    model.build()
+    with pytest.raises(ValueError, match=r"model: expected the architecture of one of gpt2"):
+        save_pretrained(model, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_model_made_here_is_written_for_transformers(tmp_path):
+    parts = Architecture(
+        RotaryPositions(pairing="halves"),
+        norm=RMSNorm(),
+        residual=PreNorm(),
+        feed_forward=GatedFeedForward("silu", use_bias=False),
+        attention_bias=False,
+        scale_embeddings=False,
+    )
+    model = LanguageModel(1, 8, 2, 16, 13, 11, architecture=parts, pad_id=None)
+    model.build()
+    save_pretrained(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again([[3, 7]]), model([[3, 7]]))
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["model_type"] == "llama"
+
+
+def test_changes_replace_what_the_file_says():
+    assert load(FOLDER / "gpt2", rate=0.5, dtype="bfloat16").decoder.rate == 0.5

@@ -1,5 +1,6 @@
 """Reading and writing the folders of published models."""
 
+import dataclasses
 import json
 import math
 import re
@@ -45,8 +46,14 @@ def load(path, *, ignored_fields=(), **changes):
             the result and is unknown, or the weights do not match it; all differences are listed.
 
     Example:
-        >>> from tf_transformer import Architecture, LanguageModel
-        >>> choice = Architecture.from_dict(...)  # doctest: +SKIP
+        >>> from tf_transformer import LanguageModel, architectures, layers
+        >>> gpt2 = architectures.get("gpt2").choices()
+        >>> gpt2 = dataclasses.replace(gpt2, positions=layers.LearnedPositions(9))
+        >>> model = LanguageModel(1, 8, 2, 16, 13, 9, architecture=gpt2, pad_id=None)
+        >>> model.build()
+        >>> save_pretrained(model, "my-gpt2")
+        >>> load("my-gpt2")([[3, 7]]).shape.as_list()
+        [1, 2, 13]
     """
     file = Path(path) / "config.json"
     content = read_json(file)
@@ -82,6 +89,16 @@ def save_pretrained(model, folder, tokenizer_from=None):
         ImportError: If the package `safetensors` is not installed.
         OSError: If the folder cannot be written; its previous content is kept.
         ValueError: If no published model has the architecture.
+
+    Example:
+        >>> from tf_transformer import LanguageModel, architectures, layers
+        >>> gpt2 = architectures.get("gpt2").choices()
+        >>> gpt2 = dataclasses.replace(gpt2, positions=layers.LearnedPositions(9))
+        >>> model = LanguageModel(1, 8, 2, 16, 13, 9, architecture=gpt2, pad_id=None)
+        >>> model.build()
+        >>> save_pretrained(model, "my-gpt2")
+        >>> sorted(path.name for path in Path("my-gpt2").iterdir())
+        ['config.json', 'model.safetensors']
     """
     from safetensors.numpy import save_file
 
@@ -141,11 +158,21 @@ def _described(model, arguments):
             again = family.read({**family.defaults, **fields})
         except (AttributeError, ArgumentError):  # a part has no such setting
             continue
-        if {**again, "rate": 0} == {**arguments, "rate": 0}:
+        if _canonical(again) == _canonical(arguments):
             return model_type, fields
     expected = f"the architecture of one of {', '.join(FAMILIES)}"
     remedy = "Save it as `.keras`, which keeps every architecture."
     raise ArgumentError("model", expected, arguments["architecture"].to_json(), remedy)
+
+
+def _canonical(arguments):
+    """Arguments whose equality means the same outputs."""
+    parts, heads = arguments["architecture"], arguments["num_heads"]
+    sizes = {
+        "key_dim": parts.key_dim or arguments["d_model"] // heads,
+        "num_key_value_heads": parts.num_key_value_heads or heads,
+    }
+    return {**arguments, "rate": 0.0, "architecture": dataclasses.replace(parts, **sizes)}
 
 
 def _homes(model, family):
