@@ -21,7 +21,7 @@ from loading import VECTORS
 from safetensors.numpy import save_file
 from tiny_bert import TOKENS, tiny_folder
 
-from tf_transformer import bert
+from tf_transformer import bert, load
 from tf_transformer.cli.bert import _vectors
 from tf_transformer.compression.recipes import Recipe
 from tf_transformer.data import (
@@ -387,6 +387,10 @@ BERT_FILES = {"config.json": J, "model.safetensors": mutations.of_safetensors}
 SHARD = "shard-00000.tfrecord"
 BLOCK = "model/variables/variables.index"
 
+def _published(name, folder):
+    shutil.copytree(VECTORS / "published" / name, folder / name)
+
+
 READERS = [
     Reader("BERT config", _json("config.json", CONFIG), "config.json", J, _read_config),
     *(
@@ -421,6 +425,18 @@ READERS = [
         "BertModel.h5",
         B,
         lambda folder: _read_tensors(H5File(folder / "BertModel.h5")),
+    ),
+    *(
+        Reader(
+            f"published {name}, {file}",
+            functools.partial(_published, name),
+            f"{name}/{file}",
+            damage,
+            lambda folder, name=name: load(folder / name),
+            share=0.3,
+        )
+        for name in ("llama3", "bart", "t5")
+        for file, damage in BERT_FILES.items()
     ),
     Reader(
         "safetensors index",

@@ -101,17 +101,21 @@ final_layer/kernel                       lm_head.weight
 def _rotary(fields):
     """The positions of Llama and its relatives, from both forms of the fields."""
     rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise ArgumentError("rope_scaling", "an object", f"{rope!r}")
     kind = rope.get("rope_type", rope.get("type", "default"))
     known = {"default": (), "linear": ("factor",), "llama3": _LLAMA3}
-    check_choice("rope_type", kind, known)
-    base = rope.get("rope_theta", fields.get("rope_theta", 10000.0))
+    check_choice("rope_type", kind, list(known))
+    base = rope.get("rope_theta", fields["rope_theta"])
     used = {"rope_type", "type", "rope_theta", *known[kind]}
     if unknown := sorted(rope.keys() - used):
         expected = f"only {', '.join(sorted(used))} for {kind!r}"
         raise ArgumentError("rope_scaling", expected, ", ".join(unknown))
     if missing := [name for name in known[kind] if name not in rope]:
         raise ArgumentError("rope_scaling", f"{', '.join(missing)} for {kind!r}", "none")
-    factor, *bands = (rope[name] for name in known[kind]) if known[kind] else (1.0,)
+    factor, *bands = [rope[name] for name in known[kind]] or [1.0]
+    if not all(type(number) in (int, float) for number in (base, factor, *bands)):
+        raise ArgumentError("rope_scaling", "numbers", f"{rope!r}")
     return RotaryPositions(float(base), float(factor), "halves", bands or None)
 
 
@@ -147,7 +151,7 @@ def _reader(attention_bias=False):
                 feed_forward=GatedFeedForward(
                     fields["hidden_act"], use_bias=fields.get("mlp_bias", False)
                 ),
-                key_dim=fields.get("head_dim") or width // heads,
+                key_dim=fields["head_dim"] or width // heads,
                 num_key_value_heads=fields["num_key_value_heads"] or heads,
                 # Here, the distance to the farthest key; there, the number of keys.
                 window=None if window is None else window - 1,
@@ -213,7 +217,7 @@ _LLAMA_DEFAULTS = {
     **{"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32},
     **{"intermediate_size": 11008, "vocab_size": 32000, "max_position_embeddings": 2048},
     **{"num_key_value_heads": None, "hidden_act": "silu", "rms_norm_eps": 1e-6},
-    **{"tie_word_embeddings": False, "pad_token_id": None},
+    **{"tie_word_embeddings": False, "pad_token_id": None, "head_dim": None, "rope_theta": 1e4},
 }
 _LLAMA = Family(
     model=LanguageModel,

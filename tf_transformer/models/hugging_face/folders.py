@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+import reprlib
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,12 +60,13 @@ def load(path, *, ignored_fields=(), **changes):
     content = read_json(file)
     model_type = content.get("model_type")
     try:
-        check_choice("model_type", model_type, FAMILIES)
+        check_choice("model_type", model_type, list(FAMILIES))
     except ArgumentError as error:
         raise error.inside(file) from None
     family = FAMILIES[model_type]
     check_fields(content, family.fields, file, ignored_fields)
     given = {name: value for name, value in content.items() if value is not None}
+    _check_types(given, family.defaults, file)
     arguments = family.read({**family.defaults, **given})
     weights = SafetensorsFile(path)
     _check_sizes(path, weights, arguments)
@@ -72,6 +74,21 @@ def load(path, *, ignored_fields=(), **changes):
     model.build()
     _load(model, weights, family, arguments)
     return model
+
+
+def _check_types(given, defaults, file):
+    """Check the fields that are used; those whose default is None are ids or sizes."""
+    for name in given.keys() & defaults.keys():
+        value, kind = given[name], type(defaults[name])
+        kinds = {float: (int, float), type(None): (int,)}.get(kind, (kind,))
+        wrong = type(value) not in kinds
+        if not wrong and kind is not bool and kind is not str:
+            wrong = not 0 <= value < 2**31
+        if wrong:
+            expected = {bool: "true or false", str: "a string"}.get(kind, "a number, at least 0")
+            if kind in (int, type(None)):
+                expected = "a whole number, at least 0"
+            raise ArgumentError(name, f"{expected}, in {file}", reprlib.repr(value))
 
 
 def save_pretrained(model, folder, tokenizer_from=None):
