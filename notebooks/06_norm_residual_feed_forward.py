@@ -1002,9 +1002,9 @@ verdict(
     "C77",
     "holds when",
     answer=(
-        "In later layers, by shape ({last:.0%} of units in layer 6); batch norm does not make "
+        "In later layers, where {last:.0%} of units have a normal shape; batch norm does not make "
         "inputs normal.",
-        "就形状而言、在靠后的层成立（第 6 层 {last:.0%} 的单元）；BN 不会使输入变正态。",
+        "在靠后的层成立，那里 {last:.0%} 的单元形状接近正态；BN 不会使输入变正态。",
     ),
     measured=(
         "{first:.0%} of MiniLM's FFN units in layer 1 have |skew| < 0.5 and |excess kurtosis| < "

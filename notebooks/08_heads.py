@@ -556,7 +556,7 @@ verdict(
         "各头是同一个模型的组成部分；用 16 个头，训练损失与验证损失的差距并不缩小。",
     ),
     measured=(
-        "Held-out less training loss of small translators: on 998 pairs {few_1:.3f} nats with 1 "
+        "Held-out minus training loss of small translators: on 998 pairs {few_1:.3f} nats with 1 "
         "head, {few_16:.3f} with 16; on 20,294 {all_1:.3f} and {all_16:.3f}. No head can do the "
         "task alone, as an ensemble's member can: with one left in each attention the shipped "
         "translator loses {alone:.2f} nats at best, with four {whole:.2f}.",
@@ -652,8 +652,8 @@ verdict(
     measured=(
         "Own weight, untrained, random vectors: {wide:.2f} with heads of 64 and 10 tokens, "
         "{wide_long:.2f} with 200; heads of 16: {narrow:.2f} and {narrow_long:.2f}. Training "
-        "(heads of 16): Q = K from {start:.2f} to {end:.2f}; two matrices {two:.2f}; even "
-        "{even:.2f}. Outputs differ from the own value by {still:.0%} before training, "
+        "(heads of 16): Q = K from {start:.2f} to {end:.2f}; two matrices {two:.2f}; an even "
+        "share {even:.2f}. Outputs differ from the own value by {still:.0%} before training, "
         "{moved:.0%} after.",
         "未训练、随机向量：头宽 64 时，10 个词元为 {wide:.2f}，200 个为 {wide_long:.2f}；头宽 16 时为 {narrow:.2f} 和 "
         "{narrow_long:.2f}。小翻译模型的编码器（头宽 16）：Q=K 时从 {start:.2f} 变为 {end:.2f}；用两个矩阵训练后为 {two:.2f}，平"

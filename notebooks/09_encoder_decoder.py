@@ -144,9 +144,9 @@ verdict(
     ),
     measured=(
         "Encoder layers have {in_encoder} sublayers, decoder layers {in_decoder}, 6 + 6 layers "
-        "{in_model}. Layer by layer the shipped logits differ by {error:.1g}. The FFN is "
-        "{ffn:.0%} of an encoder layer's weights. BLEU with 2, 6, 8 layers: 23.7, 25.8, 25.5 "
-        "(Vaswani et al. 2017); ours with 2, 6, 12: {two:.1f}, {six:.1f}, {twelve:.1f}.",
+        "{in_model}. Computed layer by layer, the translator's logits differ by {error:.1g}. The "
+        "FFN is {ffn:.0%} of an encoder layer's weights. BLEU with 2, 6, 8 layers: 23.7, 25.8, "
+        "25.5 (Vaswani et al. 2017); ours with 2, 6, 12: {two:.1f}, {six:.1f}, {twelve:.1f}.",
         "编码层有 {in_encoder} 个子层，解码层 {in_decoder} 个，6+6 层共 {in_model} 个；自带翻译模型逐层计算，logits 相差 "
         "{error:.1g}。FFN 占 base 编码层权重的 {ffn:.0%}。6 层只是一种选择：Vaswani 等 2017（表 3）用 2、6、8 层，BLEU 为 "
         "23.7、25.8、25.5；宽度 64 的小模型（pre-norm，10 轮）用 2、6、12 层，为 {two:.1f}、{six:.1f}、{twelve:.1f}。",

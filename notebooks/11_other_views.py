@@ -163,7 +163,7 @@ verdict(
         "Replacing all other tokens moves the FFN's output by {field:.0f}, attention's by "
         "{moved:.0%} (MiniLM). Attention averages: mixed values spread {values:.2f} as far. As "
         "an ODE, the translator finds {two:.1%} of its tokens with two half steps, {whole:.1%} "
-        "with whole ones, {one:.1%} with one half step. Lu et al. 2019 call interaction F.",
+        "with whole ones, {one:.1%} with one half step. Lu et al. 2019 call the interaction F.",
         "换掉其他所有词元，FFN 的输出变化 {field:.0f}，注意力的输出变化 {moved:.0%}（MiniLM）。注意力确实像扩散那样做平均：混合之后各词元的分散程度是 "
         "V 的 {values:.2f}。当作 ODE 来看：自带翻译模型每一步换成两个半步，猜对 {two:.1%} 的词元，原来为 {whole:.1%}，只走一个半步为 "
         "{one:.1%}。Lu 等 2019 把粒子间的作用记作 F，外场记作 G；笔记把字母写反了。",
