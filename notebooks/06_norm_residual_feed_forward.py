@@ -834,8 +834,9 @@ verdict(
     "C71",
     "not decided here",
     answer=(
-        "Both are nonlinear; which one is the main source is open, as three measures disagree.",
-        "两者都非线性；谁是主要来源未定，三种度量的结论不一致。",
+        "FFN and attention are both nonlinear; which is the main source is open, as three measures "
+        "disagree.",
+        "FFN 和注意力都非线性；谁是主要来源未定，三种度量的结论不一致。",
     ),
     measured=(
         "Linear fits to MiniLM's sublayers (mean R²): FFN {network_first:.2f}, attention "
