@@ -17,6 +17,10 @@ from claims import CLAIMS, MIME, OUTCOMES
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
+IN_A_SENTENCE = {
+    "holds when": "holds under a condition",
+    "not decided here": "is not decided here",
+}
 QUESTIONS = json.loads((FOLDER / "questions.json").read_text("utf-8"))
 
 
@@ -136,9 +140,9 @@ def interview_page(records, language):
         lines.append(f"\n### {asked['question'][language]}\n")
         for number in asked["claims"]:
             outcome = by_claim[number]["outcome"]
-            outcome = (outcome, OUTCOMES[outcome])[language]
+            outcome = (IN_A_SENTENCE.get(outcome, outcome), OUTCOMES[outcome])[language]
             answer = CLAIMS[number]["interview"][language]
-            claim = ("(claim {}: {})", "（论断 {}：{}）")[language].format(
+            claim = ("(the notes' claim {} {})", "（笔记的论断 {}：{}）")[language].format(
                 link(by_claim[number]), outcome
             )
             lines.append(f"- {answer}{' ' * (1 - language)}{claim}")
